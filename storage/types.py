@@ -1,0 +1,202 @@
+"""The words every part of storage shares: frames, directory entries, buffers, errors.
+
+Invariants: a `Frame` is one Raft entry and one group commit. Its LSNs are `first_lsn` to
+`first_lsn + record_count - 1`; `NO_OP` and `CONFIGURATION` frames use an index and no LSN.
+Source: specs of LogStore (seed 001), one frame in place of its two stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+CONTROL_PARTITION = 0
+"""The partition number that holds a group's own entries (open, close, log starts)."""
+
+
+class FrameKind(IntEnum):
+    """What a frame is for; the values are on disk."""
+
+    DATA = 0
+    NO_OP = 1
+    CONFIGURATION = 2
+    SKIP = 3
+
+
+class DirectoryEntry:
+    """One record batch of a frame, as the frame's directory describes it."""
+
+    __slots__ = (
+        "base_offset",
+        "crc",
+        "flags",
+        "leader_epoch",
+        "length",
+        "max_timestamp",
+        "partition",
+        "record_count",
+    )
+
+    def __init__(
+        self,
+        partition: int,
+        base_offset: int,
+        record_count: int,
+        length: int,
+        crc: int,
+        leader_epoch: int,
+        max_timestamp: int,
+        flags: int = 0,
+    ) -> None:
+        self.partition = partition
+        self.base_offset = base_offset
+        self.record_count = record_count
+        self.length = length
+        self.crc = crc
+        self.leader_epoch = leader_epoch
+        self.max_timestamp = max_timestamp
+        self.flags = flags
+
+    def _key(self) -> tuple[int, ...]:
+        return (
+            self.partition,
+            self.base_offset,
+            self.record_count,
+            self.length,
+            self.crc,
+            self.leader_epoch,
+            self.max_timestamp,
+            self.flags,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DirectoryEntry) and self._key() == other._key()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "DirectoryEntry" + repr(self._key())
+
+
+class Frame:
+    """One Raft entry: what the data log writes, replicates and replays as a whole."""
+
+    __slots__ = ("directory", "first_lsn", "index", "kind", "payloads", "record_count", "term", "time_ms")
+
+    def __init__(
+        self,
+        kind: FrameKind,
+        term: int,
+        index: int,
+        first_lsn: int,
+        time_ms: int,
+        directory: list[DirectoryEntry],
+        payloads: list[Buffer],
+        record_count: int,
+    ) -> None:
+        self.kind = kind
+        self.term = term
+        self.index = index
+        self.first_lsn = first_lsn
+        self.time_ms = time_ms
+        self.directory = directory
+        self.payloads = payloads
+        """The batches' bytes, one per directory entry, base offset and leader epoch already patched."""
+        self.record_count = record_count
+
+
+class HardState:
+    """What a vote rests on; flushed in two slots before any reply that depends on it."""
+
+    __slots__ = ("incarnation", "term", "voted_for")
+
+    def __init__(self, term: int = 0, voted_for: int = -1, incarnation: int = 0) -> None:
+        self.term = term
+        self.voted_for = voted_for
+        self.incarnation = incarnation
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HardState) and (self.term, self.voted_for, self.incarnation) == (
+            other.term,
+            other.voted_for,
+            other.incarnation,
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"HardState(term={self.term}, voted_for={self.voted_for}, incarnation={self.incarnation})"
+
+
+class Checkpoint:
+    """State derived from the frames up to `index`, by section name; lets those frames be freed.
+
+    `chain` is the header checksum of the frame at `index`, the seed of the next frame's.
+    """
+
+    __slots__ = ("chain", "index", "next_lsn", "sections", "term", "time_ms")
+
+    def __init__(
+        self, index: int, term: int, next_lsn: int, chain: int, time_ms: int, sections: dict[str, bytes]
+    ) -> None:
+        self.index = index
+        self.term = term
+        self.next_lsn = next_lsn
+        self.chain = chain
+        self.time_ms = time_ms
+        self.sections = sections
+
+
+class StateMachine(Protocol):
+    """Something derived from a group's frames and carried by its checkpoints."""
+
+    def snapshot(self) -> bytes:
+        """The whole state as bytes; `restore(snapshot())` gives an equal state."""
+
+    def restore(self, data: bytes) -> None:
+        """Replace the state by a snapshot; `b""` is the empty state."""
+
+    def replay(self, frame: Frame) -> None:
+        """Apply one frame. The only place where recovered or replicated state changes; reads no clock."""
+
+
+class StorageError(Exception):
+    """Base of what storage raises for its callers to handle."""
+
+
+class StorageFull(StorageError):
+    """No room for this append; reads go on, and appends do once there is room again."""
+
+
+class CorruptLog(StorageError):
+    """Bytes that were once flushed do not verify: rot, never a torn tail. Names file and position."""
+
+
+class NewerFormat(StorageError):
+    """The directory was written by a newer format than this code knows."""
+
+
+class OffsetOutOfRange(StorageError):
+    """An offset below the log start or beyond the end."""
+
+
+class NotLeader(StorageError):
+    """This node cannot append to the group now."""
+
+
+class ReadResult:
+    """Batches of one partition, whole and in offset order, ready to go on a socket.
+
+    `buffers` are read-only in effect: nobody changes them after the append. `cold` is True where
+    bytes must come from the disk first and `buffers` is empty.
+    """
+
+    __slots__ = ("buffers", "cold", "total_bytes")
+
+    def __init__(self, buffers: Sequence[Buffer], total_bytes: int, cold: bool = False) -> None:
+        self.buffers = buffers
+        self.total_bytes = total_bytes
+        self.cold = cold
