@@ -1,7 +1,8 @@
 """Apache Kafka 4.3.1's jars, resolved by Maven once and kept under `.cache/`.
 
-Owns: the pinned `java/pom.xml`, `.cache/kafka-4.3.1/libs`, its stamp and its lock. `jars()` is idempotent and may
-be called by several processes at once; the stamp is written last, so a half-filled directory is never trusted.
+Owns: the pinned `java/pom.xml`, `.cache/kafka-4.3.1/libs`, its stamp and its lock. `jars()` is idempotent
+and may be called by several processes at once; the stamp is written last, so a half-filled directory is
+never trusted.
 Does not start anything: `compat_tests.targets` runs the broker, `compat_tests.java_tools` the tools.
 """
 
@@ -27,7 +28,7 @@ _MAVEN_TIMEOUT_S = 900
 
 
 class ToolchainMissing(RuntimeError):
-    """Java or Maven is absent, too old, or Maven could not resolve the jars; the text says which and what to do."""
+    """Java or Maven is absent or too old, or Maven could not resolve the jars; the text says which."""
 
 
 def cache_dir() -> Path:
@@ -37,7 +38,7 @@ def cache_dir() -> Path:
 
 @functools.cache
 def java_command(name: str = "java") -> str:
-    """The path of `java` or `javac` (from JAVA_HOME if set, else PATH), at least Java 17; ToolchainMissing if not."""
+    """The path of `java` or `javac` (JAVA_HOME first, then PATH), Java 17 or newer, or ToolchainMissing."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which(name, path=str(Path(home) / "bin")) if home else shutil.which(name)
     if found is None:
@@ -61,7 +62,7 @@ def _major_version(text: str) -> int:
 
 @functools.cache
 def jars() -> list[Path]:
-    """All jars of Apache Kafka 4.3.1, sorted; Maven runs only when they are not there yet. ToolchainMissing."""
+    """All jars of Apache Kafka 4.3.1, sorted; Maven runs only when they are not there. ToolchainMissing."""
     wanted = hashlib.sha256(_POM.read_bytes()).hexdigest()
     _CACHE.mkdir(parents=True, exist_ok=True)
     with open(_CACHE / "lock", "w") as lock:
@@ -79,7 +80,7 @@ def classpath(*extra: Path) -> str:
 
 
 def require_java(*commands: str) -> list[Path]:
-    """For tests: the jars; or, without the toolchain, a skip that names what is missing, and a failure when CI=true.
+    """For tests: the jars; without the toolchain a skip that names what is missing, or a failure if CI=true.
 
     `commands` are further JDK commands the test runs, e.g. "javac".
     """
