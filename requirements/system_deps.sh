@@ -1,0 +1,31 @@
+#!/bin/sh
+# Installs the system packages that pip cannot: kcat, and a JDK 17 and Maven when there is none.
+# Only what is missing is asked for, so a machine that has everything needs no network and no root.
+set -eu
+
+missing=""
+command -v kcat >/dev/null 2>&1 || missing="$missing kcat"
+command -v mvn >/dev/null 2>&1 || missing="$missing maven"
+java_release=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+command -v javac >/dev/null 2>&1 && [ "${java_release:-0}" -ge 17 ] || missing="$missing openjdk-17-jdk-headless"
+
+if [ -z "$missing" ]; then
+    echo "system-deps: everything is here (kcat, Maven, Java $java_release)"
+    exit 0
+fi
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "system-deps: missing:$missing. This machine has no apt-get; install them with its own package manager." >&2
+    exit 1
+fi
+if [ "$(id -u)" -ne 0 ]; then
+    echo "system-deps: missing:$missing. Run: sudo make system-deps" >&2
+    exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+case "$missing" in
+*openjdk-17*) apt-cache show openjdk-17-jdk-headless >/dev/null 2>&1 ||
+    missing=$(echo "$missing" | sed 's/openjdk-17-jdk-headless/default-jdk-headless/') ;;
+esac
+# shellcheck disable=SC2086  # one word per package
+apt-get install -y -qq --no-install-recommends $missing

@@ -1,0 +1,101 @@
+"""The tree keeps the house rules, and each rule of `tests/tidy.py` catches a planted violation."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import tidy
+
+OK = '"""A module."""\n'
+
+
+def test_the_tree_is_tidy() -> None:
+    assert tidy.findings() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("broker/long.py", OK + "x = 1\n" * 600, "lines, at most 600"),
+        ("broker/f.py", OK + "def f() -> None:\n" + "    g()\n" * 60, "f() has 61 lines"),
+        ("broker/f.py", OK + "async def f() -> None:\n" + "    g()\n" * 60, "f() has 61 lines"),
+        (
+            "broker/f.py",
+            OK + "class C:\n    def f(self) -> None:\n" + "        g()\n" * 60,
+            "f() has 61 lines",
+        ),
+        ("broker/m.py", "import sys\n", "no module docstring"),
+        ("broker/m.py", OK + "class SocketManager:\n    pass\n", "class SocketManager"),
+        ("broker/m.py", OK + "class FetchHelper:\n    pass\n", "class FetchHelper"),
+        ("broker/m.py", OK + "class HelperThings:\n    pass\n", "class HelperThings"),
+        ("broker/m.py", OK + "class LogImpl:\n    pass\n", "class LogImpl"),
+        ("broker/m.py", OK + "class TimeUtils:\n    pass\n", "class TimeUtils"),
+        ("broker/utils.py", OK, "named after what it owns"),
+        ("protocol/m.py", OK + "import asyncio\n", "imports asyncio"),
+        ("protocol/records/m.py", OK + "from os import path\n", "imports os"),
+        ("storage/raft/core.py", OK + "def f() -> None:\n    import time\n    time.time()\n", "imports time"),
+        ("storage/raft/core.py", OK + "import logging.handlers\n", "imports logging.handlers"),
+        ("storage/log/format.py", OK + "import threading\n", "imports threading"),
+    ],
+)
+def test_a_planted_python_violation_is_caught(name: str, text: str, words: str) -> None:
+    assert any(words in line for line in tidy.python_findings(name, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("broker/empty/__init__.py", ""),
+        ("broker/f.py", OK + "import asyncio\nimport os\n"),
+        ("storage/log/data_log.py", OK + "import os\nimport threading\n"),
+        ("broker/f.py", OK + "def f() -> None:\n" + "    g()\n" * 59),
+        ("broker/f.py", OK + "class Implicit:\n    pass\n\n\nclass Utility:\n    pass\n"),
+    ],
+)
+def test_what_is_allowed_is_not_reported(name: str, text: str) -> None:
+    assert list(tidy.python_findings(name, text)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "data in " + "/".join(("", "root", "lockstep", "data")),
+        "cd " + "/".join(("", "home", "ann", "lockstep")),
+        "open(" + repr("/".join(("", "work", "main"))) + ")",
+        "https://files.python" + "hosted.org/packages/x.whl",
+        "https://py" + "pi.org/project/x",
+        "https://repo1.maven" + ".apache/maven2",
+        "--extra-index" + "-url=https://mirror.example/simple",
+        "--find" + "-links /srv/wheels",
+    ],
+)
+def test_a_planted_trace_of_a_machine_or_registry_is_caught(line: str) -> None:
+    assert list(tidy.text_findings("docs/page.md", "fine\n" + line + "\n"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '<project xmlns="http://maven.apache.org/POM/4.0.0">',
+        "pip-compile --generate-hashes --no-emit-find-links --no-emit-index-url",
+        "url = 'https://example.org/a/work-of-art'",
+        "frame/work/path",
+    ],
+)
+def test_harmless_text_is_not_reported(line: str) -> None:
+    assert list(tidy.text_findings("docs/page.md", line)) == []
+
+
+def test_a_target_missing_from_help_is_caught() -> None:
+    makefile = ".PHONY: help serve\nhelp: ## list\nserve: x ## run\nhidden:\n\ttrue\nVENV := x\n"
+    found = list(tidy.makefile_findings(makefile, "  make help   list\n  make serve   run\n"))
+    assert found == ["Makefile: hidden is not in `make help`", "Makefile: hidden is not .PHONY"]
+
+
+def test_a_dead_link_is_caught_and_a_living_one_is_not() -> None:
+    text = "[a](docs/a.md) [b](docs/gone.md#part) [c](https://example.org) [d](docs) [e](../up.md)"
+    found = list(tidy.link_findings("README.md", text, {"docs/a.md"}))
+    assert found == [
+        "README.md: link to docs/gone.md, which is not there",
+        "README.md: link to ../up.md, which is not there",
+    ]

@@ -1,0 +1,191 @@
+"""The house rules a linter has no rule for, as functions from text to findings (`python -m tests.tidy`).
+
+Owns: sizes, banned names, module docstrings, what the pure modules may import, no trace of one
+machine or of a package registry in tracked text, `make help` lists every target, the documents' links
+lead somewhere. Each rule is shown to catch a planted violation in `test_tidy.py`.
+Does not: style and complexity (ruff), types (mypy), direction of imports (import-linter).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 60
+BANNED_NAME = re.compile(r"(Manager|Helper|Util|Utils|Impl)(?![a-z])")
+BANNED_MODULES = frozenset({"util", "utils", "helper", "helpers", "manager", "impl", "misc", "common"})
+PURE_FORBIDDEN = frozenset(
+    {
+        "asyncio",
+        "socket",
+        "os",
+        "time",
+        "random",
+        "logging",
+        "threading",
+        "uvloop",
+        "grpc",
+        "select",
+        "secrets",
+    }
+)
+PURE = ("protocol/", "storage/raft/", "storage/log/format.py", "storage/types.py")
+
+# Written in pieces, so that this file does not contain what it looks for.
+_MACHINE_PATHS = "|".join(re.escape("/" + name + "/") for name in ("work", "root", "home", "Users"))
+MACHINE_PATH = re.compile(rf"(?<![\w.}}>$*])(?:{_MACHINE_PATHS}|{re.escape('/tmp' + '/plan')})")
+REGISTRY_HOST = re.compile(
+    "|".join(
+        (
+            "py" + r"pi\.(?:org|io)",
+            "python" + r"hosted\.org",
+            r"\brepo\d*\.maven" + r"\.",
+            r"maven\." + r"org/maven2",
+            r"registry\." + r"npm",
+            r"proxy\." + r"golang",
+            r"crates\." + r"io",
+            r"deb\." + r"debian",
+            r"\bartifact" + r"ory\b",
+            r"--(?:extra-)?index" + r"-url[ =]+\S*://",
+            r"--find" + r"-links[ =]+\S*/",
+        )
+    ),
+    re.IGNORECASE,
+)
+TEXT_SUFFIXES = frozenset({".bin", ".png", ".jar", ".class", ".gz", ".zst"})
+
+
+def tracked_files(root: Path = ROOT) -> list[Path]:
+    """Files git tracks or would track (so that a new file is judged before its first commit)."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
+    paths = (root / name for name in sorted(set(listing.split("\0"))) if name)
+    return [path for path in paths if path.is_file()]
+
+
+def python_findings(name: str, text: str) -> Iterator[str]:
+    """Everything wrong with one Python file; `name` is its path from the root, with slashes."""
+    line_count = text.count("\n") + 1
+    if line_count > MAX_FILE_LINES:
+        yield f"{name}: {line_count} lines, at most {MAX_FILE_LINES}"
+    tree = ast.parse(text, name)
+    if tree.body and not ast.get_docstring(tree):
+        yield f"{name}: no module docstring"
+    if Path(name).stem in BANNED_MODULES:
+        yield f"{name}: a module is named after what it owns, not {Path(name).stem!r}"
+    for node in ast.walk(tree):
+        yield from _node_findings(name, node)
+    if name.startswith(PURE):
+        yield from _import_findings(name, tree)
+
+
+def _node_findings(name: str, node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.ClassDef) and BANNED_NAME.search(node.name):
+        yield f"{name}:{node.lineno}: class {node.name}: no Manager, Helper, Util, Impl"
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if lines > MAX_FUNCTION_LINES:
+            yield f"{name}:{node.lineno}: {node.name}() has {lines} lines, at most {MAX_FUNCTION_LINES}"
+
+
+def _import_findings(name: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            modules = [node.module or ""]
+        else:
+            continue
+        for module in modules:
+            if module.split(".")[0] in PURE_FORBIDDEN:
+                yield f"{name}:{node.lineno}: a pure module imports {module}"
+
+
+def text_findings(name: str, text: str) -> Iterator[str]:
+    """Traces of one machine or of a package registry in any tracked text."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for rule, words in (
+            (MACHINE_PATH, "a path of one machine"),
+            (REGISTRY_HOST, "a package registry's host"),
+        ):
+            found = rule.search(line)
+            if found:
+                yield f"{name}:{number}: {words}: {found.group()!r}"
+
+
+def makefile_findings(makefile: str, help_output: str) -> Iterator[str]:
+    """Every target a person may type is listed by `make help`, and is phony."""
+    targets = set(re.findall(r"^([a-zA-Z][\w-]*)\s*:(?!=)", makefile, re.MULTILINE))
+    phony = {word for line in re.findall(r"^\.PHONY:(.*)$", makefile, re.MULTILINE) for word in line.split()}
+    listed = set(re.findall(r"^\s*make ([\w-]+)\s+\S", help_output, re.MULTILINE))
+    for target in sorted(targets - listed):
+        yield f"Makefile: {target} is not in `make help`"
+    for target in sorted(targets - phony):
+        yield f"Makefile: {target} is not .PHONY"
+
+
+def link_findings(name: str, text: str, exists: Iterable[str]) -> Iterator[str]:
+    """Relative links of a Markdown file that lead nowhere; `exists` holds paths from the root."""
+    known = set(exists)
+    folder = Path(name).parent
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path = _normal(folder / target)
+        if path not in known and not any(other.startswith(path.rstrip("/") + "/") for other in known):
+            yield f"{name}: link to {target}, which is not there"
+
+
+def _normal(path: Path) -> str:
+    parts: list[str] = []
+    for part in path.parts:
+        if part == "..":
+            parts = parts[:-1]
+        elif part != ".":
+            parts.append(part)
+    return "/".join(parts)
+
+
+def findings(root: Path = ROOT) -> list[str]:
+    """All findings over the tracked tree, sorted."""
+    found: list[str] = []
+    paths = tracked_files(root)
+    names = {path.relative_to(root).as_posix() for path in paths}
+    for path in paths:
+        if path.suffix in TEXT_SUFFIXES:
+            continue
+        name = path.relative_to(root).as_posix()
+        text = path.read_text(encoding="utf-8", errors="replace")
+        found += text_findings(name, text)
+        if path.suffix == ".py":
+            found += python_findings(name, text)
+        if path.suffix == ".md":
+            found += link_findings(name, text, names)
+    makefile = (root / "Makefile").read_text(encoding="utf-8")
+    listing = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=root, capture_output=True, check=True
+    )
+    found += makefile_findings(makefile, listing.stdout.decode())
+    return sorted(found)
+
+
+def main() -> int:
+    """Prints what it found; the exit status says whether there was anything."""
+    found = findings()
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
