@@ -1,0 +1,182 @@
+"""Cuts a byte stream into Kafka's frames: a 4-byte big-endian length, then that many bytes.
+
+Owns: one connection's receive buffer. The reader is shaped for `asyncio.BufferedProtocol` (`get_buffer`,
+then `commit` for `buffer_updated`) and does no I/O itself.
+
+Invariants:
+- A frame is handed out as one view of the receive buffer, without a copy, and stays valid until the next
+  `get_buffer()`. (A frame larger than `LARGEST_REGULAR_BUFFER` lives in a buffer of its own and stays
+  valid as long as somebody holds it.)
+- The regular buffer starts small, so that thousands of idle connections are cheap, doubles while reads
+  fill it, and halves again after a run of small reads. Only an unfinished last frame is ever moved.
+- A large frame is given one buffer of exactly its size, in anonymous memory that the system provides page
+  by page as bytes arrive: a peer that announces much and sends little costs little. It is let go with the
+  frame.
+- After an error the stream has no known frame boundary; the connection must be closed.
+
+Does not: decode requests, limit how many frames are in flight (that is the connection's back-pressure).
+
+Source: Kafka protocol guide, "Request and response messages"; KIP-498 for the TLS bytes on a plaintext port.
+"""
+
+from __future__ import annotations
+
+from mmap import MAP_PRIVATE, mmap
+from struct import Struct
+from typing import Final
+
+LENGTH_BYTES: Final = 4
+SMALLEST_BUFFER: Final = 4 * 1024
+LARGEST_REGULAR_BUFFER: Final = 128 * 1024
+"""Holds several of a Java producer's default 16 KiB batches per read."""
+
+_READS_BEFORE_SHRINK: Final = 32
+_INT32: Final = Struct(">i")
+_HTTP_STARTS: Final = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"CONN", b"PRI ", b"HTTP")
+
+
+class MalformedFrame(ValueError):
+    """A length prefix that cannot be one. `frames` are the whole frames that came before it in this read."""
+
+    def __init__(self, text: str, frames: list[memoryview]) -> None:
+        super().__init__(text)
+        self.frames = frames
+
+
+class FrameTooLarge(MalformedFrame):
+    """A frame beyond the limit; `frame_bytes` is what the peer announced."""
+
+    def __init__(self, text: str, frames: list[memoryview], frame_bytes: int) -> None:
+        super().__init__(text, frames)
+        self.frame_bytes = frame_bytes
+
+
+class FrameReader:
+    """The receive side of one connection."""
+
+    __slots__ = ("_buffer", "_end", "_regular", "_small_reads", "_start", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        """Largest frame accepted, length prefix not counted; may be raised or lowered between reads."""
+        self._buffer = memoryview(bytearray(SMALLEST_BUFFER))
+        self._start = 0  # first byte of the frame not yet handed out
+        self._end = 0  # end of the received bytes
+        self._regular: memoryview | None = (
+            None  # set aside while `_buffer` is one large frame and nothing else
+        )
+        self._small_reads = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of an unfinished frame."""
+        return self._end - self._start
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Size of the receive buffer now (for a large frame: address space, not memory in use)."""
+        return len(self._buffer)
+
+    def get_buffer(self, hint: int = -1) -> memoryview:
+        """Where the next bytes go; never empty. Ends the validity of the frames handed out before."""
+        start, end = self._start, self._end
+        if start == end:
+            if start:
+                self._start = self._end = 0
+            return self._buffer
+        if start and len(self._buffer) - end < len(self._buffer) // 2:
+            end -= start
+            self._buffer[:end] = self._buffer[start : self._end]
+            self._start, self._end = 0, end
+        return self._buffer[end:]
+
+    def commit(self, count: int) -> list[memoryview]:
+        """Take note of `count` bytes written to `get_buffer()`; the frames that are whole now, in order.
+
+        Raises MalformedFrame or FrameTooLarge, carrying the whole frames that came first.
+        """
+        buffer = self._buffer
+        end = self._end = self._end + count
+        if self._regular is not None:
+            return self._finish_large(self._regular) if end == len(buffer) else []
+        pos = self._start
+        frames: list[memoryview] = []
+        limit = self.max_frame_bytes
+        needed = LENGTH_BYTES
+        while end - pos >= needed:
+            (length,) = _INT32.unpack_from(buffer, pos)
+            if length < 0 or length > limit:
+                self._start = pos
+                raise self._refusal(length, frames)
+            needed = LENGTH_BYTES + length
+            if end - pos >= needed:
+                frames.append(buffer[pos + LENGTH_BYTES : pos + needed])
+                pos += needed
+                needed = LENGTH_BYTES
+        self._start = pos
+        if needed > len(buffer):
+            self._make_room(needed, frames)
+        else:
+            self._adapt(count)
+        return frames
+
+    def trim(self) -> None:
+        """Give an idle connection's buffer back, down to the smallest; for a sweep over idle connections."""
+        if self._start == self._end and len(self._buffer) > SMALLEST_BUFFER:
+            self._replace(memoryview(bytearray(SMALLEST_BUFFER)))
+
+    def _make_room(self, frame_bytes: int, frames: list[memoryview]) -> None:
+        """A buffer for a frame that the present one cannot hold, its received part at the front."""
+        if frame_bytes <= LARGEST_REGULAR_BUFFER:
+            self._replace(memoryview(bytearray(1 << (frame_bytes - 1).bit_length())))
+            return
+        try:
+            large = memoryview(mmap(-1, frame_bytes, MAP_PRIVATE))
+        except OSError as error:
+            raise FrameTooLarge(
+                f"no memory for a frame of {frame_bytes} bytes", frames, frame_bytes
+            ) from error
+        regular = self._buffer
+        self._replace(large)
+        self._regular = regular
+
+    def _finish_large(self, regular: memoryview) -> list[memoryview]:
+        frame = self._buffer[LENGTH_BYTES:]
+        self._regular = None
+        self._buffer = regular
+        self._start = self._end = 0
+        return [frame]
+
+    def _adapt(self, count: int) -> None:
+        """Follow what arrives: double when a read filled the buffer, halve when reads stay small."""
+        capacity = len(self._buffer)
+        if self._end == capacity:
+            self._small_reads = 0
+            if capacity < LARGEST_REGULAR_BUFFER:
+                self._replace(memoryview(bytearray(capacity * 2)))
+        elif count >= capacity // 4:
+            self._small_reads = 0
+        elif capacity > SMALLEST_BUFFER:
+            self._small_reads += 1
+            if self._small_reads >= _READS_BEFORE_SHRINK and self._start == self._end:
+                self._replace(memoryview(bytearray(capacity // 2)))
+
+    def _replace(self, buffer: memoryview) -> None:
+        """Go on in another buffer, an unfinished frame at its front. Frames handed out keep the old one."""
+        left = self._end - self._start
+        buffer[:left] = self._buffer[self._start : self._end]
+        self._buffer = buffer
+        self._start, self._end = 0, left
+        self._small_reads = 0
+
+    def _refusal(self, length: int, frames: list[memoryview]) -> MalformedFrame:
+        prefix = bytes(self._buffer[self._start : self._start + LENGTH_BYTES])
+        if prefix[:2] == b"\x16\x03":
+            return MalformedFrame("a TLS handshake on a plaintext port", frames)
+        if prefix in _HTTP_STARTS:
+            return MalformedFrame(f"HTTP ({prefix.decode().strip()} ...) on a Kafka port", frames)
+        if length < 0:
+            return MalformedFrame(f"frame length {length} is negative", frames)
+        return FrameTooLarge(
+            f"frame of {length} bytes is over the limit of {self.max_frame_bytes}", frames, length
+        )
