@@ -1,4 +1,4 @@
-"""Two questions about loopback: which port is free, and does a broker answer there. No client library needed."""
+"""Two questions about loopback: which port is free, and does a broker answer there. No client needed."""
 
 from __future__ import annotations
 
