@@ -151,16 +151,19 @@ class Checkpoint:
 
 
 class StateMachine(Protocol):
-    """Something derived from a group's frames and carried by its checkpoints."""
+    """Something derived from a group's batches and carried by its checkpoints."""
 
-    def snapshot(self) -> bytes:
-        """The whole state as bytes; `restore(snapshot())` gives an equal state."""
+    def snapshot(self, time_ms: int) -> bytes:
+        """The whole state as bytes; `restore(snapshot(t))` gives an equal state.
+
+        `time_ms` is the leader time of the newest frame: what has expired by then may be left out.
+        """
 
     def restore(self, data: bytes) -> None:
         """Replace the state by a snapshot; `b""` is the empty state."""
 
-    def replay(self, frame: Frame) -> None:
-        """Apply one frame. The only place where recovered or replicated state changes; reads no clock."""
+    def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
+        """Apply one batch, written at the leader's `time_ms`. Reads no clock."""
 
 
 class StorageError(Exception):

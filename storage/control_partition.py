@@ -1,0 +1,143 @@
+"""Partition 0 of a group: which partitions are open, and where their logs start.
+
+Its records are small JSON objects in ordinary record batches; they are rare. State changes only in `replay`,
+for live entries once they are committed. Next offsets and leader epochs follow the appended log instead, so
+they have a snapshot of their own, taken when a frame closes. Nothing is decided here: the leader does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from protocol.records.record import BatchBuilder, iter_records
+from storage.partition import PartitionLog
+from storage.types import CONTROL_PARTITION, Buffer, CorruptLog, DirectoryEntry
+
+NO_TOPIC = bytes(16)
+STATE_VERSION = 1
+
+Command = dict[str, object]
+
+
+def open_command(number: int, topic_id: bytes, index: int, epoch_base: int) -> Command:
+    """A partition begins to exist in this group."""
+    return {
+        "do": "open",
+        "partition": number,
+        "topic_id": topic_id.hex(),
+        "index": index,
+        "epoch_base": epoch_base,
+    }
+
+
+def close_command(number: int) -> Command:
+    """A partition is gone; what it wrote is dead."""
+    return {"do": "close", "partition": number}
+
+
+def log_start_command(number: int, offset: int) -> Command:
+    """Records below `offset` are deleted."""
+    return {"do": "log_start", "partition": number, "offset": offset}
+
+
+def encode_values(values: Iterable[bytes], time_ms: int) -> bytes:
+    """One uncompressed record batch over `values`, all written at `time_ms`."""
+    builder = BatchBuilder()
+    for value in values:
+        builder.append(timestamp=time_ms, key=None, value=value)
+    return builder.build()
+
+
+def encode_command(command: Command) -> bytes:
+    """One command as a record's value."""
+    return json.dumps(command, separators=(",", ":")).encode()
+
+
+class ControlPartition:
+    """The open partitions of one group, by number. A `StateMachine`."""
+
+    __slots__ = ("next_number", "partitions")
+
+    def __init__(self) -> None:
+        self.partitions: dict[int, PartitionLog] = {}
+        self.next_number = CONTROL_PARTITION + 1
+        self.restore(b"")
+
+    def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
+        """Apply one committed batch of commands. Raises CorruptLog for a command it does not know."""
+        for record in iter_records(payload):
+            self._apply(json.loads(bytes(record.value or b"{}")))
+
+    def _apply(self, command: dict[str, object]) -> None:
+        match command:
+            case {
+                "do": "open",
+                "partition": int(number),
+                "topic_id": str(topic_id),
+                "index": int(index),
+                "epoch_base": int(epoch_base),
+            }:
+                self.partitions[number] = PartitionLog(number, bytes.fromhex(topic_id), index, epoch_base)
+                self.next_number = max(self.next_number, number + 1)
+            case {"do": "close", "partition": int(number)}:
+                self.partitions.pop(number, None)
+            case {"do": "log_start", "partition": int(number), "offset": int(offset)}:
+                partition = self.partitions.get(number)
+                if partition is not None:
+                    partition.log_start_offset = max(partition.log_start_offset, offset)
+            case _:
+                raise CorruptLog(f"control command not understood: {command!r}")
+
+    def log_start(self, number: int) -> int:
+        """The first offset of a partition that is not deleted; beyond every offset where it is closed."""
+        partition = self.partitions.get(number)
+        return (1 << 63) - 1 if partition is None else partition.log_start_offset
+
+    def snapshot(self, time_ms: int) -> bytes:
+        """The open partitions and their log starts, as JSON."""
+        state = {
+            "version": STATE_VERSION,
+            "next_number": self.next_number,
+            "partitions": [
+                [
+                    partition.number,
+                    partition.topic_id.hex(),
+                    partition.index,
+                    partition.epoch_base,
+                    partition.log_start_offset,
+                ]
+                for partition in self.partitions.values()
+            ],
+        }
+        return json.dumps(state, separators=(",", ":")).encode()
+
+    def restore(self, data: bytes) -> None:
+        """Take over a snapshot; empty bytes leave only the control partition itself."""
+        self.next_number = CONTROL_PARTITION + 1
+        self.partitions = {CONTROL_PARTITION: PartitionLog(CONTROL_PARTITION, NO_TOPIC, 0)}
+        if not data:
+            return
+        state = json.loads(data)
+        self.next_number = state["next_number"]
+        for number, topic_id, index, epoch_base, log_start in state["partitions"]:
+            partition = PartitionLog(number, bytes.fromhex(topic_id), index, epoch_base)
+            partition.log_start_offset = log_start
+            self.partitions[number] = partition
+
+    def snapshot_offsets(self) -> bytes:
+        """Where each partition's appended log ends, and its leader epochs, as JSON."""
+        offsets = [
+            [partition.number, partition.next_offset, partition.leader_epochs]
+            for partition in self.partitions.values()
+            if partition.next_offset
+        ]
+        return json.dumps(offsets, separators=(",", ":")).encode()
+
+    def restore_offsets(self, data: bytes) -> None:
+        """Take over `snapshot_offsets` of the same frame; partitions closed by it are passed over."""
+        for number, next_offset, epochs in json.loads(data or b"[]"):
+            partition = self.partitions.get(number)
+            if partition is not None:
+                partition.next_offset = partition.high_watermark = next_offset
+                partition.leader_epochs = [(epoch, offset) for epoch, offset in epochs]

@@ -1,0 +1,72 @@
+"""One partition's place in its group's log: offsets, epochs, and who waits for it to grow.
+
+Invariants: log_start_offset <= high_watermark <= next_offset; none of them goes back while a term lasts.
+`next_offset` counts what is appended, `high_watermark` what is committed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+from storage.types import StateMachine
+
+
+class PartitionLog:
+    """A partition as its log group sees it: a number, and offsets that only grow."""
+
+    __slots__ = (
+        "epoch_base",
+        "high_watermark",
+        "index",
+        "leader_epochs",
+        "log_start_offset",
+        "machine",
+        "next_offset",
+        "number",
+        "on_advance",
+        "topic_id",
+    )
+
+    def __init__(self, number: int, topic_id: bytes, index: int, epoch_base: int = 0) -> None:
+        self.number = number
+        """The group's own number for it, never used again."""
+        self.topic_id = topic_id
+        self.index = index
+        """Kafka's partition number within the topic."""
+        self.epoch_base = epoch_base
+        self.log_start_offset = 0
+        self.next_offset = 0
+        self.high_watermark = 0
+        self.leader_epochs: list[tuple[int, int]] = []
+        """(leader epoch, offset of its first record), ascending in both."""
+        self.machine: StateMachine | None = None
+        """What its committed batches are replayed into, if anything."""
+        self.on_advance: list[Callable[[], None]] = []
+        """Called once per commit that moved the high watermark."""
+
+    def note_epoch(self, leader_epoch: int, offset: int) -> None:
+        """Remember where `leader_epoch` began, if it is new here."""
+        epochs = self.leader_epochs
+        if not epochs or epochs[-1][0] < leader_epoch:
+            epochs.append((leader_epoch, offset))
+
+    def end_offset_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """The newest epoch at or below `leader_epoch`, and the offset where its successor begins.
+
+        (-1, -1) where the partition never had such an epoch. Source: KIP-101, KIP-320.
+        """
+        position = bisect_right(self.leader_epochs, leader_epoch, key=lambda pair: pair[0])
+        if position == 0:
+            return -1, -1
+        found = self.leader_epochs[position - 1][0]
+        if position == len(self.leader_epochs):
+            return found, self.high_watermark
+        return found, self.leader_epochs[position][1]
+
+    def __repr__(self) -> str:
+        return (
+            f"PartitionLog(number={self.number}, index={self.index}, "
+            f"log_start_offset={self.log_start_offset}, high_watermark={self.high_watermark}, "
+            f"next_offset={self.next_offset})"
+        )

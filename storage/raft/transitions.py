@@ -1,0 +1,39 @@
+"""Legal role changes, as a table that the core asserts on every change.
+
+Source: Raft paper, figure 4, with the PreVote role of Ongaro's thesis, section 9.6.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Role(Enum):
+    """What a voter is in its term."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+TRANSITIONS: dict[tuple[Role, Role], str] = {
+    (Role.FOLLOWER, Role.PRE_CANDIDATE): "the election timeout passed",
+    (Role.FOLLOWER, Role.CANDIDATE): "the only voter, or told to by a leader that hands over",
+    (Role.PRE_CANDIDATE, Role.CANDIDATE): "a majority would vote for us",
+    (Role.PRE_CANDIDATE, Role.FOLLOWER): "a leader or a higher term was seen",
+    (Role.CANDIDATE, Role.CANDIDATE): "the vote was split",
+    (Role.CANDIDATE, Role.LEADER): "a majority voted for us",
+    (Role.CANDIDATE, Role.FOLLOWER): "a leader of this term or a higher term was seen",
+    (Role.LEADER, Role.FOLLOWER): "a higher term was seen, or no majority answers",
+}
+
+
+class IllegalTransition(AssertionError):
+    """A role change that the table does not name: a bug, never an input."""
+
+
+def check(old: Role, new: Role) -> None:
+    """Raises IllegalTransition unless `old` may become `new`."""
+    if (old, new) not in TRANSITIONS:
+        raise IllegalTransition(f"{old.value} may not become {new.value}")
