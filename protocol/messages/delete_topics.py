@@ -1,0 +1,40 @@
+"""NOTES"""
+
+from __future__ import annotations
+
+from protocol.fields import Struct, array, int16, int32, message, string, struct, uuid
+
+
+@struct()
+class DeleteTopicState(Struct):
+    """DOC DeleteTopicState"""
+
+    name: str | None = string(default=None, versions="6+", nullable="6+")
+    topic_id: bytes = uuid(versions="6+")
+
+
+@message(api_key=20, versions="1-6", flexible="4+", kind="request")
+class DeleteTopicsRequest(Struct):
+    """DOC DeleteTopicsRequest"""
+
+    topics: list[DeleteTopicState] = array(DeleteTopicState, versions="6+")
+    topic_names: list[str] = array(string, versions="0-5", ignorable=True)
+    timeout_ms: int = int32()
+
+
+@struct()
+class DeletableTopicResult(Struct):
+    """DOC DeletableTopicResult"""
+
+    name: str | None = string(nullable="6+")
+    topic_id: bytes = uuid(versions="6+", ignorable=True)
+    error_code: int = int16()
+    error_message: str | None = string(default=None, versions="5+", nullable="5+", ignorable=True)
+
+
+@message(api_key=20, versions="1-6", flexible="4+", kind="response")
+class DeleteTopicsResponse(Struct):
+    """DOC DeleteTopicsResponse"""
+
+    throttle_time_ms: int = int32(versions="1+", ignorable=True)
+    responses: list[DeletableTopicResult] = array(DeletableTopicResult)

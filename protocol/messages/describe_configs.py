@@ -1,0 +1,65 @@
+"""NOTES"""
+
+from __future__ import annotations
+
+from protocol.fields import Struct, array, boolean, int8, int16, int32, message, string, struct
+
+
+@struct()
+class DescribeConfigsResource(Struct):
+    """DOC DescribeConfigsResource"""
+
+    resource_type: int = int8()
+    resource_name: str = string()
+    configuration_keys: list[str] | None = array(string, nullable="0+")
+
+
+@message(api_key=32, versions="1-4", flexible="4+", kind="request")
+class DescribeConfigsRequest(Struct):
+    """DOC DescribeConfigsRequest"""
+
+    resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
+    include_synonyms: bool = boolean(versions="1+")
+    include_documentation: bool = boolean(versions="3+")
+
+
+@struct()
+class DescribeConfigsSynonym(Struct):
+    """DOC DescribeConfigsSynonym"""
+
+    name: str = string(versions="1+")
+    value: str | None = string(versions="1+", nullable="0+")
+    source: int = int8(versions="1+")
+
+
+@struct()
+class DescribeConfigsResourceResult(Struct):
+    """DOC DescribeConfigsResourceResult"""
+
+    name: str = string()
+    value: str | None = string(nullable="0+")
+    read_only: bool = boolean()
+    config_source: int = int8(default=-1, versions="1+", ignorable=True)
+    is_sensitive: bool = boolean()
+    synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym, versions="1+", ignorable=True)
+    config_type: int = int8(versions="3+", ignorable=True)
+    documentation: str | None = string(versions="3+", nullable="0+", ignorable=True)
+
+
+@struct()
+class DescribeConfigsResult(Struct):
+    """DOC DescribeConfigsResult"""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
+
+
+@message(api_key=32, versions="1-4", flexible="4+", kind="response")
+class DescribeConfigsResponse(Struct):
+    """DOC DescribeConfigsResponse"""
+
+    throttle_time_ms: int = int32()
+    results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

@@ -1,0 +1,39 @@
+"""NOTES"""
+
+from __future__ import annotations
+
+from protocol.fields import Struct, array, int8, int16, int32, message, string, struct
+
+
+@message(api_key=10, versions="0-6", flexible="3+", kind="request")
+class FindCoordinatorRequest(Struct):
+    """DOC FindCoordinatorRequest"""
+
+    key: str = string(versions="0-3")
+    key_type: int = int8(versions="1+")
+    coordinator_keys: list[str] = array(string, versions="4+")
+
+
+@struct()
+class Coordinator(Struct):
+    """DOC Coordinator"""
+
+    key: str = string(versions="4+")
+    node_id: int = int32(versions="4+")
+    host: str = string(versions="4+")
+    port: int = int32(versions="4+")
+    error_code: int = int16(versions="4+")
+    error_message: str | None = string(versions="4+", nullable="4+", ignorable=True)
+
+
+@message(api_key=10, versions="0-6", flexible="3+", kind="response")
+class FindCoordinatorResponse(Struct):
+    """DOC FindCoordinatorResponse"""
+
+    throttle_time_ms: int = int32(versions="1+", ignorable=True)
+    error_code: int = int16(versions="0-3")
+    error_message: str | None = string(versions="1-3", nullable="1-3", ignorable=True)
+    node_id: int = int32(versions="0-3")
+    host: str = string(versions="0-3")
+    port: int = int32(versions="0-3")
+    coordinators: list[Coordinator] = array(Coordinator, versions="4+")

@@ -1,0 +1,29 @@
+"""NOTES"""
+
+from __future__ import annotations
+
+from protocol.fields import Struct, boolean, int16, int32, int64, message, string
+
+
+@message(api_key=22, versions="0-6", flexible="2+", kind="request")
+class InitProducerIdRequest(Struct):
+    """DOC InitProducerIdRequest"""
+
+    transactional_id: str | None = string(nullable="0+")
+    transaction_timeout_ms: int = int32()
+    producer_id: int = int64(default=-1, versions="3+")
+    producer_epoch: int = int16(default=-1, versions="3+")
+    enable2_pc: bool = boolean(versions="6+")
+    keep_prepared_txn: bool = boolean(versions="6+")
+
+
+@message(api_key=22, versions="0-6", flexible="2+", kind="response")
+class InitProducerIdResponse(Struct):
+    """DOC InitProducerIdResponse"""
+
+    throttle_time_ms: int = int32(ignorable=True)
+    error_code: int = int16()
+    producer_id: int = int64(default=-1)
+    producer_epoch: int = int16()
+    ongoing_txn_producer_id: int = int64(default=-1, versions="6+")
+    ongoing_txn_producer_epoch: int = int16(default=-1, versions="6+")

@@ -1,0 +1,105 @@
+"""NOTES"""
+
+from __future__ import annotations
+
+from protocol.fields import (
+    Struct,
+    array,
+    int16,
+    int32,
+    int64,
+    message,
+    nested,
+    record_data,
+    string,
+    struct,
+    uuid,
+)
+from protocol.primitives import Buffer
+
+
+@struct()
+class PartitionProduceData(Struct):
+    """DOC PartitionProduceData"""
+
+    index: int = int32()
+    records: Buffer | None = record_data(nullable="0+")
+
+
+@struct()
+class TopicProduceData(Struct):
+    """DOC TopicProduceData"""
+
+    name: str = string(versions="0-12", ignorable=True)
+    topic_id: bytes = uuid(versions="13+", ignorable=True)
+    partition_data: list[PartitionProduceData] = array(PartitionProduceData)
+
+
+@message(api_key=0, versions="3-13", flexible="9+", kind="request")
+class ProduceRequest(Struct):
+    """DOC ProduceRequest"""
+
+    transactional_id: str | None = string(default=None, versions="3+", nullable="3+")
+    acks: int = int16()
+    timeout_ms: int = int32()
+    topic_data: list[TopicProduceData] = array(TopicProduceData)
+
+
+@struct()
+class BatchIndexAndErrorMessage(Struct):
+    """DOC BatchIndexAndErrorMessage"""
+
+    batch_index: int = int32(versions="8+")
+    batch_index_error_message: str | None = string(default=None, versions="8+", nullable="8+")
+
+
+@struct()
+class LeaderIdAndEpoch(Struct):
+    """DOC LeaderIdAndEpoch"""
+
+    leader_id: int = int32(default=-1, versions="10+")
+    leader_epoch: int = int32(default=-1, versions="10+")
+
+
+@struct()
+class PartitionProduceResponse(Struct):
+    """DOC PartitionProduceResponse"""
+
+    index: int = int32()
+    error_code: int = int16()
+    base_offset: int = int64()
+    log_append_time_ms: int = int64(default=-1, versions="2+", ignorable=True)
+    log_start_offset: int = int64(default=-1, versions="5+", ignorable=True)
+    record_errors: list[BatchIndexAndErrorMessage] = array(
+        BatchIndexAndErrorMessage, versions="8+", ignorable=True
+    )
+    error_message: str | None = string(default=None, versions="8+", nullable="8+", ignorable=True)
+    current_leader: LeaderIdAndEpoch = nested(LeaderIdAndEpoch, versions="10+", tagged="10+", tag=0)
+
+
+@struct()
+class TopicProduceResponse(Struct):
+    """DOC TopicProduceResponse"""
+
+    name: str = string(versions="0-12", ignorable=True)
+    topic_id: bytes = uuid(versions="13+", ignorable=True)
+    partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
+
+
+@struct()
+class NodeEndpoint(Struct):
+    """DOC NodeEndpoint"""
+
+    node_id: int = int32(versions="10+")
+    host: str = string(versions="10+")
+    port: int = int32(versions="10+")
+    rack: str | None = string(default=None, versions="10+", nullable="10+")
+
+
+@message(api_key=0, versions="3-13", flexible="9+", kind="response")
+class ProduceResponse(Struct):
+    """DOC ProduceResponse"""
+
+    responses: list[TopicProduceResponse] = array(TopicProduceResponse)
+    throttle_time_ms: int = int32(versions="1+", ignorable=True)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, versions="10+", tagged="10+", tag=0)

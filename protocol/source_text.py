@@ -1,0 +1,131 @@
+"""What the two code generators share: lines of Python that remember their field, and wire facts.
+
+Not here: what the lines say (`protocol.decoding`, `protocol.encoding`).
+"""
+
+from __future__ import annotations
+
+import struct as binary
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from protocol.fields import Field, Schema, Struct, WireType
+from protocol.primitives import MalformedMessage
+
+FORMATS = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint16": "H",
+    "uint32": "I",
+    "float64": "d",
+    "uuid": "16s",
+}
+"""struct format of every fixed-width type."""
+
+
+class SourceText:
+    """A function under construction. Each line carries the path of the field it handles."""
+
+    def __init__(self, schema: Schema, version: int) -> None:
+        if version not in schema.versions:
+            raise MalformedMessage(f"{schema.name} has no version {version}, only {schema.versions}")
+        self.schema = schema
+        self.version = version
+        self.flexible = version in schema.flexible
+        self.scope: dict[str, Any] = {}
+        self.path = [schema.name]
+        self._lines: list[str] = []
+        self._paths: list[str] = []
+        self._indent = 0
+        self._names = 0
+
+    def emit(self, text: str) -> None:
+        """Add one line, at the present depth, about the present field."""
+        self._lines.append("    " * self._indent + text)
+        self._paths.append(".".join(self.path))
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Lines inside `head`, which ends in a colon."""
+        self.emit(head)
+        self._indent += 1
+        yield
+        self._indent -= 1
+
+    @contextmanager
+    def about(self, field: Field) -> Iterator[None]:
+        """Lines inside are about `field`."""
+        self.path.append(field.name)
+        yield
+        self.path.pop()
+
+    def fresh(self, stem: str) -> str:
+        """A variable name nothing else uses."""
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def bind(self, name: str, value: Any) -> str:
+        """Make `value` a global of the generated function."""
+        self.scope[name] = value
+        return name
+
+    def struct_name(self, cls: type[Struct]) -> str:
+        """The generated code's name of a table class."""
+        return self.bind(cls.SCHEMA.name, cls)
+
+    def codec(self, stem: str, method: str, formats: list[str]) -> tuple[str, int]:
+        """A bound struct method for big-endian `formats`; returns its name and the bytes it covers."""
+        packer = binary.Struct(">" + "".join(formats))
+        name = f"{stem}_{''.join(formats).replace('?', 'o')}"
+        return self.bind(name, getattr(packer, method)), packer.size
+
+    def compact(self, field: Field | None) -> bool:
+        """Are lengths of this field varints in this version?"""
+        if field is None or field.flexible is None:
+            return self.flexible
+        return self.flexible and self.version in field.flexible
+
+    def untagged(self, schema: Schema) -> list[Field]:
+        return [f for f in schema.fields if self.version in f.versions and self.version not in f.tagged]
+
+    def tagged(self, schema: Schema) -> list[Field]:
+        fields = [f for f in schema.fields if self.version in f.versions and self.version in f.tagged]
+        return sorted(fields, key=lambda f: f.tag or 0)
+
+    def absent(self, schema: Schema) -> list[Field]:
+        return [f for f in schema.fields if self.version not in f.versions]
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def finish(self, function_name: str) -> Any:
+        """Compile the text and return the function it defines."""
+        code = compile(self.text(), f"<{self.schema.name} v{self.version} {function_name}>", "exec")
+        paths, title = self._paths, f"{self.schema.name} v{self.version}"
+
+        def explain(error: BaseException, pos: int | None) -> MalformedMessage:
+            trace = error.__traceback__
+            path = paths[trace.tb_lineno - 1] if trace is not None else self.schema.name
+            where = "" if pos is None else f" at byte {pos}"
+            return MalformedMessage(f"{title}: {path}{where}: {_words(error, decoding=pos is not None)}")
+
+        self.scope["explain"] = explain
+        exec(code, self.scope)
+        return self.scope[function_name]
+
+
+def _words(error: BaseException, *, decoding: bool) -> str:
+    if decoding and isinstance(error, IndexError | binary.error):
+        return "the bytes end here"
+    if isinstance(error, UnicodeError):
+        return "not UTF-8"
+    return str(error)
+
+
+def is_scalar_array(wire: WireType) -> bool:
+    """Can the elements be read and written with one struct call?"""
+    return wire.name in FORMATS and wire.name != "uuid"
