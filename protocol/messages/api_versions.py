@@ -1,4 +1,12 @@
-"""NOTES"""
+"""ApiVersions (18): what the broker serves.
+
+Versions: 0 the list; 1 throttle time; 2 throttling is the client's duty from here on (KIP-219); 3 flexible,
+the client says what software it is (KIP-511) and the response lists features (KIP-584); 4 features whose
+lowest version is 0 may be listed (KAFKA-17011): below 4 they must be left out or older clients fail.
+
+A request of a newer version than served is answered in the version 0 body with UNSUPPORTED_VERSION and
+this API's own range, so that the client tries again (KIP-511).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,7 @@ from protocol.fields import Struct, array, boolean, int16, int32, int64, message
 
 @message(api_key=18, versions="0-4", flexible="3+", kind="request")
 class ApiVersionsRequest(Struct):
-    """DOC ApiVersionsRequest"""
+    """ "What can you do?", before anything else is said."""
 
     client_software_name: str = string(versions="3+", ignorable=True)
     client_software_version: str = string(versions="3+", ignorable=True)
@@ -15,7 +23,7 @@ class ApiVersionsRequest(Struct):
 
 @struct()
 class ApiVersion(Struct):
-    """DOC ApiVersion"""
+    """The versions of one API."""
 
     api_key: int = int16()
     min_version: int = int16()
@@ -24,7 +32,7 @@ class ApiVersion(Struct):
 
 @struct()
 class SupportedFeatureKey(Struct):
-    """DOC SupportedFeatureKey"""
+    """A feature and the levels this broker supports."""
 
     name: str = string(versions="3+")
     min_version: int = int16(versions="3+")
@@ -33,7 +41,7 @@ class SupportedFeatureKey(Struct):
 
 @struct()
 class FinalizedFeatureKey(Struct):
-    """DOC FinalizedFeatureKey"""
+    """A feature and the levels the cluster has agreed on."""
 
     name: str = string(versions="3+")
     max_version_level: int = int16(versions="3+")
@@ -42,7 +50,7 @@ class FinalizedFeatureKey(Struct):
 
 @message(api_key=18, versions="0-4", flexible="3+", kind="response")
 class ApiVersionsResponse(Struct):
-    """DOC ApiVersionsResponse"""
+    """Every API served, and the features."""
 
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)

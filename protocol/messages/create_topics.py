@@ -1,4 +1,11 @@
-"""NOTES"""
+"""CreateTopics (19).
+
+Versions: 2 throttle time; 3 throttling is the client's duty (KIP-219); 4 -1 asks for the broker's default
+number of partitions and replicas (KIP-464); 5 flexible, the answer tells partitions, replicas and
+configuration (KIP-525); 6 THROTTLING_QUOTA_EXCEEDED (KIP-599); 7 the new topic's id (KIP-516).
+
+`configs` of a result may be null on the wire, but Java clients read it without looking: answer a list.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,7 @@ from protocol.fields import Struct, array, boolean, int8, int16, int32, message,
 
 @struct()
 class CreatableReplicaAssignment(Struct):
-    """DOC CreatableReplicaAssignment"""
+    """The brokers of one partition, chosen by hand."""
 
     partition_index: int = int32()
     broker_ids: list[int] = array(int32)
@@ -15,7 +22,7 @@ class CreatableReplicaAssignment(Struct):
 
 @struct()
 class CreatableTopicConfig(Struct):
-    """DOC CreatableTopicConfig"""
+    """One configuration of a new topic."""
 
     name: str = string()
     value: str | None = string(nullable="0+")
@@ -23,7 +30,7 @@ class CreatableTopicConfig(Struct):
 
 @struct()
 class CreatableTopic(Struct):
-    """DOC CreatableTopic"""
+    """One topic to create."""
 
     name: str = string()
     num_partitions: int = int32()
@@ -34,7 +41,7 @@ class CreatableTopic(Struct):
 
 @message(api_key=19, versions="2-7", flexible="5+", kind="request")
 class CreateTopicsRequest(Struct):
-    """DOC CreateTopicsRequest"""
+    """Topics to create, or only to check."""
 
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60000)
@@ -43,7 +50,7 @@ class CreateTopicsRequest(Struct):
 
 @struct()
 class CreatableTopicConfigs(Struct):
-    """DOC CreatableTopicConfigs"""
+    """One configuration of a topic just created."""
 
     name: str = string(versions="5+")
     value: str | None = string(versions="5+", nullable="5+")
@@ -54,7 +61,7 @@ class CreatableTopicConfigs(Struct):
 
 @struct()
 class CreatableTopicResult(Struct):
-    """DOC CreatableTopicResult"""
+    """What became of one topic."""
 
     name: str = string()
     topic_id: bytes = uuid(versions="7+", ignorable=True)
@@ -70,7 +77,7 @@ class CreatableTopicResult(Struct):
 
 @message(api_key=19, versions="2-7", flexible="5+", kind="response")
 class CreateTopicsResponse(Struct):
-    """DOC CreateTopicsResponse"""
+    """A result for each topic asked for."""
 
     throttle_time_ms: int = int32(versions="2+", ignorable=True)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)

@@ -1,4 +1,9 @@
-"""NOTES"""
+"""DeleteTopics (20).
+
+Versions: 1 throttle time; 2 throttling is the client's duty (KIP-219); 3 TOPIC_DELETION_DISABLED
+(KIP-322); 4 flexible; 5 a message with each error and THROTTLING_QUOTA_EXCEEDED (KIP-599); 6 by name or
+by id, in `topics` instead of `topic_names` (KIP-516).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from protocol.fields import Struct, array, int16, int32, message, string, struct
 
 @struct()
 class DeleteTopicState(Struct):
-    """DOC DeleteTopicState"""
+    """One topic, by name or by id."""
 
     name: str | None = string(default=None, versions="6+", nullable="6+")
     topic_id: bytes = uuid(versions="6+")
@@ -15,7 +20,7 @@ class DeleteTopicState(Struct):
 
 @message(api_key=20, versions="1-6", flexible="4+", kind="request")
 class DeleteTopicsRequest(Struct):
-    """DOC DeleteTopicsRequest"""
+    """Topics to delete."""
 
     topics: list[DeleteTopicState] = array(DeleteTopicState, versions="6+")
     topic_names: list[str] = array(string, versions="0-5", ignorable=True)
@@ -24,7 +29,7 @@ class DeleteTopicsRequest(Struct):
 
 @struct()
 class DeletableTopicResult(Struct):
-    """DOC DeletableTopicResult"""
+    """What became of one topic."""
 
     name: str | None = string(nullable="6+")
     topic_id: bytes = uuid(versions="6+", ignorable=True)
@@ -34,7 +39,7 @@ class DeletableTopicResult(Struct):
 
 @message(api_key=20, versions="1-6", flexible="4+", kind="response")
 class DeleteTopicsResponse(Struct):
-    """DOC DeleteTopicsResponse"""
+    """A result for each topic asked for."""
 
     throttle_time_ms: int = int32(versions="1+", ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)

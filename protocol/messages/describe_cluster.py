@@ -1,4 +1,7 @@
-"""NOTES"""
+"""DescribeCluster (60): brokers, controller and cluster id for administration (KIP-700).
+
+Versions: 0 flexible from the start; 1 brokers or controllers (KIP-919); 2 fenced brokers (KIP-1073).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from protocol.fields import Struct, array, boolean, int8, int16, int32, message,
 
 @message(api_key=60, versions="0-2", flexible="0+", kind="request")
 class DescribeClusterRequest(Struct):
-    """DOC DescribeClusterRequest"""
+    """Asks for the cluster; it has no parameters but what to include."""
 
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8(default=1, versions="1+")
@@ -16,7 +19,7 @@ class DescribeClusterRequest(Struct):
 
 @struct()
 class DescribeClusterBroker(Struct):
-    """DOC DescribeClusterBroker"""
+    """One broker, or controller."""
 
     broker_id: int = int32()
     host: str = string()
@@ -27,7 +30,7 @@ class DescribeClusterBroker(Struct):
 
 @message(api_key=60, versions="0-2", flexible="0+", kind="response")
 class DescribeClusterResponse(Struct):
-    """DOC DescribeClusterResponse"""
+    """The cluster."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

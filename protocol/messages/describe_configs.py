@@ -1,4 +1,8 @@
-"""NOTES"""
+"""DescribeConfigs (32): the configuration of topics, brokers and the like (KIP-133).
+
+Versions: 1 synonyms and sources (KIP-226); 2 throttling is the client's duty (KIP-219); 3 types and
+documentation (KIP-569); 4 flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from protocol.fields import Struct, array, boolean, int8, int16, int32, message,
 
 @struct()
 class DescribeConfigsResource(Struct):
-    """DOC DescribeConfigsResource"""
+    """One resource, and which of its configurations."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -16,7 +20,7 @@ class DescribeConfigsResource(Struct):
 
 @message(api_key=32, versions="1-4", flexible="4+", kind="request")
 class DescribeConfigsRequest(Struct):
-    """DOC DescribeConfigsRequest"""
+    """Resources whose configuration is asked for."""
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean(versions="1+")
@@ -25,7 +29,7 @@ class DescribeConfigsRequest(Struct):
 
 @struct()
 class DescribeConfigsSynonym(Struct):
-    """DOC DescribeConfigsSynonym"""
+    """Another place the value could come from, in order of precedence."""
 
     name: str = string(versions="1+")
     value: str | None = string(versions="1+", nullable="0+")
@@ -34,7 +38,7 @@ class DescribeConfigsSynonym(Struct):
 
 @struct()
 class DescribeConfigsResourceResult(Struct):
-    """DOC DescribeConfigsResourceResult"""
+    """One configuration."""
 
     name: str = string()
     value: str | None = string(nullable="0+")
@@ -48,7 +52,7 @@ class DescribeConfigsResourceResult(Struct):
 
 @struct()
 class DescribeConfigsResult(Struct):
-    """DOC DescribeConfigsResult"""
+    """The configuration of one resource."""
 
     error_code: int = int16()
     error_message: str | None = string(nullable="0+")
@@ -59,7 +63,7 @@ class DescribeConfigsResult(Struct):
 
 @message(api_key=32, versions="1-4", flexible="4+", kind="response")
 class DescribeConfigsResponse(Struct):
-    """DOC DescribeConfigsResponse"""
+    """A result for each resource asked for."""
 
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

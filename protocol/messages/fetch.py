@@ -1,4 +1,12 @@
-"""NOTES"""
+"""Fetch (1): batches of records to read, also what followers send.
+
+Versions: 4 isolation level and aborted transactions (KIP-98); 5 log start offset (KIP-107); 6 storage
+errors; 7 fetch sessions (KIP-227); 8 throttling is the client's duty (KIP-219); 9 the client's leader
+epoch is checked (KIP-320); 10 zstd may be returned (KIP-110); 11 rack and preferred replica (KIP-392);
+12 flexible, divergence by last fetched epoch (KIP-595); 13 topic ids in place of names (KIP-516); 14
+OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405); 15 replica state in a tag, replica id gone (KIP-903); 16 leaders'
+endpoints (KIP-951); 17 directory id (KIP-853); 18 the replica's high watermark (KIP-1166).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +29,7 @@ from protocol.primitives import Data
 
 @struct()
 class ReplicaState(Struct):
-    """DOC ReplicaState"""
+    """The follower that fetches."""
 
     replica_id: int = int32(default=-1, versions="15+")
     replica_epoch: int = int64(default=-1, versions="15+")
@@ -29,7 +37,7 @@ class ReplicaState(Struct):
 
 @struct()
 class FetchPartition(Struct):
-    """DOC FetchPartition"""
+    """Where to read in one partition, and how much."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1, versions="9+", ignorable=True)
@@ -45,7 +53,7 @@ class FetchPartition(Struct):
 
 @struct()
 class FetchTopic(Struct):
-    """DOC FetchTopic"""
+    """The partitions of one topic."""
 
     topic: str = string(versions="0-12", ignorable=True)
     topic_id: bytes = uuid(versions="13+", ignorable=True)
@@ -54,7 +62,7 @@ class FetchTopic(Struct):
 
 @struct()
 class ForgottenTopic(Struct):
-    """DOC ForgottenTopic"""
+    """Partitions that leave the fetch session."""
 
     topic: str = string(versions="7-12", ignorable=True)
     topic_id: bytes = uuid(versions="13+", ignorable=True)
@@ -63,7 +71,7 @@ class ForgottenTopic(Struct):
 
 @message(api_key=1, versions="4-18", flexible="12+", kind="request")
 class FetchRequest(Struct):
-    """DOC FetchRequest"""
+    """What to read; in a session only what changed since the last request."""
 
     cluster_id: str | None = string(
         default=None, versions="12+", nullable="12+", tagged="12+", tag=0, ignorable=True
@@ -83,7 +91,7 @@ class FetchRequest(Struct):
 
 @struct()
 class EpochEndOffset(Struct):
-    """DOC EpochEndOffset"""
+    """A leader epoch and the offset behind its last record."""
 
     epoch: int = int32(default=-1, versions="12+")
     end_offset: int = int64(default=-1, versions="12+")
@@ -91,7 +99,7 @@ class EpochEndOffset(Struct):
 
 @struct()
 class LeaderIdAndEpoch(Struct):
-    """DOC LeaderIdAndEpoch"""
+    """Who leads now."""
 
     leader_id: int = int32(default=-1, versions="12+")
     leader_epoch: int = int32(default=-1, versions="12+")
@@ -99,7 +107,7 @@ class LeaderIdAndEpoch(Struct):
 
 @struct()
 class SnapshotId(Struct):
-    """DOC SnapshotId"""
+    """The snapshot to load instead, when the log no longer reaches back."""
 
     end_offset: int = int64(default=-1)
     epoch: int = int32(default=-1)
@@ -107,7 +115,7 @@ class SnapshotId(Struct):
 
 @struct()
 class AbortedTransaction(Struct):
-    """DOC AbortedTransaction"""
+    """A transaction whose records a consumer must skip."""
 
     producer_id: int = int64(versions="4+")
     first_offset: int = int64(versions="4+")
@@ -115,7 +123,7 @@ class AbortedTransaction(Struct):
 
 @struct()
 class PartitionData(Struct):
-    """DOC PartitionData"""
+    """Records of one partition, and where its log stands."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -134,7 +142,7 @@ class PartitionData(Struct):
 
 @struct()
 class FetchableTopicResponse(Struct):
-    """DOC FetchableTopicResponse"""
+    """The partitions of one topic."""
 
     topic: str = string(versions="0-12", ignorable=True)
     topic_id: bytes = uuid(versions="13+", ignorable=True)
@@ -143,7 +151,7 @@ class FetchableTopicResponse(Struct):
 
 @struct()
 class NodeEndpoint(Struct):
-    """DOC NodeEndpoint"""
+    """Where a leader named in the answer is found."""
 
     node_id: int = int32(versions="16+")
     host: str = string(versions="16+")
@@ -153,7 +161,7 @@ class NodeEndpoint(Struct):
 
 @message(api_key=1, versions="4-18", flexible="12+", kind="response")
 class FetchResponse(Struct):
-    """DOC FetchResponse"""
+    """The records; `records` may be one buffer or several, none is copied."""
 
     throttle_time_ms: int = int32(versions="1+", ignorable=True)
     error_code: int = int16(versions="7+", ignorable=True)

@@ -1,4 +1,9 @@
-"""NOTES"""
+"""FindCoordinator (10): which broker looks after a group, a transactional id or a share group.
+
+Versions: 0 groups only; 1 key type (KIP-98), throttle time, message; 2 throttling is the client's duty
+(KIP-219); 3 flexible; 4 many keys in one request (KIP-699); 5 TRANSACTION_ABORTABLE (KIP-890); 6 share
+groups (KIP-932).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from protocol.fields import Struct, array, int8, int16, int32, message, string, 
 
 @message(api_key=10, versions="0-6", flexible="3+", kind="request")
 class FindCoordinatorRequest(Struct):
-    """DOC FindCoordinatorRequest"""
+    """One key up to version 3, several from 4."""
 
     key: str = string(versions="0-3")
     key_type: int = int8(versions="1+")
@@ -16,7 +21,7 @@ class FindCoordinatorRequest(Struct):
 
 @struct()
 class Coordinator(Struct):
-    """DOC Coordinator"""
+    """The coordinator of one key."""
 
     key: str = string(versions="4+")
     node_id: int = int32(versions="4+")
@@ -28,7 +33,7 @@ class Coordinator(Struct):
 
 @message(api_key=10, versions="0-6", flexible="3+", kind="response")
 class FindCoordinatorResponse(Struct):
-    """DOC FindCoordinatorResponse"""
+    """The coordinator, or one for each key."""
 
     throttle_time_ms: int = int32(versions="1+", ignorable=True)
     error_code: int = int16(versions="0-3")

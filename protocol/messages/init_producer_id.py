@@ -1,4 +1,9 @@
-"""NOTES"""
+"""InitProducerId (22): a producer id and epoch for an idempotent or transactional producer.
+
+Versions: 0 (KIP-98); 1 throttling is the client's duty (KIP-219); 2 flexible; 3 the producer names the id
+and epoch it had, and gets a higher epoch (KIP-360); 4 PRODUCER_FENCED (KIP-588); 5 TRANSACTION_ABORTABLE
+(KIP-890); 6 two-phase commit (KIP-939), unstable in Kafka 4.3: do not advertise it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from protocol.fields import Struct, boolean, int16, int32, int64, message, strin
 
 @message(api_key=22, versions="0-6", flexible="2+", kind="request")
 class InitProducerIdRequest(Struct):
-    """DOC InitProducerIdRequest"""
+    """Asks for an id; without a transactional id for an idempotent producer only."""
 
     transactional_id: str | None = string(nullable="0+")
     transaction_timeout_ms: int = int32()
@@ -19,7 +24,7 @@ class InitProducerIdRequest(Struct):
 
 @message(api_key=22, versions="0-6", flexible="2+", kind="response")
 class InitProducerIdResponse(Struct):
-    """DOC InitProducerIdResponse"""
+    """The id and epoch to produce with."""
 
     throttle_time_ms: int = int32(ignorable=True)
     error_code: int = int16()

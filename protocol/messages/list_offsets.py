@@ -1,4 +1,12 @@
-"""NOTES"""
+"""ListOffsets (2): the offset of a time, or of one of the ends.
+
+Timestamps below zero ask for ends: -1 the end, -2 the start, -3 the largest timestamp, -4 the start of
+what is local, -5 the end of what is tiered, -6 what is not yet tiered.
+
+Versions: 1 one offset with its timestamp (KIP-79); 2 isolation level (KIP-98); 3 throttling is the
+client's duty (KIP-219); 4 leader epochs (KIP-320); 5 OFFSET_NOT_AVAILABLE (KIP-207); 6 flexible; 7 -3
+(KIP-734); 8 -4 (KIP-405); 9 -5 (KIP-1005); 10 a timeout, for tiered storage (KIP-1075); 11 -6 (KIP-1023).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,7 @@ from protocol.fields import Struct, array, int8, int16, int32, int64, message, s
 
 @struct()
 class ListOffsetsPartition(Struct):
-    """DOC ListOffsetsPartition"""
+    """The time asked for in one partition."""
 
     partition_index: int = int32()
     current_leader_epoch: int = int32(default=-1, versions="4+", ignorable=True)
@@ -16,7 +24,7 @@ class ListOffsetsPartition(Struct):
 
 @struct()
 class ListOffsetsTopic(Struct):
-    """DOC ListOffsetsTopic"""
+    """The partitions of one topic."""
 
     name: str = string()
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
@@ -24,7 +32,7 @@ class ListOffsetsTopic(Struct):
 
 @message(api_key=2, versions="1-11", flexible="6+", kind="request")
 class ListOffsetsRequest(Struct):
-    """DOC ListOffsetsRequest"""
+    """Times to look up."""
 
     replica_id: int = int32()
     isolation_level: int = int8(versions="2+")
@@ -34,7 +42,7 @@ class ListOffsetsRequest(Struct):
 
 @struct()
 class ListOffsetsPartitionResponse(Struct):
-    """DOC ListOffsetsPartitionResponse"""
+    """The offset found; -1 when no record is that late."""
 
     partition_index: int = int32()
     error_code: int = int16()
@@ -45,7 +53,7 @@ class ListOffsetsPartitionResponse(Struct):
 
 @struct()
 class ListOffsetsTopicResponse(Struct):
-    """DOC ListOffsetsTopicResponse"""
+    """The partitions of one topic."""
 
     name: str = string()
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
@@ -53,7 +61,7 @@ class ListOffsetsTopicResponse(Struct):
 
 @message(api_key=2, versions="1-11", flexible="6+", kind="response")
 class ListOffsetsResponse(Struct):
-    """DOC ListOffsetsResponse"""
+    """The offsets."""
 
     throttle_time_ms: int = int32(versions="2+", ignorable=True)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

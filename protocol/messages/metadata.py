@@ -1,4 +1,12 @@
-"""NOTES"""
+"""Metadata (3): brokers, topics, partitions and their leaders.
+
+Versions: 0 and 1 differ in "all topics": an empty list in 0, null from 1, where an empty list is none;
+1 racks, controller, internal topics; 2 cluster id (KIP-78); 3 throttle time; 4 the client may forbid
+topic creation; 5 offline replicas; 6 throttling is the client's duty (KIP-219); 7 leader epochs
+(KIP-320); 8 authorized operations (KIP-430); 9 flexible; 10 topic ids (KIP-516); 11 the cluster's
+authorized operations moved to DescribeCluster (KIP-700); 12 topics by id, so names may be null;
+13 a top-level error, for clients that should bootstrap again (KIP-1102).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,7 @@ from protocol.fields import Struct, array, boolean, int16, int32, message, strin
 
 @struct()
 class MetadataRequestTopic(Struct):
-    """DOC MetadataRequestTopic"""
+    """One topic, by name or by id."""
 
     topic_id: bytes = uuid(versions="10+", ignorable=True)
     name: str | None = string(nullable="10+")
@@ -15,7 +23,7 @@ class MetadataRequestTopic(Struct):
 
 @message(api_key=3, versions="0-13", flexible="9+", kind="request")
 class MetadataRequest(Struct):
-    """DOC MetadataRequest"""
+    """Which topics; null is all of them."""
 
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
     allow_auto_topic_creation: bool = boolean(default=True, versions="4+")
@@ -25,7 +33,7 @@ class MetadataRequest(Struct):
 
 @struct()
 class MetadataResponseBroker(Struct):
-    """DOC MetadataResponseBroker"""
+    """One broker and its advertised address."""
 
     node_id: int = int32()
     host: str = string()
@@ -35,7 +43,7 @@ class MetadataResponseBroker(Struct):
 
 @struct()
 class MetadataResponsePartition(Struct):
-    """DOC MetadataResponsePartition"""
+    """One partition: leader and replicas."""
 
     error_code: int = int16()
     partition_index: int = int32()
@@ -48,7 +56,7 @@ class MetadataResponsePartition(Struct):
 
 @struct()
 class MetadataResponseTopic(Struct):
-    """DOC MetadataResponseTopic"""
+    """One topic and its partitions."""
 
     error_code: int = int16()
     name: str | None = string(nullable="12+")
@@ -60,7 +68,7 @@ class MetadataResponseTopic(Struct):
 
 @message(api_key=3, versions="0-13", flexible="9+", kind="response")
 class MetadataResponse(Struct):
-    """DOC MetadataResponse"""
+    """The cluster as this broker sees it."""
 
     throttle_time_ms: int = int32(versions="3+", ignorable=True)
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)

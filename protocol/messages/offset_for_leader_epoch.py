@@ -1,4 +1,8 @@
-"""NOTES"""
+"""OffsetForLeaderEpoch (23): where a leader epoch ended, to find out what was truncated (KIP-101).
+
+Versions: 2 the client's own leader epoch is checked, throttle time (KIP-320); 3 replica id, -1 for
+consumers and -2 where it was not said (KIP-392); 4 flexible.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from protocol.fields import Struct, array, int16, int32, int64, message, string,
 
 @struct()
 class OffsetForLeaderPartition(Struct):
-    """DOC OffsetForLeaderPartition"""
+    """The leader epoch asked for in one partition."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1, versions="2+", ignorable=True)
@@ -16,7 +20,7 @@ class OffsetForLeaderPartition(Struct):
 
 @struct()
 class OffsetForLeaderTopic(Struct):
-    """DOC OffsetForLeaderTopic"""
+    """The partitions of one topic."""
 
     topic: str = string()
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
@@ -24,7 +28,7 @@ class OffsetForLeaderTopic(Struct):
 
 @message(api_key=23, versions="2-4", flexible="4+", kind="request")
 class OffsetForLeaderEpochRequest(Struct):
-    """DOC OffsetForLeaderEpochRequest"""
+    """Leader epochs to look up."""
 
     replica_id: int = int32(default=-2, versions="3+", ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
@@ -32,7 +36,7 @@ class OffsetForLeaderEpochRequest(Struct):
 
 @struct()
 class EpochEndOffset(Struct):
-    """DOC EpochEndOffset"""
+    """A leader epoch and the offset behind its last record."""
 
     error_code: int = int16()
     partition: int = int32()
@@ -42,7 +46,7 @@ class EpochEndOffset(Struct):
 
 @struct()
 class OffsetForLeaderTopicResult(Struct):
-    """DOC OffsetForLeaderTopicResult"""
+    """The partitions of one topic."""
 
     topic: str = string()
     partitions: list[EpochEndOffset] = array(EpochEndOffset)
@@ -50,7 +54,7 @@ class OffsetForLeaderTopicResult(Struct):
 
 @message(api_key=23, versions="2-4", flexible="4+", kind="response")
 class OffsetForLeaderEpochResponse(Struct):
-    """DOC OffsetForLeaderEpochResponse"""
+    """Where the epochs end."""
 
     throttle_time_ms: int = int32(versions="2+", ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)

@@ -1,4 +1,14 @@
-"""NOTES"""
+"""Produce (0): batches of records to append.
+
+Versions: 3 record batches v2 and the transactional id (KIP-98); 4 storage errors; 5 log start offset
+(KIP-107); 6 throttling is the client's duty (KIP-219); 7 zstd allowed (KIP-110); 8 record errors and a
+message (KIP-467); 9 flexible; 10 the present leader in the answer (KIP-951); 11 TRANSACTION_ABORTABLE
+(KIP-890); 12 partitions join their transaction without being added first (KIP-890 part 2); 13 topic ids
+in place of names (KIP-516).
+
+Kafka advertises versions 0 to 2 and refuses them, because some clients conclude from them which codecs
+they may use (KAFKA-18659).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +30,7 @@ from protocol.primitives import Buffer
 
 @struct()
 class PartitionProduceData(Struct):
-    """DOC PartitionProduceData"""
+    """The batches for one partition; one batch from every client in use."""
 
     index: int = int32()
     records: Buffer | None = record_data(nullable="0+")
@@ -28,7 +38,7 @@ class PartitionProduceData(Struct):
 
 @struct()
 class TopicProduceData(Struct):
-    """DOC TopicProduceData"""
+    """The partitions of one topic."""
 
     name: str = string(versions="0-12", ignorable=True)
     topic_id: bytes = uuid(versions="13+", ignorable=True)
@@ -37,7 +47,7 @@ class TopicProduceData(Struct):
 
 @message(api_key=0, versions="3-13", flexible="9+", kind="request")
 class ProduceRequest(Struct):
-    """DOC ProduceRequest"""
+    """Batches to append, and how many replicas must have them before the answer."""
 
     transactional_id: str | None = string(default=None, versions="3+", nullable="3+")
     acks: int = int16()
@@ -47,7 +57,7 @@ class ProduceRequest(Struct):
 
 @struct()
 class BatchIndexAndErrorMessage(Struct):
-    """DOC BatchIndexAndErrorMessage"""
+    """A record that spoiled its batch."""
 
     batch_index: int = int32(versions="8+")
     batch_index_error_message: str | None = string(default=None, versions="8+", nullable="8+")
@@ -55,7 +65,7 @@ class BatchIndexAndErrorMessage(Struct):
 
 @struct()
 class LeaderIdAndEpoch(Struct):
-    """DOC LeaderIdAndEpoch"""
+    """Who leads now."""
 
     leader_id: int = int32(default=-1, versions="10+")
     leader_epoch: int = int32(default=-1, versions="10+")
@@ -63,7 +73,7 @@ class LeaderIdAndEpoch(Struct):
 
 @struct()
 class PartitionProduceResponse(Struct):
-    """DOC PartitionProduceResponse"""
+    """Where one partition's batches went, or why not."""
 
     index: int = int32()
     error_code: int = int16()
@@ -79,7 +89,7 @@ class PartitionProduceResponse(Struct):
 
 @struct()
 class TopicProduceResponse(Struct):
-    """DOC TopicProduceResponse"""
+    """The partitions of one topic."""
 
     name: str = string(versions="0-12", ignorable=True)
     topic_id: bytes = uuid(versions="13+", ignorable=True)
@@ -88,7 +98,7 @@ class TopicProduceResponse(Struct):
 
 @struct()
 class NodeEndpoint(Struct):
-    """DOC NodeEndpoint"""
+    """Where a leader named in the answer is found."""
 
     node_id: int = int32(versions="10+")
     host: str = string(versions="10+")
@@ -98,7 +108,7 @@ class NodeEndpoint(Struct):
 
 @message(api_key=0, versions="3-13", flexible="9+", kind="response")
 class ProduceResponse(Struct):
-    """DOC ProduceResponse"""
+    """A result for each partition; not sent when acks is 0."""
 
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32(versions="1+", ignorable=True)
