@@ -25,7 +25,7 @@ from protocol.records.batch import (
 from protocol.records.compression import Codec
 from storage.group import Backlogged, LogGroup
 from storage.partition import PartitionLog
-from storage.types import NotLeader, StorageFull
+from storage.types import Buffer, NotLeader, StorageFull
 
 ZSTD_SINCE_PRODUCE: Final = 7
 """Older Produce versions may not carry zstd (KIP-110)."""
@@ -74,7 +74,7 @@ class Appender:
         self._clock_ms = clock_ms
 
     def append(
-        self, partition: PartitionLog, records: memoryview | bytes, limits: AppendLimits, produce_version: int
+        self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
     ) -> Appended:
         """Append the one batch in `records`, which is copied. Raises Refused; then nothing has changed."""
         header = _read(records)
@@ -113,7 +113,7 @@ class Appender:
             raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
 
 
-def _read(records: memoryview | bytes) -> BatchHeader:
+def _read(records: Buffer) -> BatchHeader:
     if len(records) > MAGIC_AT and records[MAGIC_AT] < 2:
         raise Refused(
             ErrorCode.INVALID_RECORD,
@@ -131,9 +131,7 @@ def _read(records: memoryview | bytes) -> BatchHeader:
     return header
 
 
-def _validate(
-    records: memoryview | bytes, header: BatchHeader, limits: AppendLimits, produce_version: int
-) -> None:
+def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_version: int) -> None:
     if header.total_bytes > limits.max_message_bytes:
         raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE,

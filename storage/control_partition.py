@@ -45,7 +45,7 @@ def encode_values(values: Iterable[bytes], time_ms: int) -> bytes:
     """One uncompressed record batch over `values`, all written at `time_ms`."""
     builder = BatchBuilder()
     for value in values:
-        builder.append(timestamp=time_ms, key=None, value=value)
+        builder.append(timestamp_ms=time_ms, key=None, value=value)
     return builder.build()
 
 

@@ -42,7 +42,7 @@ from storage.types import (
     StorageFull,
 )
 
-Waiter = Callable[[Exception | None], None]
+Waiter = Callable[[BaseException | None], None]
 
 CONTROL_SECTION = "partitions"
 OFFSETS_SECTION = "offsets"
@@ -308,7 +308,7 @@ class LogGroup:
         """Wait until everything appended so far is committed. Raises what ended the group."""
         future: asyncio.Future[None] = self._loop.create_future()
 
-        def settle(error: Exception | None) -> None:
+        def settle(error: BaseException | None) -> None:
             if future.done():
                 return
             if error is None:
