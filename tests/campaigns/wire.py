@@ -54,6 +54,10 @@ class Wire:
             return "closed"
         return "answer"
 
+    def set_timeout(self, timeout_s: float) -> None:
+        """For every later wait."""
+        self._socket.settimeout(timeout_s)
+
     def half_close(self) -> None:
         """No more bytes from us."""
         self._socket.shutdown(socket.SHUT_WR)
@@ -174,6 +178,64 @@ def fetch_result(answer: bytes, topic: str) -> tuple[int, int, bytes]:
     return error, high_watermark, answer[place + 4 : place + 4 + max(0, size)]
 
 
+def next_offset(data: bytes, offset: int) -> int | None:
+    """The offset after the last whole batch in fetched `data`; None when it holds none from `offset` on."""
+    place, following = 0, None
+    while len(data) - place >= 61:
+        base_offset, length = struct.unpack_from(">qi", data, place)
+        if length < 49 or place + 12 + length > len(data):
+            break
+        (last_offset_delta,) = struct.unpack_from(">i", data, place + 23)
+        if base_offset + last_offset_delta >= offset:
+            following = base_offset + last_offset_delta + 1
+        place += 12 + length
+    return following
+
+
+def whole_batches(data: bytes) -> list[tuple[int, list[bytes | None]]]:
+    """(base offset, values) of the whole, uncompressed batches in `data`; CRCs are checked. ValueError."""
+    found: list[tuple[int, list[bytes | None]]] = []
+    place = 0
+    while len(data) - place >= 61:
+        base_offset, length = struct.unpack_from(">qi", data, place)
+        end = place + 12 + length
+        if end > len(data):
+            break
+        (crc,) = struct.unpack_from(">I", data, place + 17)
+        (count,) = struct.unpack_from(">i", data, place + 57)
+        if crc != crc32c.crc32c(data[place + 21 : end]):
+            raise ValueError(f"batch at offset {base_offset}: wrong CRC")
+        found.append((base_offset, _values(data, place + 61, count)))
+        place = end
+    return found
+
+
+def _values(data: bytes, place: int, count: int) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    for _ in range(count):
+        length, place = _read_varint(data, place)
+        end = place + length
+        _, place = _read_varint(data, place + 1)
+        _, place = _read_varint(data, place)
+        size, place = _read_varint(data, place)
+        place += max(0, size)
+        size, place = _read_varint(data, place)
+        values.append(None if size < 0 else data[place : place + size])
+        place = end
+    return values
+
+
+def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        octet = data[place]
+        place += 1
+        value |= (octet & 0x7F) << shift
+        shift += 7
+        if octet < 0x80:
+            return (value >> 1) ^ -(value & 1), place
+
+
 def metadata(topic: str, *, correlation_id: int = 1) -> bytes:
     """Metadata v4 of one topic, which may be created by it."""
     return (
@@ -194,7 +256,7 @@ def api_ranges(wire: Wire) -> dict[int, tuple[int, int]]:
     return {key: (lowest, highest) for key, lowest, highest in rows}
 
 
-def first_ack(host: str, port: int, topic: str, deadline_s: float) -> int:
+def first_ack(host: str, port: int, topic: str, deadline_s: float, value: bytes = b"probe") -> int:
     """Tries until one record is acknowledged; its offset. TimeoutError after `deadline_s`."""
     end = time.monotonic() + deadline_s
     said = "nothing"
@@ -207,9 +269,7 @@ def first_ack(host: str, port: int, topic: str, deadline_s: float) -> int:
             continue
         try:
             while time.monotonic() < end:
-                error_code, offset = produce_result(
-                    wire.ask(produce(topic, 0, values_batch([b"probe"]))), topic
-                )
+                error_code, offset = produce_result(wire.ask(produce(topic, 0, values_batch([value]))), topic)
                 if error_code == 0:
                     return offset
                 said = f"error {error_code}"
