@@ -1,0 +1,216 @@
+"""`python -m bench`: Lockstep measured against Apache Kafka, or a broker against itself.
+
+Owns: the command line, the alternation of sessions, and what is kept of a run. Progress goes to stderr, the
+result to stdout (a table, or JSON with --json). Exit status: 0; 1 when a round failed or a durability was
+not proven; 3 when everything ran and a required ratio was missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.compare import BASELINE, SUBJECT, BadRequirement, Goal, compare, parse_requirement
+from bench.device import NoBlockDevice
+from bench.facts import code_facts, machine_facts
+from bench.process import RssSampler
+from bench.report import table
+from bench.rows import run_rows
+from bench.session import RoundFailed, Session, say
+from bench.settings import FLUSH, FULL, OS, POLICIES, PRODUCER_PROPERTIES, QUICK, ROWS, Sizes
+from compat_tests.kafka_jars import ToolchainMissing
+from compat_tests.targets import ROOT, TargetFailed
+
+EXIT_FAILED = 1
+EXIT_GOAL_MISSED = 3
+LOCAL_RESULTS = ROOT / "bench" / "results" / "local"
+
+Plan = list[tuple[str, str, tuple[str, ...]]]
+"""(side, kind of broker, policies it serves), in the order they run."""
+
+
+def plan_sessions(subject: str, baseline: str, policies: tuple[str, ...], rounds: int) -> Plan:
+    """Alternating, and mirrored every second round (ABBA), so that a drift of the machine hits both sides.
+
+    Kafka flushes by topic, so one process serves all policies; Lockstep needs a process for each.
+    """
+    plan: Plan = []
+    for number in range(rounds):
+        one = [
+            *((BASELINE, baseline, group) for group in _groups(baseline, policies)),
+            *((SUBJECT, subject, group) for group in _groups(subject, policies)),
+        ]
+        plan += one if number % 2 == 0 else one[::-1]
+    return plan
+
+
+def _groups(kind: str, policies: tuple[str, ...]) -> list[tuple[str, ...]]:
+    return [policies] if kind == "kafka" else [(policy,) for policy in policies]
+
+
+def _run_session(session: Session, rows: frozenset[str], with_restart: bool) -> None:
+    session.open()
+    sampler = RssSampler(session.target.pid)
+    with sampler.sampling():
+        run_rows(session, rows, with_restart=with_restart)
+    session.memory = sampler.result()
+    say(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most")
+
+
+def run_plan(plan: Plan, rows: frozenset[str], sizes: Sizes, parent: Path) -> tuple[list[Any], list[str]]:
+    """Run every session in turn; (what each measured, what failed)."""
+    sessions, failures = [], []
+    restarts: dict[tuple[str, tuple[str, ...]], int] = {}
+    began = time.monotonic()
+    for number, (side, kind, policies) in enumerate(plan, 1):
+        spent = time.monotonic() - began
+        say(f"[{spent:4.0f} s] session {number} of {len(plan)}: {kind} {'+'.join(policies)}")
+        restarted = restarts.get((side, policies), 0)
+        with_restart = "restart" in rows and restarted < sizes.restart_sessions
+        restarts[side, policies] = restarted + 1
+        session = Session(side, kind, policies, sizes, parent)
+        try:
+            _run_session(session, rows, with_restart)
+        except (RoundFailed, TargetFailed) as error:
+            failures.append(f"session {number} ({kind} {'+'.join(policies)}): {error}")
+            say(f"  FAILED: {error}\n{session.log_tail()}")
+        finally:
+            session.close()
+        failures += [
+            f"session {number}: {block['name']} {block['policy']} is not proven durable: "
+            f"{block['device']['flushes']} flushes, at least {block['flushes_needed']} needed"
+            for block in session.blocks
+            if not block["proven"]
+        ]
+        sessions.append(
+            {
+                "side": side,
+                "broker": kind,
+                "policies": policies,
+                "start_s": round(session.start_s, 3),
+                "warmup": session.warmup,
+                "memory": session.memory,
+                "blocks": session.blocks,
+            }
+        )
+    say(f"[{time.monotonic() - began:4.0f} s] done")
+    return sessions, failures
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("row", choices=[*ROWS, "all"], help="what to measure")
+    parser.add_argument(
+        "--vs", choices=["kafka", "self"], default="kafka", help="'self' shows the noise floor"
+    )
+    parser.add_argument("--subject", choices=["lockstep", "kafka"], default="lockstep")
+    parser.add_argument("--quick", action="store_true", help="about five minutes for everything")
+    parser.add_argument("--rounds", type=int, help="sessions of each kind (an even number is balanced)")
+    parser.add_argument("--seconds", type=float, help="length of each latency block")
+    parser.add_argument("--policy", choices=POLICIES, action="append", help="default: both")
+    parser.add_argument("--require", action="append", default=[], metavar="RATIO>=X", help="or 'goals'")
+    parser.add_argument("--json", action="store_true", help="the comparison on stdout as JSON")
+    parser.add_argument("--out", type=Path, default=LOCAL_RESULTS, help="directory for the kept result")
+    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    return parser
+
+
+def _sizes(options: argparse.Namespace) -> Sizes:
+    sizes = QUICK if options.quick else FULL
+    if options.rounds:
+        sizes = replace(sizes, rounds=options.rounds)
+    if options.seconds:
+        sizes = replace(sizes, latency_s=options.seconds)
+    return sizes
+
+
+def _command_line(options: argparse.Namespace) -> str:
+    """The run's own words without paths."""
+    words = ["python -m bench", options.row, "--subject", options.subject, "--vs", options.vs]
+    words += ["--quick"] if options.quick else []
+    for name in ("rounds", "seconds"):
+        value = getattr(options, name)
+        words += [f"--{name}", str(value)] if value else []
+    for policy in options.policy or ():
+        words += ["--policy", policy]
+    for requirement in options.require:
+        words += ["--require", requirement]
+    return " ".join(words)
+
+
+def _keep(result: dict[str, Any], directory: Path, row: str) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    path = directory / f"{stamp}-{row}-{result['subject']}-vs-{result['baseline']}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    return path
+
+
+def _finish(result: dict[str, Any], options: argparse.Namespace) -> int:
+    path = _keep(result, options.out, options.row)
+    if options.json:
+        print(json.dumps({key: result[key] for key in ("command", "comparison", "failures")}, indent=1))
+    else:
+        print(table(result))
+    say(f"kept: {os.path.relpath(path)}")
+    for failure in result["failures"]:
+        say(f"FAILED: {failure}")
+    if result["failures"]:
+        return EXIT_FAILED
+    missed = [row for row in result["comparison"] if row.get("met") is False]
+    for row in missed:
+        value = "no figures" if row["value"] is None else f"{row['value']:.2f}"
+        say(f"MISSED: {row['ratio']} is {value}, wanted {row.get('goal', 'a figure')}")
+    return EXIT_GOAL_MISSED if missed else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    goals: list[Goal] = []
+    try:
+        for text in options.require:
+            goals += parse_requirement(text)
+    except BadRequirement as error:
+        parser.error(str(error))
+    sizes = _sizes(options)
+    baseline = options.subject if options.vs == "self" else options.vs
+    policies = tuple(options.policy) if options.policy else (FLUSH, OS)
+    rows = frozenset(ROWS if options.row == "all" else [options.row])
+    parent = options.directory or Path(tempfile.gettempdir())
+    try:
+        machine = machine_facts(parent)
+        plan = plan_sessions(options.subject, baseline, policies, sizes.rounds)
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        sessions, failures = run_plan(plan, rows, sizes, parent)
+    except (NoBlockDevice, ToolchainMissing) as error:
+        say(f"cannot measure here: {error}")
+        return EXIT_FAILED
+    result = {
+        "format": 1,
+        "command": _command_line(options),
+        "started": started,
+        "subject": options.subject,
+        "baseline": baseline,
+        "code": code_facts(),
+        "machine": machine,
+        "sizes": vars(sizes),
+        "producer_properties": PRODUCER_PROPERTIES,
+        "comparison": compare(sessions, goals),
+        "failures": failures,
+        "sessions": sessions,
+    }
+    return _finish(result, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What a reader must know about the machine and the code behind a result.
+
+Owns: machine, kernel, disk, runtime versions and commit. Names no path: results are kept in the repository.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.device import device_of, queue_facts
+from compat_tests.kafka_jars import KAFKA_VERSION, java_command
+from compat_tests.targets import ROOT
+
+_PACKAGES = ("uvloop", "crc32c", "cramjam", "confluent-kafka")
+
+
+def _said(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    return (done.stdout or done.stderr).strip()
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def _file_system(directory: Path) -> str:
+    """The type of the file system that holds `directory`: its longest mount point."""
+    held = [
+        (len(part.mountpoint), part.fstype)
+        for part in psutil.disk_partitions(all=True)
+        if directory.resolve().is_relative_to(part.mountpoint)
+    ]
+    return max(held)[1] if held else "unknown"
+
+
+def machine_facts(directory: Path) -> dict[str, Any]:
+    """Everything about the machine that the figures depend on."""
+    return {
+        "processor": _processor(),
+        "cpus": psutil.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "kernel": platform.release(),
+        "disk": queue_facts(device_of(directory)),
+        "file_system": _file_system(directory),
+        "python": platform.python_version(),
+        "java": _said(java_command(), "-version").splitlines()[0],
+        "kafka": KAFKA_VERSION,
+        "packages": {name: metadata.version(name) for name in _PACKAGES},
+        "load_average_before": [round(value, 2) for value in psutil.getloadavg()],
+    }
+
+
+def code_facts() -> dict[str, Any]:
+    """The commit measured, and whether the tree differed from it."""
+    return {
+        "commit": _said("git", "rev-parse", "HEAD"),
+        "dirty": bool(_said("git", "status", "--porcelain", "--untracked-files=no")),
+    }

@@ -1,0 +1,366 @@
+"""The load generator: raw sockets, pre-encoded requests, one process, the same bytes for every broker.
+
+Owns: closed-loop producers (one, or many behind one epoll), the pipelined fill of a backlog, the raw Fetch
+reader, and the wait for a first acknowledged record. `python -m bench.load` runs one job given as JSON and
+prints its result as JSON, so that the harness can sample the broker meanwhile.
+Invariants: every response's correlation id and error codes are checked; a job that sees a wrong answer
+fails. Latencies are int64 nanoseconds of the monotonic clock from just before the send until the whole
+response is there. Requests sent during warm-up are not counted.
+Does not do: retries (except `first_ack`), batching or compression: it measures the broker, not a client.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import select
+import socket
+import struct
+import sys
+import time
+from array import array
+from pathlib import Path
+from typing import Any
+
+from bench.wire import FetchTemplate, ProduceTemplate, WrongAnswer, batch_is_sound, batch_span, record_batch
+
+RECV_BYTES = 64 * 1024
+FETCH_MAX_BYTES = 50 * 1024 * 1024
+PARTITION_FETCH_BYTES = 1024 * 1024
+"""The defaults of Kafka's consumer (fetch.max.bytes, max.partition.fetch.bytes)."""
+SOCKET_TIMEOUT_S = 60.0
+
+Result = dict[str, Any]
+
+
+def connect(host: str, port: int, timeout_s: float = SOCKET_TIMEOUT_S) -> socket.socket:
+    """A connected TCP socket without Nagle's delay."""
+    sock = socket.create_connection((host, port), timeout=timeout_s)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def templates_for(
+    topic: str, partitions: int, record_bytes: int, spread: str, records: int
+) -> list[ProduceTemplate]:
+    """What the producers send. `spread`:
+
+    "turns": one request per partition, each with `records` records, sent in turn;
+    "span": one request with `records` records to each of the partitions.
+    """
+    batch = record_batch(records, record_bytes, _now_ms())
+    if spread == "span":
+        return [ProduceTemplate(topic, {index: batch for index in range(partitions)}, records * partitions)]
+    if spread != "turns":
+        raise ValueError(f"unknown spread {spread!r}")
+    return [ProduceTemplate(topic, {index: batch}, records) for index in range(partitions)]
+
+
+def quantiles(latencies_ns: array[int]) -> dict[str, float]:
+    """Nearest-rank percentiles in milliseconds."""
+    ordered = sorted(latencies_ns)
+    if not ordered:
+        raise WrongAnswer("not one request was answered")
+    last = len(ordered) - 1
+    picks = {"p50_ms": 0.50, "p90_ms": 0.90, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}
+    out = {name: ordered[min(last, int(share * len(ordered)))] / 1e6 for name, share in picks.items()}
+    out["mean_ms"] = sum(ordered) / len(ordered) / 1e6
+    return out
+
+
+class Producer:
+    """One closed-loop producer: a socket, at most one request in flight."""
+
+    __slots__ = ("_filled", "_turn", "_view", "correlation_id", "current", "sent_ns", "sock", "templates")
+
+    def __init__(self, sock: socket.socket, templates: list[ProduceTemplate], first_turn: int) -> None:
+        self.sock = sock
+        self.templates = templates
+        self.current = templates[0]
+        self.correlation_id = 0
+        self.sent_ns = 0
+        self._turn = first_turn
+        self._filled = 0
+        self._view = memoryview(bytearray(RECV_BYTES))
+
+    def send(self) -> None:
+        """Send the next request whole."""
+        self.correlation_id += 1
+        self.current = self.templates[self._turn % len(self.templates)]
+        self._turn += 1
+        request = self.current.stamp(self.correlation_id)
+        self.sent_ns = time.perf_counter_ns()
+        sent = self.sock.send(request)
+        while sent < len(request):
+            select.select([], [self.sock], [], SOCKET_TIMEOUT_S)
+            sent += self.sock.send(memoryview(request)[sent:])
+
+    def receive(self) -> bool:
+        """Take what is there; True when the whole response has come and is a good one."""
+        count = self.sock.recv_into(self._view[self._filled :])
+        if count == 0:
+            raise WrongAnswer("the broker closed the connection")
+        self._filled += count
+        if self._filled < 4:
+            return False
+        wanted = int.from_bytes(self._view[:4], "big") + 4
+        if self._filled < wanted:
+            return False
+        if self._filled > wanted:
+            raise WrongAnswer("more bytes than one response")
+        self.current.verify(self._view, wanted, self.correlation_id)
+        self._filled = 0
+        return True
+
+
+class Window:
+    """The measured part of a run: opens after warm-up, closes `seconds` later."""
+
+    __slots__ = ("bytes", "close_ns", "latencies", "open_ns", "records", "requests")
+
+    def __init__(self, warmup_s: float, seconds: float) -> None:
+        start = time.perf_counter_ns()
+        self.open_ns = start + int(warmup_s * 1e9)
+        self.close_ns = self.open_ns + int(seconds * 1e9)
+        self.latencies = array("q")
+        self.requests = self.records = self.bytes = 0
+
+    def count(self, producer: Producer, done_ns: int) -> None:
+        """An acknowledged request; counted if it was sent and answered inside the window."""
+        if producer.sent_ns >= self.open_ns and done_ns <= self.close_ns:
+            self.latencies.append(done_ns - producer.sent_ns)
+            self.records += producer.current.records
+            self.bytes += producer.current.batch_bytes
+
+    def result(self, total_requests: int, total_records: int) -> Result:
+        seconds = (self.close_ns - self.open_ns) / 1e9
+        count = len(self.latencies)
+        return {
+            "requests": count,
+            "seconds": seconds,
+            "requests_per_s": count / seconds,
+            "mb_per_s": self.bytes / seconds / 1e6,
+            "total_requests": total_requests,
+            "total_records": total_records,
+            **quantiles(self.latencies),
+        }
+
+
+def _one_producer(producer: Producer, window: Window) -> tuple[int, int]:
+    requests = records = 0
+    clock = time.perf_counter_ns
+    while True:
+        producer.send()
+        while not producer.receive():
+            pass
+        done = clock()
+        requests += 1
+        records += producer.current.records
+        window.count(producer, done)
+        if done >= window.close_ns:
+            return requests, records
+
+
+def _many_producers(producers: list[Producer], window: Window) -> tuple[int, int]:
+    """All behind one epoll; after the window closes, the answers still due are awaited."""
+    requests = records = 0
+    clock = time.perf_counter_ns
+    by_fd = {producer.sock.fileno(): producer for producer in producers}
+    poll = select.epoll()
+    for producer in producers:
+        producer.sock.setblocking(False)
+        poll.register(producer.sock.fileno(), select.EPOLLIN)
+        producer.send()
+    in_flight = len(producers)
+    while in_flight:
+        events = poll.poll(SOCKET_TIMEOUT_S)
+        if not events:
+            raise WrongAnswer(f"no answer within {SOCKET_TIMEOUT_S} s")
+        for fd, _ in events:
+            producer = by_fd[fd]
+            if not producer.receive():
+                continue
+            done = clock()
+            requests += 1
+            records += producer.current.records
+            window.count(producer, done)
+            if done < window.close_ns:
+                producer.send()
+            else:
+                in_flight -= 1
+    poll.close()
+    return requests, records
+
+
+def closed_loop(job: Result) -> Result:
+    """`producers` closed-loop producers for `warmup_s` + `seconds`."""
+    templates = templates_for(
+        job["topic"], job["partitions"], job["record_bytes"], job["spread"], job["records"]
+    )
+    producers = [
+        Producer(connect(job["host"], job["port"]), templates, first_turn)
+        for first_turn in range(job["producers"])
+    ]
+    window = Window(job["warmup_s"], job["seconds"])
+    if len(producers) == 1:
+        totals = _one_producer(producers[0], window)
+    else:
+        totals = _many_producers(producers, window)
+    for producer in producers:
+        producer.sock.close()
+    if job.get("keep"):
+        Path(job["keep"]).write_bytes(window.latencies.tobytes())
+    return window.result(*totals)
+
+
+def _receive_frame(sock: socket.socket, buffer: bytearray) -> int:
+    """A whole frame with its prefix into `buffer` (grown when needed); its length."""
+    view = memoryview(buffer)
+    filled = wanted = 0
+    while not wanted or filled < wanted:
+        count = sock.recv_into(view[filled:])
+        if count == 0:
+            raise WrongAnswer("the broker closed the connection")
+        filled += count
+        if not wanted and filled >= 4:
+            wanted = int.from_bytes(view[:4], "big") + 4
+            if wanted > len(buffer):
+                view.release()
+                buffer.extend(bytes(wanted - len(buffer)))
+                view = memoryview(buffer)
+    view.release()
+    if filled != wanted:
+        raise WrongAnswer("more bytes than one response")
+    return wanted
+
+
+def fill(job: Result) -> Result:
+    """Write at least `total_bytes` to partition 0 in batches of `records`, `window` requests in flight."""
+    batch = record_batch(job["records"], job["record_bytes"], _now_ms())
+    template = ProduceTemplate(job["topic"], {0: batch}, job["records"])
+    wanted = -(-job["total_bytes"] // len(batch))
+    sock = connect(job["host"], job["port"])
+    response = bytearray(RECV_BYTES)
+    view = memoryview(response)
+    sent = acked = filled = 0
+    start = time.perf_counter_ns()
+    while acked < wanted:
+        while sent < wanted and sent - acked < job["window"]:
+            sent += 1
+            sock.sendall(template.stamp(sent))
+        count = sock.recv_into(view[filled:])
+        if count == 0:
+            raise WrongAnswer("the broker closed the connection")
+        filled += count
+        pos = 0
+        while filled - pos >= 4:
+            length = int.from_bytes(view[pos : pos + 4], "big") + 4
+            if filled - pos < length:
+                break
+            acked += 1
+            template.verify(view[pos : pos + length], length, acked)
+            pos += length
+        view[: filled - pos] = bytes(view[pos:filled])
+        filled -= pos
+    seconds = (time.perf_counter_ns() - start) / 1e9
+    sock.close()
+    return {
+        "requests": wanted,
+        "seconds": seconds,
+        "bytes": wanted * len(batch),
+        "mb_per_s": wanted * len(batch) / seconds / 1e6,
+        "batch_bytes": len(batch),
+        "total_requests": wanted,
+        "total_records": wanted * job["records"],
+    }
+
+
+def read_backlog(job: Result) -> Result:
+    """Read partition 0 from `start_offset` to its end, one Fetch in flight; walk only the batch headers.
+
+    With `check`, the CRC of every batch and the chain of offsets are verified as well (outside timed runs).
+    """
+    template = FetchTemplate(
+        job["topic"], 0, max_bytes=FETCH_MAX_BYTES, partition_max_bytes=PARTITION_FETCH_BYTES
+    )
+    sock = connect(job["host"], job["port"])
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
+    buffer = bytearray(PARTITION_FETCH_BYTES + RECV_BYTES)
+    offset = job.get("start_offset", 0)
+    correlation_id = total_bytes = 0
+    high_watermark = offset + 1
+    check = bool(job.get("check"))
+    start = time.perf_counter_ns()
+    while offset < high_watermark:
+        correlation_id += 1
+        sock.sendall(template.stamp(correlation_id, offset))
+        length = _receive_frame(sock, buffer)
+        with memoryview(buffer) as whole, whole[:length] as frame:
+            high_watermark, pos, end = template.records(frame, correlation_id)
+            before = offset
+            while end - pos >= 61:
+                base_offset, next_offset, batch_bytes = batch_span(frame, pos)
+                if pos + batch_bytes > end:
+                    break
+                if base_offset != offset or (check and not batch_is_sound(frame, pos, batch_bytes)):
+                    raise WrongAnswer(f"a bad batch at offset {offset} (base offset {base_offset})")
+                offset = next_offset
+                pos += batch_bytes
+                total_bytes += batch_bytes
+            if offset == before and high_watermark > offset:
+                raise WrongAnswer(f"no whole batch at offset {offset}")
+    seconds = (time.perf_counter_ns() - start) / 1e9
+    sock.close()
+    return {
+        "requests": correlation_id,
+        "seconds": seconds,
+        "bytes": total_bytes,
+        "records": offset - job.get("start_offset", 0),
+        "gb_per_s": total_bytes / seconds / 1e9,
+    }
+
+
+def first_ack(job: Result) -> Result:
+    """Try until a record is acknowledged; for `timeout_s`. The answer is the moment (monotonic ns)."""
+    template = templates_for(job["topic"], 1, job["record_bytes"], "turns", 1)[0]
+    deadline = time.monotonic() + job["timeout_s"]
+    attempts = 0
+    last: Exception | None = None
+    while time.monotonic() < deadline:
+        attempts += 1
+        try:
+            with connect(job["host"], job["port"], 5.0) as sock:
+                producer = Producer(sock, [template], 0)
+                while time.monotonic() < deadline:
+                    producer.send()
+                    while not producer.receive():
+                        pass
+                    return {"acked_ns": time.monotonic_ns(), "attempts": attempts}
+        except (OSError, WrongAnswer, struct.error) as error:
+            last = error
+            time.sleep(0.005)
+    raise WrongAnswer(f"no record acknowledged within {job['timeout_s']} s: {last}")
+
+
+JOBS = {"closed_loop": closed_loop, "fill": fill, "read_backlog": read_backlog, "first_ack": first_ack}
+
+
+def main() -> int:
+    """Run the job in argv[1]; its result, or {"error": ...}, on stdout."""
+    job = json.loads(sys.argv[1])
+    gc.disable()
+    try:
+        result = JOBS[job["job"]](job)
+    except (WrongAnswer, OSError, struct.error) as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+        return 1
+    print(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""What a broker process costs: CPU seconds, resident memory, and whether its JVM is still compiling.
+
+Owns: reading /proc for one process (and its children, should it have any) and for the machine.
+Does not start or stop anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_COMPILER_THREADS = ("C1 CompilerThre", "C2 CompilerThre")
+SAMPLE_INTERVAL_S = 0.1
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident bytes of the process and its children; 0 when it is gone."""
+    total = 0
+    for process in _family(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += process.memory_info().rss
+    return total
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system seconds of the process and its children so far; 0.0 when it is gone."""
+    total = 0.0
+    for process in _family(pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
+
+def compiler_seconds(pid: int) -> float:
+    """CPU seconds of the JVM's compiler threads so far; 0.0 for a process that has none."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            stat = (task / "stat").read_text()
+        except OSError:
+            continue
+        name = stat[stat.index("(") + 1 : stat.rindex(")")]
+        if name.startswith(_COMPILER_THREADS):
+            fields = stat[stat.rindex(")") + 2 :].split()
+            total += int(fields[11]) + int(fields[12])
+    return total / _TICKS_PER_S
+
+
+def machine_busy_seconds() -> tuple[float, float]:
+    """(busy, stolen) CPU seconds of the whole machine so far."""
+    times = psutil.cpu_times()
+    steal = float(getattr(times, "steal", 0.0))
+    return times.user + times.nice + times.system + times.irq + times.softirq + steal, steal
+
+
+class RssSampler:
+    """Samples the resident memory of one process from a thread until stopped."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._stop = threading.Event()
+        self._samples: list[int] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._stop.wait(SAMPLE_INTERVAL_S):
+            sample = rss_bytes(self._pid)
+            if sample:
+                self._samples.append(sample)
+
+    @contextlib.contextmanager
+    def sampling(self) -> Iterator[RssSampler]:
+        """Sample while the body runs."""
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            self._thread.join()
+
+    def result(self) -> dict[str, float]:
+        """Highest and median resident megabytes, and how many samples they rest on."""
+        if not self._samples:
+            raise RuntimeError("the broker was gone before its memory could be sampled")
+        return {
+            "rss_max_mb": max(self._samples) / 1e6,
+            "rss_median_mb": statistics.median(self._samples) / 1e6,
+            "samples": len(self._samples),
+        }

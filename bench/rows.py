@@ -1,0 +1,237 @@
+"""The blocks of work behind each row of the comparison.
+
+Owns: what is run on a warm `Session` for "produce", "latency", "partitions", "consume" and "restart", and
+how much may be unacknowledged at once in each (the durability proof rests on it). Identical for both
+brokers. "memory" has no work of its own: it is sampled while these run.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from bench.session import Block, RoundFailed, Session, say
+from bench.settings import (
+    FILL_BATCH_RECORDS,
+    FILL_WINDOW,
+    FLUSH,
+    OS,
+    PARTITIONS,
+    PRODUCER_BATCH_BYTES,
+    PRODUCER_IN_FLIGHT,
+    PRODUCER_PROPERTIES,
+    PRODUCERS,
+    RECORD_BYTES,
+)
+
+_SUMMARY = re.compile(
+    r"(?P<records>\d+)(?P<steady> steady state)? records sent, (?P<rate>[\d.]+) records/sec "
+    r"\((?P<mb>[\d.]+) MB/sec\), (?P<mean>[\d.]+) ms avg latency, [\d.]+ ms max latency, (?P<p50>\d+) ms 50th"
+)
+PERFORMANCE_TOOL = "org.apache.kafka.tools.ProducerPerformance"
+
+
+def parse_producer_performance(output: str) -> Block:
+    """The tool's steady-state line, and the records of the whole run. RoundFailed when it is not there."""
+    found = list(_SUMMARY.finditer(output))
+    steady = [match for match in found if match["steady"]]
+    whole = [match for match in found if not match["steady"]]
+    if not steady or not whole:
+        raise RoundFailed(f"no steady-state summary in {output[-400:]!r}")
+    return {
+        "mb_per_s": float(steady[-1]["mb"]) * 1.048576,
+        "records_per_s": float(steady[-1]["rate"]),
+        "client_mean_ms": float(steady[-1]["mean"]),
+        "total_records": int(whole[-1]["records"]),
+    }
+
+
+def produce(session: Session, policy: str) -> None:
+    """Throughput of Kafka's own load tool with a producer's default settings, one partition."""
+    measured = session.sizes.produce_records[policy]
+    warmup = measured // 3
+
+    def work(topic: str) -> Block:
+        arguments = ["--bootstrap-server", session.target.bootstrap, "--topic", topic]
+        arguments += ["--num-records", str(measured + warmup), "--warmup-records", str(warmup)]
+        arguments += ["--record-size", str(RECORD_BYTES), "--throughput", "-1"]
+        for key, value in PRODUCER_PROPERTIES.items():
+            arguments += ["--command-property", f"{key}={value}"]
+        result = parse_producer_performance(session.run_java(PERFORMANCE_TOOL, arguments))
+        result["writes"] = result["total_records"] * RECORD_BYTES / PRODUCER_BATCH_BYTES
+        return result
+
+    block = session.measure("produce", policy, work, max_outstanding=PRODUCER_IN_FLIGHT)
+    _report(block, f"{block['figures']['mb_per_s']:.1f} MB/s")
+
+
+def _closed(
+    session: Session,
+    name: str,
+    policy: str,
+    producers: int,
+    partitions: int = 1,
+    *,
+    records: int = 1,
+    spread: str = "turns",
+) -> None:
+    def work(topic: str) -> Block:
+        result = session.closed_loop(topic, producers, partitions=partitions, records=records, spread=spread)
+        return {**result, "writes": result["total_requests"]}
+
+    block = session.measure(name, policy, work, partitions=partitions, max_outstanding=producers)
+    figures = block["figures"]
+    _report(
+        block,
+        f"{figures['requests_per_s']:,.0f} requests/s, p50 {figures['p50_ms']:.3f} ms, "
+        f"p99 {figures['p99_ms']:.3f} ms",
+    )
+
+
+def latency(session: Session, policy: str) -> None:
+    """One closed-loop producer, then sixteen."""
+    _closed(session, "latency1", policy, 1)
+    _closed(session, "latency16", policy, PRODUCERS)
+
+
+def partitions(session: Session, policy: str) -> None:
+    """Sixteen partitions instead of one, in three shapes; the first and second compare with `latency`.
+
+    "one": one producer writes to the partitions in turn. "sixteen": sixteen producers, all partitions.
+    "span": one request carries a record for every partition, against the same records in one batch.
+    """
+    if policy != FLUSH:
+        return
+    _closed(session, "partitions_one", policy, 1, PARTITIONS)
+    _closed(session, "partitions_sixteen", policy, PRODUCERS, PARTITIONS)
+    _closed(session, "span1", policy, 1, 1, records=PARTITIONS)
+    _closed(session, "span16", policy, 1, PARTITIONS, spread="span")
+
+
+def fill(session: Session, policy: str) -> tuple[str, Block]:
+    """A backlog of the size this run asks for; its topic and the filling's own figures."""
+    made: list[str] = []
+
+    def work(topic: str) -> Block:
+        made.append(topic)
+        result = session.job(
+            "fill",
+            topic=topic,
+            total_bytes=session.sizes.backlog_bytes,
+            records=FILL_BATCH_RECORDS,
+            window=FILL_WINDOW,
+        )
+        return {**result, "writes": result["total_requests"]}
+
+    block = session.measure("fill", policy, work, max_outstanding=FILL_WINDOW)
+    _report(block, f"{block['figures']['mb_per_s']:.1f} MB/s")
+    return made[0], block
+
+
+def consume(session: Session, topic: str, filled: Block) -> None:
+    """Read the backlog: checked once, then timed with the raw reader, then with a real client."""
+    expected = filled["figures"]["total_records"]
+    checked = session.job("read_backlog", topic=topic, check=True)
+    if checked["records"] != expected:
+        raise RoundFailed(f"{session.kind}: {expected} records written, {checked['records']} read")
+    policy = filled["policy"]
+    for _ in range(session.sizes.read_passes):
+        result = session.job("read_backlog", topic=topic)
+        session.blocks.append({"name": "consume", "policy": policy, "figures": result, "proven": True})
+        say(f"  consume          {result['gb_per_s']:.2f} GB/s in {result['requests']} requests")
+    result = _consume_with_client(session, topic, min(expected, session.sizes.client_read_records))
+    session.blocks.append({"name": "consume_client", "policy": policy, "figures": result, "proven": True})
+    say(f"  consume_client   {result['mb_per_s']:.0f} MB/s with librdkafka")
+
+
+def _consume_with_client(session: Session, topic: str, records: int) -> Block:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": session.target.bootstrap,
+            "group.id": "bench-backlog",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "check.crcs": True,
+            "fetch.queue.backoff.ms": 5,
+            "log_level": 0,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        began = time.perf_counter()
+        seen = 0
+        while seen < records:
+            messages = consumer.consume(5_000, timeout=30)
+            if not messages:
+                raise RoundFailed(f"{session.kind}: librdkafka saw {seen} of {records} records")
+            failed = next((each.error() for each in messages if each.error() is not None), None)
+            if failed is not None:
+                raise RoundFailed(f"{session.kind}: librdkafka: {failed}")
+            seen += len(messages)
+        seconds = time.perf_counter() - began
+    except KafkaException as error:
+        raise RoundFailed(f"{session.kind}: librdkafka: {error}") from error
+    finally:
+        consumer.close()
+    return {"records": seen, "seconds": seconds, "mb_per_s": seen * RECORD_BYTES / seconds / 1e6}
+
+
+def restart(session: Session, topic: str, filled: Block) -> None:
+    """kill -9 with the backlog present; seconds from the new process's start to its first acknowledgement."""
+    records = filled["figures"]["total_records"]
+    for number in range(session.sizes.restarts_per_session):
+        session.target.kill9()
+        waiting = session.start_job("first_ack", topic=topic, timeout_s=120.0)
+        time.sleep(0.5)
+        began_ns = time.monotonic_ns()
+        try:
+            ready_s = session.target.start()
+        finally:
+            result = session.finish_job(waiting)
+        figures = {
+            "first_ack_s": (result["acked_ns"] - began_ns) / 1e9,
+            "ready_s": ready_s,
+            "attempts": result["attempts"],
+            "backlog_bytes": filled["figures"]["bytes"],
+        }
+        stored = session.end_offsets(topic, 1)[0]
+        if stored < records + number + 1:
+            lost = records + number + 1 - stored
+            raise RoundFailed(f"{session.kind}: {lost} acknowledged records lost by kill -9")
+        session.blocks.append(
+            {"name": "restart", "policy": filled["policy"], "figures": figures, "proven": True}
+        )
+        say(f"  restart          first acknowledged record after {figures['first_ack_s']:.2f} s")
+
+
+def _report(block: Block, text: str) -> None:
+    proof = f"{block['flushes_per_write']:.3f} flushes/write"
+    if not block["proven"]:
+        proof += f" (NOT PROVEN: {block['flushes_needed']} flushes needed)"
+    elsewhere = block["foreign_cpu_share"]
+    noise = f", other work used {elsewhere:.0%} of a CPU" if elsewhere > 0.1 else ""
+    say(f"  {block['name']:<12} {block['policy']:<5} {text}; {proof}{noise}")
+
+
+def run_rows(session: Session, rows: frozenset[str], *, with_restart: bool) -> None:
+    """Everything that was asked for, on one warm session."""
+    for policy in session.policies:
+        if rows & {"produce", "memory"}:
+            produce(session, policy)
+        if rows & {"latency", "memory", "partitions"}:
+            latency(session, policy)
+        if "partitions" in rows:
+            partitions(session, policy)
+    if rows & {"consume", "restart"} and _fills(session):
+        topic, filled = fill(session, session.policies[-1])
+        if "consume" in rows:
+            consume(session, topic, filled)
+        if with_restart:
+            restart(session, topic, filled)
+
+
+def _fills(session: Session) -> bool:
+    """Backlogs are read and recovered in the session whose policy is this side's default."""
+    return session.policies != (OS,)

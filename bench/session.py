@@ -1,0 +1,302 @@
+"""One broker, alive alone, warmed up, with blocks of work measured on it one after another.
+
+Owns: starting a target in a fresh directory, topics of a flush policy, warm-up until the JVM has compiled,
+and what is recorded around every block: device counters, CPU of the broker, and CPU that was neither the
+broker's nor ours. Invariant: a block whose durability is claimed but not shown by the device's flush
+counter is marked unproven, and every block's records are counted in the log afterwards.
+Does not decide which blocks run (`bench.rows`) nor compare them (`bench.report`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from bench import device, process
+from bench.settings import (
+    FILL_BATCH_RECORDS,
+    FILL_WINDOW,
+    FLUSH,
+    PRODUCERS,
+    RECORD_BYTES,
+    Sizes,
+)
+from compat_tests.kafka_jars import classpath, java_command
+from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target
+
+JOB_TIMEOUT_S = 300.0
+WARMUP_SLICE_S = 2.0
+COMPILED_SHARE = 0.08
+"""Warm when the JVM's compiler threads used less than this share of one CPU in the last slice."""
+
+Block = dict[str, Any]
+
+
+class RoundFailed(RuntimeError):
+    """A block could not be measured: wrong answers, lost records, a broker that died."""
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class Session:
+    """A running broker of one side. `policies` are those whose topics this process can serve."""
+
+    def __init__(self, side: str, kind: str, policies: tuple[str, ...], sizes: Sizes, parent: Path) -> None:
+        self.side = side
+        self.kind = kind
+        self.policies = policies
+        self.sizes = sizes
+        self.blocks: list[Block] = []
+        self.warmup: Block = {}
+        self.memory: Block = {}
+        self.start_s = 0.0
+        self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{kind}-", dir=parent))
+        self.device = device.device_of(self.directory)
+        self.target = self._make_target()
+        self._topics = 0
+
+    def _make_target(self) -> Target:
+        if self.kind == "kafka":
+            return KafkaTarget(directory=self.directory)
+        (policy,) = self.policies
+        flush = "always" if policy == FLUSH else "os"
+        return LockstepTarget({"log.flush": flush}, directory=self.directory)
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Start the broker and warm it up. RoundFailed, TargetFailed."""
+        self.start_s = self.target.start()
+        self._warm_up()
+
+    def close(self) -> None:
+        """Kill the broker, remove its data, and let the disk settle."""
+        self.target.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        os.sync()
+
+    def log_tail(self) -> str:
+        return self.target.log_tail()
+
+    def _warm_up(self) -> None:
+        """The measured kinds of work in short slices, until no compiler thread is busy any more."""
+        compiles = self.kind == "kafka"
+        least = self.sizes.warmup_min_s if compiles else self.sizes.plain_warmup_s
+        topics = [self.topic(policy) for policy in self.policies]
+        began = time.monotonic()
+        share, slices = 1.0, 0
+        requests = 0
+        while True:
+            before, at = process.compiler_seconds(self.target.pid), time.monotonic()
+            topic = topics[slices % len(topics)]
+            requests += self._warm_slice(topic, PRODUCERS if slices % 4 < 2 else 1)
+            share = (process.compiler_seconds(self.target.pid) - before) / (time.monotonic() - at)
+            slices += 1
+            spent = time.monotonic() - began
+            if spent >= self.sizes.warmup_max_s and compiles:
+                break
+            if spent >= least and share < COMPILED_SHARE:
+                break
+        self.warmup = {
+            "seconds": round(spent, 1),
+            "requests": requests,
+            "compiler_share_at_end": round(share, 3),
+            "settled": share < COMPILED_SHARE,
+        }
+        say(f"  warm after {spent:.0f} s, {requests} requests; compiler threads {share:.0%} of a CPU")
+
+    def _warm_slice(self, topic: str, producers: int) -> int:
+        done = self.closed_loop(topic, producers, seconds=WARMUP_SLICE_S / 2, warmup_s=0.0)
+        filled = self.job(
+            "fill",
+            topic=topic,
+            total_bytes=16 * 1024 * 1024,
+            records=FILL_BATCH_RECORDS,
+            window=FILL_WINDOW,
+        )
+        self.job("read_backlog", topic=topic)
+        return int(done["total_requests"] + filled["total_requests"])
+
+    # -- topics -----------------------------------------------------------------------------------------
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.target.bootstrap, "log_level": 0})
+
+    def topic(self, policy: str, partitions: int = 1) -> str:
+        """A fresh topic under this policy, ready to be written to."""
+        if policy not in self.policies:
+            raise ValueError(f"this session does not serve {policy!r}")
+        self._topics += 1
+        name = f"bench-{policy}-{self._topics:03d}"
+        config = {"flush.messages": "1"} if self.kind == "kafka" and policy == FLUSH else {}
+        try:
+            admin = self._admin()
+            for future in admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
+                future.result(30)
+        except KafkaException as error:
+            raise RoundFailed(f"{self.kind}: creating {name} failed: {error}") from error
+        self._await_leaders(name, partitions)
+        return name
+
+    def _await_leaders(self, topic: str, partitions: int) -> None:
+        deadline = time.monotonic() + 30
+        admin = self._admin()
+        while time.monotonic() < deadline:
+            found = admin.list_topics(topic, timeout=10).topics.get(topic)
+            leaders = [each.leader for each in found.partitions.values()] if found else []
+            if len(leaders) == partitions and min(leaders) >= 0 and self._leads(topic, partitions):
+                return
+            time.sleep(0.02)
+        raise RoundFailed(f"{self.kind}: {topic} has no leaders after 30 s")
+
+    def _leads(self, topic: str, partitions: int) -> bool:
+        """Whether the broker itself knows that it leads; Kafka's metadata may say so a moment earlier."""
+        try:
+            return self.end_offsets(topic, partitions) == [0] * partitions
+        except KafkaException:
+            return False
+
+    def end_offsets(self, topic: str, partitions: int) -> list[int]:
+        """The log end offset of each partition, asked by a client library."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.target.bootstrap, "group.id": "bench-offsets", "log_level": 0}
+        )
+        try:
+            marks = [
+                consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=30)
+                for index in range(partitions)
+            ]
+        finally:
+            consumer.close()
+        return [high for _, high in marks]
+
+    def _count_records(self, topic: str, partitions: int, acknowledged: int) -> None:
+        stored = sum(self.end_offsets(topic, partitions))
+        if stored != acknowledged:
+            raise RoundFailed(f"{self.kind}: {acknowledged} records acknowledged, {stored} in {topic}")
+
+    # -- work -------------------------------------------------------------------------------------------
+
+    def job(self, name: str, **words: Any) -> Block:
+        """Run one job of the load generator in its own process. RoundFailed."""
+        return self.finish_job(self.start_job(name, **words))
+
+    def start_job(self, name: str, **words: Any) -> subprocess.Popen[str]:
+        """Start a job and do not wait."""
+        job = {
+            "job": name,
+            "host": self.target.bootstrap.rsplit(":", 1)[0],
+            "port": self.target.port,
+            "record_bytes": RECORD_BYTES,
+            **words,
+        }
+        command = [sys.executable, "-m", "bench.load", json.dumps(job)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+
+    def finish_job(self, child: subprocess.Popen[str]) -> Block:
+        """The result of a started job. RoundFailed."""
+        try:
+            output, _ = child.communicate(timeout=JOB_TIMEOUT_S)
+        except subprocess.TimeoutExpired as late:
+            child.kill()
+            child.wait()
+            raise RoundFailed(f"{self.kind}: the load generator did not end") from late
+        try:
+            result: Block = json.loads(output)
+        except ValueError:
+            result = {"error": f"the load generator printed {output[-200:]!r}"}
+        if child.returncode != 0 or "error" in result:
+            raise RoundFailed(f"{self.kind}: {result.get('error', child.returncode)}")
+        return result
+
+    def closed_loop(self, topic: str, producers: int, **words: Any) -> Block:
+        """Closed-loop producers of one 1 KB record per request, unless `words` say otherwise."""
+        job = {
+            "partitions": 1,
+            "records": 1,
+            "spread": "turns",
+            "seconds": self.sizes.latency_s,
+            "warmup_s": self.sizes.latency_warmup_s,
+            **words,
+        }
+        return self.job("closed_loop", topic=topic, producers=producers, **job)
+
+    def run_java(self, main: str, arguments: list[str]) -> str:
+        """The standard output of one of Kafka's own tools, with the heap its start script gives it."""
+        options = ["-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+        command = [java_command(), *options, "-cp", classpath(), main, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            raise RoundFailed(f"{self.kind}: {main} failed:\n{done.stdout[-500:]}{done.stderr[-1500:]}")
+        return done.stdout
+
+    def measure(
+        self,
+        name: str,
+        policy: str,
+        work: Callable[[str], Block],
+        *,
+        partitions: int = 1,
+        max_outstanding: int,
+    ) -> Block:
+        """Run `work(topic)` on a fresh topic and record it with everything around it.
+
+        `work` returns its figures with `total_records` and `writes` (acknowledged requests or batches), of
+        which at most `max_outstanding` were ever unacknowledged together.
+        """
+        topic = self.topic(policy, partitions)
+        os.sync()
+        cpu, busy = process.cpu_seconds(self.target.pid), process.machine_busy_seconds()
+        ours = _own_cpu_seconds()
+        counters, began = device.read_counters(self.device), time.monotonic()
+        result = work(topic)
+        seconds = time.monotonic() - began
+        on_device = device.read_counters(self.device).since(counters)
+        broker_cpu = process.cpu_seconds(self.target.pid) - cpu
+        now_busy = process.machine_busy_seconds()
+        foreign = now_busy[0] - busy[0] - broker_cpu - (_own_cpu_seconds() - ours)
+        self._count_records(topic, partitions, int(result["total_records"]))
+        block = {
+            "name": name,
+            "policy": policy,
+            "figures": result,
+            "device": on_device.as_dict(),
+            "seconds": round(seconds, 3),
+            "broker_cpu_s": round(broker_cpu, 2),
+            "foreign_cpu_share": round(max(0.0, foreign) / seconds, 3),
+            "stolen_cpu_share": round((now_busy[1] - busy[1]) / seconds, 3),
+            **_proof(policy, result["writes"], max_outstanding, on_device.flushes),
+        }
+        self.blocks.append(block)
+        return block
+
+
+def _proof(policy: str, writes: float, max_outstanding: int, flushes: int) -> Block:
+    needed = device.flushes_needed(writes, max_outstanding) if policy == FLUSH else 0.0
+    return {
+        "writes": round(writes),
+        "flushes_per_write": round(flushes / writes, 4) if writes else 0.0,
+        "flushes_needed": round(needed),
+        "proven": flushes >= needed,
+    }
+
+
+def _own_cpu_seconds() -> float:
+    ours = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in ours)

@@ -1,0 +1,93 @@
+"""What is run: row names, flush policies, sizes of the quick and the full variant, client settings.
+
+Owns: every number of a run that is not measured. Both brokers get the same ones. Does not run anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FLUSH = "flush"
+"""Every acknowledged write is on the disk: Kafka topics with flush.messages=1, Lockstep log.flush=always."""
+OS = "os"
+"""The operating system flushes when it likes: Kafka as shipped, Lockstep log.flush=os."""
+POLICIES = (FLUSH, OS)
+
+ROWS = ("produce", "latency", "partitions", "consume", "memory", "restart")
+"""The rows that can be asked for by name; "memory" is sampled while the others load the broker."""
+
+RECORD_BYTES = 1024
+PARTITIONS = 16
+"""How many partitions the row that compares one with many uses."""
+PRODUCERS = 16
+FILL_BATCH_RECORDS = 15
+"""Records of 1 KB that fit a batch of 16 KiB, what a producer with default settings sends."""
+FILL_WINDOW = 8
+
+PRODUCER_IN_FLIGHT = 5
+PRODUCER_BATCH_BYTES = 16_384
+PRODUCER_PROPERTIES = {
+    "acks": "all",
+    "linger.ms": "5",
+    "batch.size": str(PRODUCER_BATCH_BYTES),
+    "buffer.memory": str(32 * 1024 * 1024),
+    "max.in.flight.requests.per.connection": str(PRODUCER_IN_FLIGHT),
+    "compression.type": "none",
+}
+"""Kafka 4.3.1's own defaults, written out so that no client version can change what is measured."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much work each block does."""
+
+    name: str
+    rounds: int
+    """Sessions of each kind; alternating, so an even number keeps the order balanced."""
+    produce_records: dict[str, int]
+    """By policy; a third as many records go first as the client's own warm-up."""
+    latency_s: float
+    latency_warmup_s: float
+    backlog_bytes: int
+    read_passes: int
+    client_read_records: int
+    """How much of the backlog the cross-check with librdkafka reads."""
+    restarts_per_session: int
+    restart_sessions: int
+    """In how many sessions of each kind the restart is measured."""
+    warmup_min_s: float
+    """For a broker with a just-in-time compiler; the other needs `plain_warmup_s`."""
+    warmup_max_s: float
+    plain_warmup_s: float = 3.0
+
+
+QUICK = Sizes(
+    name="quick",
+    rounds=2,
+    produce_records={FLUSH: 60_000, OS: 150_000},
+    latency_s=3.0,
+    latency_warmup_s=0.5,
+    backlog_bytes=512 * 1024 * 1024,
+    read_passes=2,
+    client_read_records=150_000,
+    restarts_per_session=1,
+    restart_sessions=1,
+    warmup_min_s=18.0,
+    warmup_max_s=24.0,
+)
+
+FULL = Sizes(
+    name="full",
+    rounds=4,
+    produce_records={FLUSH: 300_000, OS: 900_000},
+    latency_s=10.0,
+    latency_warmup_s=2.0,
+    backlog_bytes=1024 * 1024 * 1024,
+    read_passes=3,
+    client_read_records=500_000,
+    restarts_per_session=1,
+    restart_sessions=4,
+    warmup_min_s=40.0,
+    warmup_max_s=90.0,
+    plain_warmup_s=6.0,
+)

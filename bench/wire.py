@@ -1,0 +1,204 @@
+"""The few Kafka messages the load generator sends, encoded once and patched in place.
+
+Owns: Produce v9, Fetch v12 and one uncompressed v2 record batch, written out by hand on purpose. The
+benchmark must not share an encoder with the broker it measures, and both brokers must get the same bytes.
+Does not do: any other API, version negotiation, or decoding of records. Field order: Apache Kafka 4.3.1's
+ProduceRequest.json and FetchRequest.json.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+
+from crc32c import crc32c
+
+PRODUCE, FETCH = 0, 1
+PRODUCE_VERSION, FETCH_VERSION = 9, 12
+NO_ERROR = 0
+BATCH_OVERHEAD_BYTES = 12
+"""Base offset and batch length: what `batch_length` does not count."""
+
+_CLIENT_ID = b"bench"
+_CORRELATION_POS = 8
+_PRODUCE_PARTITION = struct.Struct(">ihqqq")
+_BATCH_HEAD = struct.Struct(">qi")
+_LAST_DELTA_POS = 23
+
+
+class WrongAnswer(RuntimeError):
+    """A response that is not the one asked for: another correlation id, shape or an error code."""
+
+
+def uvarint(value: int) -> bytes:
+    """Kafka's unsigned varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _varint(value: int) -> bytes:
+    return uvarint((value << 1) ^ (value >> 63))
+
+
+def _compact(data: bytes) -> bytes:
+    return uvarint(len(data) + 1) + data
+
+
+def record_batch(records: int, record_bytes: int, timestamp_ms: int, seed: int = 1) -> bytes:
+    """An uncompressed v2 batch of `records` null-keyed records with `record_bytes` of value each.
+
+    Values are capital letters, as ProducerPerformance makes them; the same seed gives the same bytes.
+    """
+    rng = random.Random(seed)
+    body = bytearray()
+    for delta in range(records):
+        value = bytes(rng.choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=record_bytes))
+        record = b"\x00\x00" + _varint(delta) + _varint(-1) + _varint(len(value)) + value + _varint(0)
+        body += _varint(len(record)) + record
+    after_crc = (
+        struct.pack(">hiqqqhii", 0, records - 1, timestamp_ms, timestamp_ms, -1, -1, -1, records) + body
+    )
+    checked = struct.pack(">ibI", 0, 2, crc32c(after_crc)) + after_crc
+    return _BATCH_HEAD.pack(0, len(checked)) + checked
+
+
+def _request_header(api_key: int, api_version: int) -> bytes:
+    return struct.pack(">hhih", api_key, api_version, 0, len(_CLIENT_ID)) + _CLIENT_ID + b"\x00"
+
+
+def _framed(payload: bytes) -> bytearray:
+    return bytearray(struct.pack(">i", len(payload)) + payload)
+
+
+class ProduceTemplate:
+    """One Produce request to fixed partitions of one topic; only its correlation id changes.
+
+    `request` is what goes on the socket after `stamp()`. A response without errors has a known length, so
+    `verify` looks at fixed positions only.
+    """
+
+    __slots__ = ("_error_positions", "batch_bytes", "records", "request", "response_bytes")
+
+    def __init__(
+        self, topic: str, batches: dict[int, bytes], records: int, *, acks: int = -1, timeout_ms: int = 30_000
+    ) -> None:
+        name = topic.encode()
+        partitions = b"".join(
+            struct.pack(">i", partition) + _compact(batch) + b"\x00"
+            for partition, batch in sorted(batches.items())
+        )
+        body = (
+            b"\x00"
+            + struct.pack(">hi", acks, timeout_ms)
+            + uvarint(2)
+            + _compact(name)
+            + uvarint(len(batches) + 1)
+            + partitions
+            + b"\x00\x00"
+        )
+        self.request = _framed(_request_header(PRODUCE, PRODUCE_VERSION) + body)
+        self.batch_bytes = sum(len(batch) for batch in batches.values())
+        self.records = records
+        """Records in the whole request."""
+        first = 4 + 4 + 1 + 1 + len(_compact(name)) + len(uvarint(len(batches) + 1))
+        stride = _PRODUCE_PARTITION.size + 3
+        self._error_positions = [first + index * stride + 4 for index in range(len(batches))]
+        self.response_bytes = first + len(batches) * stride + 1 + 4 + 1
+
+    def stamp(self, correlation_id: int) -> bytearray:
+        """The request with this correlation id; the same buffer every time."""
+        struct.pack_into(">i", self.request, _CORRELATION_POS, correlation_id)
+        return self.request
+
+    def verify(self, frame: memoryview | bytearray, length: int, correlation_id: int) -> None:
+        """Raise WrongAnswer unless `frame[:length]` (with its length prefix) acknowledges the request."""
+        got = struct.unpack_from(">i", frame, 4)[0]
+        if got != correlation_id:
+            raise WrongAnswer(f"correlation id {got} instead of {correlation_id}")
+        for position in self._error_positions:
+            if position + 2 > length:
+                raise WrongAnswer(f"short produce response of {length} bytes: {bytes(frame[:length])!r}")
+            code = struct.unpack_from(">h", frame, position)[0]
+            if code != NO_ERROR:
+                raise WrongAnswer(f"produce refused with error code {code}")
+        if length != self.response_bytes:
+            raise WrongAnswer(f"produce response of {length} bytes instead of {self.response_bytes}")
+
+
+class FetchTemplate:
+    """One sessionless Fetch request for one partition; its offset and correlation id change."""
+
+    __slots__ = ("_offset_pos", "_records_pos", "request")
+
+    def __init__(
+        self, topic: str, partition: int, *, max_bytes: int, partition_max_bytes: int, max_wait_ms: int = 500
+    ) -> None:
+        name = topic.encode()
+        head = (
+            struct.pack(">iiiibii", -1, max_wait_ms, 1, max_bytes, 0, 0, -1)
+            + uvarint(2)
+            + _compact(name)
+            + uvarint(2)
+            + struct.pack(">ii", partition, -1)
+        )
+        header = _request_header(FETCH, FETCH_VERSION)
+        tail = struct.pack(">qiqi", 0, -1, -1, partition_max_bytes) + b"\x00\x00" + b"\x01\x01\x00"
+        self._offset_pos = 4 + len(header) + len(head)
+        self.request = _framed(header + head + tail)
+        self._records_pos = 4 + 4 + 1 + 4 + 2 + 4 + 1 + len(_compact(name)) + 1
+
+    def stamp(self, correlation_id: int, offset: int) -> bytearray:
+        """The request for `offset`; the same buffer every time."""
+        struct.pack_into(">i", self.request, _CORRELATION_POS, correlation_id)
+        struct.pack_into(">q", self.request, self._offset_pos, offset)
+        return self.request
+
+    def records(self, frame: memoryview, correlation_id: int) -> tuple[int, int, int]:
+        """(high watermark, start, end) of the record bytes in a whole response frame, prefix included.
+
+        WrongAnswer on another correlation id, an error code, or a shape this client does not expect.
+        """
+        got, _, _, error = struct.unpack_from(">ibih", frame, 4)
+        if got != correlation_id:
+            raise WrongAnswer(f"correlation id {got} instead of {correlation_id}")
+        if error != NO_ERROR:
+            raise WrongAnswer(f"fetch refused with error code {error}")
+        pos = self._records_pos
+        _, error, high_watermark, _, _ = struct.unpack_from(">ihqqq", frame, pos)
+        if error != NO_ERROR:
+            raise WrongAnswer(f"fetch of the partition refused with error code {error}")
+        pos += 30
+        if frame[pos] > 1:
+            raise WrongAnswer("aborted transactions in a topic without transactions")
+        pos += 1 + 4
+        length, pos = read_uvarint(frame, pos)
+        return high_watermark, pos, pos + max(length - 1, 0)
+
+
+def read_uvarint(buf: memoryview | bytes, pos: int) -> tuple[int, int]:
+    """(value, position behind it)."""
+    value = shift = 0
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos
+        shift += 7
+
+
+def batch_span(buf: memoryview, pos: int) -> tuple[int, int, int]:
+    """(base offset, next offset, total bytes) of the batch that starts at `pos`."""
+    base_offset, batch_length = _BATCH_HEAD.unpack_from(buf, pos)
+    last_delta = struct.unpack_from(">i", buf, pos + _LAST_DELTA_POS)[0]
+    return base_offset, base_offset + last_delta + 1, batch_length + BATCH_OVERHEAD_BYTES
+
+
+def batch_is_sound(buf: memoryview, pos: int, total_bytes: int) -> bool:
+    """Whether the CRC-32C of a whole batch holds."""
+    stored: int = struct.unpack_from(">I", buf, pos + 17)[0]
+    return crc32c(buf[pos + 21 : pos + total_bytes]) == stored
