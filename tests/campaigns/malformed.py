@@ -254,7 +254,9 @@ class Campaign:
         """The steady client's topic is whole; the attacked ones can still be read from end to end."""
         assert self.steady is not None
         try:
-            verdict = check([self.steady.history], {0: read_steady(self._target.port)})
+            verdict = check(
+                [self.steady.history], {0: wire.read_partition(LOOPBACK, self._target.port, STEADY_TOPIC)}
+            )
             self.problems += [f"{when}: {problem}" for problem in verdict.problems]
         except (OSError, EOFError, RuntimeError, ValueError, struct.error) as error:
             self.problems.append(f"{when}: {STEADY_TOPIC} cannot be read: {error!r}")
@@ -262,26 +264,6 @@ class Campaign:
             problem = walk_topic(self._target.port, topic)
             if problem:
                 self.problems.append(f"{when}: {problem}")
-
-
-def read_steady(port: int) -> list[tuple[int, bytes | None]]:
-    """The steady client's records from offset 0 to the high watermark."""
-    records: list[tuple[int, bytes | None]] = []
-    connection = Wire(LOOPBACK, port, timeout_s=30)
-    offset = 0
-    while True:
-        error, end, data = wire.fetch_result(
-            connection.ask(wire.fetch(STEADY_TOPIC, 0, offset)), STEADY_TOPIC
-        )
-        if error:
-            raise RuntimeError(f"fetching {STEADY_TOPIC} at {offset}: error {error}")
-        for base_offset, values in wire.whole_batches(data):
-            records += [(base_offset + n, value) for n, value in enumerate(values)]
-        if offset >= end or not data:
-            break
-        offset = records[-1][0] + 1
-    connection.close()
-    return records
 
 
 def walk_topic(port: int, topic: str) -> str | None:

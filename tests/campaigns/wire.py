@@ -236,6 +236,28 @@ def _read_varint(data: bytes, place: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), place
 
 
+def read_partition(host: str, port: int, topic: str, partition: int = 0) -> list[tuple[int, bytes | None]]:
+    """(offset, value) of every record up to the high watermark; no compression. RuntimeError, ValueError."""
+    records: list[tuple[int, bytes | None]] = []
+    connection = Wire(host, port, timeout_s=30)
+    offset = 0
+    try:
+        while True:
+            error, end, data = fetch_result(connection.ask(fetch(topic, partition, offset)), topic)
+            if error:
+                raise RuntimeError(f"fetching {topic}-{partition} at {offset}: error {error}")
+            for base_offset, values in whole_batches(data):
+                records += [(base_offset + number, value) for number, value in enumerate(values)]
+            following = next_offset(data, offset)
+            if offset >= end:
+                return records
+            if following is None:
+                raise RuntimeError(f"fetching {topic}-{partition}: nothing at {offset} of {end}")
+            offset = following
+    finally:
+        connection.close()
+
+
 def metadata(topic: str, *, correlation_id: int = 1) -> bytes:
     """Metadata v4 of one topic, which may be created by it."""
     return (

@@ -1,0 +1,57 @@
+"""A short cut of each campaign, for every test run; the whole ones are `make kill` and `make malformed`."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from compat_tests.kafka_jars import skip_or_fail
+from compat_tests.targets import LockstepTarget
+from tests.campaigns import disk_full, kill9, malformed
+from tests.campaigns.disk_full import NotPossible
+
+pytestmark = pytest.mark.slow
+
+
+def test_five_kills_under_three_kinds_of_client_lose_and_double_nothing(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**31)
+    print(f"repeat with: python -m tests.campaigns.kill9 --kills 5 --seed {seed}")
+    target = LockstepTarget({"num.partitions": str(kill9.PARTITIONS)}, directory=tmp_path)
+    with target:
+        result = kill9.run_round(
+            target,
+            topic="short-cut",
+            kills=5,
+            seed=seed,
+            clients=["confluent", "confluent:plain", "aiokafka", "kafka-python"],
+            records_per_s=100,
+        )
+    assert result.stuck == []
+    assert result.verdict.problems == []
+    assert result.kills == 5
+    assert result.verdict.acked > 5 * kill9.MIN_RECORDS_BETWEEN_KILLS
+    assert max(result.first_ack_s) < 30
+
+
+def test_two_thousand_malformed_frames_disturb_nobody(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**31)
+    print(f"repeat with: python -m tests.campaigns.malformed --frames 2000 --seed {seed}")
+    settings = {"lockstep.tail.cache.bytes": "1048576"}  # filled during warm-up, so it is no growth
+    with LockstepTarget(settings, directory=tmp_path) as target:
+        campaign, figures = malformed.run(target, 2000, seed)
+    assert campaign.problems == []
+    assert figures["outcomes"]["answer"] > 200
+    assert figures["outcomes"]["closed"] > 200
+    assert figures["steady_client"]["records"] > 20
+
+
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers() -> None:
+    try:
+        figures = disk_full.run("tmpfs", seed=1)
+    except NotPossible as reason:
+        skip_or_fail(str(reason))
+        return
+    assert figures["problems"] == []
+    assert figures["records_before_full"] > 20
