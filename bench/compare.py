@@ -164,10 +164,16 @@ def figures_of(sessions: list[dict[str, Any]]) -> Figures:
     return figures
 
 
-def compare(sessions: list[dict[str, Any]], goals: list[Goal]) -> list[dict[str, Any]]:
-    """One row per ratio both sides have figures for; a required ratio without figures is a missed goal."""
+def compare(
+    sessions: list[dict[str, Any]], required: list[Goal], shown: tuple[Goal, ...] = ()
+) -> list[dict[str, Any]]:
+    """One row per ratio both sides have figures for; a required ratio without figures is a missed goal.
+
+    `shown` goals stand beside their ratio; only `required` ones have to be there.
+    """
     figures = figures_of(sessions)
-    wanted = {goal.ratio: goal for goal in goals}
+    wanted = {goal.ratio: goal for goal in (*shown, *required)}
+    needed = {goal.ratio for goal in required}
     rows: list[dict[str, Any]] = []
     for ratio in RATIOS.values():
         goal = wanted.get(ratio.name)
@@ -177,8 +183,16 @@ def compare(sessions: list[dict[str, Any]], goals: list[Goal]) -> list[dict[str,
         else:
             baseline = figures.get((BASELINE, ratio.figure, ratio.policies[1]))
         if not subject or not baseline:
-            if goal is not None:
-                rows.append({"ratio": ratio.name, "title": ratio.title, "value": None, "met": False})
+            if ratio.name in needed:
+                rows.append(
+                    {
+                        "ratio": ratio.name,
+                        "title": ratio.title,
+                        "value": None,
+                        "goal": str(goal),
+                        "met": False,
+                    }
+                )
             continue
         value = statistics.median(subject) / statistics.median(baseline)
         row: dict[str, Any] = {

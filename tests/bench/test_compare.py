@@ -18,6 +18,7 @@ from bench.compare import (
     parse_requirement,
 )
 from bench.device import NoBlockDevice, flushes_needed, parse_counters
+from bench.profile import folded_shares
 from bench.report import document, table
 from bench.rows import parse_producer_performance
 from bench.session import RoundFailed
@@ -182,3 +183,10 @@ def test_the_table_and_the_page_show_ratio_goal_and_proof() -> None:
     page = document(result)
     assert "| produce | flush    | kafka    | 100" in page
     assert "3.000" in page
+
+
+def test_folded_stacks_give_own_and_total_shares() -> None:
+    own, total, samples = folded_shares("main;turn;append 6\nmain;turn 3\nmain;turn;turn 1\n")
+    assert samples == 10
+    assert (own["append"], own["turn"], own["main"]) == (6, 4, 0)
+    assert (total["main"], total["turn"], total["append"]) == (10, 10, 6)

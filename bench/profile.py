@@ -1,0 +1,117 @@
+"""`python -m bench profile`: where the broker's time goes under the sixteen-producer load.
+
+Owns: one Lockstep under py-spy (sampling, native frames included; what the broker does is not slowed
+noticeably) or under cProfile (--exact: call counts, but every Python call pays). Prints the functions with
+the most time of their own and the most time with what they call. Compares nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pstats
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.rows import PERFORMANCE_TOOL, produce
+from bench.session import Session, say
+from bench.settings import FLUSH, POLICIES, PRODUCERS, QUICK, RECORD_BYTES
+from compat_tests.targets import LockstepTarget, TargetFailed
+
+SAMPLES_PER_S = 500
+_ROWS_SHOWN = 45
+
+
+def folded_shares(folded: str) -> tuple[Counter[str], Counter[str], int]:
+    """(own samples, samples with callees, all samples) by function, from py-spy's folded stacks."""
+    own: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    samples = 0
+    for line in folded.splitlines():
+        stack, _, count = line.rpartition(" ")
+        frames = stack.split(";")
+        number = int(count)
+        samples += number
+        own[frames[-1]] += number
+        for frame in set(frames):
+            total[frame] += number
+    return own, total, samples
+
+
+def _load(session: Session, work: str, seconds: float) -> None:
+    """The load to look at; the figures are printed because a profile without them says little."""
+    if work == "produce":
+        produce(session, session.policies[0])
+        return
+    producers = 1 if work == "latency1" else PRODUCERS
+    topic = session.topic(session.policies[0])
+    done = session.closed_loop(topic, producers, seconds=seconds, warmup_s=0.2)
+    say(f"{done['requests_per_s']:,.0f} requests/s, p50 {done['p50_ms']:.3f} ms, p99 {done['p99_ms']:.3f} ms")
+
+
+def _sampled(session: Session, work: str, seconds: float, native: bool) -> None:
+    session.open()
+    with tempfile.TemporaryDirectory() as scratch:
+        folded = Path(scratch) / "stacks"
+        command = [str(Path(sys.executable).with_name("py-spy")), "record", "--pid", str(session.target.pid)]
+        command += ["--duration", str(int(seconds) + 1), "--rate", str(SAMPLES_PER_S), "--format", "raw"]
+        command += ["--output", str(folded), "--nonblocking"] + (["--native"] if native else [])
+        sampler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        _load(session, work, seconds + 1)
+        _, errors = sampler.communicate(timeout=60)
+        if sampler.returncode != 0 or not folded.exists():
+            raise TargetFailed(f"py-spy failed: {errors[-500:]}")
+        own, total, samples = folded_shares(folded.read_text())
+    for title, counted in (("own time", own), ("with callees", total)):
+        print(f"\n{title} ({samples} samples)")
+        for name, count in counted.most_common(_ROWS_SHOWN):
+            print(f"{count / samples:7.1%}  {name}")
+
+
+def _exact(session: Session, work: str, seconds: float) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        output = Path(scratch) / "profile"
+        command = [sys.executable, "-m", "cProfile", "-o", str(output), "-m", "lockstep"]
+        target = session.target
+        assert isinstance(target, LockstepTarget)
+        session.target = LockstepTarget(
+            target.settings, command=command, directory=session.directory, environment=_import_path()
+        )
+        session.open()
+        _load(session, work, seconds)
+        session.target.stop()
+        statistics = pstats.Stats(str(output)).strip_dirs()
+        statistics.sort_stats("tottime").print_stats(_ROWS_SHOWN)
+
+
+def _import_path() -> dict[str, str]:
+    return {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Profile and print; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench profile", description=__doc__)
+    parser.add_argument("--work", choices=["latency16", "latency1", "produce"], default="latency16")
+    parser.add_argument("--policy", choices=POLICIES, default=FLUSH)
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--exact", action="store_true", help="cProfile: calls are counted, and cost more")
+    parser.add_argument("--python-only", action="store_true", help="py-spy without native frames")
+    options = parser.parse_args(arguments)
+    session = Session("subject", "lockstep", (options.policy,), QUICK, Path(tempfile.gettempdir()))
+    say(f"{options.work}, {options.policy}, records of {RECORD_BYTES} bytes")
+    if options.work == "produce":
+        say(f"load: {PERFORMANCE_TOOL}")
+    try:
+        if options.exact:
+            _exact(session, options.work, options.seconds)
+        else:
+            _sampled(session, options.work, options.seconds, not options.python_only)
+    except TargetFailed as error:
+        say(f"FAILED: {error}")
+        return 1
+    finally:
+        session.close()
+    return 0
