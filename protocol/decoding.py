@@ -103,9 +103,9 @@ class Decoder(SourceText):
     def _tags(self, schema: Schema, target: str) -> None:
         count = self.fresh("t")
         self._lead("B", count)
-        known = self.tagged(schema)
+        everywhere = self.ever_tagged(schema)
         with self.block(f"if {count}:"):
-            if not known:
+            if not everywhere:
                 self.emit(f"{target}._unknown_tags, p, room = read_tags(buf, p, {count}, room)")
                 return
             tag, stop = self.fresh("tag"), self.fresh("e")
@@ -113,7 +113,7 @@ class Decoder(SourceText):
             with self.block(f"for _ in range({count}):"):
                 self.emit(f"{tag}, {stop}, p = tag_and_end(buf, p)")
                 word = "if"
-                for field in known:
+                for field in everywhere:
                     with self.block(f"{word} {tag} == {field.tag}:"), self.about(field):
                         self._known_tag(field, f"{target}.{field.slot}", stop)
                     word = "elif"
@@ -122,6 +122,9 @@ class Decoder(SourceText):
                     self.emit(f"p = {stop}")
 
     def _known_tag(self, field: Field, slot: str, stop: str) -> None:
+        if self.version not in field.tagged:
+            self.emit(f"raise Malformed('tag {field.tag} is not valid in version {self.version}')")
+            return
         self._charge(str(self._cost(field.wire)))
         self._field(field, slot)
         self._flush()

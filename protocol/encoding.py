@@ -81,8 +81,8 @@ class Encoder(SourceText):
 
     def _tags(self, schema: Schema, target: str) -> None:
         self._flush()
-        known = self.tagged(schema)
-        if not known:
+        everywhere = self.ever_tagged(schema)
+        if not everywhere:
             with self.block(f"if {target}._unknown_tags:"):
                 self.emit(f"write_tags(out, {target}._unknown_tags)")
             with self.block("else:"):
@@ -90,11 +90,11 @@ class Encoder(SourceText):
             return
         tags = self.fresh("t")
         self.emit(f"{tags} = None")
-        for field in known:
+        for field in self.tagged(schema):
             with self.about(field), self.block(f"if {self._is_set(field, f'{target}.{field.slot}')}:"):
                 self._known_tag(field, f"{target}.{field.slot}", tags)
         with self.block(f"if {target}._unknown_tags:"):
-            defined = self.bind(f"tags_of_{schema.name}", frozenset(field.tag for field in known))
+            defined = self.bind(f"tags_of_{schema.name}", frozenset(field.tag for field in everywhere))
             self.emit(f"{tags} = with_unknown_tags({tags} or {{}}, {target}._unknown_tags, {defined})")
         with self.block(f"if {tags}:"):
             self.emit(f"write_tags(out, {tags})")

@@ -109,10 +109,10 @@ def write_tags(out: bytearray, tags: dict[int, bytes | bytearray]) -> None:
 def with_unknown_tags(
     known: dict[int, bytes | bytearray], unknown: dict[int, bytes], defined: frozenset[int]
 ) -> dict[int, bytes | bytearray]:
-    """`known` and `unknown` together; a tag of `defined` has a field of its own and may not be unknown."""
+    """`known` and `unknown` together; a tag in `defined` has a field of its own."""
     for tag in unknown:
         if tag in defined:
-            raise MalformedMessage(f"unknown tag {tag} has a field of its own in this version")
+            raise MalformedMessage(f"unknown tag {tag} has a field of its own")
     return {**known, **unknown}
 
 

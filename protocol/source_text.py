@@ -92,9 +92,14 @@ class SourceText:
     def untagged(self, schema: Schema) -> list[Field]:
         return [f for f in schema.fields if self.version in f.versions and self.version not in f.tagged]
 
+    def ever_tagged(self, schema: Schema) -> list[Field]:
+        """Fields with a tag in some version, by tag: elsewhere their tags may not be used, as in Kafka."""
+        return sorted((f for f in schema.fields if f.tag is not None), key=lambda f: f.tag or 0)
+
     def tagged(self, schema: Schema) -> list[Field]:
-        fields = [f for f in schema.fields if self.version in f.versions and self.version in f.tagged]
-        return sorted(fields, key=lambda f: f.tag or 0)
+        return [
+            f for f in self.ever_tagged(schema) if self.version in f.versions and self.version in f.tagged
+        ]
 
     def absent(self, schema: Schema) -> list[Field]:
         return [f for f in schema.fields if self.version not in f.versions]
