@@ -174,6 +174,10 @@ class StorageFull(StorageError):
     """No room for this append; reads go on, and appends do once there is room again."""
 
 
+class FlushFailed(StorageError):
+    """A write or flush failed: what is on the disk is unknown, so the process must stop, never retry."""
+
+
 class CorruptLog(StorageError):
     """Bytes that were once flushed do not verify: rot, never a torn tail. Names file and position."""
 

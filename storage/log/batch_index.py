@@ -1,0 +1,255 @@
+"""Where a segment's batches lie: four arrays per partition, and their file beside a sealed segment.
+
+`BatchIndex` is the arrays of one partition in one segment, in offset order. `SegmentSummary` is what stays
+in memory of a sealed segment: one row per partition, in arrays sorted by partition number, so that memory
+grows with (segments x partitions), never with batches. The index file holds both, each with its checksum;
+it is derived: a missing, stale or broken one is rebuilt from the segment.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from crc32c import crc32c
+
+from storage.log.format import FORMAT
+
+
+class BatchIndex:
+    """The batches of one partition in one segment. Appended by one thread, read by several."""
+
+    __slots__ = ("bases", "lengths", "next_offset", "positions", "timestamps", "total_bytes")
+
+    def __init__(self) -> None:
+        self.bases = array("q")
+        self.positions = array("I")
+        self.lengths = array("I")
+        self.timestamps = array("q")
+        self.next_offset = 0
+        self.total_bytes = 0
+
+    def add(self, base: int, count: int, place: int, length: int, timestamp: int) -> None:
+        """One batch at byte `place` of the segment. The base offset goes last: readers look at it first."""
+        self.positions.append(place)
+        self.lengths.append(length)
+        self.timestamps.append(timestamp)
+        self.next_offset = base + count
+        self.total_bytes += length
+        self.bases.append(base)
+
+    def cut(self, place: int) -> None:
+        """Forget the batches at `place` and after."""
+        keep = bisect_left(self.positions, place)
+        if keep == len(self.positions):
+            return
+        self.next_offset = self.bases[keep]
+        self.total_bytes -= sum(self.lengths[keep:])
+        for each in (self.bases, self.positions, self.lengths, self.timestamps):
+            del each[keep:]
+
+    @property
+    def memory_bytes(self) -> int:
+        return 200 + 24 * len(self.bases)
+
+
+class SegmentPartition:
+    """One partition's share of one sealed segment; `last_offset` is inclusive."""
+
+    __slots__ = ("first_offset", "last_offset", "max_timestamp", "partition", "total_bytes")
+
+    def __init__(
+        self, partition: int, first_offset: int, last_offset: int, max_timestamp: int, total_bytes: int
+    ) -> None:
+        self.partition = partition
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.max_timestamp = max_timestamp
+        self.total_bytes = total_bytes
+
+    def __repr__(self) -> str:
+        return (
+            f"SegmentPartition({self.partition}, {self.first_offset}..{self.last_offset}, "
+            f"max_timestamp={self.max_timestamp}, {self.total_bytes} bytes)"
+        )
+
+
+class SegmentSummary:
+    """Per partition of a segment: first and next offset, newest timestamp, bytes, place in the index file."""
+
+    __slots__ = ("counts", "firsts", "nexts", "numbers", "timestamps", "totals")
+
+    def __init__(self) -> None:
+        self.numbers = array("I")
+        self.counts = array("I")
+        self.firsts = array("q")
+        self.nexts = array("q")
+        self.timestamps = array("q")
+        self.totals = array("q")
+
+    @classmethod
+    def of(cls, batches: dict[int, BatchIndex]) -> SegmentSummary:
+        summary = cls()
+        for number in sorted(batches):
+            each = batches[number]
+            if not each.bases:
+                continue
+            summary.numbers.append(number)
+            summary.counts.append(len(each.bases))
+            summary.firsts.append(each.bases[0])
+            summary.nexts.append(each.next_offset)
+            summary.timestamps.append(max(each.timestamps))
+            summary.totals.append(each.total_bytes)
+        return summary
+
+    def row(self, number: int) -> int:
+        """The partition's row, or -1."""
+        row = bisect_left(self.numbers, number)
+        return row if row < len(self.numbers) and self.numbers[row] == number else -1
+
+    def partitions(self) -> Iterator[SegmentPartition]:
+        """In order of partition number."""
+        for row, number in enumerate(self.numbers):
+            yield SegmentPartition(
+                number, self.firsts[row], self.nexts[row] - 1, self.timestamps[row], self.totals[row]
+            )
+
+    def arrays(self) -> tuple[array[int], ...]:
+        return self.numbers, self.counts, self.firsts, self.nexts, self.timestamps, self.totals
+
+
+class IndexHeader:
+    """What an index file says of its segment; it counts only where the segment agrees."""
+
+    __slots__ = ("chain", "end", "generation", "last_index", "next_lsn", "sequence", "term", "time_ms")
+
+    def __init__(
+        self,
+        sequence: int,
+        generation: int,
+        end: int,
+        last_index: int,
+        next_lsn: int,
+        chain: int,
+        term: int,
+        time_ms: int,
+    ) -> None:
+        self.sequence = sequence
+        self.generation = generation
+        self.end = end
+        self.last_index = last_index
+        self.next_lsn = next_lsn
+        self.chain = chain
+        self.term = term
+        self.time_ms = time_ms
+
+
+_MAGIC = b"LSTKIDX1"
+_HEADER = struct.Struct(">8sIHHQQQQQIQqI")
+"""magic, crc (over header and summary), format, flags, sequence, generation, end, last index, next LSN,
+chain, term, time ms, partition count."""
+INDEX_HEADER_BYTES = _HEADER.size
+_CRC_FROM = 12
+_ROW_BYTES = 4 + 4 + 8 * 4
+_BATCH_BYTES = 8 + 4 + 4 + 8
+_SWAP = sys.byteorder == "little"
+
+
+def _big(values: array[int]) -> bytes:
+    if _SWAP:
+        values = values[:]
+        values.byteswap()
+    return values.tobytes()
+
+
+def _native(code: str, data: bytes) -> array[int]:
+    values: array[int] = array(code)
+    values.frombytes(data)
+    if _SWAP:
+        values.byteswap()
+    return values
+
+
+def encode_index(header: IndexHeader, summary: SegmentSummary, batches: dict[int, BatchIndex]) -> list[bytes]:
+    """The index file: header and summary, then per partition checksum and four arrays."""
+    rows = b"".join(map(_big, summary.arrays()))
+    fields = (
+        header.sequence,
+        header.generation,
+        header.end,
+        header.last_index,
+        header.next_lsn,
+        header.chain,
+        header.term,
+        header.time_ms,
+    )
+    body = _HEADER.pack(_MAGIC, 0, FORMAT, 0, *fields, len(summary.numbers))[_CRC_FROM:] + rows
+    parts = [_MAGIC + crc32c(body).to_bytes(4, "big") + body]
+    for number in summary.numbers:
+        each = batches[number]
+        data = _big(each.bases) + _big(each.positions) + _big(each.lengths) + _big(each.timestamps)
+        parts.append(crc32c(data, number).to_bytes(4, "big") + data)
+    return parts
+
+
+def index_head_bytes(first: bytes) -> int:
+    """How long header and summary are, from the header's bytes; 0 where they are no index header."""
+    if len(first) < _HEADER.size:
+        return 0
+    fields = _HEADER.unpack_from(first)
+    return _HEADER.size + _ROW_BYTES * int(fields[-1]) if fields[0] == _MAGIC else 0
+
+
+def decode_index_head(data: bytes) -> tuple[IndexHeader, SegmentSummary] | None:
+    """Header and summary, or None for a broken file or another format's (both are rebuilt)."""
+    size = index_head_bytes(data)
+    if size == 0 or len(data) < size:
+        return None
+    fields = _HEADER.unpack_from(data)
+    if fields[1] != crc32c(data[_CRC_FROM:size]) or fields[2] != FORMAT:
+        return None
+    summary = SegmentSummary()
+    count, at = fields[-1], _HEADER.size
+    columns = []
+    for code in "IIqqqq":
+        width = 4 if code == "I" else 8
+        columns.append(_native(code, data[at : at + width * count]))
+        at += width * count
+    (
+        summary.numbers,
+        summary.counts,
+        summary.firsts,
+        summary.nexts,
+        summary.timestamps,
+        summary.totals,
+    ) = columns
+    return IndexHeader(*fields[4:-1]), summary
+
+
+def batches_at(summary: SegmentSummary, row: int) -> tuple[int, int]:
+    """(position, bytes) of a partition's checksum and arrays in the index file."""
+    before = INDEX_HEADER_BYTES + _ROW_BYTES * len(summary.numbers)
+    return before + 4 * row + _BATCH_BYTES * sum(summary.counts[:row]), 4 + _BATCH_BYTES * summary.counts[row]
+
+
+def decode_batches(data: bytes, summary: SegmentSummary, row: int) -> BatchIndex | None:
+    """One partition's arrays, or None where they do not verify."""
+    count = summary.counts[row]
+    if len(data) != 4 + _BATCH_BYTES * count:
+        return None
+    if int.from_bytes(data[:4], "big") != crc32c(data[4:], summary.numbers[row]):
+        return None
+    index = BatchIndex()
+    at = 4
+    columns = []
+    for code in "qIIq":
+        width = 4 if code == "I" else 8
+        columns.append(_native(code, data[at : at + width * count]))
+        at += width * count
+    index.bases, index.positions, index.lengths, index.timestamps = columns
+    index.next_offset = summary.nexts[row]
+    index.total_bytes = summary.totals[row]
+    return index

@@ -1,0 +1,161 @@
+"""Checkpoint files: state derived from the frames up to an index, in chunks, whole or ignored.
+
+A checkpoint is written under a temporary name, flushed, then renamed, and the directory is flushed; so a
+file under its final name was whole once. Every chunk has a checksum seeded with the one before and a trailer
+ends the file, so neither a missing nor a foreign chunk goes unnoticed. The two newest are kept: segments
+are freed only below the older one, so that a rotten newest checkpoint costs a longer replay, not the log.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from crc32c import crc32c
+
+from storage.log.file_system import FileSystem, read_whole, write_all
+from storage.log.format import FORMAT
+from storage.types import Checkpoint, CorruptLog, NewerFormat
+
+CHUNK_BYTES = 1 << 20
+PREFIX = "checkpoint-"
+TEMPORARY = "checkpoint.tmp"
+
+_MAGIC = b"LSTKCKPT"
+_END = b"LSTKCEND"
+_HEADER = struct.Struct(">8sIHHIQQQIqQI")
+"""magic, crc, format, flags, group id, index, term, next LSN, chain, time ms, position after, sections."""
+_CHUNK = struct.Struct(">IHI")
+"""crc (seeded with the one before, over what follows it), name bytes, data bytes; then name and data."""
+_TRAILER = struct.Struct(">8sII")
+"""magic, chunk count, crc seeded with the last chunk's over the count."""
+_CRC_FROM = 12
+
+
+class PlacedCheckpoint:
+    """A checkpoint and the local position that follows its frame."""
+
+    __slots__ = ("checkpoint", "name", "place")
+
+    def __init__(self, name: str, checkpoint: Checkpoint, place: int) -> None:
+        self.name = name
+        self.checkpoint = checkpoint
+        self.place = place
+
+
+def checkpoint_name(index: int) -> str:
+    return f"{PREFIX}{index:020d}"
+
+
+def encode_checkpoint(group_id: int, checkpoint: Checkpoint, place: int) -> Iterator[bytes]:
+    """The file's bytes, chunk by chunk."""
+    body = _HEADER.pack(
+        _MAGIC,
+        0,
+        FORMAT,
+        0,
+        group_id,
+        checkpoint.index,
+        checkpoint.term,
+        checkpoint.next_lsn,
+        checkpoint.chain,
+        checkpoint.time_ms,
+        place,
+        len(checkpoint.sections),
+    )[_CRC_FROM:]
+    crc = crc32c(body)
+    yield _MAGIC + crc.to_bytes(4, "big") + body
+    chunks = 0
+    for name, data in checkpoint.sections.items():
+        encoded = name.encode()
+        view = memoryview(data)
+        for start in range(0, max(1, len(view)), CHUNK_BYTES):
+            part = view[start : start + CHUNK_BYTES]
+            rest = _CHUNK.pack(0, len(encoded), len(part))[4:] + encoded
+            crc = crc32c(part, crc32c(rest, crc))
+            yield crc.to_bytes(4, "big") + rest
+            yield bytes(part)
+            chunks += 1
+    yield _TRAILER.pack(_END, chunks, crc32c(chunks.to_bytes(4, "big"), crc))
+
+
+def decode_checkpoint(data: bytes, name: str, group_id: int) -> PlacedCheckpoint | None:
+    """The checkpoint, or None where the bytes are not whole. NewerFormat; CorruptLog for another group's."""
+    if len(data) < _HEADER.size + _TRAILER.size:
+        return None
+    magic, crc, fmt, _, owner, index, term, next_lsn, chain, time_ms, place, section_count = (
+        _HEADER.unpack_from(data)
+    )
+    if magic != _MAGIC or crc != crc32c(data[_CRC_FROM : _HEADER.size]):
+        return None
+    if fmt > FORMAT:
+        raise NewerFormat(f"{name}: format {fmt}, this version knows up to {FORMAT}")
+    if owner != group_id:
+        raise CorruptLog(f"{name}: belongs to log group {owner}, not {group_id}")
+    parts = _decode_chunks(memoryview(data), crc)
+    if parts is None or len(parts) != section_count:
+        return None
+    sections = {section: b"".join(chunks) for section, chunks in parts.items()}
+    return PlacedCheckpoint(name, Checkpoint(index, term, next_lsn, chain, time_ms, sections), place)
+
+
+def _decode_chunks(data: memoryview, crc: int) -> dict[str, list[bytes]] | None:
+    parts: dict[str, list[bytes]] = {}
+    at, end, chunks = _HEADER.size, len(data) - _TRAILER.size, 0
+    while at < end:
+        if at + _CHUNK.size > end:
+            return None
+        expected, name_bytes, data_bytes = _CHUNK.unpack_from(data, at)
+        start = at + _CHUNK.size + name_bytes
+        if start + data_bytes > end:
+            return None
+        crc = crc32c(data[at + 4 : start + data_bytes], crc)
+        if crc != expected:
+            return None
+        name = bytes(data[start - name_bytes : start]).decode()
+        parts.setdefault(name, []).append(bytes(data[start : start + data_bytes]))
+        at = start + data_bytes
+        chunks += 1
+    magic, count, last = _TRAILER.unpack_from(data, end)
+    if magic != _END or count != chunks or last != crc32c(chunks.to_bytes(4, "big"), crc):
+        return None
+    return parts
+
+
+def write_checkpoint(
+    fs: FileSystem, directory: Path, group_id: int, checkpoint: Checkpoint, place: int
+) -> str:
+    """Write, flush, rename, flush the directory; the file's name. OSError leaves the old ones in charge."""
+    temporary = directory / TEMPORARY
+    fd = fs.open(temporary, create=True)
+    try:
+        at = 0
+        for part in encode_checkpoint(group_id, checkpoint, place):
+            write_all(fs, fd, [part], at)
+            at += len(part)
+        fs.fdatasync(fd)
+    finally:
+        fs.close(fd)
+    name = checkpoint_name(checkpoint.index)
+    fs.rename(temporary, directory / name)
+    fs.fsync_dir(directory)
+    return name
+
+
+def load_checkpoints(
+    fs: FileSystem, directory: Path, names: list[str], group_id: int
+) -> tuple[list[PlacedCheckpoint], list[str]]:
+    """The two newest whole checkpoints, oldest first, and the names of broken ones newer than those."""
+    candidates = sorted(name for name in names if name.startswith(PREFIX))
+    whole: list[PlacedCheckpoint] = []
+    broken: list[str] = []
+    while candidates and len(whole) < 2:
+        name = candidates.pop()
+        data = read_whole(fs, directory / name)
+        loaded = decode_checkpoint(data, name, group_id) if data is not None else None
+        if loaded is None:
+            broken.append(name)
+        else:
+            whole.insert(0, loaded)
+    return whole, broken

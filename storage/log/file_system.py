@@ -1,0 +1,113 @@
+"""The few file operations the log makes, behind one face, so that tests can record, reorder and fail them.
+
+`RealFileSystem` is the operating system's functions, unwrapped: a call through it costs nothing extra.
+Every path is inside the log's own directory. What is durable when: written bytes after `fdatasync` of
+their file, a created, renamed or removed name after `fsync_dir` of its directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from storage.types import Buffer
+
+WriteBuffer = bytearray | memoryview
+
+READ_WRITE = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
+NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
+"""Read only what the page cache holds; 0 where the platform has no such flag (reads may then wait)."""
+
+PWRITEV_MAX_BUFFERS = min(1024, os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 1024)
+
+
+class FileSystem(Protocol):
+    """What `DataLog` needs from a file system. Errors are `OSError` with the usual numbers."""
+
+    def make_dir(self, path: Path) -> None: ...
+    def list_dir(self, path: Path) -> list[str]: ...
+    def open(self, path: Path, create: bool = False) -> int: ...
+    def close(self, fd: int, /) -> None: ...
+    def size(self, fd: int) -> int: ...
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int, /) -> int: ...
+    def pread(self, fd: int, length: int, position: int, /) -> bytes: ...
+    def preadv(self, fd: int, buffers: Sequence[WriteBuffer], position: int, flags: int = 0, /) -> int: ...
+    def allocate(self, fd: int, length: int) -> None: ...
+    def fdatasync(self, fd: int, /) -> None: ...
+    def rename(self, old: Path, new: Path) -> None: ...
+    def unlink(self, path: Path) -> None: ...
+    def fsync_dir(self, path: Path) -> None: ...
+
+
+class RealFileSystem:
+    """The operating system's own functions."""
+
+    close = staticmethod(os.close)
+    pwritev = staticmethod(os.pwritev)
+    pread = staticmethod(os.pread)
+    preadv = staticmethod(os.preadv)
+    fdatasync = staticmethod(os.fdatasync)
+
+    def make_dir(self, path: Path) -> None:
+        """Create the directory and its missing parents, each durable in its own parent."""
+        missing = []
+        while not path.exists():
+            missing.append(path)
+            path = path.parent
+        for each in reversed(missing):
+            each.mkdir(exist_ok=True)
+            self.fsync_dir(each.parent)
+
+    def list_dir(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def open(self, path: Path, create: bool = False) -> int:
+        """An open descriptor for reading and writing; `create` empties a file that is there."""
+        return os.open(path, READ_WRITE | (os.O_CREAT | os.O_TRUNC if create else 0), 0o644)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def allocate(self, fd: int, length: int) -> None:
+        """Reserve the blocks first, so that a full disk shows before anything is written."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, length)
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def fsync_dir(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def write_all(fs: FileSystem, fd: int, buffers: Sequence[Buffer], position: int) -> None:
+    """Write every byte, also where the system takes fewer at once than asked."""
+    left = [memoryview(b) for b in buffers if len(b)]
+    while left:
+        written = fs.pwritev(fd, left[:PWRITEV_MAX_BUFFERS], position)
+        position += written
+        while left and written >= len(left[0]):
+            written -= len(left.pop(0))
+        if written:
+            left[0] = left[0][written:]
+
+
+def read_whole(fs: FileSystem, path: Path) -> bytes | None:
+    """The whole file, or None where there is none."""
+    try:
+        fd = fs.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return fs.pread(fd, fs.size(fd), 0)
+    finally:
+        fs.close(fd)

@@ -1,0 +1,227 @@
+"""What a log does beside appending: ready segments, index files, checkpoints, freeing dead segments.
+
+All of it may run in a background thread (`start`) or inline (`turn`); nothing here is needed for an
+acknowledged append, and lack of space is a state (`disk_error`), not a failure. Order that crashes rely on:
+a checkpoint is durable before anything below it is freed; a freed segment is named in the state file (as
+below the oldest) or by a tombstone before its file gets another name.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from storage.log.checkpoint_file import PREFIX, PlacedCheckpoint, write_checkpoint
+from storage.log.file_system import FileSystem
+from storage.log.segment_pool import ReadyFile, SegmentPool
+from storage.log.segments import (
+    TOMBSTONE_SUFFIX,
+    Segment,
+    SegmentTable,
+    index_name,
+    sequences_of,
+    tombstone_name,
+)
+from storage.log.state_file import LogState, StateFile
+from storage.types import Checkpoint, HardState, StorageFull
+
+
+class Housekeeping:
+    """Owns the pool, the state file and the checkpoint files of one log."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        group_id: int,
+        table: SegmentTable,
+        pool: SegmentPool,
+        state_file: StateFile,
+        checkpoints: list[PlacedCheckpoint],
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._group_id = group_id
+        self._table = table
+        self.pool = pool
+        self._state_file = state_file
+        self._checkpoints = checkpoints
+        self._state_lock = threading.Lock()
+        self._turn_lock = threading.Lock()
+        self._checkpoint_lock = threading.Lock()
+        self._unindexed: list[Segment] = []
+        self._dead: list[Segment] = []
+        self._error = ""
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    # -- state ------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> LogState:
+        return self._state_file.state
+
+    def save_hard_state(self, hard: HardState) -> None:
+        """Both slots flushed when this returns. OSError: nothing may rest on it."""
+        with self._state_lock:
+            now = self._state_file.state
+            self._state_file.save(LogState(hard, now.generation, now.generation_start, now.oldest_sequence))
+
+    def begin_generation(self, place: int) -> int:
+        """A new generation that begins at `place`, all below it flushed; its number."""
+        with self._state_lock:
+            now = self._state_file.state
+            self._state_file.save(LogState(now.hard, now.generation + 1, place, now.oldest_sequence))
+            return now.generation + 1
+
+    # -- running ----------------------------------------------------------------------------------------
+
+    @property
+    def disk_error(self) -> str:
+        """Why the last try to write something beside the log failed; empty when none did."""
+        return self.pool.full or self._error
+
+    def start(self) -> None:
+        """From now on work is done in a daemon thread, as it comes up."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="lockstep-log", daemon=True)
+            self._thread.start()
+            self._wake.set()
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self._stopping = True
+            self._wake.set()
+            self._thread.join()
+            self._thread = None
+
+    def close(self) -> None:
+        self.stop()
+        self._state_file.close()
+
+    def poke(self) -> None:
+        """There is something to do: wakes the thread, or does it now where there is none."""
+        if self._thread is not None:
+            self._wake.set()
+        else:
+            self.turn()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            if self._stopping:
+                return
+            self.turn()
+
+    def turn(self, spare_segments: bool = True) -> None:
+        """Do what there is to do: index files, dead segments, segments ahead."""
+        with self._turn_lock:
+            try:
+                self._error = ""
+                while self._unindexed:
+                    self._table.write_index(self._unindexed[0])
+                    self._unindexed.pop(0)
+                self._bury()
+            except OSError as error:
+                self._error = str(error)
+            while spare_segments and not self._stopping and self.pool.wants_more():
+                if not self.pool.prepare():
+                    return
+            if spare_segments and not self._error:
+                self.pool.drop_surplus()
+
+    # -- index files ------------------------------------------------------------------------------------
+
+    def add_unindexed(self, segment: Segment) -> None:
+        """A sealed segment whose index is still only in memory."""
+        self._unindexed.append(segment)
+
+    def forget_index(self, segment: Segment) -> None:
+        """A truncation reaches into this segment: its index file, if any, is wrong from now on."""
+        with self._turn_lock:
+            if segment in self._unindexed:
+                self._unindexed.remove(segment)
+            self._remove(self._directory / index_name(segment.sequence))
+
+    def forget(self, dropped: list[Segment]) -> None:
+        """Segments wholly cut by a truncation, oldest first and already out of the table, are ready again."""
+        for segment in dropped:
+            self.forget_index(segment)
+            self._table.close_if_unread(segment)
+        self.pool.put_in_front([ReadyFile(s.sequence, s.path, s.size) for s in dropped])
+
+    # -- freeing ----------------------------------------------------------------------------------------
+
+    def free(self, segments: list[Segment]) -> None:
+        """Wholly dead segments, already out of the table; their files follow when nobody reads them."""
+        self._unindexed = [s for s in self._unindexed if s not in segments]
+        self._dead.extend(segments)
+
+    def adopt_leftover(self, paths: list[Path]) -> None:
+        """Files of segments that were freed before the last crash or stop."""
+        for path in paths:
+            self._remove(path.with_suffix(".index"))
+            self.pool.give_back(path)
+
+    def _bury(self) -> None:
+        if not self._dead:
+            return
+        oldest = min(segment.sequence for segment in self._table)
+        beyond = [s.sequence for s in self._dead if s.sequence > oldest]
+        for sequence in beyond:
+            self._fs.close(self._fs.open(self._directory / tombstone_name(sequence), create=True))
+        if beyond:
+            self._fs.fsync_dir(self._directory)
+        with self._state_lock:
+            now = self._state_file.state
+            if oldest > now.oldest_sequence:
+                self._state_file.save(LogState(now.hard, now.generation, now.generation_start, oldest))
+        for segment in list(self._dead):
+            if self._table.close_if_unread(segment):
+                self._remove(self._directory / index_name(segment.sequence))
+                self.pool.give_back(segment.path)
+                self._dead.remove(segment)
+        for sequence in sequences_of(self._fs.list_dir(self._directory), TOMBSTONE_SUFFIX):
+            if sequence < oldest and not any(s.sequence == sequence for s in self._dead):
+                self._remove(self._directory / tombstone_name(sequence))
+
+    def _remove(self, path: Path) -> None:
+        try:
+            self._fs.unlink(path)
+        except FileNotFoundError:
+            return
+
+    # -- checkpoints ------------------------------------------------------------------------------------
+
+    def freeable_below(self) -> int:
+        """Sequences below this lie under the older of the two kept checkpoints."""
+        return self._checkpoints[0].place >> 32 if len(self._checkpoints) >= 2 else 0
+
+    @property
+    def checkpoint_sequence(self) -> int:
+        return self._checkpoints[-1].place >> 32 if self._checkpoints else 0
+
+    def write_checkpoint(self, checkpoint: Checkpoint, place: int) -> None:
+        """Durable when this returns; the two newest are kept. StorageFull leaves the old ones in charge."""
+        with self._checkpoint_lock:
+            try:
+                name = write_checkpoint(self._fs, self._directory, self._group_id, checkpoint, place)
+            except OSError as error:
+                self._error = str(error)
+                raise StorageFull(f"checkpoint at index {checkpoint.index}: {error}") from error
+            summary = Checkpoint(
+                checkpoint.index,
+                checkpoint.term,
+                checkpoint.next_lsn,
+                checkpoint.chain,
+                checkpoint.time_ms,
+                {},
+            )
+            kept = [c for c in self._checkpoints if c.name != name]
+            self._checkpoints = [*kept, PlacedCheckpoint(name, summary, place)][-2:]
+            names = {c.name for c in self._checkpoints}
+            for other in self._fs.list_dir(self._directory):
+                if other.startswith(PREFIX) and other not in names:
+                    self._remove(self._directory / other)

@@ -1,0 +1,43 @@
+"""The marker at the start of every physical write: how much of the log had been flushed before it.
+
+Markers tell a torn tail from rot: bytes below the highest position a marker promises were flushed, so if
+they do not verify they have rotted. A marker is local, not part of the frame chain and never replicated.
+It carries its own position and the log's generation: a marker left over from before a cut (older
+generation) or from the file's former life (another segment sequence) never counts. Frames are found
+only through markers, so stale frames cannot come back either.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from storage.types import Buffer
+
+MARKER_MAGIC = b"LSTKMARK"
+MARKER = struct.Struct(">8sIQQQII")
+"""magic, crc, generation, own position, flushed position, bytes of frames that follow, reserved zero."""
+MARKER_BYTES = MARKER.size
+MARKER_CRC_FROM = 12
+
+_HEAD = struct.Struct(">8sI")
+_BODY = struct.Struct(">QQQII")
+
+
+def encode_marker(seed: int, generation: int, own: int, flushed: int, write_bytes: int) -> bytes:
+    """A marker at position `own` that promises all below `flushed`; `seed` is the group's."""
+    body = _BODY.pack(generation, own, flushed, write_bytes, 0)
+    return _HEAD.pack(MARKER_MAGIC, crc32c(body, seed)) + body
+
+
+def decode_marker(data: Buffer, at: int, seed: int) -> tuple[int, int, int, int] | None:
+    """(generation, own position, flushed position, bytes that follow), or None where none is whole."""
+    if at + MARKER_BYTES > len(data):
+        return None
+    magic, crc, generation, own, flushed, write_bytes, _ = MARKER.unpack_from(data, at)
+    if magic != MARKER_MAGIC or crc != crc32c(
+        memoryview(data)[at + MARKER_CRC_FROM : at + MARKER_BYTES], seed
+    ):
+        return None
+    return generation, own, flushed, write_bytes

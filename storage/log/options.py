@@ -1,0 +1,46 @@
+"""What can be set about a data log; each with the reason for its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from storage.log.format import ENTRY_BYTES, FRAME_BYTES, SEGMENT_HEADER_BYTES
+from storage.log.marker import MARKER_BYTES
+
+FRAME_MAX_BYTES = 16 << 20
+WRITE_OVERHEAD_BYTES = MARKER_BYTES + FRAME_BYTES
+
+
+@dataclass(frozen=True)
+class LogOptions:
+    """Settings of one `DataLog`."""
+
+    segment_bytes: int = 64 << 20
+    """Large enough that rolls are rare, small enough that retention and recovery move in small steps."""
+    spare_segments: int = 2
+    """Segments ready ahead: one to roll into at once, one while the next is being filled."""
+    tail_cache_bytes: int = 16 << 20
+    """What consumers that keep up read from; a second or so of a busy group."""
+    index_cache_bytes: int = 16 << 20
+    """Loaded batch indexes of sealed segments: 24 bytes a batch."""
+    flush: bool = True
+    """False: `log.flush=os`, the kernel writes when it likes; markers then promise nothing new."""
+    reserve_bytes: int = 256 << 10
+    """Kept at the end of the last segment for no-ops, deletes and log starts when the disk is full."""
+
+    def __post_init__(self) -> None:
+        least = SEGMENT_HEADER_BYTES + 4096
+        if not least <= self.segment_bytes < 1 << 32:
+            raise ValueError(f"segment_bytes must be {least} to {(1 << 32) - 1}, not {self.segment_bytes}")
+        if self.spare_segments < 1:
+            raise ValueError("spare_segments must be at least 1")
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """The largest frame, header and directory included: it never spans segments."""
+        return min(FRAME_MAX_BYTES, self.segment_bytes // 2)
+
+
+def write_bytes(payload_bytes: int, batch_count: int) -> int:
+    """What one frame with these payloads takes in a segment, its marker included."""
+    return WRITE_OVERHEAD_BYTES + ENTRY_BYTES * batch_count + payload_bytes

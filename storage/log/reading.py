@@ -1,0 +1,214 @@
+"""Reads from segment files: which batches, which bytes of which file, and views of them per batch.
+
+A read takes whole batches of one partition in offset order. Neighbouring batches are read in one go, gaps
+included, while a gap is small; views of adjacent batches are merged. Without `wait` only what the page
+cache holds is read (RWF_NOWAIT), so that the event loop never waits for a disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from storage.log.batch_index import BatchIndex
+from storage.log.file_system import NO_WAIT, FileSystem
+from storage.log.segments import Segment, SegmentTable
+from storage.types import Buffer, OffsetOutOfRange, ReadResult
+
+GAP_BYTES = 16 << 10
+"""Reading this much of other partitions' bytes costs less than another system call."""
+RUN_BYTES = 4 << 20
+"""The most that one system call reads."""
+
+
+class BatchPlace:
+    """A batch found by time; `read(partition, base_offset, length, base_offset + 1)` reads it."""
+
+    __slots__ = ("base_offset", "length", "max_timestamp", "next_offset")
+
+    def __init__(self, base_offset: int, next_offset: int, length: int, max_timestamp: int) -> None:
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.length = length
+        self.max_timestamp = max_timestamp
+
+    def __repr__(self) -> str:
+        return f"BatchPlace({self.base_offset}, max_timestamp={self.max_timestamp}, {self.length} bytes)"
+
+
+class LogReader:
+    """Reads over a segment table; safe in any thread."""
+
+    __slots__ = ("_fs", "_table")
+
+    def __init__(self, fs: FileSystem, table: SegmentTable) -> None:
+        self._fs = fs
+        self._table = table
+
+    def read(
+        self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool, wait: bool
+    ) -> ReadResult:
+        """`DataLog.read` without the tail cache."""
+        spans = self._table.spans.get(partition)
+        if spans is None:
+            return ReadResult([], 0)
+        sequences = spans.from_offset(offset)
+        if not sequences:
+            raise OffsetOutOfRange(f"partition {partition}: offset {offset} is below the log")
+        buffers: list[Buffer] = []
+        total = 0
+        for sequence in sequences:
+            segment = self._table.acquire(sequence)
+            if segment is None:
+                if not buffers:
+                    raise OffsetOutOfRange(f"partition {partition}: offset {offset} has just been freed")
+                break
+            try:
+                index = self._table.index_of(segment, partition, load=wait)
+                if index is None:
+                    return ReadResult(buffers, total, cold=not buffers)
+                wanted = _wanted(index, offset, max_bytes - total, end_offset, min_one and not buffers)
+                got = self._read_batches(segment, index, wanted, buffers, wait)
+            finally:
+                self._table.release(segment)
+            total += got
+            if wanted.total_bytes != got:
+                return ReadResult(buffers, total, cold=not buffers)
+            if wanted.more:
+                break
+        return ReadResult(buffers, total)
+
+    def _read_batches(
+        self, segment: Segment, index: BatchIndex, wanted: _Wanted, buffers: list[Buffer], wait: bool
+    ) -> int:
+        """Append views of the wanted batches; how many bytes came, fewer where the page cache had no more."""
+        total = 0
+        for first, last in _runs(index, wanted.first, wanted.last):
+            positions, lengths = index.positions, index.lengths
+            start = positions[first]
+            length = positions[last - 1] + lengths[last - 1] - start
+            data = bytearray(length)
+            got = self._preadv(segment.fd, data, start, wait)
+            view = memoryview(data)
+            begin = end = 0
+            for i in range(first, last):
+                at = positions[i] - start
+                after = at + lengths[i]
+                if after > got:
+                    break
+                if at != end:
+                    if end > begin:
+                        buffers.append(view[begin:end])
+                    begin = at
+                end = after
+                total += after - at
+            if end > begin:
+                buffers.append(view[begin:end])
+            if got < length:
+                break
+        return total
+
+    def _preadv(self, fd: int, data: bytearray, start: int, wait: bool) -> int:
+        if not wait:
+            try:
+                return self._fs.preadv(fd, [data], start, NO_WAIT)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                    return 0
+                raise
+        got = 0
+        while got < len(data):
+            more = self._fs.preadv(fd, [memoryview(data)[got:]], start + got)
+            if more == 0:
+                break
+            got += more
+        return got
+
+    def batches(self, partition: int, start_offset: int, end_offset: int) -> Iterator[tuple[BatchIndex, int]]:
+        """(index, row) of every batch that reaches `start_offset` or beyond and begins below `end_offset`."""
+        spans = self._table.spans.get(partition)
+        if spans is None:
+            return
+        for sequence in spans.from_offset(start_offset) or spans.sequences.tolist():
+            segment = self._table.get(sequence)
+            index = self._table.index_of(segment, partition, load=True) if segment is not None else None
+            if index is None:
+                continue
+            first = max(0, bisect_right(index.bases, start_offset) - 1)
+            for row in range(first, bisect_left(index.bases, end_offset)):
+                yield index, row
+
+    def first_at_or_after(
+        self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
+    ) -> BatchPlace | None:
+        """The first batch with a record that new or newer."""
+        for index, row in self.batches(partition, start_offset, end_offset):
+            if index.timestamps[row] >= timestamp_ms and _next(index, row) > start_offset:
+                return _place(index, row)
+        return None
+
+    def newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
+        """The first of the batches with the largest max timestamp."""
+        best: tuple[BatchIndex, int] | None = None
+        for index, row in self.batches(partition, start_offset, end_offset):
+            if _next(index, row) <= start_offset:
+                continue
+            if best is None or index.timestamps[row] > best[0].timestamps[best[1]]:
+                best = (index, row)
+        return _place(*best) if best is not None else None
+
+
+class _Wanted:
+    """Rows [first, last) of an index; `more` when the budget, not the segment, ended them."""
+
+    __slots__ = ("first", "last", "more", "total_bytes")
+
+    def __init__(self, first: int, last: int, total_bytes: int, more: bool) -> None:
+        self.first = first
+        self.last = last
+        self.total_bytes = total_bytes
+        self.more = more
+
+
+def _wanted(index: BatchIndex, offset: int, budget: int, end_offset: int, min_one: bool) -> _Wanted:
+    bases, lengths = index.bases, index.lengths
+    count = len(bases)
+    first = max(0, bisect_right(bases, offset) - 1)
+    stop = bisect_left(bases, end_offset, first)
+    total = 0
+    last = first
+    while last < stop:
+        length = lengths[last]
+        if total + length > budget and (last > first or not min_one):
+            return _Wanted(first, last, total, True)
+        total += length
+        last += 1
+    return _Wanted(first, last, total, stop < count or total >= budget)
+
+
+def _runs(index: BatchIndex, first: int, last: int) -> Iterator[tuple[int, int]]:
+    positions, lengths = index.positions, index.lengths
+    if first == last:
+        return
+    span = positions[last - 1] + lengths[last - 1] - positions[first]
+    if span <= RUN_BYTES and span - sum(lengths[first:last]) <= GAP_BYTES:
+        yield first, last
+        return
+    begin = first
+    end = positions[first] + lengths[first]
+    for i in range(first + 1, last):
+        at = positions[i]
+        if at - end > GAP_BYTES or at + lengths[i] - positions[begin] > RUN_BYTES:
+            yield begin, i
+            begin = i
+        end = at + lengths[i]
+    yield begin, last
+
+
+def _next(index: BatchIndex, row: int) -> int:
+    return index.bases[row + 1] if row + 1 < len(index.bases) else index.next_offset
+
+
+def _place(index: BatchIndex, row: int) -> BatchPlace:
+    return BatchPlace(index.bases[row], _next(index, row), index.lengths[row], index.timestamps[row])

@@ -1,0 +1,418 @@
+"""Opening a log's directory: what was written, what a crash cut, what has rotted.
+
+The order of work, each step safe to repeat after another crash:
+1. the state file: made first in a new directory, so that a directory with segments and no state is damage;
+2. the newest whole checkpoint;
+3. segments below it: header and index file's summary, their index rebuilt where the file does not fit;
+4. segments from it on: scanned frame by frame;
+5. the verdict on where the scan stopped: below the highest promise it is rot (`CorruptLog`), otherwise the
+   end of the log or a torn tail, and nothing after it counts;
+6. everything scanned is flushed, then a new generation that begins at the cut is saved: from then on
+   neither frame nor marker beyond the cut can ever be taken for valid, without a byte being overwritten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from storage.log.batch_index import (
+    BatchIndex,
+    IndexHeader,
+    SegmentSummary,
+    decode_index_head,
+    index_head_bytes,
+)
+from storage.log.checkpoint_file import PREFIX, PlacedCheckpoint, load_checkpoints
+from storage.log.file_system import FileSystem
+from storage.log.format import (
+    FORMAT,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+    group_seed,
+    position,
+    position_text,
+)
+from storage.log.scan import LogTail, SegmentScan, highest_promise
+from storage.log.segment_pool import ReadyFile
+from storage.log.segments import (
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    TOMBSTONE_SUFFIX,
+    Segment,
+    index_name,
+    segment_name,
+    sequences_of,
+)
+from storage.log.state_file import LogState, StateFile
+from storage.types import CorruptLog, NewerFormat
+
+
+@dataclass(frozen=True)
+class RecoveryReport:
+    """What opening the log found, for one log line."""
+
+    frames_scanned: int
+    bytes_scanned: int
+    cut_at: str
+    """Where the log ends now, in words."""
+    reason: str
+    """Why the scan stopped there."""
+    ignored_checkpoints: tuple[str, ...]
+    rebuilt_indexes: int
+    damaged_slot: bool
+
+
+class Recovered:
+    """Everything `DataLog` starts from."""
+
+    __slots__ = ("checkpoints", "leftover", "ready", "report", "segments", "state_file", "tail")
+
+    def __init__(
+        self,
+        state_file: StateFile,
+        checkpoints: list[PlacedCheckpoint],
+        segments: list[Segment],
+        tail: LogTail,
+        ready: list[ReadyFile],
+        leftover: list[Path],
+        report: RecoveryReport,
+    ) -> None:
+        self.state_file = state_file
+        self.checkpoints = checkpoints
+        """The two newest whole ones, oldest first."""
+        self.segments = segments
+        """In log order; the last one is active. Empty for a log without a frame or a segment."""
+        self.tail = tail
+        self.ready = ready
+        self.leftover = leftover
+        """Segment files of freed segments: to recycle."""
+        self.report = report
+
+
+def add_to_index(batches: dict[int, BatchIndex], entries: object, offset: int) -> int:
+    """Index a frame's batches, whose payloads begin at `offset`; where they end."""
+    for number, base, count, length, _, _, timestamp, _ in entries:  # type: ignore[attr-defined]
+        index = batches.get(number)
+        if index is None:
+            index = batches[number] = BatchIndex()
+        index.add(base, count, offset, length, timestamp)
+        offset += length
+    return offset
+
+
+class Recovery:
+    """One opening of one directory."""
+
+    def __init__(self, fs: FileSystem, directory: Path, group_id: int, segment_bytes: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._group_id = group_id
+        self._seed = group_seed(group_id)
+        self._segment_bytes = segment_bytes
+        self._frames = 0
+        self._bytes = 0
+        self._rebuilt = 0
+        self._reason = ""
+        self._promise = 0
+
+    def run(self) -> Recovered:
+        """CorruptLog, NewerFormat; OSError from the file system."""
+        fs, directory = self._fs, self._directory
+        fs.make_dir(directory)
+        names = fs.list_dir(directory)
+        state_file = StateFile.open(fs, directory, self._group_id)
+        if state_file is None:
+            if any(n.endswith(SEGMENT_SUFFIX) or n.startswith(PREFIX) for n in names if ".tmp" not in n):
+                raise CorruptLog(f"{directory}: there are segments or checkpoints but no state file")
+            state_file = StateFile.create(fs, directory, self._group_id)
+        for name in names:
+            if name.endswith(".tmp"):
+                fs.unlink(directory / name)
+        try:
+            return self._run(state_file, names)
+        except BaseException:
+            state_file.close()
+            raise
+
+    def _run(self, state_file: StateFile, names: list[str]) -> Recovered:
+        fs, directory = self._fs, self._directory
+        state = self._state = state_file.state
+        checkpoints, broken = load_checkpoints(fs, directory, names, self._group_id)
+        placed = checkpoints[-1] if checkpoints else None
+        freed = set(sequences_of(names, TOMBSTONE_SUFFIX))
+        present = sequences_of(names, SEGMENT_SUFFIX)
+        oldest = state.oldest_sequence
+        live = [s for s in present if s >= oldest and s not in freed]
+        start = placed.place >> 32 if placed is not None else oldest
+        if placed is None and (oldest > 1 or freed):
+            raise CorruptLog(
+                f"{directory}: segments were freed, but no checkpoint is whole: {broken or 'no file'}"
+            )
+        for sequence in range(oldest, start + 1):
+            if sequence not in live and sequence not in freed and (sequence < start or placed is not None):
+                raise CorruptLog(f"{directory / segment_name(sequence)}: the segment is missing")
+        self._promise = max(state.generation_start, placed.place if placed is not None else 0)
+        sealed = [self._sealed(s, live) for s in live if s < start]
+        scanned, tail = self._scan_from(start, live, placed)
+        segments = sealed + scanned
+        end = position(segments[-1].sequence, segments[-1].end) if scanned else position(start, 0)
+        self._judge(end, start, scanned, live)
+        for segment in segments:
+            self._flush(segment)
+        state_file.save(LogState(state.hard, state.generation + 1, end, oldest))
+        ready = self._leftover_ready((end >> 32) + 1 if scanned else start, live, names)
+        report = RecoveryReport(
+            self._frames,
+            self._bytes,
+            position_text(end),
+            self._reason,
+            tuple(broken),
+            self._rebuilt,
+            state_file.damaged,
+        )
+        leftover = [directory / segment_name(s) for s in present if s < oldest or s in freed]
+        return Recovered(state_file, checkpoints, segments, tail, ready, leftover, report)
+
+    # -- segments below the checkpoint ------------------------------------------------------------------
+
+    def _header(self, sequence: int) -> SegmentHeader | None:
+        """The header that counts for this sequence, or None."""
+        path = self._directory / segment_name(sequence)
+        fd = self._fs.open(path)
+        try:
+            found = decode_segment_header(self._fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
+        finally:
+            self._fs.close(fd)
+        if found is None:
+            return None
+        fmt, header = found
+        if fmt > FORMAT:
+            raise NewerFormat(f"{path}: format {fmt}, this version knows up to {FORMAT}")
+        current = self._state.generation
+        if position(sequence, 0) >= self._state.generation_start:
+            counts = header.generation == current
+        else:
+            counts = header.generation <= current
+        return header if counts and (header.group_id, header.sequence) == (self._group_id, sequence) else None
+
+    def _new_segment(self, header: SegmentHeader) -> Segment:
+        path = self._directory / segment_name(header.sequence)
+        segment = Segment(
+            header.sequence,
+            path,
+            header.segment_bytes,
+            header.generation,
+            header.first_index,
+            header.first_lsn,
+        )
+        segment.tail = LogTail(
+            header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms
+        )
+        return segment
+
+    def _sealed(self, sequence: int, live: list[int]) -> Segment:
+        header = self._header(sequence)
+        path = self._directory / segment_name(sequence)
+        if header is None:
+            raise CorruptLog(f"{path} byte 0: the segment header does not verify")
+        segment = self._new_segment(header)
+        following = self._header(sequence + 1) if sequence + 1 in live else None
+        loaded = self._load_index_head(sequence)
+        if loaded is not None and _fits(loaded[0], header, following):
+            index, segment.summary = loaded
+            segment.end = index.end
+            segment.tail = LogTail(index.last_index, index.term, index.next_lsn, index.chain, index.time_ms)
+            segment.batches, segment.indexed, segment.frame_ends = None, True, None
+            return segment
+        self._rebuilt += 1
+        scan = self._scan_segment(segment)
+        if following is not None and (scan.offset, scan.tail.chain) != (
+            following.previous_end,
+            following.chain,
+        ):
+            raise CorruptLog(f"{path} byte {scan.offset}: {scan.reason}, below the last checkpoint")
+        segment.summary = SegmentSummary.of(segment.batches or {})
+        segment.frame_ends = None
+        return segment
+
+    def _load_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:
+        try:
+            fd = self._fs.open(self._directory / index_name(sequence))
+        except FileNotFoundError:
+            return None
+        try:
+            first = self._fs.pread(fd, 4096, 0)
+            size = index_head_bytes(first)
+            return decode_index_head(first if size <= len(first) else self._fs.pread(fd, size, 0))
+        finally:
+            self._fs.close(fd)
+
+    # -- segments from the checkpoint on ----------------------------------------------------------------
+
+    def _scan_segment(self, segment: Segment, placed: PlacedCheckpoint | None = None) -> SegmentScan:
+        """Scan all of a segment into its index, `end` and `tail`."""
+        fs = self._fs
+        fd = segment.fd = fs.open(segment.path)
+        scan = SegmentScan(
+            lambda length, offset: fs.pread(fd, length, offset),
+            min(segment.size, fs.size(fd)),
+            segment.sequence,
+            self._seed,
+            segment.tail,
+            SEGMENT_HEADER_BYTES,
+            self._state.generation,
+            self._state.generation_start,
+        )
+        scan.last_generation = segment.generation
+        batches, ends = segment.batches, segment.frame_ends
+        assert batches is not None and ends is not None
+        place = placed.place & 0xFFFFFFFF if placed is not None else -1
+        matches = placed is None
+        for frame in scan.frames():
+            add_to_index(batches, frame.entries(), frame.payload_offset)
+            ends.append(frame.end)
+            if frame.end == place and placed is not None:
+                c, tail = placed.checkpoint, scan.tail
+                matches = (c.index, c.chain, c.next_lsn) == (tail.index, tail.chain, tail.next_lsn)
+        if not matches and scan.offset >= place:
+            raise CorruptLog(f"{segment.path} byte {place}: the newest checkpoint is not of this log")
+        segment.end = scan.offset
+        self._frames += len(ends)
+        self._bytes += scan.offset
+        self._reason = scan.reason
+        return scan
+
+    def _scan_from(
+        self, start: int, live: list[int], placed: PlacedCheckpoint | None
+    ) -> tuple[list[Segment], LogTail]:
+        scanned: list[Segment] = []
+        tail = LogTail(0, 0, 1, self._seed, 0)
+        sequence = start
+        while sequence in live:
+            header = self._header(sequence)
+            if header is None:
+                break
+            if scanned or placed is None:
+                previous_end = scanned[-1].end if scanned else 0
+                if (header.previous_end, header.chain, header.first_index, header.first_lsn) != (
+                    previous_end,
+                    tail.chain,
+                    tail.index + 1,
+                    tail.next_lsn,
+                ):
+                    break
+            if scanned:
+                scanned[-1].summary = SegmentSummary.of(scanned[-1].batches or {})
+                self._adopt_index(scanned[-1])
+            segment = self._new_segment(header)
+            scan = self._scan_segment(segment, placed if sequence == start else None)
+            self._promise = max(self._promise, header.flushed, scan.promise)
+            scanned.append(segment)
+            tail = scan.tail.copy()
+            sequence += 1
+        return scanned, tail
+
+    def _adopt_index(self, segment: Segment) -> None:
+        """Do not write again an index file that says the same."""
+        loaded = self._load_index_head(segment.sequence)
+        if loaded is None or segment.summary is None:
+            return
+        index, summary = loaded
+        segment.indexed = (
+            index.generation,
+            index.end,
+            index.chain,
+            index.last_index,
+            summary.arrays(),
+        ) == (
+            segment.generation,
+            segment.end,
+            segment.tail.chain,
+            segment.tail.index,
+            segment.summary.arrays(),
+        )
+
+    def _judge(self, end: int, start: int, scanned: list[Segment], live: list[int]) -> None:
+        """Rot, or an end that a crash can leave? CorruptLog names the place."""
+        claim, claim_at = self._promise, ""
+        last = scanned[-1] if scanned else None
+        if last is not None:
+            found, at = self._highest_promise(last.sequence, last.end)
+            if found > claim:
+                claim, claim_at = found, f"a marker at byte {at}"
+        following = last.sequence + 1 if last is not None else start
+        for sequence in [s for s in live if s >= following]:
+            header = self._header(sequence)
+            if header is not None and header.flushed > claim:
+                claim, claim_at = header.flushed, f"the header of segment {sequence}"
+            if sequence == following:
+                found, at = self._highest_promise(sequence, SEGMENT_HEADER_BYTES)
+                if found > claim:
+                    claim, claim_at = found, f"a marker in segment {sequence} at byte {at}"
+        if end < claim:
+            path = self._directory / segment_name(end >> 32)
+            raise CorruptLog(
+                f"{path} byte {end & 0xFFFFFFFF}: {self._reason or 'no valid segment header'}, "
+                f"but the log was flushed up to {position_text(claim)}"
+                f"{f' (says {claim_at})' if claim_at else ''}"
+            )
+
+    def _highest_promise(self, sequence: int, offset: int) -> tuple[int, int]:
+        fs = self._fs
+        fd = fs.open(self._directory / segment_name(sequence))
+        try:
+            return highest_promise(
+                lambda length, at: fs.pread(fd, length, at),
+                fs.size(fd),
+                sequence,
+                self._seed,
+                self._state.generation,
+                offset,
+            )
+        finally:
+            fs.close(fd)
+
+    def _flush(self, segment: Segment) -> None:
+        """What was read may be in the page cache only. Sealed segments are opened again when read."""
+        if segment.fd < 0:
+            return
+        self._fs.fdatasync(segment.fd)
+        if segment.summary is not None:
+            self._fs.close(segment.fd)
+            segment.fd = -1
+
+    def _leftover_ready(self, next_sequence: int, live: list[int], names: list[str]) -> list[ReadyFile]:
+        """Files that follow the log without a gap and have the right size become ready segments again."""
+        fs, directory = self._fs, self._directory
+        ready: list[ReadyFile] = []
+        stale = [
+            directory / index_name(s) for s in sequences_of(names, INDEX_SUFFIX) if s >= next_sequence - 1
+        ]
+        for sequence in [s for s in live if s >= next_sequence]:
+            path = directory / segment_name(sequence)
+            fd = fs.open(path)
+            try:
+                size = fs.size(fd)
+            finally:
+                fs.close(fd)
+            if sequence == next_sequence + len(ready) and size == self._segment_bytes:
+                ready.append(ReadyFile(sequence, path, size))
+            else:
+                stale.append(path)
+        for path in stale:
+            fs.unlink(path)
+        if stale:
+            fs.fsync_dir(directory)
+        return ready
+
+
+def _fits(index: IndexHeader, header: SegmentHeader, following: SegmentHeader | None) -> bool:
+    if (index.sequence, index.generation) != (header.sequence, header.generation):
+        return False
+    return following is None or (index.end, index.chain, index.last_index + 1) == (
+        following.previous_end,
+        following.chain,
+        following.first_index,
+    )

@@ -1,0 +1,325 @@
+"""Reading a segment's frames, each verified: for recovery, replay, index rebuilds and `inspect`.
+
+A scan walks marker, frames, marker, frames, and stops at the first thing that does not verify, saying
+where and why; what that means (end of the log, torn tail, rot) is for the caller to judge, with the help
+of `highest_promise`. A frame is taken only if its header continues the chain and its payload verifies.
+
+Which marker counts: it verifies, stands at its own position, and is of the log's current generation
+where that has begun (`generation_start`) or of a former one below, never going back. Below a cut the
+former generation's last write may go on in stale bytes; there the newer marker inside it ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from crc32c import crc32c
+
+from storage.log.format import (
+    BATCH_LENGTH_OFFSET,
+    BATCH_PREFIX,
+    BATCH_PREFIX_BYTES,
+    ENTRY,
+    ENTRY_BYTES,
+    ENTRY_RAW,
+    FORMAT,
+    FRAME,
+    FRAME_BYTES,
+    FRAME_FLAGS_KNOWN,
+    decode_directory,
+    position,
+)
+from storage.log.marker import MARKER_BYTES, MARKER_MAGIC, decode_marker
+from storage.types import Buffer, DirectoryEntry, Frame, FrameKind, NewerFormat
+
+WINDOW_BYTES = 4 << 20
+Read = Callable[[int, int], bytes]
+"""(length, offset) to bytes, short only at the end of the file."""
+
+
+class Window:
+    """A moving window of a file: one big read serves many frames."""
+
+    __slots__ = ("_read", "base", "size", "view")
+
+    def __init__(self, read: Read, size: int) -> None:
+        self._read = read
+        self.size = size
+        self.base = 0
+        self.view = memoryview(b"")
+
+    def at(self, offset: int, length: int) -> int:
+        """Where in `view` the bytes at `offset` are, with `length` of them there; -1 beyond the end."""
+        if offset + length > self.size:
+            return -1
+        place = offset - self.base
+        if place < 0 or place + length > len(self.view):
+            want = max(WINDOW_BYTES, length)
+            self.view = memoryview(self._read(min(want, self.size - offset), offset))
+            self.base = offset
+            place = 0
+            if len(self.view) < length:
+                return -1
+        return place
+
+
+class LogTail:
+    """What the next frame must follow."""
+
+    __slots__ = ("chain", "index", "next_lsn", "term", "time_ms")
+
+    def __init__(self, index: int, term: int, next_lsn: int, chain: int, time_ms: int) -> None:
+        self.index = index
+        self.term = term
+        self.next_lsn = next_lsn
+        self.chain = chain
+        self.time_ms = time_ms
+
+    def copy(self) -> LogTail:
+        return LogTail(self.index, self.term, self.next_lsn, self.chain, self.time_ms)
+
+
+class ScannedFrame:
+    """A verified frame in a window; `frame()` gives it a life of its own (payloads are views, not copies)."""
+
+    __slots__ = (
+        "batch_count",
+        "directory_at",
+        "end",
+        "first_lsn",
+        "index",
+        "kind",
+        "offset",
+        "payload_at",
+        "payload_offset",
+        "record_count",
+        "term",
+        "time_ms",
+        "view",
+    )
+
+    view: memoryview
+    offset: int
+    """Where in its segment the frame begins; it ends at `end`, its payloads begin at `payload_offset`."""
+    payload_offset: int
+    end: int
+    directory_at: int
+    payload_at: int
+    kind: int
+    term: int
+    index: int
+    first_lsn: int
+    time_ms: int
+    record_count: int
+    batch_count: int
+
+    def entries(self) -> Iterator[tuple[int, ...]]:
+        """The directory's entries as plain tuples, in `DirectoryEntry`'s order."""
+        start = self.directory_at
+        return ENTRY.iter_unpack(self.view[start : start + ENTRY_BYTES * self.batch_count])
+
+    def directory(self) -> list[DirectoryEntry]:
+        return decode_directory(self.view[self.directory_at : self.payload_at], self.batch_count)
+
+    def frame(self) -> Frame:
+        directory = self.directory()
+        payloads: list[Buffer] = []
+        at = self.payload_at
+        for entry in directory:
+            payloads.append(self.view[at : at + entry.length])
+            at += entry.length
+        return Frame(
+            FrameKind(self.kind),
+            self.term,
+            self.index,
+            self.first_lsn,
+            self.time_ms,
+            directory,
+            payloads,
+            self.record_count,
+        )
+
+
+class SegmentScan:
+    """One pass over a segment. After it: `offset` and `reason` say where and why it stopped, `tail` what
+    the frames amount to, `promise` the highest flushed position its markers speak of."""
+
+    __slots__ = (
+        "_seed",
+        "_window",
+        "generation",
+        "generation_start",
+        "last_generation",
+        "offset",
+        "promise",
+        "reason",
+        "sequence",
+        "tail",
+        "writes",
+    )
+
+    def __init__(
+        self,
+        read: Read,
+        size: int,
+        sequence: int,
+        seed: int,
+        tail: LogTail,
+        offset: int,
+        generation: int,
+        generation_start: int,
+    ) -> None:
+        self._window = Window(read, size)
+        self._seed = seed
+        self.sequence = sequence
+        self.tail = tail
+        self.offset = offset
+        self.generation = generation
+        self.generation_start = generation_start
+        self.last_generation = 0
+        self.promise = 0
+        self.reason = ""
+        self.writes = 0
+
+    def _marker_at(self, offset: int) -> tuple[int, int, int] | None:
+        """(generation, flushed position, where the write ends) of the marker that counts here, or None."""
+        window = self._window
+        at = window.at(offset, MARKER_BYTES)
+        if at < 0:
+            self.reason = "the segment is full"
+            return None
+        found = decode_marker(window.view, at, self._seed)
+        if found is None:
+            self.reason = "no marker"
+            return None
+        generation, own, flushed, write_bytes = found
+        if own != position(self.sequence, offset):
+            self.reason = "a marker of another place"
+            return None
+        end = offset + MARKER_BYTES + write_bytes
+        if own >= self.generation_start:
+            current = generation == self.generation
+        else:
+            current = self.last_generation <= generation <= self.generation
+            if self.generation_start >> 32 == self.sequence:
+                end = min(end, self.generation_start & 0xFFFFFFFF)
+        if not current:
+            self.reason = f"a marker of generation {generation}"
+            return None
+        if end > window.size:
+            self.reason = "a marker of a write beyond the segment"
+            return None
+        return generation, flushed, end
+
+    def frames(self) -> Iterator[ScannedFrame]:
+        """Every frame from `offset` on, until something does not verify."""
+        while (marker := self._marker_at(self.offset)) is not None:
+            self.last_generation, flushed, write_end = marker
+            self.promise = max(self.promise, flushed)
+            self.writes += 1
+            self.offset += MARKER_BYTES
+            while self.offset < write_end:
+                frame = self._frame_at(self.offset, write_end)
+                if frame is None:
+                    reason = self.reason
+                    superseded = self._marker_at(self.offset)
+                    if superseded is None or superseded[0] == self.last_generation:
+                        self.reason = reason
+                        return
+                    break
+                self.offset = frame.end
+                yield frame
+
+    def _frame_at(self, offset: int, write_end: int) -> ScannedFrame | None:
+        window, tail = self._window, self.tail
+        self.reason = ""
+        room = write_end - offset
+        at = window.at(offset, min(FRAME_BYTES, room))
+        if at < 0 or room < FRAME_BYTES:
+            self.reason = "a frame cut short"
+            return None
+        (crc, fmt, kind, head, flags, term, index, lsn, time_ms, records, count, directory, payload) = (
+            FRAME.unpack_from(window.view, at)
+        )
+        if head < FRAME_BYTES or head + directory + payload > room:
+            self.reason = "a frame header with impossible lengths"
+            return None
+        at = window.at(offset, head + directory + payload)
+        view = window.view
+        if at < 0 or crc32c(view[at + 4 : at + head + directory], tail.chain) != crc:
+            self.reason = "a frame header that does not continue the chain"
+            return None
+        if fmt > FORMAT or flags & ~FRAME_FLAGS_KNOWN:
+            raise NewerFormat(f"segment {self.sequence} byte {offset}: frame format {fmt}, flags {flags:#x}")
+        if index != tail.index + 1 or lsn != tail.next_lsn or term < tail.term:
+            self.reason = f"index {index}, term {term}, LSN {lsn} after {tail.index}, {tail.term}"
+            return None
+        found = ScannedFrame()
+        found.view = view
+        found.offset = offset
+        found.directory_at = at + head
+        found.payload_at = at + head + directory
+        found.payload_offset = offset + head + directory
+        found.end = offset + head + directory + payload
+        found.kind = kind
+        found.term, found.index, found.first_lsn, found.time_ms = term, index, lsn, time_ms
+        found.record_count, found.batch_count = records, count
+        if directory != count * ENTRY_BYTES or not self._payloads_verify(found, payload):
+            self.reason = self.reason or "a directory of impossible length"
+            return None
+        tail.index, tail.term, tail.next_lsn = index, term, lsn + records
+        tail.chain, tail.time_ms = crc, time_ms
+        return found
+
+    def _payloads_verify(self, frame: ScannedFrame, payload: int) -> bool:
+        view = frame.view
+        at, end = frame.payload_at, frame.payload_at + payload
+        for number, base, _, length, crc, leader_epoch, _, flags in frame.entries():
+            after = at + length
+            if after > end:
+                break
+            if flags & ENTRY_RAW:
+                whole = crc32c(view[at:after]) == crc
+            else:
+                whole = (
+                    length >= BATCH_PREFIX_BYTES
+                    and BATCH_PREFIX.unpack_from(view, at)
+                    == (base, length - BATCH_LENGTH_OFFSET, leader_epoch, 2, crc)
+                    and crc32c(view[at + BATCH_PREFIX_BYTES : after]) == crc
+                )
+            if not whole:
+                self.reason = f"partition {number} offset {base}: batch does not match its directory entry"
+                return False
+            at = after
+        if at != end:
+            self.reason = "payloads and directory of different lengths"
+            return False
+        return True
+
+
+def highest_promise(
+    read: Read, size: int, sequence: int, seed: int, generation: int, offset: int
+) -> tuple[int, int]:
+    """The highest flushed position that a marker of this generation at `offset` or after speaks of, and
+    where that marker is (0, 0 if none): looks at every place, chained or not."""
+    window = Window(read, size)
+    best, best_at = 0, 0
+    while offset + MARKER_BYTES <= size:
+        span = min(WINDOW_BYTES, size - offset)
+        at = window.at(offset, span)
+        if at < 0:
+            break
+        data = window.view[at : at + span].tobytes()
+        hit = data.find(MARKER_MAGIC)
+        while hit >= 0:
+            found = decode_marker(data, hit, seed)
+            if (
+                found is not None
+                and found[0] == generation
+                and found[1] == position(sequence, offset + hit)
+                and found[2] > best
+            ):
+                best, best_at = found[2], offset + hit
+            hit = data.find(MARKER_MAGIC, hit + 1)
+        offset += max(1, span - MARKER_BYTES + 1)
+    return best, best_at

@@ -1,0 +1,158 @@
+"""Segment files made ready before they are needed, and dead ones made into them.
+
+A ready file has its final name (the next sequence), its full size on the disk and no valid header for that
+sequence: zeros, or what its former life left. So taking one changes no metadata, and a flush of it moves
+none. Invariant: ready sequences follow the last one in use without a gap, and their names are durable.
+
+Lack of space is a state here, not an exception: `full` says that the last try failed and why. `prepare` may
+run in a background thread; `take` waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from pathlib import Path
+
+from storage.log.file_system import FileSystem, write_all
+from storage.log.segments import segment_name
+
+FILL_BYTES = 1 << 20
+TEMPORARY = "segment.tmp"
+
+
+class ReadyFile:
+    """A prepared segment file."""
+
+    __slots__ = ("path", "sequence", "size")
+
+    def __init__(self, sequence: int, path: Path, size: int) -> None:
+        self.sequence = sequence
+        self.path = path
+        self.size = size
+
+
+class SegmentPool:
+    """The files ahead of the log, and the dead ones behind it."""
+
+    def __init__(self, fs: FileSystem, directory: Path, segment_bytes: int, spare_segments: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        self._spare_segments = spare_segments
+        self._lock = threading.RLock()
+        self._ready: deque[ReadyFile] = deque()
+        self._dead: deque[Path] = deque()
+        self._next_sequence = 1
+        self.full = ""
+        """Why the last try to prepare failed; empty when it did not."""
+        self.filled_bytes = 0
+        """Zeros written since the start: what first fill costs the device."""
+        self.recycled = 0
+
+    def adopt(self, next_sequence: int, ready: list[ReadyFile]) -> None:
+        """Start from what recovery found: the files that follow the log without a gap."""
+        self._ready = deque(ready)
+        self._next_sequence = next_sequence + len(ready)
+
+    @property
+    def ready_count(self) -> int:
+        return len(self._ready)
+
+    def wants_more(self) -> bool:
+        return len(self._ready) < self._spare_segments
+
+    def ready_at_least_one(self) -> bool:
+        """True when a segment is ready, making one now if need be; False at once while `full`."""
+        if self._ready:
+            return True
+        if self.full:
+            return False
+        with self._lock:
+            return bool(self._ready) or self.prepare()
+
+    def take(self) -> ReadyFile | None:
+        """The next segment's file, or None where none is ready and none can be made."""
+        with self._lock:
+            return self._ready.popleft() if self.ready_at_least_one() else None
+
+    def give_back(self, path: Path) -> None:
+        """A file no segment and no reader uses any more."""
+        self._dead.append(path)
+
+    def prepare(self) -> bool:
+        """Make one more file ready, of a dead one where there is one. False, and `full` set, on failure."""
+        with self._lock:
+            path = self._directory / segment_name(self._next_sequence)
+            try:
+                if not self._recycle(path):
+                    self._fill(path)
+                self._fs.fsync_dir(self._directory)
+            except OSError as error:
+                self.full = f"{path.name}: {error}"
+                return False
+            self.full = ""
+            self._ready.append(ReadyFile(self._next_sequence, path, self._segment_bytes))
+            self._next_sequence += 1
+            return True
+
+    def put_in_front(self, files: list[ReadyFile]) -> None:
+        """Segments that a truncation emptied: they come before the ready ones again."""
+        with self._lock:
+            self._ready.extendleft(reversed(files))
+
+    def drop_surplus(self) -> None:
+        """Remove dead files that nothing needs: enough are ready."""
+        with self._lock:
+            dropped = bool(self._dead)
+            while self._dead:
+                self._unlink(self._dead.popleft())
+            if dropped:
+                self._fs.fsync_dir(self._directory)
+
+    def _recycle(self, path: Path) -> bool:
+        while self._dead:
+            dead = self._dead.popleft()
+            fd = self._fs.open(dead)
+            try:
+                size = self._fs.size(fd)
+            finally:
+                self._fs.close(fd)
+            if size == self._segment_bytes:
+                self._fs.rename(dead, path)
+                self.recycled += 1
+                return True
+            self._unlink(dead)
+        return False
+
+    def _unlink(self, path: Path) -> None:
+        try:
+            self._fs.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def _fill(self, path: Path) -> None:
+        temporary = self._directory / TEMPORARY
+        fd = self._fs.open(temporary, create=True)
+        try:
+            self._fs.allocate(fd, self._segment_bytes)
+            zeros = bytes(min(FILL_BYTES, self._segment_bytes))
+            for at in range(0, self._segment_bytes, len(zeros)):
+                write_all(self._fs, fd, [zeros[: self._segment_bytes - at]], at)
+                if self._ready and at % (8 * FILL_BYTES) == 0:
+                    # Not urgent: small flushes, so that the log's own flush never queues behind all of it.
+                    self._fs.fdatasync(fd)
+            self._fs.fdatasync(fd)
+        except OSError:
+            self._fs.close(fd)
+            self._quietly_remove(temporary)
+            raise
+        self._fs.close(fd)
+        self.filled_bytes += self._segment_bytes
+        self._fs.rename(temporary, path)
+
+    def _quietly_remove(self, path: Path) -> None:
+        try:
+            self._fs.unlink(path)
+        except OSError:
+            return

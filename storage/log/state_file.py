@@ -1,0 +1,141 @@
+"""The `state` file: hard state and the log's own small state, in two slots that are both written and flushed.
+
+One slot is overwritten and flushed, then the other, so a crash leaves at least one whole; the newer whole
+slot wins. When `save` has returned both hold the same, so that one rotten slot loses nothing. Saving starts
+with the slot that does not hold the newest state. Neither slot whole is rot (`CorruptLog`), never a crash.
+
+Beside the vote it keeps the log's generation and the position where it began (raised at each open and each
+truncation, before anything is written there) and the oldest segment that must exist.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from crc32c import crc32c
+
+from storage.log.file_system import FileSystem, write_all
+from storage.log.format import CRC, FORMAT, position
+from storage.types import CorruptLog, HardState, NewerFormat
+
+STATE_NAME = "state"
+SLOT_BYTES = 4096
+_MAGIC = b"LSTKHARD"
+_SLOT = struct.Struct(">8sIHHIQQqQQQQ")
+"""magic, crc, format, flags, group id, save count, term, voted for, incarnation, generation,
+generation start, oldest sequence."""
+_CRC_FROM = 12
+
+
+class LogState:
+    """What the slots hold. `generation_start` is a position; below it everything was flushed."""
+
+    __slots__ = ("generation", "generation_start", "hard", "oldest_sequence")
+
+    def __init__(
+        self, hard: HardState, generation: int = 0, generation_start: int = 0, oldest_sequence: int = 1
+    ) -> None:
+        self.hard = hard
+        self.generation = generation
+        self.generation_start = generation_start
+        self.oldest_sequence = oldest_sequence
+
+
+def encode_slot(group_id: int, saves: int, state: LogState) -> bytes:
+    """One slot's bytes; `saves` counts the saves since the directory was made."""
+    hard = state.hard
+    body = _SLOT.pack(
+        _MAGIC,
+        0,
+        FORMAT,
+        0,
+        group_id,
+        saves,
+        hard.term,
+        hard.voted_for,
+        hard.incarnation,
+        state.generation,
+        state.generation_start,
+        state.oldest_sequence,
+    )[_CRC_FROM:].ljust(SLOT_BYTES - _CRC_FROM, b"\0")
+    return _MAGIC + CRC.pack(crc32c(body)) + body
+
+
+def decode_slot(data: bytes) -> tuple[int, int, int, LogState] | None:
+    """(format, group id, saves, state), or None for bytes that are no whole slot."""
+    if len(data) < SLOT_BYTES:
+        return None
+    magic, crc, fmt, _, group_id, saves, term, voted_for, incarnation, generation, start, oldest = (
+        _SLOT.unpack_from(data)
+    )
+    if magic != _MAGIC or crc != crc32c(data[_CRC_FROM:SLOT_BYTES]):
+        return None
+    return fmt, group_id, saves, LogState(HardState(term, voted_for, incarnation), generation, start, oldest)
+
+
+class StateFile:
+    """The open state file. `save` is not safe from two threads; the log holds a lock."""
+
+    __slots__ = ("_fd", "_fs", "_group_id", "_newest_slot", "_saves", "damaged", "state")
+
+    def __init__(self, fs: FileSystem, fd: int, group_id: int, slots: list[bytes], path: Path) -> None:
+        self._fs = fs
+        self._fd = fd
+        self._group_id = group_id
+        decoded = [decode_slot(slot) for slot in slots]
+        whole = [(d[2], i, d) for i, d in enumerate(decoded) if d is not None]
+        self.damaged = len(whole) < len(slots)
+        """True where one slot did not verify: a crash during a save, or rot; the other one served."""
+        if not whole:
+            raise CorruptLog(f"{path}: neither slot of the hard state is whole")
+        self._saves, self._newest_slot, (fmt, owner, _, self.state) = max(whole, key=lambda w: w[:2])
+        if fmt > FORMAT:
+            raise NewerFormat(f"{path}: format {fmt}, this version knows up to {FORMAT}")
+        if owner != group_id:
+            raise CorruptLog(f"{path}: belongs to log group {owner}, not {group_id}")
+
+    @classmethod
+    def create(cls, fs: FileSystem, directory: Path, group_id: int) -> StateFile:
+        """The first thing a new directory holds, whole before it has its name."""
+        temporary = directory / (STATE_NAME + ".tmp")
+        slot = encode_slot(group_id, 1, LogState(HardState(), 0, position(1, 0), 1))
+        fd = fs.open(temporary, create=True)
+        try:
+            write_all(fs, fd, [slot, slot], 0)
+            fs.fdatasync(fd)
+        except BaseException:
+            fs.close(fd)
+            raise
+        fs.rename(temporary, directory / STATE_NAME)
+        fs.fsync_dir(directory)
+        return cls(fs, fd, group_id, [slot, slot], directory / STATE_NAME)
+
+    @classmethod
+    def open(cls, fs: FileSystem, directory: Path, group_id: int) -> StateFile | None:
+        """The state of a directory, or None where it has none. CorruptLog, NewerFormat."""
+        path = directory / STATE_NAME
+        try:
+            fd = fs.open(path)
+        except FileNotFoundError:
+            return None
+        try:
+            slots = [fs.pread(fd, SLOT_BYTES, i * SLOT_BYTES) for i in (0, 1)]
+            return cls(fs, fd, group_id, slots, path)
+        except BaseException:
+            fs.close(fd)
+            raise
+
+    def save(self, state: LogState) -> None:
+        """Both slots, each flushed. On an OSError nothing may rest on the new state."""
+        saves = self._saves + 1
+        slot = encode_slot(self._group_id, saves, state)
+        first = 1 - self._newest_slot
+        for each in (first, 1 - first):
+            write_all(self._fs, self._fd, [slot], each * SLOT_BYTES)
+            self._fs.fdatasync(self._fd)
+            self._saves, self._newest_slot = saves, each
+            self.state = state
+
+    def close(self) -> None:
+        self._fs.close(self._fd)

@@ -1,0 +1,92 @@
+"""The newest batches of every partition, as the very bytes that were appended, up to a byte limit.
+
+Reads of the tail touch no file. What is kept of a partition has no gap and reaches its newest batch.
+Eviction is oldest first over all partitions. Used from the log's own thread only.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+
+from storage.types import Buffer
+
+_COMPACT_AT = 1024
+
+
+class PartitionTail:
+    """One partition's cached batches; the first `start` entries are gone."""
+
+    __slots__ = ("bases", "ends", "payloads", "start", "total_bytes")
+
+    def __init__(self) -> None:
+        self.bases = array("q")
+        self.ends = array("q")
+        """Running total of bytes after each batch, so that a byte budget is one bisection."""
+        self.payloads: list[Buffer | None] = []
+        self.start = 0
+        self.total_bytes = 0
+
+    def evict(self) -> int:
+        start = self.start
+        payload = self.payloads[start]
+        self.payloads[start] = None
+        self.start = start = start + 1
+        if start >= _COMPACT_AT and start * 2 >= len(self.payloads):
+            del self.bases[:start], self.ends[:start], self.payloads[:start]
+            self.start = 0
+        return len(payload) if payload is not None else 0
+
+
+class TailCache:
+    """What `read` looks at first."""
+
+    __slots__ = ("_limit_bytes", "_order", "_partitions", "_used_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._used_bytes = 0
+        self._partitions: dict[int, PartitionTail] = {}
+        self._order: deque[PartitionTail] = deque()
+
+    def add(self, partition: int, base: int, payload: Buffer, length: int) -> None:
+        tail = self._partitions.get(partition)
+        if tail is None:
+            tail = self._partitions[partition] = PartitionTail()
+        tail.bases.append(base)
+        tail.total_bytes = end = tail.total_bytes + length
+        tail.ends.append(end)
+        tail.payloads.append(payload)
+        self._order.append(tail)
+        self._used_bytes += length
+        while self._used_bytes > self._limit_bytes:
+            self._used_bytes -= self._order.popleft().evict()
+
+    def read(
+        self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool
+    ) -> tuple[list[Buffer], int] | None:
+        """(batches, bytes) from the batch that holds `offset`; None where that one is not kept."""
+        tail = self._partitions.get(partition)
+        if tail is None:
+            return None
+        bases, start = tail.bases, tail.start
+        first = bisect_right(bases, offset, start) - 1
+        if first < start:
+            return None
+        ends = tail.ends
+        before = ends[first - 1] if first else ends[0] - len(tail.payloads[0] or b"")
+        last = bisect_right(ends, before + max_bytes, first)
+        if last == first and min_one:
+            last = first + 1
+        if last > first and bases[last - 1] >= end_offset:
+            last = bisect_left(bases, end_offset, first, last)
+        if last <= first:
+            return [], 0
+        return tail.payloads[first:last], ends[last - 1] - before  # type: ignore[return-value]
+
+    def clear(self) -> None:
+        """Forget everything: after a truncation."""
+        self._partitions.clear()
+        self._order.clear()
+        self._used_bytes = 0

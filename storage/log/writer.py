@@ -1,0 +1,283 @@
+"""The writing end of a data log: what a group commit costs is here.
+
+One `append` is one marker and its frames in one `pwritev`; one `flush` is one `fdatasync`. State that
+readers in other threads look at is changed in an order they can bear: bytes first, index after.
+`DataLog` is this plus everything else.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from storage.log.batch_index import BatchIndex, SegmentSummary
+from storage.log.file_system import PWRITEV_MAX_BUFFERS, FileSystem, write_all
+from storage.log.format import (
+    ENTRY_BYTES,
+    FRAME_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    encode_frame_head,
+    encode_segment_header,
+    frame_bytes,
+    group_seed,
+    position,
+)
+from storage.log.housekeeping import Housekeeping
+from storage.log.marker import MARKER_BYTES, encode_marker
+from storage.log.options import LogOptions, write_bytes
+from storage.log.scan import LogTail
+from storage.log.segment_pool import SegmentPool
+from storage.log.segments import Segment, SegmentTable
+from storage.log.tail_cache import TailCache
+from storage.types import Buffer, FlushFailed, Frame, StorageFull
+
+
+class LogWriter:
+    """Appends to the active segment, flushes it, rolls to the next."""
+
+    _active: Segment
+    _offset: int
+    _segment_position: int
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        group_id: int,
+        options: LogOptions,
+        table: SegmentTable,
+        pool: SegmentPool,
+        house: Housekeeping,
+        tail: LogTail,
+    ) -> None:
+        self._fs = fs
+        self.group_id = group_id
+        self.options = options
+        self._seed = group_seed(group_id)
+        self._table = table
+        self._pool = pool
+        self._house = house
+        self._tail_cache = TailCache(options.tail_cache_bytes)
+        self._failed = ""
+        self._idle_written = True
+        self._generation = house.state.generation
+        self._flushed = house.state.generation_start
+        self.flushed_index = tail.index
+        self._follow(tail)
+
+    def _follow(self, tail: LogTail) -> None:
+        """What the next frame must follow."""
+        self.last_index = tail.index
+        self.last_term = tail.term
+        self.next_lsn = tail.next_lsn
+        self.chain = tail.chain
+        self.last_time_ms = tail.time_ms
+
+    # -- appending --------------------------------------------------------------------------------------
+
+    @property
+    def max_frame_bytes(self) -> int:
+        return self.options.max_frame_bytes
+
+    def room_for(self, payload_bytes: int, batch_count: int = 1, *, reserved: bool = False) -> bool:
+        """Will a frame with all this payload (everything accepted and not yet appended) find room? Once
+        True it stays so until an append. `reserved` may use the reserve: no-ops, deletes, log starts."""
+        pool = self._pool
+        if pool.ready_count:
+            return True
+        keep = 0 if reserved else self.options.reserve_bytes
+        if self._offset + write_bytes(payload_bytes, batch_count) + keep <= self._limit:
+            return True
+        return pool.ready_at_least_one() or (
+            reserved and self._offset + write_bytes(payload_bytes, batch_count) <= self._limit
+        )
+
+    def append(self, frames: Sequence[Frame]) -> None:
+        """Write the frames, not yet flushed. StorageFull before anything is written; FlushFailed;
+        ValueError for a frame that does not follow the log."""
+        if self._failed:
+            raise FlushFailed(self._failed)
+        if not frames:
+            return
+        size = MARKER_BYTES
+        for frame in frames:
+            size += frame_bytes(frame)
+        if self._offset + size <= self._limit:
+            self._write(frames)
+        else:
+            self._append_over_a_roll(frames)
+
+    def _append_over_a_roll(self, frames: Sequence[Frame]) -> None:
+        """Fill the segment, roll, go on; the segments it takes are ready before the first write."""
+        plan: list[list[Frame]] = [[]]
+        offset, limit = self._offset + MARKER_BYTES, self._limit
+        for frame in frames:
+            size = frame_bytes(frame)
+            if size > self.options.max_frame_bytes:
+                raise ValueError(f"a frame of {size} bytes; the limit is {self.options.max_frame_bytes}")
+            if offset + size > limit:
+                plan.append([])
+                offset, limit = SEGMENT_HEADER_BYTES + MARKER_BYTES, self.options.segment_bytes
+            plan[-1].append(frame)
+            offset += size
+        while self._pool.ready_count < len(plan) - 1:
+            if self._pool.full or not self._pool.prepare():
+                raise StorageFull(f"no room for a segment: {self._pool.full}")
+        if plan[0]:
+            self._write(plan[0])
+        for part in plan[1:]:
+            self._roll()
+            self._write(part)
+
+    def _write(self, frames: Sequence[Frame]) -> None:
+        offset = self._offset
+        chain, index, lsn, term = self.chain, self.last_index, self.next_lsn, self.last_term
+        buffers: list[Buffer] = [b""]
+        size = 0
+        for frame in frames:
+            if frame.index != index + 1 or frame.first_lsn != lsn or frame.term < term:
+                raise ValueError(
+                    f"frame {frame.index} (term {frame.term}, LSN {frame.first_lsn}) cannot follow "
+                    f"frame {index} (term {term}, next LSN {lsn})"
+                )
+            index, term = frame.index, frame.term
+            lsn += frame.record_count
+            head, chain = encode_frame_head(frame, chain)
+            buffers.append(head)
+            buffers.extend(frame.payloads)
+            size += len(head)
+            for e in frame.directory:
+                size += e.length
+        place = self._segment_position | offset
+        marker = encode_marker(self._seed, self._generation, place, self._flushed, size)
+        buffers[0:2] = [marker + head] if len(frames) == 1 else [marker, buffers[1]]
+        size += MARKER_BYTES
+        self._write_out(buffers, size, offset)
+        self._note(frames, offset + MARKER_BYTES)
+        self._offset = offset + size
+        self.chain, self.last_index, self.next_lsn, self.last_term = chain, index, lsn, term
+        self.last_time_ms = frames[-1].time_ms
+        self._idle_written = False
+        self._written = (self._fd, index, place + size)
+
+    def _write_out(self, buffers: list[Buffer], size: int, offset: int) -> None:
+        if len(buffers) > PWRITEV_MAX_BUFFERS:
+            buffers = [b"".join(buffers)]
+        try:
+            written = self._fs.pwritev(self._fd, buffers, offset)
+            if written != size:
+                if sum(map(len, buffers)) != size:
+                    raise ValueError("a frame's payloads and directory disagree about their lengths")
+                write_all(self._fs, self._fd, [b"".join(buffers)[written:]], offset + written)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageFull(f"{self._active.path}: {error}") from error
+            raise self._fail(f"{self._active.path}: write failed: {error}") from error
+
+    def _note(self, frames: Sequence[Frame], at: int) -> None:
+        """Index and cache what has just been written from byte `at` on."""
+        batches, cache = self._batches, self._tail_cache
+        for frame in frames:
+            directory = frame.directory
+            at += FRAME_BYTES + ENTRY_BYTES * len(directory)
+            for e, payload in zip(directory, frame.payloads, strict=True):
+                number = e.partition
+                index = batches.get(number)
+                if index is None:
+                    index = batches[number] = BatchIndex()
+                    self._table.span(number).add(e.base_offset, self._active.sequence)
+                length = e.length
+                index.add(e.base_offset, e.record_count, at, length, e.max_timestamp)
+                cache.add(number, e.base_offset, payload, length)
+                at += length
+            self._frame_ends.append(at)
+
+    def flush(self) -> None:
+        """Make everything appended durable. With `flush` off it only moves `flushed_index`.
+        FlushFailed: what is on the disk is unknown and the process must stop."""
+        if self._failed:
+            raise FlushFailed(self._failed)
+        fd, index, place = self._written
+        if self.options.flush:
+            try:
+                self._fs.fdatasync(fd)
+            except OSError as error:
+                raise self._fail(f"{self._active.path}: flush failed: {error}") from error
+            if place > self._flushed:
+                self._flushed = place
+        if index > self.flushed_index:
+            self.flushed_index = index
+
+    def _fail(self, what: str) -> FlushFailed:
+        self._failed = what
+        return FlushFailed(what)
+
+    def idle(self) -> None:
+        """Nothing follows for now: write down that all is flushed, so that rot at the end is seen as rot."""
+        place = self._segment_position | self._offset
+        if self._idle_written or self._flushed != place or self._failed or not self.options.flush:
+            return
+        if self._offset + MARKER_BYTES > self._limit:
+            return
+        marker = encode_marker(self._seed, self._generation, place, self._flushed, 0)
+        self._write_out([marker], MARKER_BYTES, self._offset)
+        self._offset += MARKER_BYTES
+        self._idle_written = True
+        self._written = (self._fd, self.last_index, place + MARKER_BYTES)
+
+    # -- segments ---------------------------------------------------------------------------------------
+
+    def _activate(self, segment: Segment, offset: int) -> None:
+        assert segment.batches is not None and segment.frame_ends is not None
+        self._active = segment
+        self._fd = segment.fd
+        self._offset = offset
+        self._limit = segment.size
+        self._batches = segment.batches
+        self._frame_ends = segment.frame_ends
+        self._segment_position = position(segment.sequence, 0)
+        self._written = (segment.fd, self.last_index, position(segment.sequence, offset))
+
+    def _roll(self) -> None:
+        """Seal the active segment and begin the next, which is ready."""
+        old = self._active
+        if self.options.flush:
+            self.flush()
+        old.end = self._offset
+        old.tail = LogTail(self.last_index, self.last_term, self.next_lsn, self.chain, self.last_time_ms)
+        old.summary = SegmentSummary.of(self._batches)
+        self._begin_segment(old.end)
+        self._house.add_unindexed(old)
+        self._house.poke()
+
+    def _begin_segment(self, previous_end: int) -> None:
+        ready = self._pool.take()
+        if ready is None:
+            raise StorageFull(f"no room for a segment: {self._pool.full}")
+        header = SegmentHeader(
+            self.group_id,
+            self._generation,
+            ready.sequence,
+            self.last_index + 1,
+            self.next_lsn,
+            self.chain,
+            previous_end,
+            self.last_term,
+            self.last_time_ms,
+            ready.size,
+            self._flushed,
+        )
+        segment = Segment(
+            ready.sequence, ready.path, ready.size, self._generation, self.last_index + 1, self.next_lsn
+        )
+        segment.fd = self._fs.open(ready.path)
+        try:
+            write_all(self._fs, segment.fd, [encode_segment_header(header)], 0)
+            if self.options.flush:
+                self._fs.fdatasync(segment.fd)
+        except OSError as error:
+            raise self._fail(f"{ready.path}: {error}") from error
+        self._table.add(segment)
+        self._activate(segment, SEGMENT_HEADER_BYTES)
+        if self.options.flush:
+            self._flushed = self._segment_position | SEGMENT_HEADER_BYTES

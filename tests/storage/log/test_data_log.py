@@ -1,0 +1,161 @@
+"""DataLog on a real directory: append, flush, reopen, read, roll, checkpoint, free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage.log.data_log import DataLog
+from storage.log.options import LogOptions
+from storage.types import Checkpoint, CorruptLog, Frame, HardState, OffsetOutOfRange
+from tests.storage.log.frames import FrameMaker, same, whole
+
+SMALL = LogOptions(segment_bytes=16 << 10, tail_cache_bytes=1 << 10, reserve_bytes=1 << 10)
+
+
+def fill(log: DataLog, make: FrameMaker, count: int, body_bytes: int = 600) -> list[Frame]:
+    frames = []
+    for i in range(count):
+        frame = make.data((1 + i % 2, 3, bytes([i % 251]) * body_bytes))
+        log.append([frame])
+        log.flush()
+        frames.append(frame)
+    return frames
+
+
+def checkpoint_of(log: DataLog, sections: dict[str, bytes] | None = None) -> Checkpoint:
+    return Checkpoint(
+        log.last_index, log.last_term, log.next_lsn, log.chain, log.last_time_ms, sections or {"a": b"x"}
+    )
+
+
+def test_appended_frames_come_back_after_reopen(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
+    frames = [make.no_op(), make.data((1, 2, b"one"), (2, 1, b"two")), make.data((1, 1, b"three"))]
+    log.append(frames[:1])
+    log.append(frames[1:])
+    assert log.flushed_index == 0
+    log.flush()
+    assert (log.flushed_index, log.last_index, log.next_lsn) == (3, 3, 5)
+    chain = log.chain
+    log.close()
+    again = DataLog.open(tmp_path / "g", 1, SMALL)
+    assert (again.last_index, again.next_lsn, again.chain) == (3, 5, chain)
+    replayed = list(again.replay())
+    assert len(replayed) == 3 and all(map(same, replayed, frames))
+    again.close()
+
+
+def test_reads_from_the_tail_cache_and_from_the_file_agree(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
+    frames = fill(log, make, 100)
+    per_partition = {
+        p: [bytes(f.payloads[0]) for f in frames if f.directory[0].partition == p] for p in (1, 2)
+    }
+    for partition, payloads in per_partition.items():
+        for first in range(50):
+            for read in (log.read, log.read_cold):
+                got = read(partition, first * 3 + 1, 2000, 150)
+                if got.cold:
+                    assert read == log.read and not got.buffers
+                    continue
+                expected = b"".join(payloads[first : first + 3])
+                assert whole(got.buffers) == expected and got.total_bytes == len(expected)
+    assert log.read(1, 150, 1000, 150).buffers == []
+    assert whole(log.read_cold(1, 0, 1, 150).buffers) == per_partition[1][0]
+    assert log.read_cold(1, 0, 1, 150, min_one=False).buffers == []
+    assert whole(log.read_cold(1, 0, 1 << 20, 31).buffers) == b"".join(per_partition[1][:11])
+    log.close()
+
+
+def test_a_log_of_many_segments_reopens_with_and_without_a_checkpoint(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 7, SMALL), FrameMaker()
+    frames = fill(log, make, 80)
+    assert len(log.segments()) >= 3 and log.sealed_since_checkpoint
+    log.close()
+    log = DataLog.open(tmp_path / "g", 7, SMALL)
+    assert all(map(same, log.replay(), frames)) and log.last_index == 80
+    log.write_checkpoint(checkpoint_of(log, {"a": b"state", "empty": b""}))
+    assert not log.sealed_since_checkpoint
+    more = fill(log, make, 5)
+    log.close()
+    log = DataLog.open(tmp_path / "g", 7, SMALL)
+    assert log.checkpoint is not None and log.checkpoint.sections == {"a": b"state", "empty": b""}
+    assert log.checkpoint.index == 80
+    replayed = list(log.replay())
+    assert len(replayed) == 5 and all(map(same, replayed, more))
+    everything = b"".join(bytes(f.payloads[0]) for f in frames + more if f.directory[0].partition == 1)
+    assert whole(log.read_cold(1, 0, 1 << 20, 1 << 40).buffers) == everything
+    log.close()
+
+
+def test_dead_segments_are_freed_only_below_the_older_checkpoint_and_recycled(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
+    fill(log, make, 80)
+    assert log.free_dead_segments(lambda _: 1 << 62) == 0
+    log.write_checkpoint(checkpoint_of(log))
+    assert log.free_dead_segments(lambda _: 1 << 62) == 0
+    fill(log, make, 1)
+    log.write_checkpoint(checkpoint_of(log))
+    before = len(log.segments())
+    keep = log.segments()[-1]
+    starts = {share.partition: share.first_offset for share in keep.partitions()}
+    assert log.free_dead_segments(starts.__getitem__) == before - 1
+    assert [s.sequence for s in log.segments()] == [keep.sequence]
+    with pytest.raises(OffsetOutOfRange):
+        log.read_cold(1, 0, 1000, 1000)
+    frames = fill(log, make, 30)
+    log.close()
+    log = DataLog.open(tmp_path / "g", 1, SMALL)
+    assert log.last_index == 111 and all(map(same, list(log.replay())[-30:], frames))
+    log.close()
+
+
+def test_hard_state_survives_and_one_rotten_slot_does_no_harm(tmp_path: Path) -> None:
+    log = DataLog.open(tmp_path / "g", 1, SMALL)
+    log.save_hard_state(HardState(5, 2, 9))
+    log.close()
+    path = tmp_path / "g" / "state"
+    for slot in (0, 1):
+        data = bytearray(path.read_bytes())
+        data[slot * 4096 + 30] ^= 1
+        path.write_bytes(data)
+        log = DataLog.open(tmp_path / "g", 1, SMALL)
+        assert log.hard_state == HardState(5, 2, 9) and log.report.damaged_slot
+        log.close()
+    path.write_bytes(bytes(8192))
+    with pytest.raises(CorruptLog, match="state"):
+        DataLog.open(tmp_path / "g", 1, SMALL)
+
+
+def test_timestamps_find_the_batch(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
+    frames = fill(log, make, 60)
+    for frame in frames:
+        e = frame.directory[0]
+        found = log.timestamp_lookup(e.partition, e.max_timestamp, 0, 1 << 40)
+        assert found is not None and found.base_offset == e.base_offset and found.length == e.length
+    assert log.timestamp_lookup(1, 1 << 50, 0, 1 << 40) is None
+    newest = log.max_timestamp_batch(1, 0, 1 << 40)
+    assert newest is not None and newest.base_offset == frames[-2].directory[0].base_offset
+    log.close()
+
+
+def test_truncation_forgets_frames_for_good(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
+    frames = fill(log, make, 20)
+    keep = make.copy()
+    for cut in (55, 41, 24, 20):
+        frames = frames[:20]
+        make = keep.copy()
+        frames += fill(log, make, 60 - 20)
+        log.truncate(cut)
+        assert log.last_index == cut
+        log.close()
+        log = DataLog.open(tmp_path / "g", 1, SMALL)
+        replayed = list(log.replay())
+        assert len(replayed) == cut and all(map(same, replayed, frames))
+        log.truncate(20)
+    fill(log, keep.copy(), 10, 500)
+    log.close()
