@@ -1,0 +1,301 @@
+"""aiokafka: asyncio. The adapter runs one event loop in one thread and waits for each call."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import aiokafka
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import BrokerResponseError, OffsetOutOfRangeError
+
+from compat_tests.clients.face import Broker, Client, Cluster, Message, Refused, Stored, Tail
+
+T = TypeVar("T")
+_TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+_WAIT_S = 60.0
+
+
+class AioKafka(Client):
+    name = "aiokafka"
+    cannot: ClassVar[Mapping[str, str]] = {
+        "null key and value": "refuses a record without key and value",
+        "topic id": "speaks Metadata up to v5, which has no topic ids",
+    }
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="aiokafka", daemon=True)
+        self._thread.start()
+        self._producers: dict[tuple[object, ...], AIOKafkaProducer] = {}
+        self._admin: AIOKafkaAdminClient | None = None
+
+    @classmethod
+    def version(cls) -> str:
+        return str(aiokafka.__version__)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run on the client's loop and wait."""
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result(_WAIT_S)
+        except BrokerResponseError as error:
+            raise Refused(error.errno, str(error)) from error
+
+    # -- produce ----------------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+        batch_bytes: int | None = None,
+        max_request_bytes: int | None = None,
+    ) -> list[int]:
+        settings: dict[str, Any] = {
+            "compression_type": None if codec == "none" else codec,
+            "acks": "all" if acks == "all" else int(acks),
+            "enable_idempotence": idempotent,
+        }
+        if batch_bytes is not None:
+            settings["max_batch_size"] = batch_bytes
+        if max_request_bytes is not None:
+            settings["max_request_size"] = max_request_bytes
+        return self.run(self._produce(topic, messages, settings))
+
+    async def _produce(
+        self, topic: str, messages: Sequence[Message], settings: Mapping[str, Any]
+    ) -> list[int]:
+        key = tuple(sorted(settings.items()))
+        if key not in self._producers:
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self.bootstrap, linger_ms=5, request_timeout_ms=15_000, **settings
+            )
+            await producer.start()
+            self._producers[key] = producer
+        futures = []
+        for each in messages:
+            sent = await self._producers[key].send(
+                topic,
+                value=each.value,
+                key=each.key,
+                headers=list(each.headers),
+                partition=each.partition,
+                timestamp_ms=each.timestamp_ms,
+            )
+            futures.append(sent)
+        try:
+            answers = await asyncio.gather(*futures)
+        except BrokerResponseError:
+            await self._producers.pop(key).stop()
+            raise
+        return [int(answer.offset) for answer in answers if answer is not None]
+
+    # -- consume ----------------------------------------------------------------------------------------
+
+    async def _consumer(self, **settings: Any) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.bootstrap, group_id=None, enable_auto_commit=False, **settings
+        )
+        await consumer.start()
+        return consumer
+
+    def read(
+        self,
+        topic: str,
+        count: int,
+        *,
+        partitions: Sequence[int] = (0,),
+        start: int | str = "earliest",
+        timeout_s: float = 15.0,
+        partition_fetch_bytes: int | None = None,
+    ) -> list[Stored]:
+        settings: dict[str, Any] = {"auto_offset_reset": "none"}
+        if partition_fetch_bytes is not None:
+            settings["max_partition_fetch_bytes"] = partition_fetch_bytes
+        return self.run(self._read(topic, count, partitions, start, timeout_s, settings))
+
+    async def _read(
+        self,
+        topic: str,
+        count: int,
+        partitions: Sequence[int],
+        start: int | str,
+        timeout_s: float,
+        settings: Mapping[str, Any],
+    ) -> list[Stored]:
+        consumer = await self._consumer(**settings)
+        try:
+            assigned = [TopicPartition(topic, number) for number in partitions]
+            consumer.assign(assigned)
+            if start == "earliest":
+                await consumer.seek_to_beginning(*assigned)
+            elif start == "latest":
+                await consumer.seek_to_end(*assigned)
+            else:
+                for each in assigned:
+                    consumer.seek(each, int(start))
+            found: list[Stored] = []
+            until = time.monotonic() + timeout_s
+            while len(found) < count and time.monotonic() < until:
+                for records in (await consumer.getmany(timeout_ms=500)).values():
+                    found.extend(_stored(record) for record in records)
+            return found[:count]
+        except OffsetOutOfRangeError as error:
+            raise Refused(1, str(error)) from error
+        finally:
+            await consumer.stop()
+
+    def tail(self, topic: str, partition: int, *, max_wait_ms: int) -> Tail:
+        return _AioTail(self, self.run(self._open_tail(topic, partition, max_wait_ms)))
+
+    async def _open_tail(self, topic: str, partition: int, max_wait_ms: int) -> AIOKafkaConsumer:
+        consumer = await self._consumer(fetch_max_wait_ms=max_wait_ms)
+        assigned = TopicPartition(topic, partition)
+        consumer.assign([assigned])
+        await consumer.seek_to_end(assigned)
+        await consumer.position(assigned)
+        await consumer.getmany(timeout_ms=300)
+        return consumer
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        async def ask() -> tuple[int, int]:
+            consumer = await self._consumer()
+            try:
+                asked = TopicPartition(topic, partition)
+                begin = await consumer.beginning_offsets([asked])
+                end = await consumer.end_offsets([asked])
+                return int(begin[asked]), int(end[asked])
+            finally:
+                await consumer.stop()
+
+        return self.run(ask())
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        async def ask() -> int | None:
+            consumer = await self._consumer()
+            try:
+                asked = TopicPartition(topic, partition)
+                found = (await consumer.offsets_for_times({asked: timestamp_ms}))[asked]
+                return None if found is None or found.offset < 0 else int(found.offset)
+            finally:
+                await consumer.stop()
+
+        return self.run(ask())
+
+    # -- administration ---------------------------------------------------------------------------------
+
+    async def _started_admin(self) -> AIOKafkaAdminClient:
+        if self._admin is None:
+            self._admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+            await self._admin.start()
+        return self._admin
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int = 1,
+    ) -> None:
+        async def ask() -> None:
+            admin = await self._started_admin()
+            wanted = NewTopic(topic, partitions, replication_factor, topic_configs=dict(configs or {}))
+            answer = await admin.create_topics([wanted])
+            for _, code, *text in answer.topic_errors:
+                if code:
+                    raise Refused(code, str(*text))
+
+        self.run(ask())
+
+    def delete_topic(self, topic: str) -> None:
+        async def ask() -> None:
+            answer = await (await self._started_admin()).delete_topics([topic])
+            for _, code in answer.topic_error_codes:
+                if code:
+                    raise Refused(code)
+
+        self.run(ask())
+
+    def topics(self) -> set[str]:
+        async def ask() -> set[str]:
+            return set(await (await self._started_admin()).list_topics())
+
+        return self.run(ask())
+
+    def partition_count(self, topic: str) -> int:
+        async def ask() -> int:
+            (found,) = await (await self._started_admin()).describe_topics([topic])
+            if found["error_code"]:
+                raise Refused(found["error_code"])
+            return len(found["partitions"])
+
+        return self.run(ask())
+
+    def topic_config(self, topic: str) -> dict[str, str | None]:
+        async def ask() -> dict[str, str | None]:
+            admin = await self._started_admin()
+            (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+            ((code, text, _, _, entries),) = answer.resources
+            if code:
+                raise Refused(code, str(text))
+            return {entry[0]: entry[1] for entry in entries}
+
+        return self.run(ask())
+
+    def cluster(self) -> Cluster:
+        async def ask() -> Cluster:
+            answer = await (await self._started_admin()).describe_cluster()
+            brokers = tuple(Broker(each["node_id"], each["host"], each["port"]) for each in answer["brokers"])
+            return Cluster(brokers, answer["controller_id"], answer.get("cluster_id"))
+
+        return self.run(ask())
+
+    def close(self) -> None:
+        async def end() -> None:
+            for producer in self._producers.values():
+                await producer.stop()
+            if self._admin is not None:
+                await self._admin.close()
+
+        try:
+            self.run(end())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(timeout=5)
+
+
+class _AioTail(Tail):
+    def __init__(self, client: AioKafka, consumer: AIOKafkaConsumer) -> None:
+        self._client = client
+        self._consumer = consumer
+
+    def next(self, timeout_s: float) -> Stored | None:
+        async def ask() -> Stored | None:
+            got = await self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=1)
+            return next((_stored(records[0]) for records in got.values()), None)
+
+        return self._client.run(ask())
+
+    def close(self) -> None:
+        self._client.run(self._consumer.stop())
+
+
+def _stored(record: Any) -> Stored:
+    return Stored(
+        record.partition,
+        record.offset,
+        record.key,
+        record.value,
+        tuple((name, value) for name, value in record.headers),
+        record.timestamp,
+        _TIMESTAMP_TYPES.get(record.timestamp_type),
+    )

@@ -1,0 +1,261 @@
+"""confluent-kafka-python, that is librdkafka (also what most other languages' clients wrap)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import confluent_kafka
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
+
+from compat_tests.clients.face import Broker, Client, Cluster, Message, Refused, Stored, Tail
+
+_OFFSET_BEGINNING = -2
+_OFFSET_END = -1
+_WAIT_S = 30.0
+_TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
+
+
+class Confluent(Client):
+    name = "confluent-kafka"
+    cannot: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self._producers: dict[tuple[object, ...], Producer] = {}
+        self._admin: AdminClient | None = None
+
+    @classmethod
+    def version(cls) -> str:
+        return f"{confluent_kafka.__version__} (librdkafka {confluent_kafka.libversion()[0]})"
+
+    # -- produce ----------------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+        batch_bytes: int | None = None,
+        max_request_bytes: int | None = None,
+    ) -> list[int]:
+        settings: dict[str, Any] = {
+            "compression.type": codec,
+            "acks": acks,
+            "enable.idempotence": idempotent,
+            "message.timeout.ms": 15_000,
+        }
+        if batch_bytes is not None:
+            settings["batch.size"] = batch_bytes
+        if max_request_bytes is not None:
+            settings["message.max.bytes"] = max_request_bytes
+        key = tuple(sorted(settings.items()))
+        if key not in self._producers:
+            self._producers[key] = Producer({"bootstrap.servers": self.bootstrap, **settings})
+        producer = self._producers[key]
+        offsets: dict[int, int] = {}
+        errors: list[KafkaError] = []
+
+        def told(place: int) -> Callable[[KafkaError | None, Any], None]:
+            def on_delivery(error: KafkaError | None, message: Any) -> None:
+                if error is not None:
+                    errors.append(error)
+                else:
+                    offsets[place] = message.offset()
+
+            return on_delivery
+
+        for place, each in enumerate(messages):
+            producer.produce(
+                topic,
+                value=each.value,
+                key=each.key,
+                partition=each.partition,
+                headers=list(each.headers),
+                timestamp=each.timestamp_ms or 0,
+                on_delivery=told(place),
+            )
+            producer.poll(0)
+        left = producer.flush(_WAIT_S)
+        if errors:
+            raise Refused(errors[0].code(), errors[0].str())
+        if left:
+            raise TimeoutError(f"{left} messages not delivered after {_WAIT_S} s")
+        return [offsets[place] for place in range(len(messages))] if acks != "0" else []
+
+    # -- consume ----------------------------------------------------------------------------------------
+
+    def _consumer(self, **settings: Any) -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": f"unused-{uuid.uuid4()}",  # the constructor demands one; assign() never joins it
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "allow.auto.create.topics": False,
+                **settings,
+            }
+        )
+
+    def read(
+        self,
+        topic: str,
+        count: int,
+        *,
+        partitions: Sequence[int] = (0,),
+        start: int | str = "earliest",
+        timeout_s: float = 15.0,
+        partition_fetch_bytes: int | None = None,
+    ) -> list[Stored]:
+        settings: dict[str, Any] = {}
+        if partition_fetch_bytes is not None:
+            settings["max.partition.fetch.bytes"] = partition_fetch_bytes
+        consumer = self._consumer(**settings)
+        try:
+            offset = {"earliest": _OFFSET_BEGINNING, "latest": _OFFSET_END}.get(str(start), start)
+            consumer.assign([TopicPartition(topic, number, int(offset)) for number in partitions])
+            found: list[Stored] = []
+            until = time.monotonic() + timeout_s
+            while len(found) < count and time.monotonic() < until:
+                found.extend(_stored(each) for each in consumer.consume(count - len(found), timeout=0.1))
+            return found
+        finally:
+            consumer.close()
+
+    def tail(self, topic: str, partition: int, *, max_wait_ms: int) -> Tail:
+        consumer = self._consumer(
+            **{"fetch.wait.max.ms": max_wait_ms, "socket.timeout.ms": max_wait_ms + 5000}
+        )
+        asked = TopicPartition(topic, partition)
+        end = consumer.get_watermark_offsets(asked, timeout=10)[1]
+        consumer.assign([TopicPartition(topic, partition, end)])
+        consumer.consume(1, timeout=0.5)
+        return _RdTail(consumer)
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        consumer = self._consumer()
+        try:
+            begin, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+            return int(begin), int(end)
+        except KafkaException as error:
+            raise _refused(error) from error
+        finally:
+            consumer.close()
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        consumer = self._consumer()
+        try:
+            (found,) = consumer.offsets_for_times(
+                [TopicPartition(topic, partition, timestamp_ms)], timeout=10
+            )
+            if found.error is not None:
+                raise Refused(found.error.code(), found.error.str())
+            return None if found.offset < 0 else int(found.offset)  # OFFSET_END stands for "none"
+        finally:
+            consumer.close()
+
+    # -- administration ---------------------------------------------------------------------------------
+
+    @property
+    def admin(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        return self._admin
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int = 1,
+    ) -> None:
+        wanted = NewTopic(topic, partitions, replication_factor, config=dict(configs or {}))
+        _result(self.admin.create_topics([wanted])[topic])
+
+    def delete_topic(self, topic: str) -> None:
+        _result(self.admin.delete_topics([topic])[topic])
+
+    def topics(self) -> set[str]:
+        return set(self.admin.list_topics(timeout=10).topics)
+
+    def partition_count(self, topic: str) -> int:
+        return len(self._described(topic).partitions)
+
+    def topic_id(self, topic: str) -> str:
+        return str(self._described(topic).topic_id)
+
+    def _described(self, topic: str) -> Any:
+        return _result(self.admin.describe_topics(TopicCollection([topic]), request_timeout=10)[topic])
+
+    def topic_config(self, topic: str) -> dict[str, str | None]:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        found = _result(self.admin.describe_configs([resource])[resource])
+        return {name: entry.value for name, entry in found.items()}
+
+    def cluster(self) -> Cluster:
+        found = _result(self.admin.describe_cluster(request_timeout=10))
+        brokers = tuple(Broker(each.id, each.host, each.port) for each in found.nodes)
+        return Cluster(brokers, found.controller.id, found.cluster_id)
+
+    def close(self) -> None:
+        for producer in self._producers.values():
+            producer.flush(1)
+        self._producers.clear()
+        self._admin = None
+
+
+class _RdTail(Tail):
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def next(self, timeout_s: float) -> Stored | None:
+        got = self._consumer.consume(1, timeout=timeout_s)
+        return _stored(got[0]) if got else None
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _result(future: Any) -> Any:
+    try:
+        return future.result(_WAIT_S)
+    except KafkaException as error:
+        raise _refused(error) from error
+
+
+def _refused(error: KafkaException) -> Exception:
+    inner = error.args[0]
+    return Refused(inner.code(), inner.str())
+
+
+def _stored(message: Any) -> Stored:
+    error = message.error()
+    if error is not None:
+        # librdkafka wraps an offset out of range, with no reset allowed, in a local error of its own
+        code = 1 if error.code() == KafkaError._AUTO_OFFSET_RESET else error.code()
+        raise Refused(code, error.str())
+    kind, timestamp_ms = message.timestamp()
+    return Stored(
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        tuple((name, value) for name, value in message.headers() or ()),
+        timestamp_ms,
+        _TIMESTAMP_TYPES.get(kind),
+    )

@@ -1,0 +1,265 @@
+"""kafka-python 3: pure Python, idempotent by default since 3.0."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import kafka
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import BrokerResponseError, KafkaError
+
+from compat_tests.clients.face import Broker, Client, Cluster, Message, Refused, Stored, Tail
+
+_TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
+_WAIT_S = 30.0
+
+
+class KafkaPython(Client):
+    name = "kafka-python"
+    cannot: ClassVar[Mapping[str, str]] = {
+        "null key and value": "refuses a record without key and value",
+        "null header values": "refuses a header value of None (`headers` must be `(str, bytes)`)",
+        "zstd above 1 MiB": "decompresses at most 1 MiB of zstd",
+    }
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self._producers: dict[tuple[object, ...], KafkaProducer] = {}
+        self._admin: KafkaAdminClient | None = None
+
+    @classmethod
+    def version(cls) -> str:
+        return str(kafka.__version__)
+
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+        batch_bytes: int | None = None,
+        max_request_bytes: int | None = None,
+    ) -> list[int]:
+        settings: dict[str, Any] = {
+            "compression_type": None if codec == "none" else codec,
+            "acks": "all" if acks == "all" else int(acks),
+            "enable_idempotence": idempotent,
+        }
+        if batch_bytes is not None:
+            settings["batch_size"] = batch_bytes
+        if max_request_bytes is not None:
+            settings["max_request_size"] = max_request_bytes
+        producer = self._producer(settings)
+        futures = []
+        for each in messages:
+            futures.append(
+                producer.send(
+                    topic,
+                    value=each.value,
+                    key=each.key,
+                    headers=list(each.headers),
+                    partition=each.partition,
+                    timestamp_ms=each.timestamp_ms,
+                )
+            )
+        try:
+            return [int(future.get(timeout=_WAIT_S).offset) for future in futures]
+        except BrokerResponseError as error:
+            self._forget(settings)  # an idempotent producer is fatal after any refusal
+            raise Refused(error.errno, str(error)) from error
+
+    def _producer(self, settings: Mapping[str, Any]) -> KafkaProducer:
+        key = tuple(sorted(settings.items()))
+        if key not in self._producers:
+            # a retriable answer ("unknown topic") must reach the case while it is still looking
+            self._producers[key] = KafkaProducer(
+                bootstrap_servers=self.bootstrap, linger_ms=5, delivery_timeout_ms=20_000,
+                request_timeout_ms=15_000, max_block_ms=20_000, **settings,
+            )  # fmt: skip
+        return self._producers[key]
+
+    def _forget(self, settings: Mapping[str, Any]) -> None:
+        producer = self._producers.pop(tuple(sorted(settings.items())), None)
+        if producer is not None:
+            producer.close(timeout=1)
+
+    def _consumer(self, **settings: Any) -> KafkaConsumer:
+        return KafkaConsumer(
+            bootstrap_servers=self.bootstrap,
+            group_id=None,
+            enable_auto_commit=False,
+            allow_auto_create_topics=False,
+            **settings,
+        )
+
+    def read(
+        self,
+        topic: str,
+        count: int,
+        *,
+        partitions: Sequence[int] = (0,),
+        start: int | str = "earliest",
+        timeout_s: float = 15.0,
+        partition_fetch_bytes: int | None = None,
+    ) -> list[Stored]:
+        settings: dict[str, Any] = {"auto_offset_reset": "none"}
+        if partition_fetch_bytes is not None:
+            settings["max_partition_fetch_bytes"] = partition_fetch_bytes
+        consumer = self._consumer(**settings)
+        try:
+            assigned = [TopicPartition(topic, number) for number in partitions]
+            consumer.assign(assigned)
+            if start == "earliest":
+                consumer.seek_to_beginning(*assigned)
+            elif start == "latest":
+                consumer.seek_to_end(*assigned)
+            else:
+                for each in assigned:
+                    consumer.seek(each, int(start))
+            found: list[Stored] = []
+            until = time.monotonic() + timeout_s
+            while len(found) < count and time.monotonic() < until:
+                for records in consumer.poll(timeout_ms=500).values():
+                    found.extend(_stored(record) for record in records)
+            return found[:count]
+        except BrokerResponseError as error:
+            raise Refused(error.errno, str(error)) from error
+        except KafkaError as error:
+            raise _as_refused(error) from error
+        finally:
+            consumer.close()
+
+    def tail(self, topic: str, partition: int, *, max_wait_ms: int) -> Tail:
+        consumer = self._consumer(fetch_max_wait_ms=max_wait_ms)
+        assigned = TopicPartition(topic, partition)
+        consumer.assign([assigned])
+        consumer.seek_to_end(assigned)
+        consumer.position(assigned)
+        consumer.poll(timeout_ms=300)
+        return _PolledTail(consumer)
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        consumer = self._consumer()
+        try:
+            asked = TopicPartition(topic, partition)
+            return int(consumer.beginning_offsets([asked])[asked]), int(consumer.end_offsets([asked])[asked])
+        finally:
+            consumer.close()
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        consumer = self._consumer()
+        try:
+            asked = TopicPartition(topic, partition)
+            found = consumer.offsets_for_times({asked: timestamp_ms})[asked]
+            return None if found is None or found.offset < 0 else int(found.offset)
+        finally:
+            consumer.close()
+
+    # -- administration ---------------------------------------------------------------------------------
+
+    @property
+    def admin(self) -> KafkaAdminClient:
+        if self._admin is None:
+            self._admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+        return self._admin
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int = 1,
+    ) -> None:
+        wanted = {
+            "num_partitions": partitions,
+            "replication_factor": replication_factor,
+            "configs": dict(configs or {}),
+        }
+        answer = self.admin.create_topics({topic: wanted}, raise_errors=False)
+        _refuse_any(answer["topics"])
+
+    def delete_topic(self, topic: str) -> None:
+        _refuse_any(self.admin.delete_topics([topic], raise_errors=False)["topics"])
+
+    def topics(self) -> set[str]:
+        return set(self.admin.list_topics())
+
+    def _described(self, topic: str) -> dict[str, Any]:
+        (found,) = self.admin.describe_topics([topic])
+        _refuse_any([found])
+        described: dict[str, Any] = found
+        return described
+
+    def partition_count(self, topic: str) -> int:
+        return len(self._described(topic)["partitions"])
+
+    def topic_id(self, topic: str) -> str:
+        return str(self._described(topic)["topic_id"])
+
+    def topic_config(self, topic: str) -> dict[str, str | None]:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        try:
+            answer = self.admin.describe_configs([resource], config_filter="all")
+        except BrokerResponseError as error:
+            raise Refused(error.errno, str(error)) from error
+        found = answer["TOPIC"][topic] if "TOPIC" in answer else answer["topic"][topic]
+        return {name: entry["value"] for name, entry in found.items()}
+
+    def cluster(self) -> Cluster:
+        answer = self.admin.describe_cluster()
+        brokers = tuple(
+            Broker(each.get("broker_id", each.get("node_id")), each["host"], each["port"])
+            for each in answer["brokers"]
+        )
+        return Cluster(brokers, answer["controller_id"], answer["cluster_id"])
+
+    def close(self) -> None:
+        for producer in self._producers.values():
+            producer.close(timeout=2)
+        if self._admin is not None:
+            self._admin.close()
+
+
+class _PolledTail(Tail):
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+
+    def next(self, timeout_s: float) -> Stored | None:
+        until = time.monotonic() + timeout_s
+        while (left := until - time.monotonic()) > 0:
+            for records in self._consumer.poll(timeout_ms=int(left * 1000), max_records=1).values():
+                return _stored(records[0])
+        return None
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _stored(record: Any) -> Stored:
+    return Stored(
+        record.partition,
+        record.offset,
+        record.key,
+        record.value,
+        tuple((name, value) for name, value in record.headers),
+        record.timestamp,
+        _TIMESTAMP_TYPES.get(record.timestamp_type),
+    )
+
+
+def _refuse_any(answers: Sequence[Mapping[str, Any]]) -> None:
+    for each in answers:
+        if each["error_code"] != 0:
+            raise Refused(each["error_code"], str(each.get("error_message") or ""))
+
+
+def _as_refused(error: Exception) -> Exception:
+    """kafka-python's own exceptions that stand for a broker's error."""
+    if type(error).__name__ in ("OffsetOutOfRangeError", "NoOffsetForPartitionError"):
+        return Refused(1, str(error))
+    return error

@@ -1,0 +1,232 @@
+"""kcat, the command-line client (librdkafka as Debian ships it). One process per call."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+from compat_tests.clients.face import Broker, Client, Cluster, Header, Message, Refused, Stored, Tail
+from compat_tests.kafka_jars import ToolchainMissing
+
+_RECORD_END = "~|~\n"
+_KEY_END = "~|k|~"
+_FORMAT = "%p %o %T %K %S|%k%s%h" + _RECORD_END.replace("\n", "\\n")
+_CODES = {
+    "Broker: Offset out of range": 1,
+    "Broker: Unknown topic or partition": 3,
+    "Broker: Message size too large": 10,
+    "Broker: Invalid topic": 17,
+}
+
+
+class Kcat(Client):
+    name = "kcat"
+    cannot: ClassVar[Mapping[str, str]] = {
+        "admin": "has no command to create, delete or configure topics",
+        "topic id": "shows no topic ids",
+        "cluster id": "shows no cluster id",
+        "explicit timestamps": "cannot set a record's timestamp",
+        "timestamp type": "does not print the timestamp's type in its format string",
+        "offsets of writes": "does not print the offsets it wrote",
+        "null key and value": "skips a message that is empty altogether",
+        "empty key": "takes an empty key for no key",
+        "empty value": "skips an empty message (or sends it as null with -Z)",
+    }
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self._program = _program()
+
+    @classmethod
+    def version(cls) -> str:
+        said = subprocess.run([_program(), "-V"], capture_output=True, text=True, check=False).stdout
+        found = re.search(r"Version (\S+) .*librdkafka (\S+)", said)
+        return f"{found[1]} (librdkafka {found[2]})" if found else "unknown"
+
+    def _command(self, *words: str) -> list[str]:
+        return [self._program, "-b", self.bootstrap, *words]
+
+    def _run(self, *words: str, stdin: bytes = b"", timeout_s: float = 30.0) -> bytes:
+        """Standard output. Refused when it reports a broker's error, TimeoutError when it hangs."""
+        try:
+            done = subprocess.run(
+                self._command(*words), input=stdin, capture_output=True, timeout=timeout_s, check=False
+            )
+        except subprocess.TimeoutExpired as late:
+            raise TimeoutError(f"kcat {' '.join(words)}: {late.stderr!r}") from late
+        said = done.stderr.decode(errors="replace")
+        for text, code in _CODES.items():
+            if text in said:
+                raise Refused(code, said.strip()[-300:])
+        if done.returncode != 0 or "ERROR" in said:
+            raise RuntimeError(f"kcat {' '.join(words)} ended with {done.returncode}: {said[-500:]}")
+        return done.stdout
+
+    # -- produce ----------------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+        batch_bytes: int | None = None,
+        max_request_bytes: int | None = None,
+    ) -> list[int]:
+        words = ["-P", "-t", topic, "-D", _RECORD_END, "-K", _KEY_END, "-X", f"compression.codec={codec}"]
+        words += ["-X", f"acks={acks}", "-X", f"enable.idempotence={str(idempotent).lower()}"]
+        words += ["-X", "message.timeout.ms=15000"]
+        if batch_bytes is not None:
+            words += ["-X", f"batch.size={batch_bytes}"]
+        if max_request_bytes is not None:
+            words += ["-X", f"message.max.bytes={max_request_bytes}"]
+        for (partition, headers, with_null), group in itertools.groupby(messages, _run_key):
+            extra = ["-p", str(partition), *(["-Z"] if with_null else [])]
+            for name, value in headers:
+                extra += ["-H", name if value is None else f"{name}={value.decode()}"]
+            self._run(*words, *extra, stdin=b"".join(_line(each) for each in group))
+        return []
+
+    # -- consume ----------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        count: int,
+        *,
+        partitions: Sequence[int] = (0,),
+        start: int | str = "earliest",
+        timeout_s: float = 15.0,
+        partition_fetch_bytes: int | None = None,
+    ) -> list[Stored]:
+        offset = {"earliest": "beginning", "latest": "end"}.get(str(start), str(start))
+        words = ["-C", "-q", "-e", "-t", topic, "-o", offset, "-f", _FORMAT]
+        words += ["-X", "topic.auto.offset.reset=error", "-X", "allow.auto.create.topics=false"]
+        if partition_fetch_bytes is not None:
+            words += ["-X", f"fetch.message.max.bytes={partition_fetch_bytes}"]
+        if len(partitions) == 1:
+            words += ["-p", str(partitions[0])]
+        out = self._run(*words, "-c", str(count), timeout_s=timeout_s)  # without -p: all partitions
+        return [each for each in _parse(out) if each.partition in partitions]
+
+    def tail(self, topic: str, partition: int, *, max_wait_ms: int) -> Tail:
+        words = ["-C", "-q", "-u", "-t", topic, "-p", str(partition), "-o", "end", "-c", "1", "-f", _FORMAT]
+        words += ["-X", f"fetch.wait.max.ms={max_wait_ms}", "-X", f"socket.timeout.ms={max_wait_ms + 5000}"]
+        process = subprocess.Popen(self._command(*words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        time.sleep(0.7)  # nothing it prints tells when its first fetch waits
+        return _KcatTail(process)
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        return self._query(topic, partition, -2), self._query(topic, partition, -1)
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        found = self._query(topic, partition, timestamp_ms)
+        return None if found < 0 else found  # -1 is librdkafka's "end"
+
+    def _query(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        out = self._run("-Q", "-t", f"{topic}:{partition}:{timestamp_ms}").decode()
+        found = re.search(r"\[\d+\] offset (-?\d+)", out)
+        if found is None:
+            raise RuntimeError(f"kcat -Q said {out!r}")
+        return int(found[1])
+
+    # -- metadata ---------------------------------------------------------------------------------------
+
+    def _metadata(self, *words: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._run("-L", "-J", *words))
+        return found
+
+    def topics(self) -> set[str]:
+        return {each["topic"] for each in self._metadata()["topics"]}
+
+    def partition_count(self, topic: str) -> int:
+        (found,) = self._metadata("-t", topic)["topics"]
+        if "error" in found:
+            raise Refused(_CODES.get(found["error"], -1), found["error"])
+        return len(found["partitions"])
+
+    def cluster(self) -> Cluster:
+        found = self._metadata()
+        brokers = []
+        for each in found["brokers"]:
+            host, _, port = each["name"].rpartition(":")
+            brokers.append(Broker(each["id"], host, int(port)))
+        return Cluster(tuple(brokers), found["controllerid"], None)
+
+    def close(self) -> None:
+        """Nothing outlives a call."""
+
+
+class _KcatTail(Tail):
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def next(self, timeout_s: float) -> Stored | None:
+        assert self._process.stdout is not None
+        got = b""
+        until = time.monotonic() + timeout_s
+        while not got.endswith(_RECORD_END.encode()):
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))
+            part = os.read(self._process.stdout.fileno(), 1 << 16) if ready else b""
+            if not part:
+                return None
+            got += part
+        return next(_parse(got), None)
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+@functools.cache
+def _program() -> str:
+    found = shutil.which("kcat") or shutil.which("kafkacat")
+    if found is None:
+        raise ToolchainMissing("kcat not found: install the package kcat")
+    return found
+
+
+def _run_key(message: Message) -> tuple[int, tuple[Header, ...], bool]:
+    """What one kcat process has in common for all its messages."""
+    return message.partition, message.headers, message.value is None
+
+
+def _line(message: Message) -> bytes:
+    key = b"" if message.key is None else message.key + _KEY_END.encode()
+    return key + (message.value or b"") + _RECORD_END.encode()
+
+
+def _parse(out: bytes) -> Iterator[Stored]:
+    place = 0
+    while place < len(out):
+        bar = out.index(b"|", place)
+        partition, offset, timestamp_ms, key_length, value_length = map(int, out[place:bar].split())
+        place = bar + 1
+        key = None if key_length < 0 else out[place : place + key_length]
+        place += max(0, key_length)
+        value = None if value_length < 0 else out[place : place + value_length]
+        place += max(0, value_length)
+        end = out.index(_RECORD_END.encode(), place)
+        headers = tuple(_header(part) for part in out[place:end].split(b",") if part)
+        place = end + len(_RECORD_END)
+        yield Stored(partition, offset, key, value, headers, timestamp_ms)
+
+
+def _header(text: bytes) -> Header:
+    name, _, value = text.partition(b"=")
+    return name.decode(), None if value == b"NULL" else value

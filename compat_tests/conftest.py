@@ -1,0 +1,135 @@
+"""Fixtures: every case gets a running broker (both, one after the other) and a client or a bare connection.
+
+A case is a test marked `@pytest.mark.case(area, title)`; `{name}` in the title is filled from its parameters.
+A case that calls `client.needs(...)` is skipped with the client's reason where the client cannot.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from compat_tests import harness
+from compat_tests.clients.face import CannotDo, Client
+from compat_tests.harness import Outcome, World
+from compat_tests.java_driver import ToolResult
+from compat_tests.raw import RawConnection, raw_connection
+from compat_tests.targets import Target
+
+NewTopic = Callable[..., str]
+
+_outcomes: list[Outcome] = []
+_numbers = itertools.count(1)
+_LIMIT = "the client's own limit: "
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("filterwarnings", "ignore:.*Use files:DeprecationWarning")  # kafka-python
+    config.addinivalue_line("markers", "case(area, title): one row of the compatibility table")
+
+
+@pytest.fixture(scope="session")
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    made = World()
+    yield made
+    for log in made.close(failed=request.session.testsfailed > 0):
+        print(f"\nbroker log kept at {log}")
+
+
+@pytest.fixture(params=[pytest.param(name, id=f"on-{name}") for name in harness.wanted_targets()])
+def target(request: pytest.FixtureRequest, world: World) -> Iterator[Target]:
+    found = world.target(request.param)
+    yield found
+    assert found.running, f"the broker died during this case:\n{found.log_tail()}"
+
+
+@pytest.fixture(params=list(harness.CLIENTS))
+def client(request: pytest.FixtureRequest, world: World, target: Target) -> Client:
+    return world.client(request.param, target.name)
+
+
+@pytest.fixture
+def raw(target: Target) -> Iterator[RawConnection]:
+    with raw_connection(target.bootstrap) as connection:
+        yield connection
+
+
+@pytest.fixture
+def new_topic(raw: RawConnection) -> NewTopic:
+    """`new_topic(partitions=1, configs={})` makes a topic over the wire; its unique name."""
+
+    def make(partitions: int = 1, configs: Mapping[str, str] | None = None) -> str:
+        name = unique_name()
+        raw.create_topic(name, partitions, configs)
+        return name
+
+    return make
+
+
+@pytest.fixture
+def unused_name() -> Callable[[], str]:
+    return unique_name
+
+
+@pytest.fixture
+def tool(world: World, target: Target) -> Callable[..., ToolResult]:
+    """`tool("org.apache.kafka.tools.TopicCommand", "--list")`: a Kafka tool pointed at the broker."""
+
+    def run(main: str, *args: str, stdin: bytes = b"", bootstrap: str = "--bootstrap-server") -> ToolResult:
+        return world.driver().tool(main, bootstrap, target.bootstrap, *args, stdin=stdin)
+
+    return run
+
+
+def unique_name() -> str:
+    return f"case-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    try:
+        return (yield)
+    except CannotDo as limit:
+        pytest.skip(f"{_LIMIT}{limit}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    case = item.get_closest_marker("case")
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    if case is not None and (report.when == "call" or not report.passed) and "target" in parameters:
+        _outcomes.append(_outcome(case, parameters, item, report))
+    return report
+
+
+def _outcome(
+    case: pytest.Mark, parameters: Mapping[str, Any], item: pytest.Item, report: pytest.TestReport
+) -> Outcome:
+    area, title = case.args
+    fixtures = getattr(item, "fixturenames", ())
+    column = harness.TOOLS if "tool" in fixtures else harness.WIRE
+    client = str(parameters.get("client", column))
+    if report.passed:
+        result, reason = harness.PASSED, ""
+    elif report.skipped:
+        reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        reason = reason.removeprefix("Skipped: ")
+        result = harness.LIMITED if reason.startswith(_LIMIT) else harness.MISSING
+        reason = reason.removeprefix(_LIMIT)
+    else:
+        lines = report.longreprtext.strip().splitlines()
+        result, reason = harness.FAILED, next((x[2:] for x in lines if x.startswith("E ")), lines[-1])
+    title = title.format(**parameters)
+    return Outcome(area, title, client, parameters["target"], result, reason.strip(), report.duration)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _outcomes:
+        harness.save(_outcomes)

@@ -1,0 +1,147 @@
+"""What a run is made of: which brokers, which clients, and what came out.
+
+Owns: `World` (starts each broker and each client at most once, and only when a case asks for it) and
+`Outcome` with its JSON file, from which `compat_tests.report` makes the table. A broker that could not start
+is an error of every case that needs it; one that died is started again for the next case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from compat_tests.clients.aio_kafka import AioKafka
+from compat_tests.clients.confluent import Confluent
+from compat_tests.clients.face import Client
+from compat_tests.clients.java import Java
+from compat_tests.clients.kafka_python import KafkaPython
+from compat_tests.clients.kcat import Kcat
+from compat_tests.java_driver import JavaDriver
+from compat_tests.kafka_jars import ToolchainMissing, require_java, skip_or_fail
+from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, TargetFailed
+
+TARGETS = ("kafka", "lockstep")
+"""Apache Kafka first: an expectation that fails there is a mistake of the case."""
+CLIENTS: Mapping[str, type[Client]] = {
+    each.name: each for each in (Java, Confluent, Kcat, KafkaPython, AioKafka)
+}
+WIRE = "wire"
+TOOLS = "Kafka's tools"
+RESULTS = ROOT / ".cache" / "compat" / "results.json"
+
+PASSED, FAILED, LIMITED, MISSING = "passed", "failed", "limited", "missing"
+"""`limited`: the client cannot do it. `missing`: a tool is not installed on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One case, one client, one broker."""
+
+    area: str
+    case: str
+    client: str
+    target: str
+    result: str
+    reason: str = ""
+    seconds: float = 0.0
+
+
+class World:
+    """Brokers and clients of one run; close it at the end."""
+
+    def __init__(self) -> None:
+        self._targets: dict[str, Target] = {}
+        self._broken: dict[str, str] = {}
+        self._clients: dict[tuple[str, str], Client] = {}
+        self._driver: JavaDriver | None = None
+
+    def target(self, name: str) -> Target:
+        """The running broker. TargetFailed (the same each time) when it cannot start."""
+        if name in self._broken:
+            raise TargetFailed(self._broken[name])
+        found = self._targets.get(name)
+        try:
+            if found is None:
+                found = self._targets[name] = self._made(name)
+                found.start()
+            elif not found.running:
+                found.restart()
+        except TargetFailed as failed:
+            self._broken[name] = str(failed)
+            raise
+        return found
+
+    @staticmethod
+    def _made(name: str) -> Target:
+        if name == "kafka":
+            require_java()
+            return KafkaTarget(heap="512M")
+        return LockstepTarget()
+
+    def client(self, name: str, target_name: str) -> Client:
+        """The client of that name, connected to that broker. Skips (fails in CI) when not installed."""
+        key = (name, target_name)
+        if key not in self._clients:
+            bootstrap = self.target(target_name).bootstrap
+            try:
+                kind = CLIENTS[name]
+                made = Java(bootstrap, self.driver()) if kind is Java else kind(bootstrap)
+            except ToolchainMissing as missing:
+                skip_or_fail(str(missing))
+                raise
+            self._clients[key] = made
+        return self._clients[key]
+
+    def driver(self) -> JavaDriver:
+        """The one JVM for the Java client and Kafka's tools, for both brokers."""
+        if self._driver is None:
+            require_java("javac")
+            self._driver = JavaDriver()
+        return self._driver
+
+    def close(self, *, failed: bool) -> list[Path]:
+        """End everything; after a failure the brokers' logs are kept and their paths returned."""
+        for client in self._clients.values():
+            client.close()
+        if self._driver is not None:
+            self._driver.close()
+        logs = []
+        for target in self._targets.values():
+            if failed and target.log_path.exists():
+                logs.append(target.keep_log())
+            target.close()
+        return logs
+
+
+def versions() -> dict[str, str]:
+    """Every client's version; the reason where it is not installed."""
+    found = {}
+    for name, kind in CLIENTS.items():
+        try:
+            found[name] = kind.version()
+        except ToolchainMissing as missing:
+            found[name] = f"missing ({missing})"
+    return found
+
+
+def save(outcomes: list[Outcome], path: Path = RESULTS) -> None:
+    """Write a run's outcomes as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = {"versions": versions(), "outcomes": [asdict(each) for each in outcomes]}
+    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+def load(path: Path = RESULTS) -> tuple[dict[str, str], list[Outcome]]:
+    """Versions and outcomes of a saved run."""
+    data: dict[str, Any] = json.loads(path.read_text())
+    return data["versions"], [Outcome(**each) for each in data["outcomes"]]
+
+
+def wanted_targets() -> tuple[str, ...]:
+    """LOCKSTEP_COMPAT_TARGETS=kafka (or lockstep) narrows a run."""
+    asked = os.environ.get("LOCKSTEP_COMPAT_TARGETS")
+    return tuple(name for name in TARGETS if asked is None or name in asked.split(","))
