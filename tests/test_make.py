@@ -1,0 +1,126 @@
+"""The newcomer's commands: what make says when something is missing; CI runs the README's test command."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def stub(folder: Path, name: str, script: str = "exit 0") -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def run(script: str, path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A script of `requirements/` that finds only what is in `path`."""
+    return subprocess.run(
+        ["/bin/sh", str(ROOT / "requirements" / script), *arguments],
+        env={"PATH": str(path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A PATH with the few ordinary commands the scripts use."""
+    for name in ("sed", "head"):
+        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
+    return tmp_path
+
+
+def test_a_missing_python_is_said_in_words(tools: Path) -> None:
+    done = run("make_venv.sh", tools, str(tools / "venv"))
+    assert done.returncode == 1
+    assert "needs Python 3.11 or newer" in done.stderr
+
+
+def test_an_old_python_is_passed_over(tools: Path) -> None:
+    stub(tools, "python3.11", "exit 1")
+    stub(tools, "python3", 'case "$1" in -m) echo "made $4";; esac; exit 0')
+    done = run("make_venv.sh", tools, "somewhere")
+    assert done.returncode == 0
+    assert "made somewhere" in done.stdout
+
+
+def test_a_python_without_venv_names_the_package(tools: Path) -> None:
+    stub(tools, "python3.11", 'case "$2" in *ensurepip*) exit 1;; esac; exit 0')
+    done = run("make_venv.sh", tools, "somewhere")
+    assert done.returncode == 1
+    assert "python3-venv" in done.stderr
+
+
+def have_everything(tools: Path, java: str = "17.0.1") -> None:
+    for name in ("kcat", "mvn", "javac"):
+        stub(tools, name)
+    stub(tools, "java", f"""echo 'openjdk version "{java}"' >&2""")
+
+
+def test_system_deps_asks_for_nothing_when_nothing_is_missing(tools: Path) -> None:
+    have_everything(tools)
+    done = run("system_deps.sh", tools)
+    assert done.returncode == 0
+    assert "everything is here" in done.stdout
+
+
+def test_system_deps_without_root_says_what_to_run(tools: Path) -> None:
+    have_everything(tools, java="11.0.2")
+    stub(tools, "apt-get", "exit 99")
+    stub(tools, "id", "echo 1000")
+    done = run("system_deps.sh", tools)
+    assert done.returncode == 1
+    assert "openjdk-17-jdk-headless" in done.stderr
+    assert "kcat" not in done.stderr
+    assert "sudo make system-deps" in done.stderr
+
+
+def test_system_deps_installs_only_what_is_missing(tools: Path) -> None:
+    have_everything(tools)
+    (tools / "kcat").unlink()
+    stub(tools, "apt-get", 'echo "apt-get $*"')
+    stub(tools, "id", "echo 0")
+    done = run("system_deps.sh", tools)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "apt-get install -y -qq --no-install-recommends kcat"
+
+
+def test_system_deps_without_apt_says_so(tools: Path) -> None:
+    done = run("system_deps.sh", tools)
+    assert done.returncode == 1
+    assert "no apt-get" in done.stderr
+
+
+def test_a_second_serve_only_starts_the_broker(tmp_path: Path) -> None:
+    """With the stamps in place make has nothing to do but exec one process."""
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    stub(venv / "bin", "python")
+    (venv / ".runtime").touch()
+    done = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", "serve", f"VENV={venv}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [
+        f'exec {venv}/bin/lockstep serve --data-dir "data" --listen "localhost:9092"'
+    ]
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    readme = (ROOT / "README.md").read_text()
+    ci_lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    command = re.search(r"Run the tests with `([^`]+)`", readme)
+    assert command is not None
+    assert ci_lines[-1] == command.group(1)
+    assert ci_lines[-2] == "make system-deps"
+    assert "set -euo pipefail" in ci_lines
+    assert "export CI=true" in ci_lines

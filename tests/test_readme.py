@@ -1,0 +1,64 @@
+"""Every shell and Python block of the README runs against a broker, in order, with its port put in."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.kafka_jars import skip_or_fail
+from compat_tests.targets import ROOT, LockstepTarget
+
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+README = (ROOT / "README.md").read_text()
+BLOCKS = [(found[1], found[2]) for found in BLOCK.finditer(README)]
+EXPECTED = ["three", "0 sunny=warm", "b'three apples'", "b'to Lisbon'", "0"]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockstepTarget]:
+    with LockstepTarget(directory=tmp_path_factory.mktemp("readme")) as target:
+        yield target
+
+
+def test_the_readme_shows_the_command_kcat_and_both_python_clients() -> None:
+    text = "".join(code for _, code in BLOCKS)
+    for word in (
+        "lockstep produce",
+        "lockstep consume",
+        "kcat",
+        "aiokafka",
+        "confluent_kafka",
+        "lockstep.testing",
+    ):
+        assert word in text
+    assert len(BLOCKS) == len(EXPECTED)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_a_block_of_the_readme_runs(broker: LockstepTarget, number: int, tmp_path: Path) -> None:
+    language, code = BLOCKS[number]
+    if "kcat" in code and shutil.which("kcat") is None:
+        skip_or_fail("kcat is not installed (make system-deps)")
+    script = code.replace("localhost:9092", broker.bootstrap)
+    if language == "sh":
+        # the command's own default address is localhost:9092, as the README has it
+        script = re.sub(
+            r"\blockstep (produce|consume|topics)", rf"lockstep \1 --bootstrap {broker.bootstrap}", script
+        )
+        words = ["bash", "-euo", "pipefail", "-c", script]
+    else:
+        words = [sys.executable, "-c", script]
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert EXPECTED[number] in done.stdout
