@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench import profile
+from bench import micro, profile
 from bench.compare import BASELINE, GOALS, SUBJECT, BadRequirement, Goal, compare, parse_requirement
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
@@ -33,6 +33,9 @@ from compat_tests.targets import ROOT, TargetFailed
 EXIT_FAILED = 1
 EXIT_GOAL_MISSED = 3
 LOCAL_RESULTS = ROOT / "bench" / "results" / "local"
+
+TOOLS = {"profile": profile.main, "micro": micro.main}
+"""Looking inside Lockstep alone; nothing is compared."""
 
 Plan = list[tuple[str, str, tuple[str, ...]]]
 """(side, kind of broker, policies it serves), in the order they run."""
@@ -177,8 +180,8 @@ def _finish(result: dict[str, Any], options: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["profile"]:
-        return profile.main(words[1:])
+    if words and words[0] in TOOLS:
+        return TOOLS[words[0]](words[1:])
     parser = _parser()
     options = parser.parse_args(words)
     goals: list[Goal] = []

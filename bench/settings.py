@@ -65,15 +65,15 @@ QUICK = Sizes(
     name="quick",
     rounds=2,
     produce_records={FLUSH: 60_000, OS: 150_000},
-    latency_s=3.0,
+    latency_s=2.5,
     latency_warmup_s=0.5,
     backlog_bytes=512 * 1024 * 1024,
     read_passes=2,
     client_read_records=150_000,
     restarts_per_session=1,
     restart_sessions=1,
-    warmup_min_s=18.0,
-    warmup_max_s=24.0,
+    warmup_min_s=16.0,
+    warmup_max_s=20.0,
 )
 
 FULL = Sizes(

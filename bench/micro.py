@@ -1,0 +1,149 @@
+"""`python -m bench micro`: what single steps of the produce and fetch paths cost, without sockets.
+
+Owns: one timing loop and the list of steps. Figures are for looking at one's own change before and after,
+on one machine; nothing is compared with another broker and no durability is claimed ("flush" rows say what
+the disk under --directory takes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import uvloop
+from tabulate import tabulate
+
+from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
+from bench.wire import ProduceTemplate, record_batch
+from protocol.api import read_request_header
+from protocol.compiler import decode, encode
+from protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from protocol.records.batch import read_header, verify
+from storage.group import GroupOptions, LogGroup
+from storage.log.data_log import DataLog
+from storage.log.options import LogOptions
+
+REPEATS = 7
+LOOP_S = 0.08
+READ_BYTES = 1 << 20
+READ_BATCHES = 4096
+
+Step = tuple[str, Callable[[], object]]
+
+
+def microseconds(step: Callable[[], object]) -> float:
+    """Median over repeats of the mean time of one call."""
+    step()
+    began = time.perf_counter()
+    step()
+    count = max(1, int(LOOP_S / max(time.perf_counter() - began, 1e-7)))
+    means = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        for _ in range(count):
+            step()
+        means.append((time.perf_counter() - began) / count)
+    return statistics.median(means) * 1e6
+
+
+def codec_steps() -> Iterator[Step]:
+    """Produce v9 with one 1 KB record in, its response out."""
+    batch = record_batch(1, RECORD_BYTES, 1_700_000_000_000)
+    large = record_batch(FILL_BATCH_RECORDS, RECORD_BYTES, 1_700_000_000_000)
+    frame = memoryview(bytes(ProduceTemplate("bench-topic", {0: batch}, 1).request))[4:]
+    _, body = read_request_header(frame)
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name="bench-topic", partition_responses=[PartitionProduceResponse(index=0, base_offset=7)]
+            )
+        ]
+    )
+    yield "request header", lambda: read_request_header(frame)
+    yield "decode Produce v9, 1 record", lambda: decode(ProduceRequest, 9, frame, body)
+    yield "encode its response", lambda: encode(response, 9)
+    yield "batch header", lambda: read_header(batch)
+    header, large_header = read_header(batch), read_header(large)
+    yield "CRC-32C of 1 KB", lambda: verify(batch, 0, header)
+    yield "CRC-32C of 15 KB", lambda: verify(large, 0, large_header)
+    yield "copy 1 KB out of the receive buffer", lambda: bytearray(batch)
+
+
+async def _turns(directory: Path, flush: bool, batches: int) -> float:
+    """Microseconds of one group turn with `batches` appends of 1 KB, from append to waiter."""
+    failed: list[BaseException] = []
+    group = await LogGroup.open(
+        directory,
+        GroupOptions(1, 1, LogOptions(flush=flush)),
+        clock_ms=lambda: time.time_ns() // 1_000_000,
+        on_fatal=failed.append,
+    )
+    (partition,) = await group.open_partitions([(b"\x01" * 16, 0)])
+    batch = record_batch(1, RECORD_BYTES, 1_700_000_000_000)
+    header = read_header(batch)
+    means = []
+    for _ in range(REPEATS):
+        count = max(20, 1500 // batches)
+        began = time.perf_counter()
+        for _ in range(count):
+            for _ in range(batches):
+                group.append(partition, bytearray(batch), header)
+            await group.committed()
+        means.append((time.perf_counter() - began) / count)
+    await group.close()
+    if failed:
+        raise failed[0]
+    return statistics.median(means) * 1e6
+
+
+def read_steps(directory: Path) -> Iterator[Step]:
+    """1 MiB of 16 KiB batches, from the page cache and from the tail cache."""
+
+    async def fill() -> tuple[LogGroup, int]:
+        group = await LogGroup.open(
+            directory,
+            GroupOptions(1, 1, LogOptions(flush=False)),
+            clock_ms=lambda: 0,
+            on_fatal=lambda error: None,
+        )
+        (partition,) = await group.open_partitions([(b"\x01" * 16, 0)])
+        batch = record_batch(FILL_BATCH_RECORDS, RECORD_BYTES, 1_700_000_000_000)
+        header = read_header(batch)
+        for _ in range(READ_BATCHES):
+            group.append(partition, bytearray(batch), header)
+            await group.committed()
+        return group, partition.number
+
+    group, number = uvloop.run(fill())
+    log: DataLog = group.log
+    end = READ_BATCHES * FILL_BATCH_RECORDS
+    yield "read 1 MiB, page cache", lambda: log.read(number, 0, READ_BYTES, end)
+    yield "read 1 MiB, page cache, blocking", lambda: log.read_cold(number, 0, READ_BYTES, end)
+    yield "read 1 MiB, tail cache", lambda: log.read(number, end - 900, READ_BYTES, end)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure every step and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m bench micro", description=__doc__)
+    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    options = parser.parse_args(arguments)
+    rows = [[name, f"{microseconds(step):.2f}"] for name, step in codec_steps()]
+    with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-micro-") as parent:
+        for flush in (False, True):
+            for batches in (1, 16):
+                words = "flush" if flush else "no flush"
+                directory = Path(parent) / f"{words}-{batches}"
+                taken = uvloop.run(_turns(directory, flush, batches))
+                rows.append([f"group turn, {batches} x 1 KB, {words}", f"{taken:.2f}"])
+        rows += [[name, f"{microseconds(step):.2f}"] for name, step in read_steps(Path(parent) / "read")]
+    print(tabulate(rows, headers=["step", "us"], disable_numparse=True, colalign=("left", "right")))
+    return 0
