@@ -20,12 +20,12 @@ from protocol.primitives import Buffer, MalformedMessage
 
 T = TypeVar("T", bound=Struct)
 
-_decoders: dict[tuple[type[Struct], int], Callable[[Buffer, int], Struct]] = {}
+_decoders: dict[tuple[type[Struct], int], Callable[..., Struct]] = {}
 _encoders: dict[tuple[type[Struct], int], Callable[[Struct], list[Buffer]]] = {}
 
 
-def decoder(cls: type[T], version: int) -> Callable[[Buffer, int], T]:
-    """The compiled `decode(buf, pos)` of a class and version; raises MalformedMessage where there is none."""
+def decoder(cls: type[T], version: int) -> Callable[..., T]:
+    """The compiled `decode(buf, pos, trailing=False)`; raises MalformedMessage where there is none."""
     function = _decoders.get((cls, version))
     if function is None:
         text = Decoder(cls, version)
@@ -44,12 +44,16 @@ def encoder(cls: type[Struct], version: int) -> Callable[[Struct], list[Buffer]]
     return function
 
 
-def decode(cls: type[T], version: int, buf: Buffer, pos: int = 0) -> T:
-    """Decode `buf[pos:]`, all of it, as `cls` at `version`. Raises MalformedMessage."""
+def decode(cls: type[T], version: int, buf: Buffer, pos: int = 0, *, trailing: bool = False) -> T:
+    """Decode `buf[pos:]`, all of it, as `cls` at `version`. Raises MalformedMessage.
+
+    `trailing` passes over bytes that follow the message. A broker must: Kafka does, and librdkafka's Metadata
+    request for all topics (version 9 and up) ends in three bytes too many.
+    """
     function = _decoders.get((cls, version))
     if function is None:
         function = decoder(cls, version)
-    return function(buf, pos)  # type: ignore[return-value]
+    return function(buf, pos, trailing)  # type: ignore[return-value]
 
 
 def encode(message: object, version: int) -> list[Buffer]:

@@ -63,7 +63,7 @@ class Decoder(SourceText):
             self.bind(helper.__name__, helper)
         kind = self.schema.kind
         ratio = RESPONSE_ALLOCATION_RATIO if kind == "response" else REQUEST_ALLOCATION_RATIO
-        with self.block("def decode(buf, p):"):
+        with self.block("def decode(buf, p, trailing=False):"):
             self.emit("buf = memoryview(buf)")
             self.emit("end = len(buf)")
             floor = ALLOCATION_FLOOR_BYTES
@@ -72,7 +72,7 @@ class Decoder(SourceText):
                 self.emit(f"m = new({self.struct_name(self.cls)})")
                 self._body(self.schema, "m")
                 self._flush()
-                with self.block("if p != end:"):
+                with self.block("if p != end and not trailing:"):
                     self.emit("raise Malformed(f'{end - p} bytes too many')")
                 self.emit("return m")
             with self.block("except (ValueError, IndexError, StructError) as error:"):

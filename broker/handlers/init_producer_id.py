@@ -1,7 +1,7 @@
 """InitProducerId: an identity for an idempotent producer.
 
-0 to 5 are served. From 3 a client may name the id it has (KIP-360), which matters to transactions only: without
-one a fresh id is always right. Transactional ids are refused until transactions are served.
+0 to 5 are served. From 3 a client may name the id it has (KIP-360), which matters to transactions only:
+without one a fresh id is always right. Transactional ids are refused until transactions are served.
 """
 
 from __future__ import annotations

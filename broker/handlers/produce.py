@@ -1,9 +1,10 @@
 """Produce: append each partition's batch, answer when everything that was appended is committed.
 
 Versions 3 to 13 are served and 0 to 13 advertised: old librdkafka takes a lowest version of 3 for "no
-compression" (KAFKA-18659). 7 allows zstd (KIP-110); 8 carries an error's text (KIP-467); 10 may name the leader (KIP-951), which one node
-has no use for; 12 changes nothing without transactions (KIP-890); 13 names topics by id (KIP-516).
-acks=1 is answered like acks=all; acks=0 has no response, and a refusal closes the connection as Kafka does.
+compression" (KAFKA-18659). 7 allows zstd (KIP-110); 8 carries an error's text (KIP-467); 10 may name the
+leader (KIP-951), which one node has no use for; 12 changes nothing without transactions (KIP-890); 13 names
+topics by id (KIP-516). acks=1 is answered like acks=all; acks=0 has no response, and a refusal closes the
+connection as Kafka does.
 """
 
 from __future__ import annotations

@@ -1,0 +1,501 @@
+"""Every setting and every limit of the broker, each with its reason.
+
+Owns: `Settings` (frozen) and how it is read. Sources, later ones win: defaults, a properties file with
+Kafka's names, `--set key=value`, command-line flags. Settings that only Lockstep has start with `lockstep.`,
+but for `log.flush`. Kafka's names that have no effect here warn; unknown names and bad values stop the start.
+Does not: hold topic configurations (`topic_config.py`), or change after the start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import javaproperties
+
+from broker.kafka_names import UNUSED_KAFKA_NAMES
+from broker.properties import INT32_MAX, INT64_MAX, ConfigError, Kind, Property, properties_of, setting
+
+KIB = 1 << 10
+MIB = 1 << 20
+HOUR_MS = 3_600_000
+
+MAX_FRAME_BYTES = 16 * MIB
+"""A group commit closes at this size, and a record batch never spans two."""
+FRAME_OVERHEAD_BYTES = 4 * KIB
+"""Room for a frame's own header and directory beside one batch."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """One address the broker listens on."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+_LISTENER = re.compile(
+    r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9A-Fa-f:.%]*\]|[^:\[\]/]*):(?P<port>[0-9]{1,5})"
+)
+
+
+def parse_listener(text: str, key: str = "listeners") -> Listener:
+    """`NAME://HOST:PORT` or `HOST:PORT`. Raises ConfigError."""
+    found = _LISTENER.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(key, text, "not of the form HOST:PORT or PLAINTEXT://HOST:PORT")
+    if int(found["port"]) > 65535:
+        raise ConfigError(key, text, f"there is no port {found['port']}")
+    return Listener((found["name"] or "PLAINTEXT").upper(), found["host"].strip("[]"), int(found["port"]))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One broker's settings. Made by `load`; attribute names are the property names with underscores."""
+
+    # --- who and where ---
+    node_id: int = setting("node.id", Kind.INT, 1, "This node's number in the cluster.", minimum=0)
+    broker_rack: str | None = setting(
+        "broker.rack", Kind.STRING, None, "Where this node stands; told to clients."
+    )
+    listeners: tuple[str, ...] = setting(
+        "listeners",
+        Kind.LIST,
+        ("PLAINTEXT://localhost:9092",),
+        "Where to listen, NAME://HOST:PORT. This machine only by default: there is no access control yet.",
+    )
+    advertised_listeners: tuple[str, ...] = setting(
+        "advertised.listeners",
+        Kind.LIST,
+        (),
+        "What clients are told to connect to. By default the listeners, with the address that a client "
+        "itself used where a listener takes all addresses.",
+    )
+    listener_security_protocol_map: tuple[str, ...] = setting(
+        "listener.security.protocol.map",
+        Kind.LIST,
+        ("PLAINTEXT:PLAINTEXT",),
+        "Protocol of each listener name; only PLAINTEXT is served.",
+    )
+    controller_listener_names: tuple[str, ...] = setting(
+        "controller.listener.names",
+        Kind.LIST,
+        (),
+        "Listeners of this name are left out: Lockstep's metadata needs none.",
+    )
+    log_dirs: str = setting("log.dirs", Kind.STRING, "data", "The data directory (one).")
+
+    # --- topics ---
+    num_partitions: int = setting(
+        "num.partitions", Kind.INT, 1, "Partitions of a topic that names no number.", minimum=1
+    )
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable", Kind.BOOLEAN, True, "Create a topic when a client asks for its metadata."
+    )
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor", Kind.INT, 1, "Replicas of a topic that names no number.", minimum=1
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas",
+        Kind.INT,
+        1,
+        "Replicas that must hold a write; a majority always does.",
+        minimum=1,
+    )
+    lockstep_data_groups: int = setting(
+        "lockstep.data.groups",
+        Kind.INT,
+        1,
+        "Log groups that new topics are spread over. One per node keeps one flush per group commit.",
+        minimum=1,
+        maximum=64,
+    )
+    lockstep_max_partitions: int = setting(
+        "lockstep.max.partitions",
+        Kind.INT,
+        50_000,
+        "Partitions on this broker. Each costs about 1 KB of memory and a line in every checkpoint.",
+        minimum=1,
+    )
+    lockstep_max_partitions_per_request: int = setting(
+        "lockstep.max.partitions.per.request",
+        Kind.INT,
+        10_000,
+        "Partitions one CreateTopics request may make, as in Kafka: a larger one would stall others.",
+        minimum=1,
+    )
+
+    # --- the log ---
+    log_flush: str = setting(
+        "log.flush",
+        Kind.STRING,
+        "always",
+        "always: an acknowledged batch is on the disk. os: it is in the system's memory, Kafka's default.",
+        choices=("always", "os"),
+    )
+    log_retention_ms: int | None = setting(
+        "log.retention.ms", Kind.LONG, None, "How long records are kept; -1 for ever.", minimum=-1
+    )
+    log_retention_minutes: int | None = setting(
+        "log.retention.minutes", Kind.INT, None, "As log.retention.ms, which wins.", minimum=-1
+    )
+    log_retention_hours: int = setting(
+        "log.retention.hours", Kind.INT, 168, "As log.retention.minutes, which wins.", minimum=-1
+    )
+    log_retention_bytes: int = setting(
+        "log.retention.bytes", Kind.LONG, -1, "Bytes kept per partition; -1 for all.", minimum=-1
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms", Kind.LONG, 300_000, "How often retention is enforced.", minimum=1
+    )
+    log_message_timestamp_type: str = setting(
+        "log.message.timestamp.type",
+        Kind.STRING,
+        "CreateTime",
+        "Whose clock stamps records. LogAppendTime costs a second checksum per batch.",
+        choices=("CreateTime", "LogAppendTime"),
+    )
+    log_message_timestamp_before_max_ms: int = setting(
+        "log.message.timestamp.before.max.ms",
+        Kind.LONG,
+        INT64_MAX,
+        "How far in the past a producer's timestamp may lie.",
+        minimum=0,
+    )
+    log_message_timestamp_after_max_ms: int = setting(
+        "log.message.timestamp.after.max.ms",
+        Kind.LONG,
+        HOUR_MS,
+        "How far in the future a producer's timestamp may lie: one far ahead would hold up retention.",
+        minimum=0,
+    )
+    log_cleanup_policy: tuple[str, ...] = setting(
+        "log.cleanup.policy",
+        Kind.LIST,
+        ("delete",),
+        "Only delete; compaction comes later.",
+        choices=("delete",),
+    )
+    compression_type: str = setting(
+        "compression.type",
+        Kind.STRING,
+        "producer",
+        "Batches are kept as the producer sent them; the broker does not compress again.",
+        choices=("producer",),
+    )
+    message_max_bytes: int = setting(
+        "message.max.bytes",
+        Kind.INT,
+        1_048_588,
+        "Largest record batch, as in Kafka; topics may set their own up to a group commit's size.",
+        minimum=0,
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        Kind.INT,
+        86_400_000,
+        "How long an idle producer's sequence numbers are remembered.",
+        minimum=1,
+    )
+    lockstep_segment_bytes: int = setting(
+        "lockstep.segment.bytes",
+        Kind.LONG,
+        64 * MIB,
+        "Size of a log file. Files are zeroed ahead of use and reused; a large one frees space late.",
+        minimum=1 * MIB,
+        maximum=1024 * MIB,
+    )
+    lockstep_spare_segments: int = setting(
+        "lockstep.spare.segments",
+        Kind.INT,
+        2,
+        "Log files kept ready, so that rolling never waits.",
+        minimum=1,
+        maximum=64,
+    )
+    lockstep_tail_cache_bytes: int = setting(
+        "lockstep.tail.cache.bytes",
+        Kind.LONG,
+        16 * MIB,
+        "Newest batches kept in memory per log group: consumers at the end never touch a file.",
+        minimum=0,
+    )
+    lockstep_index_cache_bytes: int = setting(
+        "lockstep.index.cache.bytes",
+        Kind.LONG,
+        16 * MIB,
+        "Indexes of sealed log files kept in memory per log group, so that memory stays flat as logs grow.",
+        minimum=64 * KIB,
+    )
+    lockstep_reserve_bytes: int = setting(
+        "lockstep.reserve.bytes",
+        Kind.LONG,
+        256 * KIB,
+        "Kept free in the log for deletions and log starts, so that a full disk can be emptied again.",
+        minimum=64 * KIB,
+    )
+    lockstep_uncommitted_max_bytes: int = setting(
+        "lockstep.uncommitted.max.bytes",
+        Kind.LONG,
+        256 * MIB,
+        "Appended bytes per log group that may wait for the disk before producers are told to try again.",
+        minimum=MAX_FRAME_BYTES,
+    )
+
+    # --- connections and requests ---
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes",
+        Kind.INT,
+        104_857_600,
+        "Largest request frame, as in Kafka.",
+        minimum=1 * KIB,
+    )
+    socket_send_buffer_bytes: int = setting(
+        "socket.send.buffer.bytes", Kind.INT, -1, "SO_SNDBUF; -1 lets the system tune it.", minimum=-1
+    )
+    socket_receive_buffer_bytes: int = setting(
+        "socket.receive.buffer.bytes", Kind.INT, -1, "SO_RCVBUF; -1 lets the system tune it.", minimum=-1
+    )
+    socket_listen_backlog_size: int = setting(
+        "socket.listen.backlog.size", Kind.INT, 511, "Connections waiting to be accepted.", minimum=1
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms",
+        Kind.LONG,
+        600_000,
+        "A connection silent for so long is closed; -1 never.",
+        minimum=-1,
+    )
+    max_connections: int = setting(
+        "max.connections",
+        Kind.INT,
+        20_000,
+        "Open connections; further ones are closed at once. About 7 KB each while idle.",
+        minimum=0,
+    )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip", Kind.INT, INT32_MAX, "Open connections from one address.", minimum=0
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        Kind.LONG,
+        256 * MIB,
+        "Bytes of requests taken in and not yet answered, over all connections. Beyond it no connection is "
+        "read from; -1 for no limit.",
+        minimum=-1,
+    )
+    lockstep_connection_max_in_flight: int = setting(
+        "lockstep.connection.max.in.flight",
+        Kind.INT,
+        256,
+        "Requests of one connection taken in and not yet answered; more stay unread. Clients send 5 to 100.",
+        minimum=1,
+    )
+    lockstep_connection_write_buffer_bytes: int = setting(
+        "lockstep.connection.write.buffer.bytes",
+        Kind.INT,
+        1 * MIB,
+        "Unsent replies of one connection beyond which its next request waits: a client that does not read "
+        "must not fill our memory.",
+        minimum=1 * KIB,
+    )
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes", Kind.INT, 57_671_680, "Largest Fetch answer, as in Kafka.", minimum=1 * KIB
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        Kind.INT,
+        1_000,
+        "Fetch sessions kept, as in Kafka; without one a client names all its partitions in each Fetch.",
+        minimum=0,
+    )
+    lockstep_fetch_session_max_partitions: int = setting(
+        "lockstep.fetch.session.max.partitions",
+        Kind.INT,
+        1_000_000,
+        "Partitions remembered by all fetch sessions together: about 200 bytes each.",
+        minimum=0,
+    )
+    lockstep_lookup_max_bytes: int = setting(
+        "lockstep.lookup.max.bytes",
+        Kind.INT,
+        64 * MIB,
+        "Most a batch may expand to when a search by time looks into it: a decompression bomb stops here.",
+        minimum=1 * MIB,
+    )
+    lockstep_shutdown_timeout_ms: int = setting(
+        "lockstep.shutdown.timeout.ms",
+        Kind.LONG,
+        5_000,
+        "How long a stop waits for requests in flight before it closes their connections.",
+        minimum=0,
+    )
+
+    explicit: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What was set, as text, by property name: DescribeConfigs tells it from defaults."""
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.log_dirs)
+
+    @property
+    def retention_ms(self) -> int:
+        """How long records are kept by default; -1 for ever."""
+        if self.log_retention_ms is not None:
+            return self.log_retention_ms
+        if self.log_retention_minutes is not None:
+            return self.log_retention_minutes * 60_000 if self.log_retention_minutes >= 0 else -1
+        return self.log_retention_hours * HOUR_MS if self.log_retention_hours >= 0 else -1
+
+    @property
+    def largest_batch_bytes(self) -> int:
+        """The largest record batch any topic may allow: it must fit one group commit of one segment."""
+        return min(MAX_FRAME_BYTES, self.lockstep_segment_bytes // 2) - FRAME_OVERHEAD_BYTES
+
+    def listening(self) -> list[Listener]:
+        """The listeners to serve. Raises ConfigError."""
+        return _listening(self)
+
+    def advertising(self) -> dict[str, Listener]:
+        """Listener name -> what its clients are told; names without an entry use the listener itself."""
+        told = [parse_listener(text, "advertised.listeners") for text in self.advertised_listeners]
+        for listener in told:
+            if listener.host in ("", "0.0.0.0", "::"):
+                raise ConfigError(
+                    "advertised.listeners", str(listener), "no client can connect to this address"
+                )
+        names = {listener.name for listener in self.listening()}
+        for listener in told:
+            if listener.name not in names and listener.name not in self.controller_listener_names:
+                raise ConfigError("advertised.listeners", str(listener), "no listener has this name")
+        return {listener.name: listener for listener in told}
+
+
+PROPERTIES = properties_of(Settings)
+"""Property name -> (attribute of Settings, its declaration)."""
+
+_ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
+_HINTS = {
+    "log.segment.bytes": "lockstep.segment.bytes sets the size of the shared log's files",
+    "log.flush.interval.messages": "log.flush says when data is flushed",
+    "log.flush.interval.ms": "log.flush says when data is flushed",
+    "ssl.keystore.location": "TLS is not there yet",
+    "sasl.enabled.mechanisms": "SASL is not there yet",
+    "authorizer.class.name": "access control is not there yet",
+}
+_IGNORED_PREFIXES = ("listener.name.", "log4j.")
+
+
+def load(
+    properties_file: Path | None = None,
+    assignments: Iterable[str] = (),
+    flags: Mapping[str, str] | None = None,
+) -> Settings:
+    """Settings from a properties file, then `key=value` assignments, then flags (by property name).
+
+    Raises ConfigError naming key and value, or OSError for a file that cannot be read.
+    """
+    texts: dict[str, str] = {}
+    if properties_file is not None:
+        with open(properties_file, encoding="utf-8") as stream:
+            texts.update(_aliased(javaproperties.load(stream)))
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise ConfigError("--set", assignment, "not of the form key=value")
+        texts.update(_aliased({key.strip(): value}))
+    texts.update(_aliased(flags or {}))
+    return from_texts(texts)
+
+
+def from_texts(texts: Mapping[str, str]) -> Settings:
+    """Settings from property names and their text. Raises ConfigError."""
+    values: dict[str, Any] = {}
+    explicit: dict[str, str] = {}
+    warnings: list[str] = []
+    for name, text in _aliased(texts).items():
+        known = PROPERTIES.get(name)
+        if known is not None:
+            values[known[0]] = known[1].parse(text)
+            explicit[name] = text
+        elif name in UNUSED_KAFKA_NAMES or name.startswith(_IGNORED_PREFIXES):
+            hint = _HINTS.get(name)
+            warnings.append(f"{name} has no effect here" + (f": {hint}" if hint else ""))
+        else:
+            raise ConfigError(name, text, "there is no such setting")
+    settings = Settings(**values, explicit=explicit, warnings=tuple(warnings))
+    _check(settings)
+    return settings
+
+
+def _aliased(texts: Mapping[str, str]) -> dict[str, str]:
+    return {_ALIASES.get(name, name): text for name, text in texts.items()}
+
+
+def _check(settings: Settings) -> None:
+    """What no single value can tell."""
+    settings.advertising()
+    if not settings.log_dirs:
+        raise ConfigError("log.dirs", "", "names no directory")
+    if "," in settings.log_dirs:
+        raise ConfigError("log.dirs", settings.log_dirs, "Lockstep keeps one log: name one directory")
+    if settings.message_max_bytes > settings.largest_batch_bytes:
+        raise ConfigError(
+            "message.max.bytes",
+            str(settings.message_max_bytes),
+            f"at most {settings.largest_batch_bytes} with "
+            f"lockstep.segment.bytes={settings.lockstep_segment_bytes}",
+        )
+    if settings.min_insync_replicas > 1:
+        raise ConfigError(
+            "min.insync.replicas", str(settings.min_insync_replicas), "this cluster has one node"
+        )
+    if settings.default_replication_factor > 1:
+        raise ConfigError(
+            "default.replication.factor",
+            str(settings.default_replication_factor),
+            "this cluster has one node",
+        )
+
+
+def _listening(settings: Settings) -> list[Listener]:
+    protocols: dict[str, str] = {}
+    for pair in settings.listener_security_protocol_map:
+        name, _, protocol = pair.partition(":")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    left_out = {name.upper() for name in settings.controller_listener_names}
+    found: dict[str, Listener] = {}
+    for text in settings.listeners:
+        listener = parse_listener(text)
+        if listener.name in left_out:
+            continue
+        protocol = protocols.get(listener.name, listener.name)
+        if protocol != "PLAINTEXT":
+            raise ConfigError("listeners", text, f"{protocol} is not served yet, only PLAINTEXT")
+        if listener.name in found:
+            raise ConfigError("listeners", text, f"two listeners are named {listener.name}")
+        found[listener.name] = listener
+    if not found:
+        raise ConfigError("listeners", ",".join(settings.listeners), "names no listener to serve clients")
+    return list(found.values())
+
+
+def described(settings: Settings) -> list[tuple[Property, str | None, bool]]:
+    """Every broker property with its value as text, and whether it was set (True) or is the default."""
+    rows = []
+    for name, (attribute, declared) in sorted(PROPERTIES.items()):
+        value = getattr(settings, attribute)
+        rows.append((declared, declared.show(value), name in settings.explicit))
+    return rows

@@ -1,0 +1,492 @@
+"""One client's connection: frames in, replies out in the order of their requests.
+
+Owns: `Connection` (an `asyncio.BufferedProtocol`) and `Connections`, what all of a broker's share.
+Invariants: requests are dispatched in order and may be answered in any; replies leave in order. A
+connection's output of one loop turn is one `writelines`. A connection is not read from while too much of
+it is unanswered or unsent, so no client can make the broker hold more than its limits. Whatever a client
+sends, or a handler does, ends at most this connection. An idle connection keeps a few KB.
+Does not: decode requests (`router.py`) or know what they mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from struct import Struct as Binary
+from typing import Any, Final
+
+from broker.config import Settings
+from broker.context import ClientContext, Deferred, Services
+from broker.router import Router, UnsupportedRequest
+from protocol.api import ApiKey, RequestHeader, read_request_header, response_header
+from protocol.compiler import encode
+from protocol.fields import Struct
+from protocol.framing import FrameReader, MalformedFrame
+from protocol.primitives import Buffer, MalformedMessage
+
+log = logging.getLogger("lockstep.connection")
+
+JOIN_BELOW_BYTES: Final = 4096
+"""Smaller pieces are joined: copying them is cheaper than one more buffer for the kernel."""
+COMPLAINTS_PER_SECOND: Final = 5
+"""Log lines about clients' mistakes; the rest are counted."""
+ONE_AT_A_TIME: Final = (ApiKey.FETCH).to_bytes(2, "big")
+"""A second Fetch of a connection waits for the first: each may hold tens of megabytes."""
+CLOSE_POLL_SECONDS: Final = 0.005
+_LENGTH: Final = Binary(">i")
+
+
+class Reply:
+    """The place of one answer in its connection's order."""
+
+    __slots__ = ("buffers", "connection", "deferred", "header", "holds_fetch", "request_bytes")
+
+    def __init__(
+        self, connection: Connection, header: RequestHeader, request_bytes: int, holds_fetch: bool
+    ) -> None:
+        self.connection = connection
+        self.header = header
+        self.request_bytes = request_bytes
+        self.holds_fetch = holds_fetch
+        self.buffers: list[Buffer] | None = None
+        """The encoded answer once it is there; empty for a request without one."""
+        self.deferred: Deferred | None = None
+
+    def settle(self, deferred: Deferred) -> None:
+        """The answer is there."""
+        self.deferred = None
+        self.connection.answered(self, deferred)
+
+
+class Connections:
+    """What the connections of one broker share: limits, the write turn, complaints."""
+
+    def __init__(
+        self, services: Services, router: Router, settings: Settings, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.services = services
+        self.router = router
+        self.loop = loop
+        self.max_frame_bytes = settings.socket_request_max_bytes
+        self.max_in_flight = settings.lockstep_connection_max_in_flight
+        self.write_buffer_bytes = settings.lockstep_connection_write_buffer_bytes
+        self.max_in_flight_bytes = settings.queued_max_request_bytes
+        self.in_flight_bytes = 0
+        self._settings = settings
+        self._open: dict[Connection, None] = {}
+        self._by_host: dict[str, int] = {}
+        self._unsent: list[Connection] = []
+        self._starved: dict[Connection, None] = {}
+        self._complaints = 0
+        self._complaints_second = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def protocol(self, listener: str) -> Callable[[], Connection]:
+        """A factory of protocols for one listener."""
+        return lambda: Connection(self, listener)
+
+    def admit(self, connection: Connection, host: str) -> str | None:
+        """Count a new connection; or why there is no room for it."""
+        settings = self._settings
+        if len(self._open) >= settings.max_connections:
+            return f"{len(self._open)} connections are open, max.connections allows no more"
+        if self._by_host.get(host, 0) >= settings.max_connections_per_ip:
+            return f"{self._by_host[host]} connections are open from there, max.connections.per.ip"
+        self._open[connection] = None
+        self._by_host[host] = self._by_host.get(host, 0) + 1
+        return None
+
+    def discharge(self, connection: Connection, host: str) -> None:
+        """A connection is closed."""
+        if connection not in self._open:
+            return
+        del self._open[connection]
+        self._starved.pop(connection, None)
+        left = self._by_host[host] - 1
+        if left:
+            self._by_host[host] = left
+        else:
+            del self._by_host[host]
+
+    def send_later(self, connection: Connection) -> None:
+        """Write this connection's output once in this turn."""
+        if not self._unsent:
+            self.loop.call_soon(self._send)
+        self._unsent.append(connection)
+
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for connection in unsent:
+            connection.write_out()
+
+    def taken(self, request_bytes: int) -> None:
+        """A request is in flight."""
+        self.in_flight_bytes += request_bytes
+
+    def done(self, request_bytes: int) -> None:
+        """It no longer is; connections that waited for room go on."""
+        self.in_flight_bytes -= request_bytes
+        if self._starved and not self.full:
+            starved, self._starved = self._starved, {}
+            for connection in starved:
+                self.loop.call_soon(connection.go_on)
+
+    @property
+    def full(self) -> bool:
+        """Is too much in flight, over all connections?"""
+        return 0 <= self.max_in_flight_bytes < self.in_flight_bytes
+
+    def starve(self, connection: Connection) -> None:
+        """Call `go_on` when there is room again."""
+        self._starved[connection] = None
+
+    def complain(self, peer: str, text: str, failure: BaseException | None = None) -> None:
+        """One plain line about a client, a few a second at most."""
+        second = int(self.loop.time())
+        if second != self._complaints_second:
+            if self._complaints > COMPLAINTS_PER_SECOND:
+                log.warning("%d more such lines left out", self._complaints - COMPLAINTS_PER_SECOND)
+            self._complaints_second, self._complaints = second, 0
+        self._complaints += 1
+        if self._complaints <= COMPLAINTS_PER_SECOND:
+            log.warning("%s: %s", peer, text, exc_info=failure)
+
+    def sweep(self, now: float) -> None:
+        """Close connections that were silent for too long."""
+        idle_ms = self._settings.connections_max_idle_ms
+        for connection in list(self._open):
+            connection.sweep(now, idle_ms / 1000 if idle_ms >= 0 else None)
+
+    def abort(self) -> None:
+        """Drop every connection now."""
+        for connection in list(self._open):
+            connection.abort()
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Take no more requests, let those in flight finish, then close every connection."""
+        for connection in list(self._open):
+            connection.quiesce()
+        turns = int(timeout_seconds / CLOSE_POLL_SECONDS)
+        for _ in range(turns):
+            if not any(connection.is_busy for connection in self._open):
+                break
+            await asyncio.sleep(CLOSE_POLL_SECONDS)
+        for connection in list(self._open):
+            connection.close()
+        for _ in range(turns):
+            if not self._open:
+                return
+            await asyncio.sleep(CLOSE_POLL_SECONDS)
+        self.abort()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client."""
+
+    __slots__ = (
+        "_active",
+        "_closing",
+        "_context",
+        "_fetching",
+        "_going_on",
+        "_host",
+        "_idle_since",
+        "_output",
+        "_output_bytes",
+        "_reader",
+        "_reading",
+        "_replies",
+        "_shared",
+        "_stalled",
+        "_transport",
+        "_writable",
+    )
+
+    def __init__(self, shared: Connections, listener: str) -> None:
+        self._shared = shared
+        self._context = ClientContext(shared.services, listener, "", "")
+        self._reader = FrameReader(shared.max_frame_bytes)
+        self._replies: deque[Reply] | None = None
+        """Requests not yet answered in order, oldest first; None while there is none."""
+        self._output: list[Buffer] = []
+        self._output_bytes = 0
+        self._stalled: deque[memoryview] | None = None
+        """Whole frames received and not dispatched; nothing is read while there are any."""
+        self._reading = True
+        self._writable = True
+        self._closing = False
+        self._fetching = False
+        self._going_on = False
+        self._active = True
+        self._idle_since = 0.0
+        self._host = ""
+        self._transport: Any = None
+
+    # --- asyncio's side -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        peer = transport.get_extra_info("peername") or ("?", 0)
+        here = transport.get_extra_info("sockname") or ("", 0)
+        self._host = str(peer[0])
+        self._context.peer = f"{peer[0]}:{peer[1]}"
+        self._context.local_host = str(here[0])
+        refusal = self._shared.admit(self, self._host)
+        if refusal is not None:
+            self._shared.complain(self._context.peer, refusal)
+            self.abort()
+            return
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(high=self._shared.write_buffer_bytes)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active = True
+        failure: MalformedFrame | None = None
+        try:
+            frames = self._reader.commit(nbytes)
+        except MalformedFrame as error:
+            frames, failure = error.frames, error
+        if self._closing:
+            return
+        if self._stalled is not None:
+            self._stalled.extend(frames)
+        elif frames:
+            self._dispatch_all(frames)
+        if failure is not None and not self._closing:
+            self._refuse(str(failure))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closing = True
+        self._shared.discharge(self, self._host)
+        replies, self._replies = self._replies, None
+        self._stalled = None
+        self._output = []
+        for reply in replies or ():
+            self._shared.done(reply.request_bytes)
+            deferred, reply.deferred = reply.deferred, None
+            if deferred is not None and deferred.abandoned is not None:
+                deferred.abandoned()
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def _dispatch_all(self, frames: list[memoryview]) -> None:
+        for place, frame in enumerate(frames):
+            if self._must_wait(frame):
+                self._stalled = deque(frames[place:])
+                self._pause_reading()
+                return
+            self._dispatch(frame)
+            if self._closing:
+                return
+
+    def _must_wait(self, frame: memoryview) -> bool:
+        """May this request not be taken yet? Then `go_on` is called when it may."""
+        if self._output_bytes > self._shared.write_buffer_bytes:
+            self.write_out()
+        if not self._writable:
+            return True
+        if self._fetching and frame[:2] == ONE_AT_A_TIME:
+            return True
+        if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
+            return True
+        if self._shared.full:
+            self._shared.starve(self)
+            return True
+        return False
+
+    def go_on(self) -> None:
+        """Something made room: take the requests that wait, then read again."""
+        if self._going_on:
+            return  # an answer that was there at once: the loop below goes on anyway
+        self._going_on = True
+        try:
+            while self._stalled and not self._closing:
+                if self._must_wait(self._stalled[0]):
+                    return
+                self._dispatch(self._stalled.popleft())
+        finally:
+            self._going_on = False
+        self._stalled = None
+        if not self._reading and not self._closing and self._writable:
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if self._reading and not self._closing:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _dispatch(self, frame: memoryview) -> None:
+        shared = self._shared
+        try:
+            header, pos = read_request_header(frame)
+            answer = shared.router.answer(self._context, header, frame, pos)
+            if isinstance(answer, Struct):
+                if self._replies is None:
+                    self._put(self._encode(header, answer))
+                    return
+                reply = Reply(self, header, len(frame), False)
+                reply.buffers = self._encode(header, answer)
+            elif answer is None:
+                return
+            else:
+                fetching = header.api_key == ApiKey.FETCH
+                reply = Reply(self, header, len(frame), fetching)
+                self._fetching = self._fetching or fetching
+        except (UnsupportedRequest, MalformedMessage) as error:
+            self._refuse(str(error))
+            return
+        except Exception as error:
+            self._refuse("a request failed, its connection is closed", error)
+            return
+        if self._replies is None:
+            self._replies = deque()
+        self._replies.append(reply)
+        shared.taken(reply.request_bytes)
+        if reply.buffers is None:
+            deferred = answer if isinstance(answer, Deferred) else _run(answer)
+            reply.deferred = deferred
+            deferred.listen(reply.settle)
+
+    # --- replies ------------------------------------------------------------------------------------------
+
+    def answered(self, reply: Reply, deferred: Deferred) -> None:
+        """A reply's answer is there; send whatever is now next in order."""
+        if self._closing or self._replies is None:
+            return
+        if deferred.failure is not None:
+            self._refuse("a request failed, its connection is closed", deferred.failure)
+            return
+        response = deferred.response
+        try:
+            reply.buffers = [] if response is None else self._encode(reply.header, response)
+        except Exception as error:
+            self._refuse("an answer cannot be encoded", error)
+            return
+        replies = self._replies
+        while replies and replies[0].buffers is not None:
+            first = replies.popleft()
+            if first.buffers:
+                self._put(first.buffers)
+            if first.holds_fetch:
+                self._fetching = False
+            self._shared.done(first.request_bytes)
+        if not replies:
+            self._replies = None
+        if self._stalled is not None:
+            self.go_on()
+
+    def _encode(self, header: RequestHeader, response: object) -> list[Buffer]:
+        """The whole reply, length first."""
+        body = encode(response, header.api_version)
+        head = response_header(header.api_key, header.api_version, header.correlation_id)
+        length = len(head) + sum(map(len, body))
+        return [_LENGTH.pack(length) + head, *body]
+
+    def _put(self, buffers: list[Buffer]) -> None:
+        if not self._output:
+            self._shared.send_later(self)
+        self._output += buffers
+        self._output_bytes += sum(map(len, buffers))
+
+    def write_out(self) -> None:
+        """Give the transport all output at once."""
+        output = self._output
+        if not output or self._closing:
+            return
+        self._output = []
+        total, self._output_bytes = self._output_bytes, 0
+        if total < JOIN_BELOW_BYTES:
+            self._transport.write(b"".join(output))
+        else:
+            self._transport.writelines(_joined(output))
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Are there requests to answer or answers to send?"""
+        return bool(
+            self._replies or self._output or (self._transport and self._transport.get_write_buffer_size())
+        )
+
+    def quiesce(self) -> None:
+        """Take no more requests; a long poll has nothing to wait for any more."""
+        self._pause_reading()
+        self._stalled = None
+        for reply in self._replies or ():
+            if reply.deferred is not None and reply.deferred.abandoned is not None:
+                self.close()
+                return
+
+    def sweep(self, now: float, max_idle_seconds: float | None) -> None:
+        """Close it if it was idle for too long; give back the buffer of one that rests."""
+        if self._active or self._replies is not None:
+            self._active = False
+            self._idle_since = now
+        else:
+            self._reader.trim()
+            if max_idle_seconds is not None and now - self._idle_since > max_idle_seconds:
+                self.close()
+
+    def _refuse(self, text: str, failure: BaseException | None = None) -> None:
+        self._shared.complain(self._context.peer, text, failure)
+        self.write_out()
+        self.close()
+
+    def close(self) -> None:
+        """Send what was written, then close."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _run(answer: Any) -> Deferred:
+    """A coroutine's answer, from a task of its own."""
+    deferred = Deferred()
+    task = asyncio.ensure_future(answer)
+    task.add_done_callback(deferred.settle)
+    return deferred
+
+
+def _joined(pieces: list[Buffer]) -> list[Buffer]:
+    """The same bytes, runs of small pieces made one."""
+    joined: list[Buffer] = []
+    small: list[Buffer] = []
+    for piece in pieces:
+        if len(piece) < JOIN_BELOW_BYTES:
+            small.append(piece)
+            continue
+        if small:
+            joined.append(b"".join(small))
+            small = []
+        joined.append(piece)
+    if small:
+        joined.append(b"".join(small))
+    return joined

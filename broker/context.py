@@ -1,0 +1,174 @@
+"""What a handler is given, and how it may answer.
+
+Owns: `Services` (the broker as handlers see it), `ClientContext` (one per connection) and
+`Deferred` (an answer that comes later, without a task).
+Invariants: memoryviews inside a decoded request point into the connection's receive buffer and are
+valid only until `handle` returns; a handler that needs the bytes later copies them (Produce does, once,
+into the group's frame).
+Does not: read sockets, encode, or order replies (`connection.py` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from protocol.api import RequestHeader
+
+if TYPE_CHECKING:
+    from broker.append import Appender
+    from broker.config import Settings
+    from broker.delayed import WaitingFetches
+    from broker.fetch_session import FetchSessions
+    from broker.metadata import Cluster
+    from broker.producer_ids import ProducerIds
+    from broker.topics import Topics
+
+
+class Deferred:
+    """A response completed later by a callback: the cheap way to answer after a commit.
+
+    A handler returns it unfinished and calls `complete` (or `fail`) exactly once, on the loop's
+    thread. Completing before the handler returns is allowed. `None` completes a request that has no
+    response (Produce with acks=0).
+    """
+
+    __slots__ = ("_listener", "abandoned", "done", "failure", "response")
+
+    def __init__(self) -> None:
+        self.abandoned: Callable[[], None] | None = None
+        """Called if the client goes away before the answer: the handler may stop waiting."""
+        self.done = False
+        self.response: object | None = None
+        self.failure: BaseException | None = None
+        self._listener: Callable[[Deferred], None] | None = None
+
+    def complete(self, response: object | None) -> None:
+        """Answer with a response message, or with nothing."""
+        if self.done:
+            raise RuntimeError("a request was answered twice")
+        self.response = response
+        self.done = True
+        listener = self._listener
+        if listener is not None:
+            self._listener = None
+            listener(self)
+
+    def fail(self, failure: BaseException) -> None:
+        """Give up on this request: its connection is closed, with a log line."""
+        self.failure = failure
+        self.complete(None)
+
+    def settle(self, task: asyncio.Future[Any]) -> None:
+        """Complete with what a task came to; a done callback. Does nothing if answered already."""
+        if self.done:
+            return
+        if task.cancelled():
+            self.fail(asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self.fail(error)
+        else:
+            self.complete(task.result())
+
+    def listen(self, listener: Callable[[Deferred], None]) -> None:
+        """Call `listener` once it is done; the connection's own use."""
+        if self.done:
+            listener(self)
+        else:
+            self._listener = listener
+
+
+Answer = object | Deferred | Awaitable[object | None] | None
+"""A response at once, a `Deferred`, a coroutine (run as a task: cold paths only), or None: no response."""
+
+
+class Handler(Protocol):
+    """What a module in `broker/handlers` is: its declaration is its version range.
+
+    `API_KEY` (an `ApiKey`), `VERSIONS` (first and last version served) and `handle`. ApiVersions is
+    computed from these; nothing else says what the broker serves.
+    """
+
+    API_KEY: int
+    VERSIONS: tuple[int, int]
+
+    def handle(self, context: ClientContext, header: RequestHeader, request: object) -> Answer:
+        """Serve one decoded request."""
+
+
+class Endpoint:
+    """Where clients reach a node."""
+
+    __slots__ = ("host", "node_id", "port", "rack")
+
+    def __init__(self, node_id: int, host: str, port: int, rack: str | None = None) -> None:
+        self.node_id = node_id
+        self.host = host
+        self.port = port
+        self.rack = rack
+
+
+class Services:
+    """The broker as handlers see it; one per broker, filled by `server.Broker.start`."""
+
+    __slots__ = (
+        "advertised",
+        "appenders",
+        "clock_ms",
+        "cluster",
+        "fetch_sessions",
+        "loop",
+        "producer_ids",
+        "settings",
+        "topics",
+        "versions",
+        "waiting_fetches",
+    )
+
+    def __init__(
+        self,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        cluster: Cluster,
+        topics: Topics,
+        appenders: Mapping[int, Appender],
+        producer_ids: ProducerIds,
+        fetch_sessions: FetchSessions,
+        waiting_fetches: WaitingFetches,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self.settings = settings
+        self.loop = loop
+        self.cluster = cluster
+        self.topics = topics
+        self.appenders = appenders
+        """The append path into each data group, by group id."""
+        self.producer_ids = producer_ids
+        """Identities for idempotent producers."""
+        self.fetch_sessions = fetch_sessions
+        self.waiting_fetches = waiting_fetches
+        self.clock_ms = clock_ms
+        self.advertised: dict[str, tuple[str, int]] = {}
+        """Listener name -> host ("" means: the address the client itself connected to) and port."""
+        self.versions: dict[int, tuple[int, int]] = {}
+        """API key -> first and last version advertised; the router fills it from its table."""
+
+
+class ClientContext:
+    """Who asks: one per connection."""
+
+    __slots__ = ("listener", "local_host", "peer", "services")
+
+    def __init__(self, services: Services, listener: str, peer: str, local_host: str) -> None:
+        self.services = services
+        self.listener = listener
+        self.peer = peer
+        self.local_host = local_host
+
+    def endpoint(self) -> Endpoint:
+        """This node, as this client can reach it."""
+        services = self.services
+        host, port = services.advertised[self.listener]
+        settings = services.settings
+        return Endpoint(settings.node_id, host or self.local_host, port, settings.broker_rack)

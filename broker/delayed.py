@@ -1,0 +1,85 @@
+"""Requests that wait for a partition to grow: long-poll Fetch.
+
+Owns: who waits for which partition, and waking them once per commit, all woken ones in one callback.
+Invariants: a waiting fetch is finished exactly once: by data, by its deadline, or because its client went
+away; then nothing refers to it any more. Does not: read or decide how much is enough (the fetch does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.metadata import TopicPartition
+
+
+class WaitingFetch:
+    """One request that is tried again whenever one of its partitions grew."""
+
+    __slots__ = ("attempt", "finished", "partitions", "timer", "woken")
+
+    def __init__(self, attempt: Callable[[bool], bool], partitions: Sequence[TopicPartition]) -> None:
+        self.attempt = attempt
+        """attempt(expired) -> answered; with `expired` it must answer."""
+        self.partitions = partitions
+        self.timer: asyncio.TimerHandle | None = None
+        self.woken = False
+        self.finished = False
+
+
+class WaitingFetches:
+    """All waiting fetches of a broker."""
+
+    __slots__ = ("_loop", "_woken", "count")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._woken: list[WaitingFetch] = []
+        self.count = 0
+
+    def wait(
+        self, attempt: Callable[[bool], bool], partitions: Sequence[TopicPartition], max_wait_ms: int
+    ) -> WaitingFetch:
+        """Try `attempt(False)` after commits to `partitions`, `attempt(True)` after `max_wait_ms`."""
+        fetch = WaitingFetch(attempt, partitions)
+        for partition in partitions:
+            partition.waiting[fetch] = None
+        fetch.timer = self._loop.call_later(max_wait_ms / 1000, self._expire, fetch)
+        self.count += 1
+        return fetch
+
+    def wake(self, partition: TopicPartition) -> None:
+        """The partition grew, or is gone: try its waiting fetches, later in this turn."""
+        woken = self._woken
+        for fetch in partition.waiting:
+            if not fetch.woken:
+                fetch.woken = True
+                if not woken:
+                    self._loop.call_soon(self._run)
+                woken.append(fetch)
+
+    def abandon(self, fetch: WaitingFetch) -> None:
+        """Nobody wants the answer any more."""
+        if fetch.finished:
+            return
+        fetch.finished = True
+        self.count -= 1
+        for partition in fetch.partitions:
+            partition.waiting.pop(fetch, None)
+        if fetch.timer is not None:
+            fetch.timer.cancel()
+            fetch.timer = None
+
+    def _run(self) -> None:
+        woken, self._woken = self._woken, []
+        for fetch in woken:
+            fetch.woken = False
+            if not fetch.finished and fetch.attempt(False):
+                self.abandon(fetch)
+
+    def _expire(self, fetch: WaitingFetch) -> None:
+        if not fetch.finished:
+            self.abandon(fetch)
+            fetch.attempt(True)

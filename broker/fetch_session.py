@@ -1,0 +1,227 @@
+"""Fetch sessions: what a consumer reads, remembered between its requests (KIP-227).
+
+Owns: the bounded cache of sessions, and what each request of a session means. Invariants: session ids are
+random and never 0; a session's epoch grows by one per request, so a repeated or reordered request is
+refused; when the cache is full of sessions in use, a new client simply gets none (session id 0).
+Does not: read partitions (the Fetch handler does). Clock and randomness are arguments.
+Source: KIP-227; Kafka's FetchSession for which error answers what.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+
+if TYPE_CHECKING:
+    from broker.metadata import TopicPartition
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+TOPIC_IDS_SINCE: Final = 13
+EVICTION_SECONDS: Final = 120.0
+"""A session idle for so long makes way for a new one, as in Kafka."""
+LARGEST_ID: Final = 2**31 - 1
+
+
+class FetchItem:
+    """One partition a client wants, and what it was last told about it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "diverging",
+        "fetch_offset",
+        "high_watermark",
+        "index",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "topic",
+    )
+
+    def __init__(self, topic: str | bytes, wanted: FetchPartition) -> None:
+        self.topic = topic
+        """Its topic as the client names it: a name, or an id since version 13."""
+        self.index = wanted.partition
+        self.partition: TopicPartition | None = None
+        """Where it was found last."""
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.diverging = False
+        """The answer being made says where the client's log diverges from ours."""
+        self.update(wanted)
+
+    def update(self, wanted: FetchPartition) -> None:
+        """Take over what the client now asks."""
+        self.fetch_offset = wanted.fetch_offset
+        self.max_bytes = wanted.partition_max_bytes
+        self.current_leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+
+    def changed(self, data: PartitionData) -> bool:
+        """Must an incremental answer mention this partition?"""
+        return bool(
+            data.records
+            or data.high_watermark != self.high_watermark
+            or data.log_start_offset != self.log_start_offset
+            or data.error_code
+            or self.diverging
+        )
+
+    def told(self, data: PartitionData) -> None:
+        """Remember what the client learns from `data`; after an error it must hear again."""
+        self.log_start_offset = data.log_start_offset
+        self.high_watermark = -1 if data.error_code or self.diverging else data.high_watermark
+
+
+class FetchSession:
+    """One client's remembered partitions."""
+
+    __slots__ = ("epoch", "items", "last_used", "session_id", "uses_topic_ids")
+
+    def __init__(self, session_id: int, uses_topic_ids: bool, items: list[FetchItem], now: float) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = 1
+        """What the next request must carry."""
+        self.items: dict[tuple[str | bytes, int], FetchItem] = {(i.topic, i.index): i for i in items}
+        self.last_used = now
+
+    def to_the_end(self, item: FetchItem) -> None:
+        """Let others have their turn first next time: this one just got data."""
+        key = (item.topic, item.index)
+        if self.items.pop(key, None) is not None:
+            self.items[key] = item
+
+
+class FetchTurn:
+    """What one Fetch request asks, its session applied."""
+
+    __slots__ = ("incremental", "items", "session")
+
+    def __init__(self, items: list[FetchItem], session: FetchSession | None, incremental: bool) -> None:
+        self.items = items
+        self.session = session
+        self.incremental = incremental
+
+    @property
+    def session_id(self) -> int:
+        return NO_SESSION if self.session is None else self.session.session_id
+
+
+class SessionRefused(Exception):
+    """The request does not fit its session; the whole answer is this error."""
+
+    def __init__(self, error: ErrorCode) -> None:
+        super().__init__(error.name)
+        self.error = error
+
+
+class FetchSessions:
+    """The cache of sessions.
+
+    Args:
+        max_sessions, max_partitions: the cache's bounds.
+        clock: seconds, monotonic.
+        random_id: a number from 1 to the argument.
+    """
+
+    def __init__(
+        self,
+        max_sessions: int,
+        max_partitions: int,
+        clock: Callable[[], float],
+        random_id: Callable[[int], int],
+    ) -> None:
+        self._max_sessions = max_sessions
+        self._max_partitions = max_partitions
+        self._clock = clock
+        self._random_id = random_id
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self.partition_count = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, request: FetchRequest, api_version: int) -> FetchTurn:
+        """What this request reads. Raises SessionRefused."""
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._remove(request.session_id)
+            items = _items(request, api_version)
+            if request.session_epoch == FINAL_EPOCH:
+                return FetchTurn(items, None, False)
+            return FetchTurn(items, self._open(items, api_version), False)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            raise SessionRefused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != (api_version >= TOPIC_IDS_SINCE):
+            raise SessionRefused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._update(session, request, api_version)
+        items = list(session.items.values())
+        if not items:
+            self._remove(session.session_id)
+            return FetchTurn([], None, False)
+        session.epoch = 1 if session.epoch == LARGEST_ID else session.epoch + 1
+        session.last_used = self._clock()
+        self._sessions.move_to_end(session.session_id)
+        return FetchTurn(items, session, True)
+
+    def _open(self, items: list[FetchItem], api_version: int) -> FetchSession | None:
+        if not items or not self._make_room(len(items)):
+            return None
+        session_id = self._random_id(LARGEST_ID)
+        while session_id in self._sessions:
+            session_id = self._random_id(LARGEST_ID)
+        session = FetchSession(session_id, api_version >= TOPIC_IDS_SINCE, items, self._clock())
+        self._sessions[session_id] = session
+        self.partition_count += len(session.items)
+        return session
+
+    def _make_room(self, partitions: int) -> bool:
+        oldest_kept = self._clock() - EVICTION_SECONDS
+        while (
+            len(self._sessions) >= self._max_sessions
+            or self.partition_count + partitions > self._max_partitions
+        ):
+            if not self._sessions:
+                return False
+            oldest = next(iter(self._sessions.values()))
+            if oldest.last_used > oldest_kept:
+                return False
+            self._remove(oldest.session_id)
+        return True
+
+    def _update(self, session: FetchSession, request: FetchRequest, api_version: int) -> None:
+        before = len(session.items)
+        by_id = api_version >= TOPIC_IDS_SINCE
+        for topic in request.topics:
+            named = topic.topic_id if by_id else topic.topic
+            for wanted in topic.partitions:
+                item = session.items.get((named, wanted.partition))
+                if item is None:
+                    session.items[(named, wanted.partition)] = FetchItem(named, wanted)
+                else:
+                    item.update(wanted)
+        for forgotten in request.forgotten_topics_data:
+            named = forgotten.topic_id if by_id else forgotten.topic
+            for index in forgotten.partitions:
+                session.items.pop((named, index), None)
+        self.partition_count += len(session.items) - before
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.items)
+
+
+def _items(request: FetchRequest, api_version: int) -> list[FetchItem]:
+    if api_version >= TOPIC_IDS_SINCE:
+        return [FetchItem(topic.topic_id, wanted) for topic in request.topics for wanted in topic.partitions]
+    return [FetchItem(topic.topic, wanted) for topic in request.topics for wanted in topic.partitions]

@@ -1,0 +1,123 @@
+"""CreateTopics: each topic is made or refused on its own (KIP-4, KIP-464, KIP-525).
+
+The answer waits until a topic can be written to. `configs` is never null: Java's admin client and Kafka
+Connect would fail on it. Source: Kafka's ReplicationControlManager for which error answers what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from broker.context import ClientContext
+from broker.topic_config import TopicConfig, describe_topic
+from broker.topics import Refused, TopicPlan, check_assignments
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+API_KEY = ApiKey.CREATE_TOPICS
+VERSIONS = (2, 7)
+
+
+async def handle(
+    context: ClientContext, header: RequestHeader, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    """Make what can be made."""
+    counts = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatableTopicResult] = {}
+    plans: list[TopicPlan] = []
+    limit = context.services.settings.lockstep_max_partitions_per_request
+    for topic in request.topics:
+        try:
+            if counts[topic.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            plan = _plan(context, topic)
+            if sum(each.partition_count for each in plans) + plan.partition_count > limit:
+                raise Refused(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"Excessively large number of partitions per request: at most {limit}.",
+                )
+            plans.append(plan)
+        except Refused as refused:
+            results[topic.name] = _refusal(topic.name, refused)
+    if request.validate_only:
+        for plan in plans:
+            results[plan.name] = _success(context, plan.name, bytes(16), plan.partition_count, plan.config)
+    else:
+        for plan, result in zip(
+            plans, await asyncio.gather(*(_create(context, plan) for plan in plans)), strict=True
+        ):
+            results[plan.name] = result
+    return CreateTopicsResponse(topics=[results[name] for name in counts])
+
+
+def _plan(context: ClientContext, topic: CreatableTopic) -> TopicPlan:
+    overrides: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise Refused(
+                ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}"
+            )
+        overrides[config.name] = config.value
+    partition_count = topic.num_partitions
+    replication_factor = topic.replication_factor
+    if topic.assignments:
+        if partition_count != -1:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but numPartitions was not set to -1.",
+            )
+        if replication_factor != -1:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "A manual partition assignment was specified, but replication factor was not set to -1.",
+            )
+        assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
+        if len(assignments) != len(topic.assignments):
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Found multiple manual assignments for one partition."
+            )
+        check_assignments(assignments, [context.services.settings.node_id])
+        partition_count = len(assignments)
+    return context.services.topics.plan(topic.name, partition_count, replication_factor, overrides)
+
+
+async def _create(context: ClientContext, plan: TopicPlan) -> CreatableTopicResult:
+    try:
+        topic = await context.services.topics.create(plan)
+    except Refused as refused:
+        return _refusal(plan.name, refused)
+    return _success(context, topic.name, topic.topic_id, len(topic.partitions), topic.config)
+
+
+def _refusal(name: str, refused: Refused) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=refused.error, error_message=refused.message)
+
+
+def _success(
+    context: ClientContext, name: str, topic_id: bytes, partition_count: int, config: TopicConfig
+) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=partition_count,
+        replication_factor=1,
+        configs=[
+            CreatableTopicConfigs(
+                name=each.declared.name,
+                value=each.value,
+                read_only=False,
+                config_source=each.source,
+                is_sensitive=False,
+            )
+            for each in describe_topic(config, context.services.settings)
+        ],
+    )

@@ -1,0 +1,48 @@
+"""DescribeCluster: the brokers and the cluster's id (KIP-700, KIP-919, KIP-1073)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import Answer, ClientContext
+from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+API_KEY = ApiKey.DESCRIBE_CLUSTER
+VERSIONS = (0, 2)
+
+BROKERS: Final = 1
+CONTROLLERS: Final = 2
+
+
+def handle(context: ClientContext, header: RequestHeader, request: DescribeClusterRequest) -> Answer:
+    """This node is the cluster."""
+    cluster_id = context.services.cluster.cluster_id
+    if request.endpoint_type != BROKERS:
+        error = (
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if request.endpoint_type == CONTROLLERS
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        )
+        return DescribeClusterResponse(
+            error_code=error,
+            error_message="The request was sent to an endpoint of type BROKER.",
+            endpoint_type=request.endpoint_type,
+            cluster_id=cluster_id,
+        )
+    here = context.endpoint()
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        cluster_id=cluster_id,
+        controller_id=here.node_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=here.node_id, host=here.host, port=here.port, rack=here.rack)
+        ],
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+    )

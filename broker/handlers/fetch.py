@@ -1,0 +1,312 @@
+"""Fetch: batches of partitions from given offsets on, at once or when there is enough (KIP-74, KIP-227).
+
+Work is per partition and per batch; records are never opened, and batches go to the socket by reference.
+Invariants: nothing above the high watermark is served; the first batch found is returned whatever its size,
+later ones within the limits; a waiting request costs one entry per partition and no task.
+Bytes that must come from the disk are read on a reader thread.
+Source: Kafka's ReplicaManager.fetchMessages and Partition.readRecords for which error answers what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from broker.context import Answer, ClientContext, Deferred
+from broker.delayed import WaitingFetch
+from broker.fetch_session import TOPIC_IDS_SINCE, FetchItem, FetchTurn, SessionRefused
+from broker.handlers.partition_checks import end_of_epoch, epoch_error
+from broker.metadata import TopicPartition
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from storage.types import ReadResult
+
+API_KEY = ApiKey.FETCH
+VERSIONS = (4, 18)
+
+READ_COMMITTED: Final = 1
+REPLICA_STATE_SINCE: Final = 15
+CURRENT_LEADER_SINCE: Final = 16
+NOTHING: Final = b""
+_MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: FetchRequest) -> Answer:
+    """Answer at once if there is enough, an error or no time to wait; else when one of these comes true."""
+    try:
+        turn = context.services.fetch_sessions.begin(request, header.api_version)
+    except SessionRefused as refused:
+        return FetchResponse(error_code=refused.error)
+    return _Fetch(context, header.api_version, request, turn).start()
+
+
+class _Fetch:
+    """One Fetch request under way."""
+
+    __slots__ = (
+        "_answer",
+        "_api_version",
+        "_context",
+        "_counted",
+        "_counted_bytes",
+        "_max_bytes",
+        "_max_wait_ms",
+        "_min_bytes",
+        "_read_committed",
+        "_replica_id",
+        "_turn",
+        "_waiting",
+    )
+
+    def __init__(
+        self, context: ClientContext, api_version: int, request: FetchRequest, turn: FetchTurn
+    ) -> None:
+        self._context = context
+        self._api_version = api_version
+        self._turn = turn
+        self._max_wait_ms = request.max_wait_ms
+        self._max_bytes = max(0, min(request.max_bytes, context.services.settings.fetch_max_bytes))
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._read_committed = request.isolation_level == READ_COMMITTED
+        self._replica_id = request.replica_id
+        if api_version >= REPLICA_STATE_SINCE:
+            self._replica_id = request.replica_state.replica_id
+        self._answer = Deferred()
+        self._waiting: WaitingFetch | None = None
+        self._counted: list[int] = []
+        self._counted_bytes = 0
+
+    def start(self) -> Answer:
+        parts: list[tuple[FetchItem, PartitionData]] = []
+        total, urgent, cold = self._read(parts)
+        if cold:
+            return self._read_cold()
+        items = self._turn.items
+        if total >= self._min_bytes or urgent or self._max_wait_ms <= 0 or not items:
+            return self._response(parts)
+        partitions = [item.partition for item in items if item.partition is not None]
+        self._counted = [item.fetch_offset for item in items]
+        waiting_fetches = self._context.services.waiting_fetches
+        self._waiting = waiting_fetches.wait(self._attempt, partitions, self._max_wait_ms)
+        self._answer.abandoned = self._abandon
+        return self._answer
+
+    def _abandon(self) -> None:
+        if self._waiting is not None:
+            self._context.services.waiting_fetches.abandon(self._waiting)
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def _read(self, parts: list[tuple[FetchItem, PartitionData]]) -> tuple[int, bool, bool]:
+        """Read every partition into `parts`: (bytes, something to tell at once, bytes are on the disk).
+
+        Where the session's client knows all there is to know of a partition already, it is left out.
+        """
+        budget = self._max_bytes
+        total = 0
+        urgent = False
+        incremental = self._turn.incremental
+        for item in self._turn.items:
+            data = self._look(item)
+            partition = item.partition
+            if data.error_code or item.diverging or partition is None:
+                urgent = True
+                parts.append((item, data))
+                continue
+            if item.fetch_offset < data.high_watermark and (budget > 0 or total == 0):
+                result = self._records(partition, item, min(item.max_bytes, budget), total == 0)
+                if result is None:
+                    return total, urgent, True
+                if result.total_bytes:
+                    data.records = list(result.buffers)
+                    total += result.total_bytes
+                    budget -= result.total_bytes
+            if not incremental or item.changed(data):
+                parts.append((item, data))
+        return total, urgent, False
+
+    @staticmethod
+    def _records(
+        partition: TopicPartition, item: FetchItem, max_bytes: int, min_one: bool
+    ) -> ReadResult | None:
+        """Batches from memory or page cache; None where they must come from the disk."""
+        result = partition.group.read(partition.log, item.fetch_offset, max(0, max_bytes))
+        if result.cold:
+            return None
+        if result.total_bytes > max_bytes and not min_one:
+            return _EMPTY
+        return result
+
+    async def _read_cold(self) -> FetchResponse:
+        """The whole answer again, this time waiting for the disk where need be."""
+        parts: list[tuple[FetchItem, PartitionData]] = []
+        budget = self._max_bytes
+        total = 0
+        for item in self._turn.items:
+            data = self._look(item)
+            partition = item.partition
+            if (
+                partition is not None
+                and not data.error_code
+                and not item.diverging
+                and item.fetch_offset < data.high_watermark
+                and (budget > 0 or total == 0)
+            ):
+                max_bytes = min(item.max_bytes, budget)
+                result = self._records(partition, item, max_bytes, total == 0)
+                if result is None:
+                    offset = item.fetch_offset
+                    result = await partition.group.read_cold(partition.log, offset, max(0, max_bytes))
+                if result.total_bytes and (total == 0 or result.total_bytes <= max_bytes):
+                    data.records = list(result.buffers)
+                    total += result.total_bytes
+                    budget -= result.total_bytes
+            if not self._turn.incremental or item.changed(data):
+                parts.append((item, data))
+        return self._response(parts)
+
+    def _look(self, item: FetchItem) -> PartitionData:
+        """Find the partition and check the request against it; the records are still missing."""
+        item.diverging = False
+        partition = item.partition
+        if partition is None or partition.topic.deleted:
+            partition = item.partition = self._find(item)
+        if partition is None:
+            return self._failed(item, self._unknown(item))
+        error = epoch_error(partition, item.current_leader_epoch)
+        if self._replica_id >= 0 and error is ErrorCode.NONE:
+            # Only this cluster's own replicas may say which replica they are; this cluster has none.
+            known_epoch = item.current_leader_epoch >= 0
+            error = ErrorCode.UNKNOWN_LEADER_EPOCH if known_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if error is not ErrorCode.NONE:
+            return self._failed(item, error)
+        log = partition.log
+        offset = item.fetch_offset
+        if not log.log_start_offset <= offset <= log.next_offset:
+            return self._failed(item, ErrorCode.OFFSET_OUT_OF_RANGE)
+        high_watermark = log.high_watermark
+        data = PartitionData(
+            partition_index=item.index,
+            high_watermark=high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted_transactions=[] if self._read_committed else None,
+            records=NOTHING,
+        )
+        if item.last_fetched_epoch >= 0:
+            epoch, end_offset = end_of_epoch(partition, item.last_fetched_epoch)
+            if epoch < 0:
+                return self._failed(item, ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < item.last_fetched_epoch or end_offset < offset:
+                data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+                item.diverging = True
+        return data
+
+    def _find(self, item: FetchItem) -> TopicPartition | None:
+        cluster = self._context.services.cluster
+        named = item.topic
+        topic = cluster.topic_by_id(named) if isinstance(named, bytes) else cluster.topic(named)
+        if topic is None or not 0 <= item.index < len(topic.partitions):
+            return None
+        return topic.partitions[item.index]
+
+    def _unknown(self, item: FetchItem) -> ErrorCode:
+        named = item.topic
+        if isinstance(named, bytes) and self._context.services.cluster.topic_by_id(named) is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _failed(self, item: FetchItem, error: ErrorCode) -> PartitionData:
+        data = PartitionData(
+            partition_index=item.index,
+            error_code=error,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=NOTHING,
+        )
+        if error in _MOVED and self._api_version >= CURRENT_LEADER_SINCE and item.partition is not None:
+            data.current_leader = LeaderIdAndEpoch(
+                leader_id=self._context.services.settings.node_id,
+                leader_epoch=item.partition.leader_epoch,
+            )
+        return data
+
+    # --- waiting ------------------------------------------------------------------------------------------
+
+    def _attempt(self, expired: bool) -> bool:
+        """Answer if there is enough now, or no more time."""
+        try:
+            if not expired and not self._enough():
+                return False
+            parts: list[tuple[FetchItem, PartitionData]] = []
+            if self._read(parts)[2]:
+                task = asyncio.ensure_future(self._read_cold())
+                task.add_done_callback(self._answer.settle)
+            else:
+                self._answer.complete(self._response(parts))
+        except Exception as error:
+            self._answer.fail(error)
+        return True
+
+    def _enough(self) -> bool:
+        """Has min_bytes arrived since this request came? Each batch is counted once."""
+        counted = self._counted
+        for place, item in enumerate(self._turn.items):
+            partition = item.partition
+            if partition is None or partition.topic.deleted:
+                return True
+            log = partition.log
+            high_watermark = log.high_watermark
+            if high_watermark <= counted[place]:
+                continue
+            if self._min_bytes <= 1:
+                return True
+            missing = self._min_bytes - self._counted_bytes
+            result = partition.group.read(log, counted[place], missing)
+            if result.cold:
+                return True
+            counted[place] = high_watermark
+            self._counted_bytes += result.total_bytes
+            if self._counted_bytes >= self._min_bytes or result.total_bytes >= missing:
+                return True
+        return False
+
+    # --- answering ----------------------------------------------------------------------------------------
+
+    def _response(self, parts: list[tuple[FetchItem, PartitionData]]) -> FetchResponse:
+        session = self._turn.session
+        by_id = self._api_version >= TOPIC_IDS_SINCE
+        topics: list[FetchableTopicResponse] = []
+        named: str | bytes | None = None
+        moved = False
+        for item, data in parts:
+            if item.topic != named:
+                named = item.topic
+                topics.append(
+                    FetchableTopicResponse(topic_id=named) if by_id else FetchableTopicResponse(topic=named)  # type: ignore[arg-type]
+                )
+            topics[-1].partitions.append(data)
+            moved = moved or data.error_code in _MOVED
+            if session is not None:
+                item.told(data)
+                if data.records:
+                    session.to_the_end(item)
+        response = FetchResponse(session_id=self._turn.session_id, responses=topics)
+        if moved and self._api_version >= CURRENT_LEADER_SINCE:
+            here = self._context.endpoint()
+            response.node_endpoints = [
+                NodeEndpoint(node_id=here.node_id, host=here.host, port=here.port, rack=here.rack)
+            ]
+        return response
+
+
+_EMPTY: Final = ReadResult([], 0)

@@ -1,0 +1,157 @@
+"""ListOffsets: the ends of partitions, and the first record at or after a time.
+
+A search by time finds one batch in the index and opens at most that one. A batch whose header promises a
+later timestamp than its records have is answered with the batch itself: never a record too late.
+Source: Kafka's ReplicaManager.fetchOffset and UnifiedLog.fetchOffsetByTimestamp; KIP-734, KIP-405, KIP-1005.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from broker.context import Answer, ClientContext
+from broker.handlers.partition_checks import epoch_at, epoch_error
+from broker.metadata import TopicPartition
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from protocol.records.batch import read_header
+from protocol.records.compression import DecompressedTooLarge
+from protocol.records.record import iter_records
+from storage.types import Buffer
+
+API_KEY = ApiKey.LIST_OFFSETS
+VERSIONS = (1, 11)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+SINCE: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""Special timestamps and the first version that knows each."""
+READ_COMMITTED: Final = 1
+
+
+def handle(context: ClientContext, header: RequestHeader, request: ListOffsetsRequest) -> Answer:
+    """Answer at once, unless a search by time has to open batches."""
+    answers: list[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]] = []
+    response = ListOffsetsResponse()
+    seen: set[tuple[str, int]] = set()
+    for topic in request.topics:
+        told = ListOffsetsTopicResponse(name=topic.name)
+        response.topics.append(told)
+        for wanted in topic.partitions:
+            answer = ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+            told.partitions.append(answer)
+            if (topic.name, wanted.partition_index) in seen:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+                continue
+            seen.add((topic.name, wanted.partition_index))
+            partition = context.services.cluster.partition(topic.name, wanted.partition_index)
+            if _answered(partition, wanted, answer, header.api_version, request.isolation_level):
+                continue
+            answers.append((partition, wanted, answer))
+    if answers:
+        return _search_all(context, header.api_version, answers, response)
+    return response
+
+
+def _answered(
+    partition: TopicPartition | None,
+    wanted: ListOffsetsPartition,
+    answer: ListOffsetsPartitionResponse,
+    api_version: int,
+    isolation_level: int,
+) -> bool:
+    """Fill in what needs no search; False where one is needed."""
+    if wanted.timestamp < 0 and api_version < SINCE.get(wanted.timestamp, 1 << 15):
+        answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+        return True
+    if partition is None:
+        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return True
+    answer.error_code = epoch_error(partition, wanted.current_leader_epoch)
+    if answer.error_code or wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return True  # without tiered storage nothing was ever uploaded, and nothing will be
+    if wanted.timestamp == LATEST:
+        committed = isolation_level == READ_COMMITTED
+        answer.offset = partition.last_stable_offset if committed else partition.log.high_watermark
+        _tell_epoch(answer, api_version, partition.leader_epoch)
+        return True
+    if wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset = partition.log.log_start_offset
+        _tell_epoch(answer, api_version, epoch_at(partition, answer.offset))
+        return True
+    return False
+
+
+def _tell_epoch(answer: ListOffsetsPartitionResponse, api_version: int, leader_epoch: int) -> None:
+    if api_version >= 4:
+        answer.leader_epoch = leader_epoch
+
+
+async def _search_all(
+    context: ClientContext,
+    api_version: int,
+    searches: Iterable[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]],
+    response: ListOffsetsResponse,
+) -> ListOffsetsResponse:
+    max_bytes = context.services.settings.lockstep_lookup_max_bytes
+    for partition, wanted, answer in searches:
+        assert partition is not None
+        found = await _search(partition, wanted.timestamp, max_bytes)
+        if found is not None:
+            answer.offset, answer.timestamp = found
+            _tell_epoch(answer, api_version, epoch_at(partition, answer.offset))
+    return response
+
+
+async def _search(partition: TopicPartition, timestamp: int, max_bytes: int) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record at or after a time, or of the newest one."""
+    data_log = partition.group.log
+    log = partition.log
+    start, end = log.log_start_offset, log.high_watermark
+    if timestamp == MAX_TIMESTAMP:
+        found = await asyncio.to_thread(data_log.max_timestamp_batch, log.number, start, end)
+    else:
+        found = await asyncio.to_thread(data_log.timestamp_lookup, log.number, timestamp, start, end)
+    if found is None:
+        return None
+    offset = max(found.base_offset, start)
+    result = partition.group.read(log, offset, 1)
+    if result.cold or not result.buffers:
+        result = await partition.group.read_cold(log, offset, 1)
+    if not result.buffers:
+        return None  # deleted while we looked
+    target = found.max_timestamp if timestamp == MAX_TIMESTAMP else timestamp
+    return await asyncio.to_thread(first_at, result.buffers[0], target, offset, max_bytes)
+
+
+def first_at(batch: Buffer, timestamp: int, start_offset: int, max_bytes: int) -> tuple[int, int]:
+    """(offset, timestamp) of the batch's first record at or after both a time and an offset."""
+    header = read_header(batch)
+    if not header.is_log_append_time:
+        try:
+            for record in iter_records(batch, max_decompressed_bytes=max_bytes):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return record.offset, record.timestamp
+        except (ValueError, DecompressedTooLarge):
+            pass  # what the producer wrote cannot be read; the batch is the best answer there is
+    return max(header.base_offset, start_offset), header.max_timestamp

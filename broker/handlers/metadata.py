@@ -1,0 +1,152 @@
+"""Metadata: brokers, topics, partitions; makes topics that do not exist where that is allowed.
+
+An unknown topic is made at once and the answer waits for it, at most a second; then, or where making it
+failed for a passing reason, LEADER_NOT_AVAILABLE tells the client to ask again.
+Source: Kafka's KafkaApis.getTopicMetadata and handleTopicMetadataRequest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from broker.context import Answer, ClientContext
+from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from broker.metadata import INTERNAL_TOPICS, Topic
+from broker.topics import Refused, check_name
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.primitives import ZERO_UUID
+
+API_KEY = ApiKey.METADATA
+VERSIONS = (0, 13)
+
+TOPICS_BY_ID_SINCE: Final = 12
+MAX_CREATION_WAIT_SECONDS: Final = 1.0
+MAX_CREATED_PER_REQUEST: Final = 100
+"""Topics one request may bring into being; the rest are answered as unknown and asked for again."""
+
+
+def handle(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> Answer:
+    """Answer at once, unless topics have to be made first."""
+    answer = _Answer(context, header.api_version, request)
+    wanted = request.topics
+    if wanted is None or (header.api_version == 0 and not wanted):
+        return answer.response([answer.known(topic) for topic in context.services.cluster.topics()])
+    if header.api_version < TOPICS_BY_ID_SINCE and any(
+        each.name is None or each.topic_id != ZERO_UUID for each in wanted
+    ):
+        return answer.response([_failed(each.name or "", ErrorCode.INVALID_REQUEST) for each in wanted])
+    ids = dict.fromkeys(each.topic_id for each in wanted if each.topic_id != ZERO_UUID)
+    if ids:
+        return answer.response([answer.by_id(topic_id) for topic_id in ids])
+    names = list(dict.fromkeys(each.name for each in wanted if each.name is not None))
+    missing = answer.to_make(names)
+    if missing:
+        return answer.after_making(names, missing)
+    return answer.response([answer.by_name(name) for name in names])
+
+
+class _Answer:
+    """One Metadata answer in the making."""
+
+    __slots__ = ("_context", "_may_create", "_node", "_operations", "_request", "_version")
+
+    def __init__(self, context: ClientContext, api_version: int, request: MetadataRequest) -> None:
+        self._context = context
+        self._version = api_version
+        self._request = request
+        self._node = [context.services.settings.node_id]
+        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+        self._may_create = (
+            request.allow_auto_topic_creation and context.services.settings.auto_create_topics_enable
+        )
+
+    def response(self, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+        services = self._context.services
+        here = self._context.endpoint()
+        response = MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=here.node_id, host=here.host, port=here.port, rack=here.rack)
+            ],
+            cluster_id=services.cluster.cluster_id,
+            controller_id=here.node_id,
+            topics=topics,
+        )
+        if self._request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
+
+    def known(self, topic: Topic) -> MetadataResponseTopic:
+        node = self._node
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=[
+                MetadataResponsePartition(
+                    partition_index=partition.index,
+                    leader_id=node[0],
+                    leader_epoch=partition.leader_epoch,
+                    replica_nodes=node,
+                    isr_nodes=node,
+                )
+                for partition in topic.partitions
+            ],
+            topic_authorized_operations=self._operations,
+        )
+
+    def by_id(self, topic_id: bytes) -> MetadataResponseTopic:
+        topic = self._context.services.cluster.topic_by_id(topic_id)
+        if topic is not None:
+            return self.known(topic)
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+
+    def by_name(self, name: str) -> MetadataResponseTopic:
+        topic = self._context.services.cluster.topic(name)
+        if topic is not None:
+            return self.known(topic)
+        try:
+            check_name(name)
+        except Refused as refused:
+            return _failed(name, refused.error)
+        return _failed(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def to_make(self, names: list[str]) -> list[str]:
+        """Which of these are to be made first."""
+        if not self._may_create:
+            return []
+        cluster = self._context.services.cluster
+        missing = [name for name in names if cluster.topic(name) is None]
+        return missing[:MAX_CREATED_PER_REQUEST]
+
+    async def after_making(self, names: list[str], missing: list[str]) -> MetadataResponse:
+        failures = dict(zip(missing, await asyncio.gather(*map(self._make, missing)), strict=True))
+        topics = []
+        for name in names:
+            error = failures.get(name, ErrorCode.NONE)
+            topics.append(self.by_name(name) if error is ErrorCode.NONE else _failed(name, error))
+        return self.response(topics)
+
+    async def _make(self, name: str) -> ErrorCode:
+        topics = self._context.services.topics
+        try:
+            await asyncio.wait_for(topics.ensure(name), MAX_CREATION_WAIT_SECONDS)
+        except Refused as refused:
+            if refused.error in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER):
+                return ErrorCode.LEADER_NOT_AVAILABLE
+            return refused.error
+        except TimeoutError:
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        return ErrorCode.NONE
+
+
+def _failed(name: str, error: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)

@@ -1,0 +1,57 @@
+"""What Fetch, ListOffsets and OffsetForLeaderEpoch check alike before they touch a partition.
+
+Source: KIP-320 for the leader epochs a client may carry; Kafka's Partition and LeaderEpochFileCache.
+"""
+
+from __future__ import annotations
+
+from broker.metadata import TopicPartition
+from protocol.errors import ErrorCode
+
+NO_EPOCH = -1
+
+
+def epoch_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCode:
+    """NONE, or why a client that knows this leader epoch must refresh what it knows."""
+    if not partition.group.is_leader:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if current_leader_epoch == NO_EPOCH:
+        return ErrorCode.NONE
+    leader_epoch = partition.leader_epoch
+    if current_leader_epoch < leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if current_leader_epoch > leader_epoch:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE
+
+
+def end_of_epoch(partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
+    """The newest epoch at or below `leader_epoch` and the offset where it ends; (-1, -1) where unknown.
+
+    As Kafka: the epoch of the leader now ends at the log's end; one newer than every known epoch is
+    unknown; one older than every known epoch ends where the first known one starts.
+    """
+    if leader_epoch < 0:
+        return -1, -1
+    log = partition.log
+    if leader_epoch == partition.leader_epoch:
+        return leader_epoch, log.high_watermark
+    epochs = log.leader_epochs
+    if leader_epoch > partition.leader_epoch:
+        return -1, -1
+    if not epochs or leader_epoch < epochs[0][0]:
+        return leader_epoch, epochs[0][1] if epochs else log.high_watermark
+    return log.end_offset_of_epoch(leader_epoch)
+
+
+def epoch_at(partition: TopicPartition, offset: int) -> int:
+    """The leader epoch of the record at `offset`; the leader's own at the end of the log."""
+    log = partition.log
+    if offset >= log.high_watermark or not log.leader_epochs:
+        return partition.leader_epoch
+    found = NO_EPOCH
+    for epoch, start in log.leader_epochs:
+        if start > offset:
+            break
+        found = epoch
+    return found

@@ -1,0 +1,96 @@
+"""Sockets to listen on: bound before recovery, opened to clients after it.
+
+Owns: turning a listener's host and port into bound sockets, and "port in use" in words. A host that has
+several addresses (localhost: IPv4 and IPv6) gets one socket each, all on one port.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Sequence
+
+from broker.config import Listener
+
+ATTEMPTS_FOR_A_FREE_PORT = 20
+"""Port 0: a free port on the first address may be taken on the second."""
+
+
+class CannotListen(Exception):
+    """An address cannot be listened on; the text says why."""
+
+
+def bind(listener: Listener) -> list[socket.socket]:
+    """Sockets bound to every address of the listener, not listening yet. Raises CannotListen."""
+    for attempt in range(ATTEMPTS_FOR_A_FREE_PORT):
+        try:
+            return _bind_all(listener)
+        except OSError as error:
+            if (
+                error.errno == errno.EADDRINUSE
+                and listener.port == 0
+                and attempt < ATTEMPTS_FOR_A_FREE_PORT - 1
+            ):
+                continue
+            raise CannotListen(explain(listener, error)) from None
+    raise AssertionError("unreachable")
+
+
+def explain(listener: Listener, error: OSError) -> str:
+    """Why a listener's address cannot be used, for people."""
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {listener.port} is in use: another program listens on {listener.host or 'all addresses'}"
+            f":{listener.port}. Stop it, or choose another port"
+        )
+    if error.errno == errno.EACCES:
+        return f"no permission to listen on port {listener.port}; ports below 1024 need privileges"
+    if isinstance(error, socket.gaierror):
+        return f"{listener.host} is not a name of this machine ({error.strerror})"
+    return f"cannot listen on {listener.host}:{listener.port}: {error.strerror}"
+
+
+def _bind_all(listener: Listener) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    port = listener.port
+    try:
+        for family, address in _addresses(listener.host):
+            try:
+                bound = _bind_one(family, address, port)
+            except OSError as error:
+                if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) and (
+                    sockets or family == socket.AF_INET6
+                ):
+                    continue  # an address family that is not there, beside one that is
+                raise
+            sockets.append(bound)
+            port = bound.getsockname()[1]
+        if not sockets:
+            raise OSError(errno.EADDRNOTAVAIL, "no such address on this machine")
+    except BaseException:
+        for bound in sockets:
+            bound.close()
+        raise
+    return sockets
+
+
+def _addresses(host: str) -> Sequence[tuple[socket.AddressFamily, str]]:
+    if not host:
+        return [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")]
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
+    return sorted(unique, key=lambda pair: pair[0] != socket.AF_INET)
+
+
+def _bind_one(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.setblocking(False)
+        made.bind((address, port))
+    except BaseException:
+        made.close()
+        raise
+    return made

@@ -1,0 +1,303 @@
+"""The cluster as this node knows it: its id, topics, their configurations and where partitions live.
+
+Owns: `ClusterImage`, replayed from the metadata partition of group 0, and `Cluster`, which joins it with
+the log groups of this node so that handlers find a partition by name or id.
+Invariants: the image changes only in `replay`; a topic is visible from its `ready` record to its `delete`
+record; a topic id is never used again. Values are small JSON objects: this is a cold path.
+Does not: decide what may be created or deleted (`topics.py` does), or know clients.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from broker.config import Settings
+from broker.topic_config import TopicConfig, restored_config
+from protocol.records.record import iter_records
+from storage.group import LogGroup
+from storage.partition import PartitionLog
+from storage.types import Buffer, CorruptLog, DirectoryEntry
+
+if TYPE_CHECKING:
+    from broker.delayed import WaitingFetch, WaitingFetches
+
+log = logging.getLogger("lockstep.metadata")
+
+METADATA_GROUP: Final = 0
+METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
+"""Kafka's own id for __cluster_metadata."""
+METADATA_SECTION: Final = "cluster"
+STATE_VERSION: Final = 1
+
+Command = dict[str, object]
+
+
+class TopicState(Enum):
+    """Where a topic is between the records that make and end it."""
+
+    CREATING = "creating"
+    READY = "ready"
+    DELETING = "deleting"
+
+
+class TopicEntry:
+    """A topic as group 0 recorded it."""
+
+    __slots__ = ("groups", "name", "overrides", "state", "topic_id")
+
+    def __init__(
+        self, name: str, topic_id: bytes, groups: list[int], overrides: dict[str, str], state: TopicState
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.groups = groups
+        """The log group of each partition."""
+        self.overrides = overrides
+        self.state = state
+
+
+def cluster_command(cluster_id: str) -> Command:
+    """The cluster has this id, for ever."""
+    return {"do": "cluster", "id": cluster_id}
+
+
+def create_command(entry: TopicEntry) -> Command:
+    """This topic is to be made: its partitions are being opened."""
+    return {
+        "do": "create",
+        "topic": entry.name,
+        "id": entry.topic_id.hex(),
+        "groups": entry.groups,
+        "configs": entry.overrides,
+    }
+
+
+def ready_command(topic_id: bytes) -> Command:
+    """Every partition of the topic is open: clients may see it."""
+    return {"do": "ready", "id": topic_id.hex()}
+
+
+def delete_command(topic_id: bytes) -> Command:
+    """The topic is no more for clients; its partitions are being closed."""
+    return {"do": "delete", "id": topic_id.hex()}
+
+
+def deleted_command(topic_id: bytes) -> Command:
+    """Every partition of the topic is closed; nothing of it is left."""
+    return {"do": "deleted", "id": topic_id.hex()}
+
+
+def producer_ids_command(next_producer_id: int) -> Command:
+    """Producer ids below this one have been handed to some node."""
+    return {"do": "producer_ids", "next": next_producer_id}
+
+
+class ClusterImage:
+    """What the metadata records say. A `StateMachine` of group 0."""
+
+    __slots__ = ("cluster_id", "next_producer_id", "topics")
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.next_producer_id = 0
+        self.topics: dict[bytes, TopicEntry] = {}
+
+    def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
+        """Apply one committed batch of commands. Raises CorruptLog for a command it does not know."""
+        for record in iter_records(payload):
+            self._apply(json.loads(bytes(record.value or b"{}")))
+
+    def _apply(self, command: Command) -> None:
+        match command:
+            case {"do": "cluster", "id": str(cluster_id)}:
+                if self.cluster_id is None:
+                    self.cluster_id = cluster_id
+            case {
+                "do": "create",
+                "topic": str(name),
+                "id": str(topic_id),
+                "groups": groups,
+                "configs": configs,
+            }:
+                made = TopicEntry(
+                    name, bytes.fromhex(topic_id), _numbers(groups), _texts(configs), TopicState.CREATING
+                )
+                self.topics[made.topic_id] = made
+            case {"do": "ready", "id": str(topic_id)}:
+                self.topics[bytes.fromhex(topic_id)].state = TopicState.READY
+            case {"do": "delete", "id": str(topic_id)}:
+                self.topics[bytes.fromhex(topic_id)].state = TopicState.DELETING
+            case {"do": "deleted", "id": str(topic_id)}:
+                self.topics.pop(bytes.fromhex(topic_id), None)
+            case {"do": "producer_ids", "next": int(next_producer_id)}:
+                self.next_producer_id = max(self.next_producer_id, next_producer_id)
+            case _:
+                raise CorruptLog(f"metadata command not understood: {command!r}")
+
+    def snapshot(self, time_ms: int) -> bytes:
+        """The whole image, as JSON."""
+        state = {
+            "version": STATE_VERSION,
+            "cluster_id": self.cluster_id,
+            "next_producer_id": self.next_producer_id,
+            "topics": [
+                [entry.name, entry.topic_id.hex(), entry.groups, entry.overrides, entry.state.value]
+                for entry in self.topics.values()
+            ],
+        }
+        return json.dumps(state, separators=(",", ":")).encode()
+
+    def restore(self, data: bytes) -> None:
+        """Take over a snapshot; empty bytes are the empty image."""
+        self.cluster_id = None
+        self.next_producer_id = 0
+        self.topics = {}
+        if not data:
+            return
+        state = json.loads(data)
+        self.cluster_id = state["cluster_id"]
+        self.next_producer_id = state["next_producer_id"]
+        for name, topic_id, groups, overrides, topic_state in state["topics"]:
+            entry = TopicEntry(name, bytes.fromhex(topic_id), groups, overrides, TopicState(topic_state))
+            self.topics[entry.topic_id] = entry
+
+
+def _numbers(value: object) -> list[int]:
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        raise CorruptLog(f"not a list of numbers in a metadata command: {value!r}")
+    return value
+
+
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise CorruptLog(f"not a table of texts in a metadata command: {value!r}")
+    return value
+
+
+class TopicPartition:
+    """One partition that this node serves."""
+
+    __slots__ = ("group", "index", "log", "topic", "waiting")
+
+    def __init__(self, topic: Topic, index: int, group: LogGroup, partition_log: PartitionLog) -> None:
+        self.topic = topic
+        self.index = index
+        self.group = group
+        self.log = partition_log
+        self.waiting: dict[WaitingFetch, None] = {}
+        """Fetches to try again when this partition grows, oldest first."""
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.group.leader_epoch(self.log)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the first open transaction begins; without transactions the high watermark."""
+        return self.log.high_watermark
+
+
+class Topic:
+    """One topic that clients can see."""
+
+    __slots__ = ("config", "deleted", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, config: TopicConfig) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.config = config
+        self.partitions: list[TopicPartition] = []
+        self.deleted = False
+        """True once it is gone, for those who still hold the object."""
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+class Cluster:
+    """Topics and partitions that can be served now."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        image: ClusterImage,
+        groups: Mapping[int, LogGroup],
+        waiting_fetches: WaitingFetches,
+    ) -> None:
+        self.settings = settings
+        self._waiting_fetches = waiting_fetches
+        self.image = image
+        self.groups = groups
+        self.changes = 0
+        """Grows with every topic that appears or goes; what was derived from the topics is stale then."""
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self.partition_count = 0
+
+    @property
+    def cluster_id(self) -> str:
+        cluster_id = self.image.cluster_id
+        if cluster_id is None:
+            raise RuntimeError("the cluster has no id before its first start is through")
+        return cluster_id
+
+    @property
+    def data_groups(self) -> list[LogGroup]:
+        """The groups that new partitions may go to, in order."""
+        return [self.groups[number] for number in range(1, self.settings.lockstep_data_groups + 1)]
+
+    def topic(self, name: str | None) -> Topic | None:
+        """The topic of this name, if clients can see it."""
+        return self._by_name.get(name) if name is not None else None
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with this id, if clients can see it."""
+        return self._by_id.get(topic_id)
+
+    def topics(self) -> list[Topic]:
+        """Every visible topic, by name."""
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def partition(self, name: str, index: int) -> TopicPartition | None:
+        """One partition by its topic's name."""
+        topic = self._by_name.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def show(self, entry: TopicEntry, logs: Sequence[PartitionLog]) -> Topic:
+        """Make a ready topic visible; `logs` are its partitions in order."""
+        config, problems = restored_config(entry.overrides, self.settings)
+        for problem in problems:
+            log.warning("topic %s: %s; the default is used", entry.name, problem)
+        topic = Topic(entry.name, entry.topic_id, config)
+        for index, partition_log in enumerate(logs):
+            group = self.groups[entry.groups[index]]
+            partition = TopicPartition(topic, index, group, partition_log)
+            partition_log.on_advance.append(partial(self._waiting_fetches.wake, partition))
+            topic.partitions.append(partition)
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        self.partition_count += len(topic.partitions)
+        self.changes += 1
+        return topic
+
+    def hide(self, topic: Topic) -> None:
+        """Make a topic invisible: it is being deleted."""
+        topic.deleted = True
+        self._by_id.pop(topic.topic_id, None)
+        if self._by_name.get(topic.name) is topic:
+            del self._by_name[topic.name]
+        self.partition_count -= len(topic.partitions)
+        self.changes += 1
+        for partition in topic.partitions:
+            self._waiting_fetches.wake(partition)

@@ -1,0 +1,126 @@
+"""Kafka-style properties: how one setting is declared, read from text and shown.
+
+Owns: the value kinds (Kafka's ConfigDef types), bounds, and the words of a refusal.
+Does not: know which settings exist (`config.py`, `topic_config.py` do).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+class Kind(IntEnum):
+    """Value types, numbered as DescribeConfigs reports them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+_LARGEST = {Kind.INT: INT32_MAX, Kind.LONG: INT64_MAX, Kind.SHORT: 2**15 - 1}
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the text names key and value."""
+
+    def __init__(self, key: str, value: str, problem: str) -> None:
+        super().__init__(f"{key}={value}: {problem}")
+        self.key = key
+        self.value = value
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class Property:
+    """One setting: its name as users write it, what it may be, and why it is there."""
+
+    name: str
+    kind: Kind
+    default: object
+    doc: str
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def parse(self, text: str) -> Any:
+        """The value of `text`. Raises ConfigError."""
+        value = self._convert(text.strip(), text)
+        if self.minimum is not None and value < self.minimum:
+            raise ConfigError(self.name, text, f"must be at least {self.minimum}")
+        if self.maximum is not None and value > self.maximum:
+            raise ConfigError(self.name, text, f"must be at most {self.maximum}")
+        if self.choices:
+            for item in value if self.kind is Kind.LIST else (value,):
+                if self.show(item) not in self.choices:
+                    raise ConfigError(self.name, text, f"must be one of {', '.join(self.choices)}")
+        return value
+
+    def _convert(self, text: str, original: str) -> Any:
+        if self.kind is Kind.BOOLEAN:
+            if text.lower() not in ("true", "false"):
+                raise ConfigError(self.name, original, "must be true or false")
+            return text.lower() == "true"
+        if self.kind is Kind.DOUBLE:
+            try:
+                return float(text)
+            except ValueError:
+                raise ConfigError(self.name, original, "not a number") from None
+        if self.kind is Kind.LIST:
+            return tuple(item.strip() for item in text.split(",")) if text else ()
+        if self.kind is Kind.STRING:
+            return text
+        if not _WHOLE_NUMBER.fullmatch(text) or len(text) > 20:
+            raise ConfigError(self.name, original, "not a whole number")
+        number = int(text)
+        largest = _LARGEST[self.kind]
+        if not -largest - 1 <= number <= largest:
+            raise ConfigError(self.name, original, f"does not fit a Kafka {self.kind.name.lower()}")
+        return number
+
+    def show(self, value: object) -> str | None:
+        """`value` as text, the way Kafka writes it."""
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, tuple):
+            return ",".join(str(item) for item in value)
+        return str(value)
+
+
+def setting(
+    name: str,
+    kind: Kind,
+    default: T,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> T:
+    """A dataclass field that is also a property."""
+    declared = Property(name, kind, default, doc, minimum, maximum, choices)
+    return field(default=default, metadata={"property": declared})
+
+
+def properties_of(cls: type) -> Mapping[str, tuple[str, Property]]:
+    """Property name -> (field name, property) of a dataclass made with `setting`."""
+    return {
+        item.metadata["property"].name: (item.name, item.metadata["property"])
+        for item in fields(cls)
+        if "property" in item.metadata
+    }

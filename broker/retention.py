@@ -1,0 +1,118 @@
+"""Retention: which records are too old or too many, and giving their space back.
+
+Owns: the rules (`expired_before`) and the loop that applies them off the hot path, a little at a time.
+By time a record goes as soon as it and all before it are too old, whichever file holds it; by size a
+partition loses what a sealed segment holds of it, oldest first, while more than the limit would remain.
+Invariants: nothing at or above the high watermark goes; a log start is logged by the group's leader before
+a segment is freed. Does not: free a segment that holds a live record of any partition (no cleaner yet).
+Source: Kafka's UnifiedLog.deleteOldSegments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from broker.metadata import Cluster, TopicPartition
+from storage.group import LogGroup
+from storage.log.batch_index import SegmentPartition
+from storage.types import StorageError
+
+log = logging.getLogger("lockstep.retention")
+
+PARTITIONS_PER_TURN: Final = 100
+"""Partitions looked at before others get their turn on the loop."""
+
+
+def expired_by_size(shares: Sequence[SegmentPartition], total_bytes: int, retention_bytes: int) -> int:
+    """The new log start by size: 0 where nothing is too much.
+
+    `shares` are the partition's parts of sealed segments, oldest first.
+    """
+    start = 0
+    for share in shares:
+        if total_bytes - share.total_bytes < retention_bytes:
+            break
+        total_bytes -= share.total_bytes
+        start = share.last_offset + 1
+    return start
+
+
+def expired_by_time(partition: TopicPartition, now_ms: int, retention_ms: int) -> int:
+    """The new log start by time: the first batch that is still young enough, or the end. Reads indexes."""
+    log_start, end = partition.log.log_start_offset, partition.log.high_watermark
+    if log_start >= end:
+        return log_start
+    data_log = partition.group.log
+    found = data_log.timestamp_lookup(partition.log.number, now_ms - retention_ms, log_start, end)
+    return end if found is None else max(log_start, found.base_offset)
+
+
+class Retention:
+    """The loop over one broker's topics."""
+
+    def __init__(self, cluster: Cluster, clock_ms: Callable[[], int]) -> None:
+        self._cluster = cluster
+        self._clock_ms = clock_ms
+
+    async def run(self, interval_seconds: float) -> None:
+        """Enforce every so often, until cancelled."""
+        while True:
+            await asyncio.sleep(interval_seconds)
+            try:
+                await self.enforce(self._clock_ms())
+            except StorageError as error:
+                log.warning("retention has to wait: %s", error)
+
+    async def enforce(self, now_ms: int) -> int:
+        """Apply every topic's limits once; returns how many partitions lost records."""
+        shares = await asyncio.to_thread(self._sealed_shares)
+        starts: dict[LogGroup, dict[int, int]] = {}
+        looked_at = 0
+        for topic in self._cluster.topics():
+            if topic.config.retention_ms < 0 and topic.config.retention_bytes < 0:
+                continue
+            for partition in topic.partitions:
+                start = await asyncio.to_thread(self._new_start, partition, now_ms, shares)
+                if start > partition.log.log_start_offset and not topic.deleted:
+                    starts.setdefault(partition.group, {})[partition.log.number] = start
+                looked_at += 1
+                if looked_at % PARTITIONS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        for group, moved in starts.items():
+            still_open = {number: start for number, start in moved.items() if number in group.partitions}
+            if still_open:
+                await group.advance_log_starts(still_open)
+        for group in self._cluster.groups.values():
+            freed = group.free_dead_segments()
+            if freed:
+                log.info("group %d: %d log files freed", group.group_id, freed)
+        return sum(len(moved) for moved in starts.values())
+
+    def _sealed_shares(self) -> dict[tuple[int, int], list[SegmentPartition]]:
+        """Each partition's parts of sealed segments, oldest first, by group and partition number."""
+        found: dict[tuple[int, int], list[SegmentPartition]] = {}
+        for group in self._cluster.groups.values():
+            for _, share in group.log.retention_candidates():
+                found.setdefault((group.group_id, share.partition), []).append(share)
+        return found
+
+    @staticmethod
+    def _new_start(
+        partition: TopicPartition, now_ms: int, shares: dict[tuple[int, int], list[SegmentPartition]]
+    ) -> int:
+        config = partition.topic.config
+        start = partition.log.log_start_offset
+        if config.retention_ms >= 0:
+            start = max(start, expired_by_time(partition, now_ms, config.retention_ms))
+        if config.retention_bytes >= 0:
+            own = [
+                share
+                for share in shares.get((partition.group.group_id, partition.log.number), ())
+                if share.last_offset >= start
+            ]
+            total = partition.group.log.partition_bytes(partition.log.number, start)
+            start = max(start, expired_by_size(own, total, config.retention_bytes))
+        return min(start, partition.log.high_watermark)

@@ -1,0 +1,382 @@
+"""The broker as one object and as one process.
+
+Owns: `Broker` (start, stop; used by `run` and, in-process, by tests) and `run` (signals, log lines, the one
+line on stdout). Invariants: ports are bound before anything is recovered and opened only when everything
+can be served; a stop answers what it can, commits what was accepted and leaves a checkpoint; a failed flush
+ends the process at once, because nothing it would say afterwards could be trusted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from broker import VERSION
+from broker.append import Appender
+from broker.config import Listener, Settings
+from broker.connection import Connections
+from broker.context import Services
+from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
+from broker.delayed import WaitingFetches
+from broker.fetch_session import FetchSessions
+from broker.listening import CannotListen, bind, explain
+from broker.metadata import METADATA_GROUP, METADATA_SECTION, METADATA_TOPIC_ID, Cluster, ClusterImage
+from broker.producer_ids import ProducerIds
+from broker.producer_state import ProducerState
+from broker.properties import ConfigError
+from broker.retention import Retention
+from broker.router import Router
+from broker.topics import Topics
+from storage.group import GroupOptions, LogGroup
+from storage.log.options import LogOptions
+from storage.types import CorruptLog, NewerFormat, StorageError
+
+log = logging.getLogger("lockstep")
+
+PRODUCERS_SECTION: Final = "producers"
+ANY_ADDRESS: Final = ("", "0.0.0.0", "::")
+SWEEP_SECONDS: Final = 10.0
+"""How often idle connections are looked for; finer where connections.max.idle.ms is short."""
+FULL_DISK_RETRY_SECONDS: Final = 1.0
+EXIT_BAD_START: Final = 1
+EXIT_FATAL: Final = 70
+
+
+class CannotStart(Exception):
+    """The broker cannot start; the text is for people."""
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class Broker:
+    """One broker in this process, on the running loop.
+
+    Args:
+        on_fatal: called when the log cannot be trusted any more; the default drops every connection and
+            leaves the broker dead.
+        clock_ms: milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        on_fatal: Callable[[BaseException], None] | None = None,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.settings = settings
+        self.clock_ms = clock_ms
+        self.groups: dict[int, LogGroup] = {}
+        self.failed: BaseException | None = None
+        self._on_fatal = on_fatal
+        self._directory: DataDirectory | None = None
+        self._producers: dict[int, ProducerState] = {}
+        self._sockets: dict[Listener, list[socket.socket]] = {}
+        self._servers: list[asyncio.Server] = []
+        self._connections: Connections | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._retention: Retention | None = None
+        self._services: Services | None = None
+
+    # --- life ---------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Recover and serve. Raises CannotStart, ConfigError, StorageError; then nothing is left behind."""
+        try:
+            for listener in self.settings.listening():
+                self._sockets[listener] = bind(listener)
+            self._directory = DataDirectory(self.settings.directory, self.settings.node_id)
+            await self._open_groups()
+            await self._serve()
+        except (CannotListen, DirectoryInUse, WrongDirectory) as error:
+            await self.stop()
+            raise CannotStart(str(error)) from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Answer what is under way, commit what was accepted, let everything go. Twice is harmless."""
+        for server in self._servers:
+            server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._connections is not None:
+            failed = self.failed is not None
+            await self._connections.close(0 if failed else self.settings.lockstep_shutdown_timeout_ms / 1000)
+        for sockets in self._sockets.values():
+            for each in sockets:
+                each.close()
+        for group in self.groups.values():
+            await group.close()
+        if self._directory is not None:
+            self._directory.close()
+        self._servers, self._tasks, self._sockets = [], [], {}
+        self._connections, self._directory = None, None
+        self.groups = {}
+
+    async def _open_groups(self) -> None:
+        assert self._directory is not None
+        settings = self.settings
+        log_options = LogOptions(
+            segment_bytes=settings.lockstep_segment_bytes,
+            spare_segments=settings.lockstep_spare_segments,
+            tail_cache_bytes=settings.lockstep_tail_cache_bytes,
+            index_cache_bytes=settings.lockstep_index_cache_bytes,
+            flush=settings.log_flush == "always",
+            reserve_bytes=settings.lockstep_reserve_bytes,
+        )
+        image = ClusterImage()
+        wanted = set(range(METADATA_GROUP, settings.lockstep_data_groups + 1)) | set(self._directory.groups())
+        for number in sorted(wanted):
+            options = GroupOptions(
+                group_id=number,
+                node_id=settings.node_id,
+                log=log_options,
+                max_uncommitted_bytes=settings.lockstep_uncommitted_max_bytes,
+            )
+            directory = self._directory.group(number)
+            directory.mkdir(parents=True, exist_ok=True)
+            producers = ProducerState(settings.producer_id_expiration_ms)
+            is_metadata = number == METADATA_GROUP
+            self.groups[number] = await LogGroup.open(
+                directory,
+                options,
+                clock_ms=self.clock_ms,
+                on_fatal=self._fatal,
+                commit_machines={METADATA_TOPIC_ID: (METADATA_SECTION, image)} if is_metadata else None,
+                tail_machines=None if is_metadata else {PRODUCERS_SECTION: producers},
+            )
+            if not is_metadata:
+                self._producers[number] = producers
+        self._image = image
+
+    async def _serve(self) -> None:
+        settings = self.settings
+        loop = asyncio.get_running_loop()
+        waiting_fetches = WaitingFetches(loop)
+        cluster = Cluster(settings, self._image, self.groups, waiting_fetches)
+        topics = Topics(cluster, self._partitions_closed)
+        await topics.start()
+        sessions = FetchSessions(
+            settings.max_incremental_fetch_session_cache_slots,
+            settings.lockstep_fetch_session_max_partitions,
+            time.monotonic,
+            lambda largest: random.SystemRandom().randint(1, largest),
+        )
+        services = Services(
+            settings,
+            loop,
+            cluster,
+            topics,
+            {
+                number: Appender(self.groups[number], producers, self.clock_ms)
+                for number, producers in self._producers.items()
+            },
+            ProducerIds(self.groups[METADATA_GROUP], topics.records, self._image),
+            sessions,
+            waiting_fetches,
+            self.clock_ms,
+        )
+        self._services = services
+        services.advertised = self._advertised()
+        self._retention = Retention(cluster, self.clock_ms)
+        connections = self._connections = Connections(services, Router(services), settings, loop)
+        for listener, sockets in self._sockets.items():
+            for each in sockets:
+                _tune(each, settings)
+                try:
+                    server = await loop.create_server(
+                        connections.protocol(listener.name),
+                        sock=each,
+                        backlog=settings.socket_listen_backlog_size,
+                    )
+                except OSError as error:
+                    raise CannotListen(explain(listener, error)) from None
+                self._servers.append(server)
+        self._background(self._retention.run(settings.log_retention_check_interval_ms / 1000))
+        self._background(self._sweep(connections))
+        self._background(self._retry_full_disks())
+
+    # --- what others ask ----------------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return self._port(next(iter(self._sockets)))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client on this machine connects to."""
+        listener = next(iter(self._sockets))
+        host = "localhost" if listener.host in ANY_ADDRESS else listener.host
+        return f"{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def services(self) -> Services:
+        """The broker's insides, for tests."""
+        assert self._services is not None
+        return self._services
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections) if self._connections is not None else 0
+
+    async def enforce_retention(self) -> int:
+        """Apply retention now; how many partitions lost records."""
+        assert self._retention is not None
+        return await self._retention.enforce(self.clock_ms())
+
+    # --- within -------------------------------------------------------------------------------------------
+
+    def _port(self, listener: Listener) -> int:
+        port: int = self._sockets[listener][0].getsockname()[1]
+        return port
+
+    def _advertised(self) -> dict[str, tuple[str, int]]:
+        """Host ("" for the address the client used) and port told to clients, by listener name."""
+        told = self.settings.advertising()
+        advertised: dict[str, tuple[str, int]] = {}
+        for listener in self._sockets:
+            address = told.get(listener.name, listener)
+            host = "" if address.host in ANY_ADDRESS else address.host
+            advertised[listener.name] = (host, address.port or self._port(listener))
+        return advertised
+
+    def _partitions_closed(self, group_id: int, numbers: Any) -> None:
+        producers = self._producers.get(group_id)
+        if producers is not None:
+            for number in numbers:
+                producers.forget(number)
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(_report)
+        self._tasks.append(task)
+
+    async def _sweep(self, connections: Connections) -> None:
+        idle_seconds = self.settings.connections_max_idle_ms / 1000
+        every = min(SWEEP_SECONDS, idle_seconds / 2) if idle_seconds > 0 else SWEEP_SECONDS
+        while True:
+            await asyncio.sleep(max(every, 0.05))
+            connections.sweep(time.monotonic())
+
+    async def _retry_full_disks(self) -> None:
+        was_full: set[int] = set()
+        while True:
+            await asyncio.sleep(FULL_DISK_RETRY_SECONDS)
+            for number, group in self.groups.items():
+                if group.log.disk_full:
+                    if number not in was_full:
+                        was_full.add(number)
+                        log.error("group %d: the disk is full; produce is refused, reads go on", number)
+                    group.log.retry_space()
+                elif number in was_full:
+                    was_full.discard(number)
+                    log.info("group %d: there is room again", number)
+
+    def _fatal(self, failure: BaseException) -> None:
+        if self.failed is not None:
+            return
+        self.failed = failure
+        if self._on_fatal is not None:
+            self._on_fatal(failure)
+            return
+        log.critical("the log cannot be trusted any more: %s", failure)
+        for server in self._servers:
+            server.close()
+        if self._connections is not None:
+            self._connections.abort()
+
+
+def _tune(listening: socket.socket, settings: Settings) -> None:
+    """Buffer sizes are inherited by accepted sockets; they must be set before listen()."""
+    for option, size in (
+        (socket.SO_SNDBUF, settings.socket_send_buffer_bytes),
+        (socket.SO_RCVBUF, settings.socket_receive_buffer_bytes),
+    ):
+        if size > 0:
+            listening.setsockopt(socket.SOL_SOCKET, option, size)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("background work ended", exc_info=task.exception())
+
+
+# --- the process ------------------------------------------------------------------------------------------
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT. Prints one line on stdout when ready; log lines go to stderr.
+
+    Raises SystemExit with a status other than 0 where it cannot start; the reason is on stderr.
+    """
+    _log_to_stderr()
+    for warning in settings.warnings:
+        log.warning("%s", warning)
+    try:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(_serve_until_stopped(settings))
+    except (CannotStart, ConfigError, CorruptLog, NewerFormat, StorageError, OSError) as error:
+        log.critical("cannot start: %s", error)
+        raise SystemExit(EXIT_BAD_START) from None
+
+
+async def _serve_until_stopped(settings: Settings) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    broker = Broker(settings, on_fatal=_end_process)
+    await broker.start()
+    # What lives now lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    print(
+        f"Lockstep {VERSION} ready on {broker.bootstrap_servers}, data in {_shown(settings.log_dirs)}",
+        flush=True,
+    )
+    await stopped.wait()
+    log.info("stopping")
+    await broker.stop()
+    log.info("stopped")
+
+
+def _end_process(failure: BaseException) -> None:
+    """Nothing may be acknowledged, flushed or answered after this."""
+    log.critical("stopping at once, the log cannot be trusted any more: %s", failure)
+    logging.shutdown()
+    os._exit(EXIT_FATAL)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s"))
+    root = logging.getLogger("lockstep")
+    root.handlers = [handler]
+    root.setLevel(logging.INFO)
+    root.propagate = False
+
+
+def _shown(directory: str) -> str:
+    return directory if directory.startswith(("/", ".")) else f"./{directory}"

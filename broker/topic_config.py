@@ -1,0 +1,306 @@
+"""Topic configurations: each takes effect, is true here anyway, or is refused by name.
+
+Owns: `TopicConfig` (what the broker acts on), how overrides are checked, and how they are described to
+clients. Invariants: a topic's stored overrides were valid when they were accepted; a default follows the
+broker's own setting. A configuration never names a class, a path or an address.
+Does not: store anything (`metadata.py` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from broker.config import HOUR_MS, PROPERTIES, Settings
+from broker.properties import INT64_MAX, ConfigError, Kind, Property, properties_of, setting
+
+
+class InvalidTopicConfig(ValueError):
+    """A configuration that is unknown, malformed, or not what this broker does; the text names it."""
+
+
+@dataclass(frozen=True)
+class TopicConfig:
+    """One topic's configuration. Attribute names are the configuration's, with underscores."""
+
+    # --- take effect ---
+    retention_ms: int = setting(
+        "retention.ms", Kind.LONG, 168 * HOUR_MS, "How long records are kept; -1 for ever.", minimum=-1
+    )
+    retention_bytes: int = setting(
+        "retention.bytes",
+        Kind.LONG,
+        -1,
+        "Bytes kept per partition; -1 for all. Enforced where a shared log file is sealed.",
+        minimum=-1,
+    )
+    max_message_bytes: int = setting(
+        "max.message.bytes", Kind.INT, 1_048_588, "Largest record batch accepted.", minimum=0
+    )
+    message_timestamp_type: str = setting(
+        "message.timestamp.type",
+        Kind.STRING,
+        "CreateTime",
+        "Whose clock stamps records.",
+        choices=("CreateTime", "LogAppendTime"),
+    )
+    timestamp_before_max_ms: int = setting(
+        "message.timestamp.before.max.ms",
+        Kind.LONG,
+        INT64_MAX,
+        "How far in the past a producer's timestamp may lie; not used with LogAppendTime.",
+        minimum=0,
+    )
+    timestamp_after_max_ms: int = setting(
+        "message.timestamp.after.max.ms",
+        Kind.LONG,
+        HOUR_MS,
+        "How far in the future a producer's timestamp may lie; not used with LogAppendTime.",
+        minimum=0,
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas",
+        Kind.INT,
+        1,
+        "Replicas that must hold a write before it is acknowledged: a majority always does.",
+        minimum=1,
+        maximum=1,
+    )
+    lockstep_group: int | None = setting(
+        "lockstep.group",
+        Kind.INT,
+        None,
+        "The log group that holds all partitions of this topic: they share one order. Fixed at creation.",
+        minimum=1,
+    )
+
+    # --- true here, whatever the value ---
+    flush_messages: int = setting(
+        "flush.messages",
+        Kind.LONG,
+        INT64_MAX,
+        "Accepted. With log.flush=always every acknowledged batch is on the disk already.",
+        minimum=1,
+    )
+    flush_ms: int = setting(
+        "flush.ms",
+        Kind.LONG,
+        INT64_MAX,
+        "Accepted. With log.flush=always every acknowledged batch is on the disk already.",
+        minimum=0,
+    )
+    segment_bytes: int = setting(
+        "segment.bytes",
+        Kind.INT,
+        1 << 30,
+        "Accepted, without effect: partitions share log files, whose size is lockstep.segment.bytes.",
+        minimum=1 << 20,
+    )
+    segment_ms: int = setting(
+        "segment.ms",
+        Kind.LONG,
+        168 * HOUR_MS,
+        "Accepted, without effect: retention by time does not wait for a file to be sealed.",
+        minimum=1,
+    )
+    segment_jitter_ms: int = setting(
+        "segment.jitter.ms", Kind.LONG, 0, "Accepted, without effect: see segment.ms.", minimum=0
+    )
+    segment_index_bytes: int = setting(
+        "segment.index.bytes",
+        Kind.INT,
+        10 << 20,
+        "Accepted, without effect: an index has an entry per batch and needs no limit.",
+        minimum=4,
+    )
+    index_interval_bytes: int = setting(
+        "index.interval.bytes",
+        Kind.INT,
+        4096,
+        "Accepted, without effect: an index has an entry per batch.",
+        minimum=0,
+    )
+    file_delete_delay_ms: int = setting(
+        "file.delete.delay.ms",
+        Kind.LONG,
+        60_000,
+        "Accepted, without effect: files are reused, not deleted, and never while a reader has one.",
+        minimum=0,
+    )
+    preallocate: bool = setting(
+        "preallocate", Kind.BOOLEAN, False, "Accepted: log files are always allocated ahead of use."
+    )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable",
+        Kind.BOOLEAN,
+        False,
+        "Only false: a leader always has every acknowledged batch.",
+        choices=("false",),
+    )
+
+    # --- one value only, so far ---
+    cleanup_policy: tuple[str, ...] = setting(
+        "cleanup.policy", Kind.LIST, ("delete",), "Only delete so far.", choices=("delete",)
+    )
+    compression_type: str = setting(
+        "compression.type",
+        Kind.STRING,
+        "producer",
+        "Only producer: batches are kept as they came and never compressed again.",
+        choices=("producer",),
+    )
+    remote_storage_enable: bool = setting(
+        "remote.storage.enable",
+        Kind.BOOLEAN,
+        False,
+        "Only false: there is no tiered storage.",
+        choices=("false",),
+    )
+
+    overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What the topic itself sets, by configuration name."""
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+
+TOPIC_PROPERTIES = properties_of(TopicConfig)
+"""Configuration name -> (attribute of TopicConfig, its declaration)."""
+
+NOT_YET = {
+    "delete.retention.ms": "compaction",
+    "min.cleanable.dirty.ratio": "compaction",
+    "min.compaction.lag.ms": "compaction",
+    "max.compaction.lag.ms": "compaction",
+    "compression.gzip.level": "compression by the broker",
+    "compression.lz4.level": "compression by the broker",
+    "compression.zstd.level": "compression by the broker",
+    "local.retention.bytes": "tiered storage",
+    "local.retention.ms": "tiered storage",
+    "remote.log.copy.disable": "tiered storage",
+    "remote.log.delete.on.disable": "tiered storage",
+    "leader.replication.throttled.replicas": "replication quotas",
+    "follower.replication.throttled.replicas": "replication quotas",
+    "lockstep.locks": "optimistic locks",
+}
+"""Kafka's and our own names that are refused, and what they would need."""
+
+BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "retention.bytes": ("log.retention.bytes",),
+    "max.message.bytes": ("message.max.bytes",),
+    "message.timestamp.type": ("log.message.timestamp.type",),
+    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
+    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
+    "min.insync.replicas": ("min.insync.replicas",),
+    "cleanup.policy": ("log.cleanup.policy",),
+    "compression.type": ("compression.type",),
+}
+"""The broker settings behind a configuration's default, the strongest first."""
+
+
+def broker_defaults(settings: Settings) -> dict[str, object]:
+    """TopicConfig attributes that follow the broker's settings."""
+    return {
+        "retention_ms": settings.retention_ms,
+        "retention_bytes": settings.log_retention_bytes,
+        "max_message_bytes": settings.message_max_bytes,
+        "message_timestamp_type": settings.log_message_timestamp_type,
+        "timestamp_before_max_ms": settings.log_message_timestamp_before_max_ms,
+        "timestamp_after_max_ms": settings.log_message_timestamp_after_max_ms,
+        "min_insync_replicas": settings.min_insync_replicas,
+    }
+
+
+def topic_config(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
+    """The configuration of a topic that sets `overrides`. Raises InvalidTopicConfig."""
+    values = broker_defaults(settings)
+    for name, text in overrides.items():
+        known = TOPIC_PROPERTIES.get(name)
+        if known is None:
+            if name in NOT_YET:
+                raise InvalidTopicConfig(f"{name} is refused: this broker has no {NOT_YET[name]} yet")
+            raise InvalidTopicConfig(f"Unknown topic config name: {name}")
+        try:
+            values[known[0]] = known[1].parse(text)
+        except ConfigError as error:
+            raise InvalidTopicConfig(
+                f"Invalid value {text} for configuration {name}: {error.problem}"
+            ) from None
+    config = TopicConfig(**values, overrides=dict(overrides))  # type: ignore[arg-type]
+    if config.max_message_bytes > settings.largest_batch_bytes:
+        raise InvalidTopicConfig(
+            f"Invalid value {config.max_message_bytes} for configuration max.message.bytes: "
+            f"at most {settings.largest_batch_bytes} fits one group commit"
+        )
+    if config.lockstep_group is not None and config.lockstep_group > settings.lockstep_data_groups:
+        raise InvalidTopicConfig(
+            f"Invalid value {config.lockstep_group} for configuration lockstep.group: "
+            f"there are {settings.lockstep_data_groups} log groups"
+        )
+    return config
+
+
+def restored_config(overrides: Mapping[str, str], settings: Settings) -> tuple[TopicConfig, list[str]]:
+    """The configuration of a topic accepted earlier, and why some of its overrides no longer hold."""
+    kept: dict[str, str] = {}
+    problems: list[str] = []
+    for name, text in overrides.items():
+        try:
+            topic_config({name: text}, settings)
+        except InvalidTopicConfig as error:
+            problems.append(str(error))
+        else:
+            kept[name] = text
+    return topic_config(kept, settings), problems
+
+
+class Described:
+    """One configuration as DescribeConfigs and CreateTopics report it."""
+
+    __slots__ = ("declared", "source", "synonyms", "value")
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+    def __init__(
+        self, declared: Property, value: str | None, source: int, synonyms: list[tuple[str, str | None, int]]
+    ) -> None:
+        self.declared = declared
+        self.value = value
+        self.source = source
+        self.synonyms = synonyms
+        """(name, value, source), the one in force first."""
+
+
+def describe_topic(config: TopicConfig, settings: Settings) -> list[Described]:
+    """Every configuration of a topic, by name, with where its value comes from."""
+    described = []
+    for name, (attribute, declared) in sorted(TOPIC_PROPERTIES.items()):
+        value = declared.show(getattr(config, attribute))
+        synonyms: list[tuple[str, str | None, int]] = []
+        if name in config.overrides:
+            synonyms.append((name, value, Described.TOPIC))
+        for broker_name in BROKER_SYNONYMS.get(name, ()):
+            broker_attribute, broker_property = PROPERTIES[broker_name]
+            set_here = broker_name in settings.explicit
+            broker_value = broker_property.show(getattr(settings, broker_attribute))
+            if set_here:
+                synonyms.append((broker_name, broker_value, Described.STATIC_BROKER))
+            elif broker_value is not None:
+                synonyms.append((broker_name, broker_value, Described.DEFAULT))
+        source = synonyms[0][2] if synonyms else Described.DEFAULT
+        described.append(Described(declared, value, source, synonyms))
+    return described
+
+
+def describe_broker(settings: Settings) -> list[Described]:
+    """Every setting of this broker, by name."""
+    described = []
+    for name, (attribute, declared) in sorted(PROPERTIES.items()):
+        value = declared.show(getattr(settings, attribute))
+        source = Described.STATIC_BROKER if name in settings.explicit else Described.DEFAULT
+        described.append(Described(declared, value, source, [(name, value, source)] if value else []))
+    return described
