@@ -59,6 +59,12 @@ def raw(target: Target) -> Iterator[RawConnection]:
 
 
 @pytest.fixture
+def raw_2(target: Target) -> Iterator[RawConnection]:
+    with raw_connection(target.bootstrap) as connection:
+        yield connection
+
+
+@pytest.fixture
 def new_topic(raw: RawConnection) -> NewTopic:
     """`new_topic(partitions=1, configs={})` makes a topic over the wire; its unique name."""
 

@@ -1,0 +1,219 @@
+"""Produce by hand: sequences, broken batches, limits, every version. Expected is what Kafka 4.3.1 does."""
+
+from __future__ import annotations
+
+import struct
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from compat_tests.conftest import NewTopic
+from compat_tests.raw import RawConnection, batch, raw_connection, values_in, with_crc
+from compat_tests.targets import Target
+
+CORRUPT_MESSAGE = 2
+UNKNOWN_TOPIC_OR_PARTITION = 3
+MESSAGE_TOO_LARGE = 10
+INVALID_REQUIRED_ACKS = 21
+INVALID_TIMESTAMP = 32
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_PRODUCER_EPOCH = 47
+UNSUPPORTED_COMPRESSION_TYPE = 76
+INVALID_RECORD = 87
+UNKNOWN_TOPIC_ID = 100
+
+MESSAGE_MAX_BYTES = 1_048_588
+"""Kafka's default of max.message.bytes: 1 MiB and the 12 bytes before the batch length's end."""
+MAX_SEQUENCE = 2**31 - 1
+
+
+class _Producer:
+    """Sends batches of one producer id to one partition, with the sequence numbers a case wants."""
+
+    def __init__(self, raw: RawConnection, topic: str) -> None:
+        self._raw = raw
+        self._topic = topic
+        self.producer_id, self.producer_epoch = raw.producer_id()
+
+    def send(
+        self, base_sequence: int, count: int = 1, *, producer_epoch: int | None = None
+    ) -> tuple[int, int]:
+        """Error code and base offset."""
+        epoch = self.producer_epoch if producer_epoch is None else producer_epoch
+        values: list[bytes | None] = [b"seq %d" % base_sequence] * count
+        data = batch(values, producer=(self.producer_id, epoch), base_sequence=base_sequence)
+        answer = self._raw.produce(self._topic, data)
+        return answer["error_code"], answer["base_offset"]
+
+
+@pytest.fixture
+def producer(raw: RawConnection, new_topic: NewTopic) -> _Producer:
+    return _Producer(raw, new_topic())
+
+
+@pytest.mark.case("Idempotence on the wire", "a batch sent again gets its first offset and is stored once")
+def test_duplicate(producer: _Producer, raw: RawConnection) -> None:
+    assert producer.send(0, 3) == (0, 0)
+    assert producer.send(3, 2) == (0, 3)
+    assert producer.send(0, 3) == (0, 0)
+    assert producer.send(3, 2) == (0, 3)
+    assert producer.send(5) == (0, 5)
+
+
+@pytest.mark.case(
+    "Idempotence on the wire", "the last five batches are remembered, the sixth is out of order"
+)
+def test_five_batches(producer: _Producer) -> None:
+    for n in range(8):
+        assert producer.send(n) == (0, n)
+    for n in range(3, 8):
+        assert producer.send(n) == (0, n), "one of the last five"
+    assert producer.send(2)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.case("Idempotence on the wire", "a gap, and an overlap, are OUT_OF_ORDER_SEQUENCE_NUMBER")
+def test_out_of_order(producer: _Producer) -> None:
+    assert producer.send(0, 2) == (0, 0)
+    assert producer.send(5)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.send(1, 4)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.send(2) == (0, 2), "nothing was consumed by the refusals"
+
+
+@pytest.mark.case("Idempotence on the wire", "a higher epoch starts at 0, a lower one is refused")
+def test_producer_epochs(producer: _Producer) -> None:
+    assert producer.send(0) == (0, 0)
+    assert producer.send(1, producer_epoch=1)[0] == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.send(0, producer_epoch=1) == (0, 1)
+    assert producer.send(1, producer_epoch=0)[0] == INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.case("Idempotence on the wire", "an unknown producer may start anywhere")
+def test_unknown_producer(producer: _Producer) -> None:
+    assert producer.send(7) == (0, 0)
+    assert producer.send(8) == (0, 1)
+
+
+@pytest.mark.case("Idempotence on the wire", "sequences wrap at 2^31")
+def test_wrap(producer: _Producer) -> None:
+    assert producer.send(MAX_SEQUENCE - 1, 3) == (0, 0)  # MAX-1, MAX, 0
+    assert producer.send(1) == (0, 3)
+    assert producer.send(MAX_SEQUENCE - 1, 3) == (0, 0)
+
+
+@pytest.mark.case("Idempotence on the wire", "InitProducerId gives every producer an id of its own")
+def test_producer_ids(raw: RawConnection) -> None:
+    ids = [raw.producer_id() for _ in range(20)]
+    assert len({producer_id for producer_id, _ in ids}) == 20
+    assert {producer_epoch for _, producer_epoch in ids} == {0}
+
+
+# -- batches that must not be stored -----------------------------------------------------------------------
+
+
+def _changed(place: int, layout: str, value: int) -> bytes:
+    """A batch of two records with one header field changed and the CRC right again."""
+    data = bytearray(batch([b"x", b"y"]))
+    struct.pack_into(layout, data, place, value)
+    return with_crc(data)
+
+
+def _bad_crc() -> bytes:
+    data = bytearray(batch([b"x"]))
+    data[-1] ^= 1
+    return bytes(data)
+
+
+def _old_magic() -> bytes:
+    data = bytearray(batch([b"x"]))
+    data[16] = 1
+    return bytes(data)
+
+
+def _in_two_hours() -> bytes:
+    return batch([b"x"], timestamp_ms=int(time.time() * 1000) + 7_200_000)
+
+
+REFUSED: dict[str, tuple[int, Callable[[], bytes]]] = {
+    "wrong CRC: CORRUPT_MESSAGE": (CORRUPT_MESSAGE, _bad_crc),
+    "magic 1: INVALID_RECORD": (INVALID_RECORD, _old_magic),
+    "record count too high: INVALID_RECORD": (INVALID_RECORD, lambda: _changed(57, ">i", 3)),
+    "last offset delta too high: INVALID_RECORD": (INVALID_RECORD, lambda: _changed(23, ">i", 5)),
+    "control batch: INVALID_RECORD": (INVALID_RECORD, lambda: _changed(21, ">h", 0x20)),
+    "base offset not 0: INVALID_RECORD": (INVALID_RECORD, lambda: struct.pack(">q", 7) + batch([b"x"])[8:]),
+    "no batch at all: INVALID_RECORD": (INVALID_RECORD, lambda: b""),
+    "no record in the batch: INVALID_RECORD": (INVALID_RECORD, lambda: with_crc(bytearray(batch([])))),
+    "two batches: INVALID_RECORD": (INVALID_RECORD, lambda: batch([b"x"]) + batch([b"y"])),
+    "cut batch: INVALID_RECORD": (INVALID_RECORD, lambda: batch([b"x"])[:-1]),
+    "timestamp two hours ahead: INVALID_TIMESTAMP": (INVALID_TIMESTAMP, _in_two_hours),
+}
+
+
+@pytest.mark.case("Refused batches", "{fault}")
+@pytest.mark.parametrize("fault", list(REFUSED))
+def test_refused(raw: RawConnection, new_topic: NewTopic, fault: str) -> None:
+    code, make = REFUSED[fault]
+    topic = new_topic()
+    answer = raw.produce(topic, make())
+    assert (answer["error_code"], answer["base_offset"]) == (code, -1)
+    assert raw.produce(topic, batch([b"good"]))["base_offset"] == 0, "nothing of it was stored"
+
+
+@pytest.mark.case("Refused batches", "exactly max.message.bytes is stored, one byte more: MESSAGE_TOO_LARGE")
+def test_exact_limit(raw: RawConnection, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    overhead = len(batch([b"x" * 1_000_000])) - 1_000_000
+    fits = batch([b"x" * (MESSAGE_MAX_BYTES - overhead)])
+    assert len(fits) == MESSAGE_MAX_BYTES
+    assert raw.produce(topic, fits)["error_code"] == 0
+    too_large = batch([b"x" * (MESSAGE_MAX_BYTES - overhead + 1)])
+    assert raw.produce(topic, too_large)["error_code"] == MESSAGE_TOO_LARGE
+    assert raw.list_offset(topic, -1)["offset"] == 1
+
+
+@pytest.mark.case("Refused batches", "unknown topic, partition, topic id; acks=5; zstd before v7")
+def test_refused_requests(raw: RawConnection, new_topic: NewTopic, unused_name: Callable[[], str]) -> None:
+    topic = new_topic()
+    good = batch([b"x" * 100], codec=4)
+    assert raw.produce(unused_name(), good)["error_code"] == UNKNOWN_TOPIC_OR_PARTITION
+    assert raw.produce(topic, good, partition=9)["error_code"] == UNKNOWN_TOPIC_OR_PARTITION
+    unknown = raw.produce(topic, good, api_version=13, topic_id=uuid.uuid4())
+    assert unknown["error_code"] == UNKNOWN_TOPIC_ID
+    assert raw.produce(topic, good, acks=5)["error_code"] == INVALID_REQUIRED_ACKS
+    assert raw.produce(topic, good, api_version=6)["error_code"] == UNSUPPORTED_COMPRESSION_TYPE
+    assert raw.list_offset(topic, -1)["offset"] == 0
+
+
+@pytest.mark.case("Refused batches", "with acks=0 the connection is closed")
+def test_acks_0_refused(target: Target, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    data = [{"name": topic, "partition_data": [{"index": 0, "records": _bad_crc()}]}]
+    with raw_connection(target.bootstrap) as connection:
+        connection.send("produce", 9, answered=False, acks=0, timeout=1000, topic_data=data)
+        assert connection.is_closed_by_peer()
+
+
+@pytest.mark.case("Every version", "Produce v{version}")
+@pytest.mark.parametrize("version", range(3, 14))
+def test_produce_versions(raw: RawConnection, unused_name: Callable[[], str], version: int) -> None:
+    topic = unused_name()
+    topic_id = raw.create_topic(topic)
+    answer = raw.produce(topic, batch([b"a", b"b"]), api_version=version, topic_id=topic_id)
+    assert (answer["error_code"], answer["base_offset"]) == (0, 0)
+    assert values_in(raw.fetch(topic, 0)["records"]) == [(0, b"a"), (1, b"b")]
+
+
+@pytest.mark.case("Every version", "several topics and partitions in one Produce, one of them wrong")
+def test_mixed_request(raw: RawConnection, new_topic: NewTopic, unused_name: Callable[[], str]) -> None:
+    topic, missing = new_topic(partitions=2), unused_name()
+    parts = [{"index": n, "records": batch([b"p%d" % n])} for n in (0, 1, 7)]
+    data = [{"name": topic, "partition_data": parts}, {"name": missing, "partition_data": parts[:1]}]
+    answer = raw.call("produce", 9, acks=-1, timeout=5000, topic_data=data)
+    codes = {
+        (each["name"], part["index"]): part["error_code"]
+        for each in answer["responses"]
+        for part in each["partition_responses"]
+    }
+    assert codes == {(topic, 0): 0, (topic, 1): 0, (topic, 7): 3, (missing, 0): 3}
+    assert values_in(raw.fetch(topic, 0, partition=1)["records"]) == [(0, b"p1")]
