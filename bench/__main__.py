@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,9 @@ def _run_session(session: Session, rows: frozenset[str], with_restart: bool) -> 
     say(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most")
 
 
-def run_plan(plan: Plan, rows: frozenset[str], sizes: Sizes, parent: Path) -> tuple[list[Any], list[str]]:
+def run_plan(
+    plan: Plan, rows: frozenset[str], sizes: Sizes, parent: Path, trees: Mapping[str, Path | None]
+) -> tuple[list[Any], list[str]]:
     """Run every session in turn; (what each measured, what failed)."""
     sessions, failures = [], []
     restarts: dict[tuple[str, tuple[str, ...]], int] = {}
@@ -80,7 +82,7 @@ def run_plan(plan: Plan, rows: frozenset[str], sizes: Sizes, parent: Path) -> tu
         restarted = restarts.get((side, policies), 0)
         with_restart = "restart" in rows and restarted < sizes.restart_sessions
         restarts[side, policies] = restarted + 1
-        session = Session(side, kind, policies, sizes, parent)
+        session = Session(side, kind, policies, sizes, parent, trees.get(side))
         try:
             _run_session(session, rows, with_restart)
         except (RoundFailed, TargetFailed) as error:
@@ -116,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
         "--vs", choices=["kafka", "self"], default="kafka", help="'self' shows the noise floor"
     )
     parser.add_argument("--subject", choices=["lockstep", "kafka"], default="lockstep")
+    parser.add_argument(
+        "--baseline-tree", type=Path, help="with --vs self: the baseline is Lockstep from this source tree"
+    )
     parser.add_argument("--quick", action="store_true", help="about five minutes for everything")
     parser.add_argument("--rounds", type=int, help="sessions of each kind (an even number is balanced)")
     parser.add_argument("--seconds", type=float, help="length of each latency block")
@@ -140,6 +145,7 @@ def _command_line(options: argparse.Namespace) -> str:
     """The run's own words without paths."""
     words = ["python -m bench", options.row, "--subject", options.subject, "--vs", options.vs]
     words += ["--quick"] if options.quick else []
+    words += ["--baseline-tree", "BEFORE"] if options.baseline_tree else []
     for name in ("rounds", "seconds"):
         value = getattr(options, name)
         words += [f"--{name}", str(value)] if value else []
@@ -184,6 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return TOOLS[words[0]](words[1:])
     parser = _parser()
     options = parser.parse_args(words)
+    if options.baseline_tree and (options.vs, options.subject) != ("self", "lockstep"):
+        parser.error("--baseline-tree goes with --vs self and --subject lockstep")
     goals: list[Goal] = []
     try:
         for text in options.require:
@@ -199,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         machine = machine_facts(parent)
         plan = plan_sessions(options.subject, baseline, policies, sizes.rounds)
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        sessions, failures = run_plan(plan, rows, sizes, parent)
+        sessions, failures = run_plan(plan, rows, sizes, parent, {BASELINE: options.baseline_tree})
     except (NoBlockDevice, ToolchainMissing) as error:
         say(f"cannot measure here: {error}")
         return EXIT_FAILED

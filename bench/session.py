@@ -55,9 +55,20 @@ def say(text: str) -> None:
 
 
 class Session:
-    """A running broker of one side. `policies` are those whose topics this process can serve."""
+    """A running broker of one side. `policies` are those whose topics this process can serve.
 
-    def __init__(self, side: str, kind: str, policies: tuple[str, ...], sizes: Sizes, parent: Path) -> None:
+    `tree`: run Lockstep from this source tree instead of the one the benchmark is in.
+    """
+
+    def __init__(
+        self,
+        side: str,
+        kind: str,
+        policies: tuple[str, ...],
+        sizes: Sizes,
+        parent: Path,
+        tree: Path | None = None,
+    ) -> None:
         self.side = side
         self.kind = kind
         self.policies = policies
@@ -68,15 +79,16 @@ class Session:
         self.start_s = 0.0
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{kind}-", dir=parent))
         self.device = device.device_of(self.directory)
-        self.target = self._make_target()
+        self.target = self._make_target(tree)
         self._topics = 0
 
-    def _make_target(self) -> Target:
+    def _make_target(self, tree: Path | None) -> Target:
         if self.kind == "kafka":
             return KafkaTarget(directory=self.directory)
         (policy,) = self.policies
         flush = "always" if policy == FLUSH else "os"
-        return LockstepTarget({"log.flush": flush}, directory=self.directory)
+        environment = {"PYTHONPATH": str(tree.resolve())} if tree else {}
+        return LockstepTarget({"log.flush": flush}, directory=self.directory, environment=environment)
 
     # -- life -------------------------------------------------------------------------------------------
 

@@ -186,7 +186,12 @@ def test_the_table_and_the_page_show_ratio_goal_and_proof() -> None:
 
 
 def test_folded_stacks_give_own_and_total_shares() -> None:
-    own, total, samples = folded_shares("main;turn;append 6\nmain;turn 3\nmain;turn;turn 1\n")
+    own, total, samples = folded_shares(
+        "main (m.py:3);turn (g.py:7);append 6\n"
+        "main (m.py:3);turn (g.py:9) 3\n"
+        "main (m.py:3);turn (g.py:1);turn (g.py:2) 1\n"
+        "Thread._bootstrap (threading.py:1002);wait 90\n"
+    )
     assert samples == 10
-    assert (own["append"], own["turn"], own["main"]) == (6, 4, 0)
-    assert (total["main"], total["turn"], total["append"]) == (10, 10, 6)
+    assert (own["append"], own["turn (g.py)"], own["main (m.py)"]) == (6, 4, 0)
+    assert (total["main (m.py)"], total["turn (g.py)"], total["append"]) == (10, 10, 6)
