@@ -20,9 +20,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from storage.log.batch_index import SegmentPartition
+from storage.log.batch_index import BatchIndex, SegmentPartition
 from storage.log.file_system import FileSystem, RealFileSystem
-from storage.log.format import SEGMENT_HEADER_BYTES, SegmentHeader, decode_segment_header, position
+from storage.log.format import SEGMENT_HEADER_BYTES, decode_segment_header, position
 from storage.log.housekeeping import Housekeeping
 from storage.log.options import LogOptions
 from storage.log.reading import BatchPlace, LogReader
@@ -31,7 +31,7 @@ from storage.log.scan import LogTail, SegmentScan
 from storage.log.segment_pool import SegmentPool
 from storage.log.segments import PartitionSpans, Segment, SegmentTable
 from storage.log.writer import LogWriter
-from storage.types import Checkpoint, Frame, HardState, ReadResult, StorageError
+from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult
 
 
 class SealedSegment:
@@ -61,7 +61,7 @@ class DataLog(LogWriter):
         self, directory: Path, group_id: int, options: LogOptions, fs: FileSystem, recovery: Recovery
     ) -> None:
         found = recovery.run()
-        table = SegmentTable(fs, directory, options.index_cache_bytes)
+        table = SegmentTable(fs, directory, options.index_cache_bytes, self._rebuild_index)
         pool = SegmentPool(fs, directory, options.segment_bytes, options.spare_segments)
         house = Housekeeping(fs, directory, group_id, table, pool, found.state_file, found.checkpoints)
         super().__init__(fs, group_id, options, table, pool, house, found.tail)
@@ -80,6 +80,7 @@ class DataLog(LogWriter):
         house.adopt_leftover(found.leftover)
         if found.segments:
             self._activate(found.segments[-1], found.segments[-1].end)
+            self._mark()
         else:
             self._begin_segment(0)
 
@@ -182,38 +183,60 @@ class DataLog(LogWriter):
 
     def replay(self) -> Iterator[Frame]:
         """The frames after the checkpoint, in order, as open verified them. Once, before any append."""
-        state = self._house.state
         for segment in self._table:
-            if segment.sequence < self._replay_from >> 32:
+            if segment.sequence < self._replay_from >> 32 or segment.end <= SEGMENT_HEADER_BYTES:
                 continue
-            yield from self._frames_of(segment, state.generation, state.generation_start)
+            yield from self._frames_of(segment)
 
-    def _frames_of(self, segment: Segment, generation: int, generation_start: int) -> Iterator[Frame]:
+    def _frames_of(self, segment: Segment) -> Iterator[Frame]:
         held = self._table.acquire(segment.sequence)
         assert held is not None
-        fs, fd = self._fs, held.fd
-        first = LogTail(segment.first_index - 1, 0, segment.first_lsn, 0, 0)
+        after = self.checkpoint.index if self.checkpoint is not None else 0
         try:
-            header = _read_header(fs, fd)
-            first.chain, first.term = header.chain, header.term
-            scan = SegmentScan(
-                lambda length, offset: fs.pread(fd, length, offset),
-                segment.end,
-                segment.sequence,
-                self._seed,
-                first,
-                SEGMENT_HEADER_BYTES,
-                generation,
-                generation_start,
-            )
-            after = self.checkpoint.index if self.checkpoint is not None else 0
+            scan = self._scan(held)
             for frame in scan.frames():
                 if frame.index > after:
                     yield frame.frame()
             if scan.offset != segment.end:
-                raise StorageError(f"{segment.path} byte {scan.offset}: changed since open: {scan.reason}")
+                raise CorruptLog(f"{segment.path} byte {scan.offset}: changed since open: {scan.reason}")
         finally:
             self._table.release(held)
+
+    def _scan(self, segment: Segment) -> SegmentScan:
+        """A scan over an open segment from its start; it stops at `segment.end` at the latest."""
+        fs, fd = self._fs, segment.fd
+        decoded = decode_segment_header(fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
+        if decoded is None:
+            raise CorruptLog(f"{segment.path} byte 0: the segment header changed since open")
+        header = decoded[1]
+        state = self._house.state
+        return SegmentScan(
+            lambda length, offset: fs.pread(fd, length, offset),
+            segment.end,
+            segment.sequence,
+            self._seed,
+            LogTail(header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms),
+            SEGMENT_HEADER_BYTES,
+            state.generation,
+            state.generation_start,
+        )
+
+    def _rebuild_index(self, segment: Segment) -> dict[int, BatchIndex]:
+        """What a sealed segment's index file said before it was damaged."""
+        held = self._table.acquire(segment.sequence)
+        batches: dict[int, BatchIndex] = {}
+        if held is None:
+            return batches
+        try:
+            scan = self._scan(held)
+            for frame in scan.frames():
+                add_to_index(batches, frame.entries(), frame.payload_offset)
+            if scan.offset != segment.end:
+                raise CorruptLog(f"{segment.path} byte {scan.offset}: {scan.reason}")
+        finally:
+            self._table.release(held)
+        self._house.add_unindexed(segment)
+        return batches
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -323,41 +346,22 @@ class DataLog(LogWriter):
         self._flushed = place
         self._table.add(keep)
         self._activate(keep, keep.end)
+        self._mark()
         self.flushed_index = min(self.flushed_index, last_index)
-        self._idle_written = True
 
     def _reopen(self, segment: Segment, end: int) -> None:
         """Make a segment the active one again, its frames ending at `end`."""
         self._house.forget_index(segment)
         if segment.fd < 0:
             segment.fd = self._fs.open(segment.path)
-        fs, fd = self._fs, segment.fd
-        header = _read_header(fs, fd)
-        tail = LogTail(header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms)
-        state = self._house.state
-        scan = SegmentScan(
-            lambda length, offset: fs.pread(fd, length, offset),
-            segment.size,
-            segment.sequence,
-            self._seed,
-            tail,
-            SEGMENT_HEADER_BYTES,
-            state.generation,
-            state.generation_start,
-        )
+        segment.end = end
+        scan = self._scan(segment)
         segment.batches, segment.summary, segment.indexed = {}, None, False
-        del (ends := segment.frame_ends or array("I"))[:]
+        segment.frame_ends = ends = array("I")
         for frame in scan.frames():
             add_to_index(segment.batches, frame.entries(), frame.payload_offset)
             ends.append(frame.end)
         if scan.offset != end:
-            raise StorageError(f"{segment.path} byte {scan.offset}: {scan.reason}, before the cut at {end}")
-        segment.frame_ends, segment.end, segment.tail = ends, end, tail
-        self._follow(tail)
-
-
-def _read_header(fs: FileSystem, fd: int) -> SegmentHeader:
-    decoded = decode_segment_header(fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
-    if decoded is None:
-        raise StorageError("a segment header changed since open")
-    return decoded[1]
+            raise CorruptLog(f"{segment.path} byte {scan.offset}: {scan.reason}, before the cut at {end}")
+        segment.tail = scan.tail
+        self._follow(scan.tail)

@@ -8,7 +8,7 @@ The order of work, each step safe to repeat after another crash:
 5. the verdict on where the scan stopped: below the highest promise it is rot (`CorruptLog`), otherwise the
    end of the log or a torn tail, and nothing after it counts;
 6. everything scanned is flushed, then a new generation that begins at the cut is saved: from then on
-   neither frame nor marker beyond the cut can ever be taken for valid, without a byte being overwritten.
+   neither frame nor marker beyond the cut can ever be taken for valid, without clearing a byte of them.
 """
 
 from __future__ import annotations
@@ -123,13 +123,14 @@ class Recovery:
         fs.make_dir(directory)
         names = fs.list_dir(directory)
         state_file = StateFile.open(fs, directory, self._group_id)
-        if state_file is None:
-            if any(n.endswith(SEGMENT_SUFFIX) or n.startswith(PREFIX) for n in names if ".tmp" not in n):
-                raise CorruptLog(f"{directory}: there are segments or checkpoints but no state file")
-            state_file = StateFile.create(fs, directory, self._group_id)
+        kept = [n for n in names if n.endswith(SEGMENT_SUFFIX) or n.startswith(PREFIX)]
+        if state_file is None and kept:
+            raise CorruptLog(f"{directory}: no state file, but {kept[0]} and {len(kept) - 1} more")
         for name in names:
             if name.endswith(".tmp"):
                 fs.unlink(directory / name)
+        if state_file is None:
+            state_file = StateFile.create(fs, directory, self._group_id)
         try:
             return self._run(state_file, names)
         except BaseException:

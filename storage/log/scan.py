@@ -6,7 +6,8 @@ of `highest_promise`. A frame is taken only if its header continues the chain an
 
 Which marker counts: it verifies, stands at its own position, and is of the log's current generation
 where that has begun (`generation_start`) or of a former one below, never going back. Below a cut the
-former generation's last write may go on in stale bytes; there the newer marker inside it ends it.
+former generation's last write may go on in stale bytes; the newer generation's first marker, written
+right at the cut, ends it.
 """
 
 from __future__ import annotations
@@ -206,10 +207,7 @@ class SegmentScan:
         if not current:
             self.reason = f"a marker of generation {generation}"
             return None
-        if end > window.size:
-            self.reason = "a marker of a write beyond the segment"
-            return None
-        return generation, flushed, end
+        return generation, flushed, min(end, window.size)
 
     def frames(self) -> Iterator[ScannedFrame]:
         """Every frame from `offset` on, until something does not verify."""

@@ -12,7 +12,7 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from storage.log.batch_index import (
@@ -26,7 +26,6 @@ from storage.log.batch_index import (
 )
 from storage.log.file_system import FileSystem, write_all
 from storage.log.scan import LogTail
-from storage.types import CorruptLog
 
 SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"
@@ -127,12 +126,17 @@ class PartitionSpans:
         return sequences[at:].tolist() if at >= 0 else []
 
 
+Rebuild = Callable[[Segment], dict[int, BatchIndex]]
+"""A sealed segment's index, from its frames; CorruptLog where they have rotted."""
+
+
 class SegmentTable:
     """All segments in use. Changed by the log's own thread; `acquire`, `release`, `index_of` from any."""
 
-    def __init__(self, fs: FileSystem, directory: Path, index_cache_bytes: int) -> None:
+    def __init__(self, fs: FileSystem, directory: Path, index_cache_bytes: int, rebuild: Rebuild) -> None:
         self._fs = fs
         self._directory = directory
+        self._rebuild = rebuild
         self._lock = threading.RLock()
         self._segments: dict[int, Segment] = {}
         self.spans: dict[int, PartitionSpans] = {}
@@ -232,7 +236,7 @@ class SegmentTable:
 
     def index_of(self, segment: Segment, number: int, load: bool) -> BatchIndex | None:
         """The batches of a partition in a segment; None where it must be loaded and `load` is False, or
-        where the segment has none. CorruptLog when the index file has rotted since it was written."""
+        where the segment has none. A damaged index file is rebuilt from the segment."""
         batches = segment.batches
         if batches is not None:
             return batches.get(number)
@@ -249,17 +253,25 @@ class SegmentTable:
         row = summary.row(number) if summary is not None else -1
         if summary is None or row < 0:
             return None
-        path = self._directory / index_name(segment.sequence)
-        at, length = batches_at(summary, row)
-        fd = self._fs.open(path)
-        try:
-            found = decode_batches(self._fs.pread(fd, length, at), summary, row)
-        finally:
-            self._fs.close(fd)
+        found = self._read_index(segment, summary, row)
         if found is None:
-            raise CorruptLog(f"{path}: partition {number} does not verify; it is rebuilt at the next start")
+            # Written without a flush: a power loss, or rot. The segment has everything.
+            batches = self._rebuild(segment)
+            segment.indexed, segment.batches = False, batches
+            return batches.get(number)
         self._remember(segment.sequence, number, found)
         return found
+
+    def _read_index(self, segment: Segment, summary: SegmentSummary, row: int) -> BatchIndex | None:
+        at, length = batches_at(summary, row)
+        try:
+            fd = self._fs.open(self._directory / index_name(segment.sequence))
+        except FileNotFoundError:
+            return None
+        try:
+            return decode_batches(self._fs.pread(fd, length, at), summary, row)
+        finally:
+            self._fs.close(fd)
 
     def _remember(self, sequence: int, number: int, index: BatchIndex) -> None:
         with self._lock:

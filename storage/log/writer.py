@@ -217,6 +217,12 @@ class LogWriter:
         place = self._segment_position | self._offset
         if self._idle_written or self._flushed != place or self._failed or not self.options.flush:
             return
+        self._mark()
+
+    def _mark(self) -> None:
+        """A marker without frames. Also the first thing of a generation, so that a write that was cut in
+        the middle ends there for every later scan; where it finds no room, no stale frame did either."""
+        place = self._segment_position | self._offset
         if self._offset + MARKER_BYTES > self._limit:
             return
         marker = encode_marker(self._seed, self._generation, place, self._flushed, 0)

@@ -1,0 +1,152 @@
+"""The protocols whose crashes are enumerated: each scenario drives a `World` and gives its recorded disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable
+
+from storage.types import Frame, HardState
+from tests.storage.log.crash_world import OPTIONS, World
+from tests.storage.log.simulated_disk import Image
+
+WITHOUT_FLUSH = dataclasses.replace(OPTIONS, flush=False)
+
+
+def some_frame(world: World, rng: random.Random, most_bytes: int = 1500) -> Frame:
+    batches = [
+        (rng.randrange(1, 4), rng.randrange(1, 5), rng.randbytes(rng.randrange(1, most_bytes)))
+        for _ in range(rng.choice((1, 1, 1, 2, 3)))
+    ]
+    return world.make.data(*batches)
+
+
+def some_frames(world: World, rng: random.Random, most_bytes: int = 1500) -> list[Frame]:
+    return [some_frame(world, rng, most_bytes) for _ in range(rng.choice((1, 1, 2, 3)))]
+
+
+def append(rng: random.Random) -> World:
+    """A new directory; writes, some of several frames, some flushed together; a killed process."""
+    world = World()
+    world.append(world.make.no_op())
+    world.flush()
+    for _ in range(6):
+        for _ in range(rng.choice((1, 1, 2))):
+            world.append(*some_frames(world, rng, 700))
+        world.flush()
+        if rng.random() < 0.4:
+            world.idle()
+    world.append(*some_frames(world, rng, 700))
+    world.restart()
+    world.append(*some_frames(world, rng, 700))
+    world.flush()
+    return world
+
+
+def roll(rng: random.Random) -> World:
+    """Writes over several segments, unflushed ones in front of and behind a roll."""
+    world = World()
+    for _ in range(14):
+        for _ in range(rng.choice((1, 2, 3))):
+            world.append(*some_frames(world, rng, 2200))
+        world.flush()
+    return world
+
+
+def torn_tail(rng: random.Random) -> World:
+    """Recovery from a torn tail, then writes where it was: the stale frames behind must stay dead."""
+    world = World()
+    for _ in range(rng.randrange(2, 12)):
+        world.append(some_frame(world, rng, 1200))
+        world.flush()
+    for _ in range(4):
+        world.append(*some_frames(world, rng, 900))
+    pending = world.disk.pending(len(world.disk.record))
+    victim = rng.choice(pending)
+    image = world.disk.crash(len(world.disk.record), {victim: None})
+    lost = list(world.frames)
+    world.kill_and_reopen(image)
+    again = lost[len(world.frames) :]
+    for frame in again[: rng.randrange(0, len(again) + 1)]:
+        world.make.follow(frame)
+        world.append(frame)
+        if rng.random() < 0.5:
+            world.flush()
+    for _ in range(3):
+        world.append(some_frame(world, rng, 900))
+        world.flush()
+    return world
+
+
+def hard_state(rng: random.Random) -> World:
+    """Votes and terms saved between appends, also right after a reopen."""
+    world = World()
+    for term in range(1, 6):
+        world.save_hard_state(HardState(term, rng.randrange(3), term * 7))
+        world.append(some_frame(world, rng, 300))
+        if rng.random() < 0.7:
+            world.flush()
+        if term == 3:
+            world.flush()
+            world.kill_and_reopen()
+    return world
+
+
+def truncate(rng: random.Random) -> World:
+    """A follower's log cut within a segment, at a roll and over several segments, and written on."""
+    world = World()
+    for _ in range(4):
+        for _ in range(rng.randrange(3, 9)):
+            world.append(*some_frames(world, rng, 1800))
+            if rng.random() < 0.6:
+                world.flush()
+        count = len(world.frames)
+        world.truncate(rng.randrange(max(1, count - 6), count))
+        world.append(some_frame(world, rng))
+        if rng.random() < 0.5:
+            world.flush()
+    world.flush()
+    return world
+
+
+def checkpoint(rng: random.Random) -> World:
+    """Checkpoints at and behind the end, in the active segment and below it; dead segments freed, in front
+    and in the middle, and recycled."""
+    world = World()
+    for turn in range(16):
+        for _ in range(2):
+            world.append(*some_frames(world, rng, 1800))
+        world.flush()
+        if turn % 3 == 2:
+            world.write_checkpoint(behind=rng.choice((0, 0, 1, 2)))
+            world.free_below(rng.choice((0, 1, 2)), closed={2} if turn < 9 else set())
+        if turn == 10:
+            world.kill_and_reopen()
+            list(world.log.replay())
+    return world
+
+
+def without_flush(rng: random.Random) -> World:
+    """`log.flush=os`: only checkpoints promise anything; rolls, a crash and recovery in between."""
+    world = World(WITHOUT_FLUSH)
+    for turn in range(12):
+        for _ in range(2):
+            world.append(*some_frames(world, rng, 1600))
+        world.flush()
+        if turn in (5, 10):
+            world.write_checkpoint(behind=1)
+        if turn == 3:
+            world.restart()
+        if turn == 7:
+            world.kill_and_reopen(_crashed(world, rng))
+    return world
+
+
+def _crashed(world: World, rng: random.Random) -> Image:
+    upto = len(world.disk.record)
+    return world.disk.crash(upto, {at: None for at in world.disk.pending(upto) if rng.random() < 0.3})
+
+
+SCENARIOS: dict[str, Callable[[random.Random], World]] = {
+    each.__name__: each for each in (append, roll, torn_tail, hard_state, truncate, checkpoint, without_flush)
+}

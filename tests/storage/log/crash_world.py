@@ -1,0 +1,270 @@
+"""A log on a recording disk, with what is promised at every moment, and the judge of what a crash left.
+
+`World` drives a `DataLog` and notes into the record, before and after each step, an `Expectation`: which
+logs may be found, how much of them must be, which hard states, which checkpoint. `judge` opens a crashed
+disk and compares; then it goes on with the log it got, because the worst a recovery can do shows only later:
+a stale frame that comes back behind a new one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.log.data_log import DataLog
+from storage.log.format import encode_frame_head, group_seed
+from storage.log.options import LogOptions
+from storage.types import Checkpoint, Frame, HardState, StorageError
+from tests.storage.log.frames import FrameMaker, same, whole
+from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
+
+DIRECTORY = Path("disk")
+GROUP = 3
+OPTIONS = LogOptions(
+    segment_bytes=16 << 10, tail_cache_bytes=1 << 12, reserve_bytes=1 << 10, spare_segments=1
+)
+
+
+class Expectation:
+    """What must and may be found after a crash here. Never changed once noted."""
+
+    __slots__ = ("acknowledged", "checkpoint", "hard_states", "logs", "starts")
+
+    def __init__(
+        self,
+        logs: tuple[tuple[Frame, ...], ...],
+        acknowledged: int,
+        hard_states: tuple[HardState, ...],
+        checkpoint: Checkpoint | None,
+        starts: dict[int, int],
+    ) -> None:
+        self.logs = logs
+        """What is found must be the beginning of one of these."""
+        self.acknowledged = acknowledged
+        """At least this many frames."""
+        self.hard_states = hard_states
+        self.checkpoint = checkpoint
+        """The newest durable one; a newer one may be found."""
+        self.starts = starts
+        """From which offset a partition must be readable; 0 where it is not named."""
+
+
+EMPTY = Expectation(((),), 0, (HardState(),), None, {})
+
+
+class World:
+    """Runs steps on a `DataLog` and notes what they promise."""
+
+    def __init__(self, options: LogOptions = OPTIONS, image: Image | None = None) -> None:
+        self.options = options
+        self.disk = SimulatedFileSystem(image)
+        self.make = FrameMaker()
+        self.frames: list[Frame] = []
+        self.acknowledged = 0
+        self.hard = HardState()
+        self.checkpoint: Checkpoint | None = None
+        self.starts: dict[int, int] = {}
+        self.note()
+        self.log = DataLog.open(DIRECTORY, GROUP, options, self.disk)
+
+    def note(
+        self, other_logs: tuple[tuple[Frame, ...], ...] = (), other_hard: HardState | None = None
+    ) -> None:
+        hard = (self.hard,) if other_hard is None else (self.hard, other_hard)
+        logs = (tuple(self.frames), *other_logs)
+        self.disk.note(Expectation(logs, self.acknowledged, hard, self.checkpoint, dict(self.starts)))
+
+    def append(self, *frames: Frame) -> None:
+        self.frames.extend(frames)
+        self.note()
+        self.log.append(list(frames))
+
+    def flush(self) -> None:
+        self.log.flush()
+        if self.options.flush:
+            self.acknowledged = len(self.frames)
+        self.note()
+
+    def idle(self) -> None:
+        self.log.idle()
+
+    def save_hard_state(self, hard: HardState) -> None:
+        self.note(other_hard=hard)
+        self.log.save_hard_state(hard)
+        self.hard = hard
+        self.note()
+
+    def write_checkpoint(self, behind: int = 0) -> None:
+        index = len(self.frames) - behind
+        frame = self.frames[index - 1]
+        checkpoint = Checkpoint(
+            index,
+            frame.term,
+            frame.first_lsn + frame.record_count,
+            chains(self.frames[:index])[-1],
+            frame.time_ms,
+            {"state": b"as of %d" % index * 100, "empty": b""},
+        )
+        self.log.write_checkpoint(checkpoint)
+        self.checkpoint = checkpoint
+        self.acknowledged = max(self.acknowledged, index)
+        self.note()
+
+    def free_below(self, keep_segments: int, closed: set[int] | None = None) -> int:
+        """Move log starts to the last `keep_segments` sealed segments and free; partitions in `closed` keep
+        all they have, so that segments die in the middle."""
+        sealed = self.log.segments()
+        for segment in sealed[: len(sealed) - keep_segments]:
+            for share in segment.partitions():
+                if share.partition not in (closed or set()):
+                    self.starts[share.partition] = share.last_offset + 1
+        self.note()
+        return self.log.free_dead_segments(lambda partition: self.starts.get(partition, 0))
+
+    def truncate(self, last_index: int) -> None:
+        before = tuple(self.frames)
+        del self.frames[last_index:]
+        self.acknowledged = min(self.acknowledged, last_index)
+        self.note(other_logs=(before,))
+        self.log.truncate(last_index)
+        self.make = FrameMaker()
+        for frame in self.frames:
+            self.make.follow(frame)
+        self.make.term += 1
+        self.acknowledged = max(self.acknowledged, last_index)
+        self.note()
+
+    def kill_and_reopen(self, image: Image | None = None) -> None:
+        """Start again on what is there, or on a crashed disk; the record begins anew."""
+        self.disk = SimulatedFileSystem(image or self.disk.now())
+        self.restart()
+
+    def restart(self) -> None:
+        """Start again after the process alone died: what was not flushed still is not."""
+        self.note()
+        self.log = DataLog.open(DIRECTORY, GROUP, self.options, self.disk)
+        del self.frames[self.log.last_index :]
+        self.make = FrameMaker()
+        for frame in self.frames:
+            self.make.follow(frame)
+        # What an opened log shows may be served, so it must stay.
+        self.acknowledged = len(self.frames)
+        self.note()
+
+
+def chains(frames: list[Frame] | tuple[Frame, ...]) -> list[int]:
+    """The chain value after each frame."""
+    chain, found = group_seed(GROUP), []
+    for frame in frames:
+        chain = encode_frame_head(frame, chain)[1]
+        found.append(chain)
+    return found
+
+
+class Judgement:
+    """What came of one crashed disk."""
+
+    __slots__ = ("after", "problem")
+
+    def __init__(self, problem: str, after: SimulatedFileSystem) -> None:
+        self.problem = problem
+        """Empty when all is well."""
+        self.after = after
+        """The disk it was opened on, with the record of recovery and of what was appended then."""
+
+
+def judge(image: Image, expected: Expectation, options: LogOptions = OPTIONS) -> Judgement:
+    """Open the disk, compare, go on, open again."""
+    disk = SimulatedFileSystem(image)
+    disk.note(expected)
+    try:
+        problem = _recovered(disk, expected, options)
+    except (StorageError, OSError, ValueError, AssertionError, IndexError, KeyError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    return Judgement(problem, disk)
+
+
+def _recovered(disk: SimulatedFileSystem, expected: Expectation, options: LogOptions) -> str:
+    log = DataLog.open(DIRECTORY, GROUP, options, disk)
+    count = log.last_index
+    if count < expected.acknowledged:
+        return f"{expected.acknowledged} frames were acknowledged, {count} are there"
+    found = [
+        c for c in expected.logs if len(c) >= count and (chains(c[:count]) or [log.chain])[-1] == log.chain
+    ]
+    if not found:
+        return f"a log of {count} frames that nobody wrote"
+    wrote = found[0]
+    problem = _state_problem(log, expected) or _content_problem(log, wrote[:count], expected.starts)
+    if problem:
+        return problem
+    disk.note(Expectation((wrote[:count],), count, (log.hard_state,), expected.checkpoint, expected.starts))
+    return _going_on(disk, log, wrote, expected, options)
+
+
+def _state_problem(log: DataLog, expected: Expectation) -> str:
+    if log.hard_state not in expected.hard_states:
+        return f"hard state {log.hard_state}, not among {expected.hard_states}"
+    if expected.checkpoint is not None:
+        loaded = log.checkpoint
+        if loaded is None or loaded.index < expected.checkpoint.index:
+            return f"the checkpoint at {expected.checkpoint.index} is gone"
+        if loaded.sections["state"] != b"as of %d" % loaded.index * 100:
+            return "a checkpoint with another state"
+    return ""
+
+
+def _content_problem(log: DataLog, wrote: tuple[Frame, ...], starts: dict[int, int]) -> str:
+    after = log.checkpoint.index if log.checkpoint is not None else 0
+    replayed = list(log.replay())
+    if len(replayed) != len(wrote) - after or not all(map(same, replayed, wrote[after:])):
+        return f"replay of {len(replayed)} frames differs from what was written"
+    batches: dict[int, list[tuple[int, bytes]]] = {}
+    for frame in wrote:
+        for entry, payload in zip(frame.directory, frame.payloads, strict=True):
+            batches.setdefault(entry.partition, []).append((entry.base_offset, bytes(payload)))
+    for partition, each in batches.items():
+        start = starts.get(partition, 0)
+        expected = b"".join(payload for base, payload in each if base >= start)
+        if expected:
+            got = whole(log.read_cold(partition, start, 1 << 30, 1 << 40).buffers)
+            if got != expected:
+                return f"partition {partition}: {len(got)} bytes read, {len(expected)} written, or others"
+    return ""
+
+
+def _going_on(
+    disk: SimulatedFileSystem,
+    log: DataLog,
+    wrote: tuple[Frame, ...],
+    expected: Expectation,
+    options: LogOptions,
+) -> str:
+    """Append the very frame that was lost (or a new one) and reopen: nothing may follow it."""
+    count = log.last_index
+    longest = max(expected.logs, key=len)
+    make = FrameMaker()
+    for frame in wrote[:count]:
+        make.follow(frame)
+    lost = wrote[count] if len(wrote) > count else longest[count] if len(longest) > count else None
+    following = lost is not None and (lost.first_lsn, lost.term >= make.term) == (make.next_lsn, True)
+    next_frame = lost if lost is not None and following else make.data((1, 1, b"after the crash"))
+    now = (*wrote[:count], next_frame)
+    disk.note(Expectation((now,), count, (log.hard_state,), expected.checkpoint, expected.starts))
+    log.append([next_frame])
+    log.flush()
+    log.write_checkpoint(
+        Checkpoint(
+            count + 1,
+            next_frame.term,
+            log.next_lsn,
+            log.chain,
+            log.last_time_ms,
+            {"state": b"as of %d" % (count + 1) * 100},
+        )
+    ) if count % 5 == 4 else None
+    acknowledged = count + 1 if options.flush or count % 5 == 4 else count
+    disk.note(Expectation((now,), acknowledged, (log.hard_state,), expected.checkpoint, expected.starts))
+    again = DataLog.open(DIRECTORY, GROUP, options, SimulatedFileSystem(disk.now()))
+    if again.last_index != count + 1 or again.chain != log.chain:
+        return f"one frame was appended after {count}, then the log had {again.last_index}"
+    return _content_problem(again, now, expected.starts)

@@ -1,0 +1,136 @@
+"""Speed of the data log alone: `python -m tests.storage.log.micro [--directory DIR]`.
+
+Append and flush of one-batch frames, reads from memory and from the page cache, and the time to open a log
+of `--open-mib` MiB of 1 KB single-batch frames, which is recovery's worst case. Medians, one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from storage.log.data_log import DataLog
+from storage.log.options import LogOptions
+from storage.types import Checkpoint
+from tests.storage.log.frames import FrameMaker
+
+
+def microseconds(work: Callable[[], object], rounds: int) -> list[float]:
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        times.append((time.perf_counter() - start) * 1e6)
+    return times
+
+
+def report(what: str, times: list[float], note: str = "") -> None:
+    times = sorted(times)
+    p99 = times[int(len(times) * 0.99)]
+    print(f"{what:46} p50 {statistics.median(times):9.1f} us  p99 {p99:9.1f} us  {note}", flush=True)
+
+
+def appends(directory: Path, body_bytes: int, batches: int) -> None:
+    make = FrameMaker()
+    log = DataLog.open(directory / f"a{body_bytes}-{batches}", 1, LogOptions())
+    log.prepare_now()
+    log.start_preparing()
+    body = os.urandom(body_bytes - 21)
+    frames = [make.data(*[(1, 1, body)] * batches) for _ in range(2000)]
+    queue = iter(frames)
+    report(
+        f"append, {batches} batch(es) of {body_bytes} B",
+        microseconds(lambda: log.append([next(queue)]), 1000),
+    )
+
+    def durable() -> None:
+        log.append([next(queue)])
+        log.flush()
+
+    report(f"append + flush, {batches} batch(es) of {body_bytes} B", microseconds(durable, 1000))
+    log.close()
+
+
+def reads(directory: Path) -> None:
+    make = FrameMaker()
+    log = DataLog.open(directory / "r", 1, LogOptions(segment_bytes=128 << 20))
+    body = os.urandom((16 << 10) - 21)
+    for _ in range(4000):
+        log.append([make.data((1, 1, body))])
+    log.flush()
+    at = [0]
+
+    def read(first: int, last: int, method: Callable[..., object]) -> Callable[[], object]:
+        def once() -> object:
+            at[0] = first + (at[0] + 64) % (last - first - 64)
+            return method(1, at[0], 1 << 20, 4000)
+
+        return once
+
+    for what, work in (
+        ("read 1 MiB of 16 KiB batches, tail cache", read(3200, 4000, log.read)),
+        ("read 1 MiB of 16 KiB batches, page cache", read(0, 2900, log.read)),
+        ("read_cold 1 MiB of 16 KiB batches, page cache", read(0, 2900, log.read_cold)),
+    ):
+        times = microseconds(work, 1000)
+        report(what, times, f"{1.048576 / statistics.median(times) * 1e3:.2f} GB/s")
+    log.close()
+
+
+def opening(directory: Path, mib: int) -> None:
+    make = FrameMaker()
+    path = directory / "o"
+    log = DataLog.open(path, 1, LogOptions(flush=False))
+    log.start_preparing()
+    body = os.urandom(1024 - 21)
+    written = 0
+    while written < mib << 20:
+        log.append([make.data((1 + written % 7, 1, body))])
+        written += 1024
+        if log.sealed_since_checkpoint:
+            log.write_checkpoint(
+                Checkpoint(log.last_index, log.last_term, log.next_lsn, log.chain, log.last_time_ms, {})
+            )
+    log.close()
+    for what, checkpoints in (("with its checkpoints", True), ("without any checkpoint", False)):
+        if not checkpoints:
+            for each in path.glob("checkpoint-*"):
+                each.unlink()
+            for each in path.glob("*.index"):
+                each.unlink()
+        start = time.perf_counter()
+        log = DataLog.open(path, 1, LogOptions())
+        opened = time.perf_counter()
+        replayed = sum(1 for _ in log.replay())
+        done = time.perf_counter()
+        print(
+            f"open {mib} MiB of 1 KB frames {what}: {opened - start:.2f} s "
+            f"({log.report.frames_scanned} scanned), replay of {replayed} frames {done - opened:.2f} s",
+            flush=True,
+        )
+        log.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--directory", type=Path, help="where to write (default: a temporary directory)")
+    parser.add_argument("--open-mib", type=int, default=256)
+    arguments = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="lockstep-micro-", dir=arguments.directory))
+    try:
+        for body_bytes, batches in ((1024, 1), (16 << 10, 1), (1024, 16)):
+            appends(directory, body_bytes, batches)
+        reads(directory)
+        opening(directory, arguments.open_mib)
+    finally:
+        shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()

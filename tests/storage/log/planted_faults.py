@@ -1,0 +1,171 @@
+"""Mistakes planted in the log on purpose, to show that crash-state enumeration sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from storage.log import checkpoint_file, marker, scan, segment_pool, state_file, writer
+from storage.log.file_system import write_all
+from storage.log.housekeeping import Housekeeping
+from storage.log.recovery import Recovery
+from storage.log.state_file import LogState, StateFile, encode_slot
+
+SimpleFault = Callable[[], AbstractContextManager[Any]]
+
+
+@contextmanager
+def flush_forgotten() -> Iterator[None]:
+    """A group commit is acknowledged without its flush."""
+
+    def flush(self: writer.LogWriter) -> None:
+        _, index, place = self._written
+        self._flushed, self.flushed_index = place, index
+
+    with patch.object(writer.LogWriter, "flush", flush):
+        yield
+
+
+@contextmanager
+def marker_lies() -> Iterator[None]:
+    """A marker promises what is only about to be flushed."""
+    real = marker.encode_marker
+
+    def encode(seed: int, generation: int, own: int, flushed: int, size: int) -> bytes:
+        return real(seed, generation, own, own + size, size)
+
+    with patch.object(writer, "encode_marker", encode):
+        yield
+
+
+@contextmanager
+def roll_without_flush() -> Iterator[None]:
+    """The next segment's header promises the one before, which was not flushed."""
+    real = writer.LogWriter._roll
+
+    def roll(self: writer.LogWriter) -> None:
+        self._flushed = self._written[2]
+        with patch.object(self, "flush", lambda: None):
+            real(self)
+
+    with patch.object(writer.LogWriter, "_roll", roll):
+        yield
+
+
+@contextmanager
+def new_name_not_durable() -> Iterator[None]:
+    """A prepared segment is used before its name is flushed."""
+
+    class Pool(segment_pool.SegmentPool):
+        def prepare(self) -> bool:
+            with patch.object(self._fs, "fsync_dir", lambda _: None):
+                return super().prepare()
+
+    with patch("storage.log.data_log.SegmentPool", Pool):
+        yield
+
+
+@contextmanager
+def generation_kept() -> Iterator[None]:
+    """Recovery cuts a torn tail without beginning a new generation: stale frames can come back."""
+    real = StateFile.save
+
+    def save(self: StateFile, state: LogState) -> None:
+        generation = max(1, self.state.generation)
+        real(self, LogState(state.hard, generation, self.state.generation_start, state.oldest_sequence))
+
+    with patch.object(StateFile, "save", save):
+        yield
+
+
+@contextmanager
+def hard_state_not_flushed() -> Iterator[None]:
+    """A vote counts before it is on the disk."""
+
+    def save(self: StateFile, state: LogState) -> None:
+        self._saves += 1
+        slot = encode_slot(self._group_id, self._saves, state)
+        write_all(self._fs, self._fd, [slot], state_file.SLOT_BYTES * (self._saves % 2))
+        self.state = state
+
+    with patch.object(StateFile, "save", save):
+        yield
+
+
+@contextmanager
+def checkpoint_not_flushed() -> Iterator[None]:
+    """A checkpoint gets its name before its bytes are on the disk."""
+    real = checkpoint_file.write_checkpoint
+
+    def write(fs: Any, *rest: Any) -> str:
+        with patch.object(fs, "fdatasync", lambda _: None):
+            return real(fs, *rest)
+
+    with patch("storage.log.housekeeping.write_checkpoint", write):
+        yield
+
+
+@contextmanager
+def freed_before_the_state_says_so() -> Iterator[None]:
+    """Dead segments get other names while the state file still counts on them."""
+    real = Housekeeping._bury
+
+    def bury(self: Housekeeping) -> None:
+        with (
+            patch.object(StateFile, "save", lambda self, state: None),
+            patch.object(self._fs, "open", _open_no_tombstone(self._fs.open)),
+        ):
+            real(self)
+
+    with patch.object(Housekeeping, "_bury", bury):
+        yield
+
+
+def _open_no_tombstone(real: Callable[..., int]) -> Callable[..., int]:
+    def opened(path: Any, create: bool = False) -> int:
+        if create and path.name.endswith(".freed"):
+            return real(path.with_name("state"))
+        return real(path, create)
+
+    return opened
+
+
+@contextmanager
+def recovered_not_flushed() -> Iterator[None]:
+    """What recovery read from the page cache counts without having been flushed."""
+    with patch.object(Recovery, "_flush", lambda self, segment: None):
+        yield
+
+
+@contextmanager
+def payload_not_verified() -> Iterator[None]:
+    """A frame counts when its header does, whatever its payload is."""
+    with patch.object(scan.SegmentScan, "_payloads_verify", lambda self, frame, payload: True):
+        yield
+
+
+@contextmanager
+def cut_without_marker() -> Iterator[None]:
+    """A generation begins without a marker at the cut: after a roll, the write cut there goes on again."""
+    with patch("storage.log.data_log.DataLog._mark", lambda self: None):
+        yield
+
+
+FAULTS: dict[str, SimpleFault] = {
+    each.__name__: each
+    for each in (
+        flush_forgotten,
+        marker_lies,
+        roll_without_flush,
+        new_name_not_durable,
+        generation_kept,
+        hard_state_not_flushed,
+        checkpoint_not_flushed,
+        freed_before_the_state_says_so,
+        recovered_not_flushed,
+        payload_not_verified,
+        cut_without_marker,
+    )
+}
