@@ -19,8 +19,8 @@ from struct import Struct as Binary
 from typing import Any, Final
 
 from broker.config import Settings
-from broker.context import ClientContext, Deferred, Services
-from broker.router import Router, UnsupportedRequest
+from broker.context import ClientContext, ConnectionRefused, Deferred, Services
+from broker.router import Router
 from protocol.api import ApiKey, RequestHeader, read_request_header, response_header
 from protocol.compiler import encode
 from protocol.fields import Struct
@@ -353,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
                 fetching = header.api_key == ApiKey.FETCH
                 reply = Reply(self, header, len(frame), fetching)
                 self._fetching = self._fetching or fetching
-        except (UnsupportedRequest, MalformedMessage) as error:
+        except (ConnectionRefused, MalformedMessage) as error:
             self._refuse(str(error))
             return
         except Exception as error:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from broker.topics import Topics
 
 
+class ConnectionRefused(Exception):
+    """A request whose only answer is the end of its connection; the text says why. No fault of ours."""
+
+
 class Deferred:
     """A response completed later by a callback: the cheap way to answer after a commit.
 

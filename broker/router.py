@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from broker.context import Answer, ClientContext, Handler, Services
+from broker.context import Answer, ClientContext, ConnectionRefused, Handler, Services
 from broker.handlers import (
     api_versions,
     create_topics,
@@ -52,7 +52,7 @@ ADVERTISED_FROM: Final[Mapping[int, int]] = {ApiKey.PRODUCE: 0}
 higher one for a broker that knows no compression."""
 
 
-class UnsupportedRequest(Exception):
+class UnsupportedRequest(ConnectionRefused):
     """An API or a version that is not served; the connection is closed."""
 
 

@@ -47,18 +47,23 @@ def test_a_block_of_the_readme_runs(broker: LockstepTarget, number: int, tmp_pat
     if "kcat" in code and shutil.which("kcat") is None:
         skip_or_fail("kcat is not installed (make system-deps)")
     script = code.replace("localhost:9092", broker.bootstrap)
-    if language == "sh":
-        # the command's own default address is localhost:9092, as the README has it
-        script = re.sub(
-            r"\blockstep (produce|consume|topics)", rf"lockstep \1 --bootstrap {broker.bootstrap}", script
-        )
-        words = ["bash", "-euo", "pipefail", "-c", script]
-    else:
-        words = [sys.executable, "-c", script]
+    words = ["bash", "-euo", "pipefail", "-c"] if language == "sh" else [sys.executable, "-c"]
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    # the command's own default address is localhost:9092, as the README has it
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": str(ROOT),
+        "LOCKSTEP_BOOTSTRAP": broker.bootstrap,
+    }
     done = subprocess.run(
-        words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [*words, script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert EXPECTED[number] in done.stdout

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.append import Appended, Refused
-from broker.context import Answer, ClientContext, Deferred
+from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
 from broker.metadata import Topic
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -32,7 +32,7 @@ TOPIC_IDS_SINCE: Final = 13
 VALID_ACKS: Final = (-1, 0, 1)
 
 
-class UnacknowledgedRefusal(Exception):
+class UnacknowledgedRefusal(ConnectionRefused):
     """A batch sent with acks=0 was refused: closing the connection is the only way to say so."""
 
 

@@ -33,7 +33,7 @@ TOPIC = "disk-full"
 DISK_BYTES = 96 << 20
 LEFT_BYTES = 40 << 20
 """Free when the broker starts; the rest is ballast that is removed to free space."""
-SETTINGS = {"lockstep.segment.bytes": str(2 << 20), "lockstep.spare.segments": "1"}
+SETTINGS = {"lockstep.segment.bytes": str(4 << 20), "lockstep.spare.segments": "1"}
 RECOVERY_DEADLINE_S = 10.0
 REFUSALS = 20
 
