@@ -1,0 +1,103 @@
+"""The `lockstep` command: reads the command line, runs one command, turns errors into one line.
+
+Exit status: 0 done, 1 it could not be done (one line on standard error says why), 2 wrong usage, 130 stopped
+by Ctrl-C. `log verify` and `log dump` exit with 1 on rot.
+
+Invariants: importing this module imports no asyncio, no codec and no broker: `lockstep --help` must be
+instant. Each family of commands is a module of `lockstep.commands` that imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from lockstep.commands import consume, log, produce, serve, topics
+from lockstep.failures import CommandFailed
+
+PACKAGES: Final = ("protocol", "storage", "broker")
+STOPPED_BY_USER: Final = 130
+
+_DESCRIPTION: Final = "A durable, Kafka-compatible broker, and the tools to look into it."
+_EXAMPLES: Final = """\
+first steps:
+  lockstep serve --data-dir data --listen localhost:9092
+  echo hello | lockstep produce greetings
+  lockstep consume greetings --from-beginning
+"""
+
+
+def shadowed_package() -> str | None:
+    """What to tell the user when another module of one of our packages' names comes first, or None.
+
+    The packages are installed side by side, so each must be found beside this one.
+    """
+    home = Path(__file__).resolve().parent.parent
+    for name in PACKAGES:
+        spec = find_spec(name)
+        places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or "unknown"])
+        if home / name not in [Path(place).resolve() for place in places]:
+            if not places:
+                return f"the package {name!r} is missing from {home}: the installation is not complete"
+            return (
+                f"another module named {name!r} hides Lockstep's: {(spec and spec.origin) or places[0]}; "
+                f"rename it or start from a directory where Python does not find it"
+            )
+    return None
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    root = argparse.ArgumentParser(
+        prog="lockstep",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    root.add_argument("--version", action=_Version, help="print the version and exit")
+    families = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for family in (serve, topics, produce, consume, log):
+        family.add_to(families)
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    problem = shadowed_package()
+    if problem is not None:
+        return _fail(problem)
+    options = parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+        sys.stdout.flush()
+        return status
+    except CommandFailed as error:
+        return _fail(str(error))
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`); Python must not try to flush it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return STOPPED_BY_USER
+
+
+def _fail(text: str) -> int:
+    print(f"lockstep: {' '.join(text.split())}", file=sys.stderr)
+    return 1
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when asked: that costs more than the rest of the start."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        parser.exit(message=f"lockstep {version('lockstep-broker')}\n")

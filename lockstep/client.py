@@ -1,0 +1,405 @@
+"""A small Kafka client: topics, produce, fetch, offsets; what the command and the tests of this project need.
+
+Owns: the connections to a cluster's brokers and what their metadata say.
+
+Invariants: a batch is sent once. When a connection breaks before the answer, the caller is told; nothing
+here sends records again, so nothing is doubled. Only questions about a topic that has no leader yet are
+asked again, for a few seconds.
+
+Does not: join consumer groups, batch or retry in the background, run transactions. Applications use one of
+the Kafka clients for those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Self, TypeVar
+
+from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.primitives import Buffer
+
+T = TypeVar("T")
+
+DEFAULT_PORT: Final = 9092
+EARLIEST: Final = -2
+LATEST: Final = -1
+_TOPIC_RESOURCE: Final = 2
+_RETRY_PAUSE_S: Final = 0.05
+_SETTLE_S: Final = 5.0
+"""How long a topic that was just asked for may take to get its leaders."""
+_NOT_YET: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+"""Refusals that come of asking before everything is in place, or of old metadata."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition of a topic."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    error_code: int
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the cluster's metadata describe it."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: tuple[Partition, ...]
+
+
+@dataclass(frozen=True)
+class FetchedPartition:
+    """What one Fetch brought from one partition: whole batches, the last of them perhaps cut."""
+
+    index: int
+    high_watermark: int
+    records: Buffer
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`HOST`, `HOST:PORT` or `[IPv6]:PORT`; the port is 9092 where none is named. Raises ClientError."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or (text.count(":") > 1 and not host.endswith("]")):
+        host, port = text.strip(), str(DEFAULT_PORT)
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ClientError(f"{text!r} is not an address of the form HOST:PORT")
+    return host, int(port)
+
+
+class Client:
+    """Connections to one cluster. Use it as `async with Client("host:9092") as client`."""
+
+    def __init__(self, bootstrap: str, *, client_id: str = "lockstep", timeout_s: float = 30.0) -> None:
+        self._bootstrap = [parse_address(part) for part in bootstrap.split(",")]
+        self._client_id = client_id
+        self.timeout_s = timeout_s
+        self._first: Connection | None = None
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._leaders: dict[int, Connection] = {}
+        self._controller_id = -1
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in (self._first, *self._leaders.values()):
+            if connection is not None:
+                connection.close()
+
+    # -- topics -----------------------------------------------------------------------------------------
+
+    async def topics(self, names: Iterable[str] | None = None) -> list[Topic]:
+        """The topics of these names, or all; sorted by name. BrokerError for one that is not there."""
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        answer = await self._metadata(wanted, create=False)
+        return sorted(map(_topic, _without_errors(answer)), key=lambda topic: topic.name)
+
+    async def topic(self, name: str, *, create: bool = False) -> Topic:
+        """One topic, with a leader for each partition; `create` lets the broker make it if it may.
+
+        Waits a few seconds for leaders. BrokerError.
+        """
+
+        async def ask() -> Topic:
+            answer = await self._metadata([MetadataRequestTopic(name=name)], create=create)
+            (topic,) = map(_topic, _without_errors(answer))
+            for partition in topic.partitions:
+                if partition.error_code:
+                    raise BrokerError(partition.error_code, f"{name}, partition {partition.index}")
+            return topic
+
+        waits_for = _NOT_YET if create else _NOT_YET[1:]
+        return await self._patiently(ask, waits_for)
+
+    async def create_topic(
+        self, name: str, *, partitions: int = -1, replication: int = -1, configs: dict[str, str] | None = None
+    ) -> Topic:
+        """Create a topic; -1 leaves a number to the broker. BrokerError."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=replication,
+                    configs=[
+                        CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()
+                    ],
+                )
+            ],
+            timeout_ms=int(self.timeout_s * 1000),
+        )
+        answer = await (await self._controller()).call(request, CreateTopicsResponse)
+        for result in answer.topics:
+            if result.error_code:
+                raise _topic_error(name, result.error_code, result.error_message)
+        return await self._patiently(lambda: self.topic(name), _NOT_YET)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records. BrokerError."""
+        connection = await self._controller()
+        request = DeleteTopicsRequest(timeout_ms=int(self.timeout_s * 1000))
+        if connection.version_of(DeleteTopicsRequest) >= 6:
+            request.topics = [DeleteTopicState(name=name)]
+        else:
+            request.topic_names = [name]
+        answer = await connection.call(request, DeleteTopicsResponse)
+        for result in answer.responses:
+            if result.error_code:
+                raise _topic_error(name, result.error_code, result.error_message)
+
+    async def topic_configs(self, name: str) -> list[DescribeConfigsResourceResult]:
+        """The topic's configuration, set and default. BrokerError."""
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+                )
+            ]
+        )
+        answer = await (await self._any()).call(request, DescribeConfigsResponse)
+        (result,) = answer.results
+        if result.error_code:
+            raise _topic_error(name, result.error_code, result.error_message)
+        return list(result.configs)
+
+    # -- records ----------------------------------------------------------------------------------------
+
+    async def produce(self, topic: Topic, partition: int, batch: Buffer, *, acks: int = -1) -> int:
+        """Append one record batch; its base offset, or -1 with `acks` 0. BrokerError, ConnectionFailed.
+
+        `acks`: -1 all, 1 the leader, 0 do not wait.
+        """
+        connection = await self._leader_of(topic, partition)
+        uses_ids = connection.version_of(ProduceRequest) >= 13
+        request = ProduceRequest(
+            acks=acks,
+            timeout_ms=int(self.timeout_s * 1000),
+            topic_data=[
+                TopicProduceData(
+                    name="" if uses_ids else topic.name,
+                    topic_id=topic.topic_id if uses_ids else bytes(16),
+                    partition_data=[PartitionProduceData(index=partition, records=batch)],
+                )
+            ],
+        )
+        if acks == 0:
+            connection.send(request)
+            await connection.drain()
+            return -1
+        answer = await connection.call(request, ProduceResponse)
+        result = answer.responses[0].partition_responses[0]
+        if result.error_code:
+            message = result.error_message
+            raise BrokerError(result.error_code, f"{topic.name}, partition {partition}", message)
+        return result.base_offset
+
+    async def fetch(
+        self,
+        topic: Topic,
+        offsets: dict[int, int],
+        *,
+        max_wait_ms: int = 500,
+        max_bytes: int = 8 * 1024 * 1024,
+        partition_max_bytes: int = 1024 * 1024,
+    ) -> list[FetchedPartition]:
+        """Read from the given offset of each partition; all leaders are asked at once.
+
+        Waits up to `max_wait_ms` where there is nothing. BrokerError (OFFSET_OUT_OF_RANGE among others).
+        """
+        by_leader: dict[int, list[int]] = {}
+        leaders = {partition.index: partition.leader for partition in topic.partitions}
+        for index in offsets:
+            by_leader.setdefault(leaders[index], []).append(index)
+
+        async def ask(indexes: list[int]) -> list[FetchedPartition]:
+            connection = await self._leader_of(topic, indexes[0])
+            uses_ids = connection.version_of(FetchRequest) >= 13
+            request = FetchRequest(
+                max_wait_ms=max_wait_ms,
+                min_bytes=1,
+                max_bytes=max_bytes,
+                topics=[
+                    FetchTopic(
+                        topic="" if uses_ids else topic.name,
+                        topic_id=topic.topic_id if uses_ids else bytes(16),
+                        partitions=[
+                            FetchPartition(
+                                partition=index,
+                                fetch_offset=offsets[index],
+                                partition_max_bytes=partition_max_bytes,
+                            )
+                            for index in indexes
+                        ],
+                    )
+                ],
+            )
+            timeout_s = self.timeout_s + max_wait_ms / 1000
+            answer = await connection.call(request, FetchResponse, timeout_s=timeout_s)
+            if answer.error_code:
+                raise BrokerError(answer.error_code, f"fetch from {topic.name}")
+            return [_fetched(topic, data) for response in answer.responses for data in response.partitions]
+
+        parts = await asyncio.gather(*(ask(indexes) for indexes in by_leader.values()))
+        return [partition for part in parts for partition in part]
+
+    async def offsets(self, topic: Topic, partitions: Iterable[int], timestamp: int) -> dict[int, int]:
+        """For each partition the first offset not older than `timestamp` (ms), or EARLIEST or LATEST."""
+        found: dict[int, int] = {}
+        for index in partitions:
+            connection = await self._leader_of(topic, index)
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                topics=[
+                    ListOffsetsTopic(
+                        name=topic.name,
+                        partitions=[ListOffsetsPartition(partition_index=index, timestamp=timestamp)],
+                    )
+                ],
+            )
+            answer = await connection.call(request, ListOffsetsResponse)
+            result = answer.topics[0].partitions[0]
+            if result.error_code:
+                raise BrokerError(result.error_code, f"{topic.name}, partition {index}")
+            found[index] = result.offset
+        return found
+
+    # -- connections ------------------------------------------------------------------------------------
+
+    async def _any(self) -> Connection:
+        if self._first is not None and self._first.is_open:
+            return self._first
+        failure: ClientError | None = None
+        for host, port in self._bootstrap:
+            try:
+                self._first = await self._connect(host, port)
+                return self._first
+            except ConnectionFailed as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
+
+    async def _connect(self, host: str, port: int) -> Connection:
+        return await Connection.open(host, port, client_id=self._client_id, timeout_s=self.timeout_s)
+
+    async def _node(self, node_id: int) -> Connection:
+        connection = self._leaders.get(node_id)
+        if connection is None or not connection.is_open:
+            address = self._addresses.get(node_id)
+            if address is None:
+                raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}")
+            connection = self._leaders[node_id] = await self._connect(*address)
+        return connection
+
+    async def _controller(self) -> Connection:
+        await self._metadata([], create=False)
+        return await self._node(self._controller_id) if self._controller_id >= 0 else await self._any()
+
+    async def _leader_of(self, topic: Topic, index: int) -> Connection:
+        for partition in topic.partitions:
+            if partition.index == index:
+                return await self._node(partition.leader)
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}, partition {index}")
+
+    async def _metadata(self, topics: list[MetadataRequestTopic] | None, *, create: bool) -> MetadataResponse:
+        connection = await self._any()
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
+        answer = await connection.call(request, MetadataResponse)
+        self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._controller_id = answer.controller_id
+        return answer
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]], waits_for: tuple[ErrorCode, ...]) -> T:
+        """`ask`, again and again while it is refused with one of `waits_for`, for a few seconds."""
+        deadline = asyncio.get_running_loop().time() + min(self.timeout_s, _SETTLE_S)
+        while True:
+            try:
+                return await ask()
+            except BrokerError as error:
+                if error.code not in waits_for or asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(_RETRY_PAUSE_S)
+
+
+def _without_errors(answer: MetadataResponse) -> list[MetadataResponseTopic]:
+    for topic in answer.topics:
+        if topic.error_code:
+            raise _topic_error(topic.name or "", topic.error_code)
+    return answer.topics
+
+
+def _topic_error(name: str, code: int, message: str | None = None) -> BrokerError:
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        message = "there is no such topic"
+    return BrokerError(code, f"topic {name}", message)
+
+
+def _topic(found: MetadataResponseTopic) -> Topic:
+    partitions = tuple(
+        Partition(
+            partition.partition_index,
+            partition.leader_id,
+            partition.leader_epoch,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
+            partition.error_code,
+        )
+        for partition in sorted(found.partitions, key=lambda partition: partition.partition_index)
+    )
+    return Topic(found.name or "", bytes(found.topic_id), found.is_internal, partitions)
+
+
+def _fetched(topic: Topic, data: PartitionData) -> FetchedPartition:
+    if data.error_code:
+        raise BrokerError(data.error_code, f"{topic.name}, partition {data.partition_index}")
+    records = b"" if data.records is None else data.records
+    assert not isinstance(records, list), "what was decoded is one buffer"
+    return FetchedPartition(data.partition_index, data.high_watermark, records)

@@ -1,0 +1,202 @@
+"""`lockstep consume TOPIC`: records to standard output."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from lockstep.commands.options import (
+    Families,
+    add_connection,
+    add_json,
+    client_of,
+    printable,
+    separator,
+    whole_number,
+)
+from lockstep.failures import CommandFailed, told_to_user
+
+if TYPE_CHECKING:
+    from lockstep.client import Client, FetchedPartition, Topic
+    from protocol.records.record import Record
+
+_WAIT_MS = 500
+
+
+def add_to(families: Families) -> None:
+    """Declare the command."""
+    consume = families.add_parser(
+        "consume",
+        help="print the records of a topic",
+        description="Print records, one per line. From the end on unless --from-beginning or --offset says "
+        "otherwise, and then until Ctrl-C; from an earlier offset until the end the topic has now, or on "
+        "with --follow. Partitions are read side by side: only within one is the order that of the log.",
+    )
+    consume.add_argument("topic")
+    start = consume.add_mutually_exclusive_group()
+    start.add_argument("--from-beginning", action="store_true", help="from the oldest record there is")
+    start.add_argument(
+        "-o",
+        "--offset",
+        type=int,
+        metavar="N",
+        help="from this offset in each partition; below zero: so many records before the end",
+    )
+    consume.add_argument("-f", "--follow", action="store_true", help="wait for new records at the end")
+    consume.add_argument(
+        "-n", "--max-records", type=whole_number, metavar="N", help="stop after so many records"
+    )
+    consume.add_argument(
+        "-p",
+        "--partition",
+        type=whole_number,
+        action="append",
+        metavar="N",
+        help="only this partition; may be repeated",
+    )
+    form = consume.add_mutually_exclusive_group()
+    form.add_argument(
+        "-K", "--key-separator", type=separator, metavar="TEXT", help="print KEY, this text, VALUE"
+    )
+    form.add_argument(
+        "-v", "--verbose", action="store_true", help="print partition, offset, time, key and headers too"
+    )
+    add_json(form, "one object per record and line; bytes that are not UTF-8 are in *_base64")
+    add_connection(consume)
+    consume.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import asyncio
+
+    with told_to_user():
+        asyncio.run(_consume(options))
+    return 0
+
+
+async def _consume(options: argparse.Namespace) -> None:
+    async with client_of(options) as client:
+        topic = await client.topic(options.topic)
+        known = [partition.index for partition in topic.partitions]
+        chosen = known if options.partition is None else sorted(set(options.partition))
+        for index in chosen:
+            if index not in known:
+                raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(known) - 1} only")
+        reading = await _Reading.begin(client, topic, chosen, options)
+        left = options.max_records
+        while left != 0 and reading.offsets:
+            found = await client.fetch(topic, reading.offsets, max_wait_ms=_WAIT_MS)
+            for index, record in reading.records(found):
+                _print(topic.name, index, record, options)
+                if left is not None:
+                    left -= 1
+                    if left == 0:
+                        break
+            sys.stdout.buffer.flush()
+
+
+class _Reading:
+    """Where each partition is read next, and where to stop."""
+
+    def __init__(self, offsets: dict[int, int], ends: dict[int, int] | None) -> None:
+        self.offsets = offsets
+        """Of the partitions that are not at their end yet."""
+        self._ends = ends
+
+    @classmethod
+    async def begin(
+        cls, client: Client, topic: Topic, chosen: list[int], options: argparse.Namespace
+    ) -> _Reading:
+        from lockstep.client import EARLIEST, LATEST
+
+        ends = await client.offsets(topic, chosen, LATEST)
+        if not options.from_beginning and options.offset is None:
+            return cls(dict(ends), None)
+        starts = await client.offsets(topic, chosen, EARLIEST)
+        if options.offset is not None:
+            for index in chosen:
+                wanted = options.offset if options.offset >= 0 else ends[index] + options.offset
+                if wanted > ends[index]:
+                    raise CommandFailed(f"partition {index} of {topic.name} ends at offset {ends[index]}")
+                starts[index] = max(starts[index], wanted)
+        if options.follow:
+            return cls(starts, None)
+        return cls({index: start for index, start in starts.items() if start < ends[index]}, ends)
+
+    def records(self, found: list[FetchedPartition]) -> Iterator[tuple[int, Record]]:
+        """(partition, record) of what came, from the wanted offsets on; moves the offsets on."""
+        from protocol.records.batch import MalformedBatch, iter_headers, verify
+        from protocol.records.record import iter_records
+
+        for partition in found:
+            index = partition.index
+            try:
+                for pos, header in iter_headers(partition.records):
+                    verify(partition.records, pos, header)
+                    if not header.is_control:
+                        for record in iter_records(partition.records, pos):
+                            if record.offset >= self.offsets[index] and not self._is_beyond(
+                                index, record.offset
+                            ):
+                                yield index, record
+                    self.offsets[index] = header.next_offset
+            except MalformedBatch as error:
+                raise CommandFailed(
+                    f"partition {index} at offset {self.offsets[index]} cannot be read: {error}"
+                ) from error
+            if self._is_beyond(index, self.offsets[index]):
+                del self.offsets[index]
+
+    def _is_beyond(self, index: int, offset: int) -> bool:
+        return self._ends is not None and offset >= self._ends[index]
+
+
+def _print(topic: str, index: int, record: Record, options: argparse.Namespace) -> None:
+    out = sys.stdout.buffer
+    if options.json:
+        out.write(_json(topic, index, record))
+    elif options.verbose:
+        out.write(_line(index, record))
+    else:
+        if options.key_separator is not None:
+            out.write(b"null" if record.key is None else record.key)
+            out.write(options.key_separator.encode())
+        out.write(b"null" if record.value is None else record.value)
+    out.write(b"\n")
+
+
+def _json(topic: str, index: int, record: Record) -> bytes:
+    import json
+
+    document: dict[str, object] = {
+        "topic": topic,
+        "partition": index,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp,
+    }
+    for name, content in (("key", record.key), ("value", record.value)):
+        suffix, text = printable(content)
+        document[name + suffix] = text
+    headers: list[dict[str, object]] = []
+    for header, content in record.headers:
+        suffix, text = printable(content)
+        headers.append({"name": header, "value" + suffix: text})
+    document["headers"] = headers
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _line(index: int, record: Record) -> bytes:
+    from datetime import UTC, datetime
+
+    try:
+        time = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(" ", "milliseconds")[:-6]
+    except (OverflowError, ValueError, OSError):
+        time = str(record.timestamp)
+    parts = [f"{index}/{record.offset}".encode(), time.encode()]
+    parts += [b"null" if content is None else content for content in (record.key, record.value)]
+    parts += [
+        name.encode() + b"=" + (b"null" if content is None else content) for name, content in record.headers
+    ]
+    return b"  ".join(parts)

@@ -1,0 +1,269 @@
+"""`lockstep log verify|dump DIR`: look into a stopped broker's data directory without changing it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lockstep.commands.options import Families, add_json, print_json, print_table, printable, whole_number
+from lockstep.failures import CommandFailed
+
+if TYPE_CHECKING:
+    from lockstep.log_reading import PartitionNames
+    from storage.types import Buffer, DirectoryEntry, Frame
+
+ROT = 1
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+Document = dict[str, object]
+
+
+def add_to(families: Families) -> None:
+    """Declare the command."""
+    family = families.add_parser("log", help="verify or print the files of a stopped broker")
+    commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    verify = commands.add_parser(
+        "verify",
+        help="check every byte of the log",
+        description="Check every frame, batch and checkpoint. Exit status 1 where something has rotted; a "
+        "torn end, which a crash may leave, is no rot.",
+    )
+    add_json(verify, "one document")
+    verify.set_defaults(run=_verify)
+
+    dump = commands.add_parser(
+        "dump", help="print the log's frames and batches", description="Print frames, oldest first."
+    )
+    dump.add_argument("--group", type=whole_number, metavar="N", help="only this log group")
+    dump.add_argument(
+        "--from-index", type=whole_number, default=0, metavar="N", help="from this log index on"
+    )
+    dump.add_argument("-n", "--max-frames", type=whole_number, metavar="N", help="so many frames per group")
+    dump.add_argument("--records", action="store_true", help="also the records of each batch")
+    add_json(dump, "one object per frame and line")
+    dump.set_defaults(run=_dump)
+
+    for command in (verify, dump):
+        command.add_argument(
+            "directory", metavar="DIR", type=Path, help="a data directory, or groups/N in it"
+        )
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from lockstep.log_reading import groups_of
+    from storage.types import StorageError
+
+    try:
+        results = [_verified(number, path) for number, path in groups_of(options.directory)]
+    except (StorageError, OSError) as error:
+        raise CommandFailed(str(error)) from error
+    rotten = any(result["rot"] for result in results)
+    if options.json:
+        print_json({"directory": str(options.directory), "ok": not rotten, "groups": results})
+    else:
+        print_table(
+            ("GROUP", "SEGMENTS", "FRAMES", "BATCHES", "RECORDS", "BYTES", "VERDICT"),
+            [
+                (
+                    *(result[key] for key in ("group", "segments", "frames", "batches", "records", "bytes")),
+                    _verdict(result),
+                )
+                for result in results
+            ],
+        )
+        for result in results:
+            for note in _texts(result["rot"]) + _texts(result["notes"]):
+                print(f"group {result['group']}: {note}")
+    return ROT if rotten else 0
+
+
+def _verified(group_id: int, directory: Path) -> Document:
+    from lockstep.log_reading import GroupLog
+    from storage.types import CorruptLog
+
+    counts = {"segments": 0, "frames": 0, "batches": 0, "records": 0, "bytes": 0}
+    rot: list[str] = []
+    notes: list[str] = []
+    ends_at: str | None = None
+    try:
+        log = GroupLog(directory, group_id)
+        counts["segments"] = len(log.segments)
+        rot += [f"checkpoint {name} is damaged" for name in log.report.ignored_checkpoints]
+        if log.report.damaged_slot:
+            notes.append(
+                "one of the two copies of the state is damaged: a crash, or rot that did no harm yet"
+            )
+        if log.report.rebuilt_indexes:
+            notes.append(
+                f"{log.report.rebuilt_indexes} index files are missing or damaged; they can be made again"
+            )
+        ends_at = log.report.cut_at
+        for _, frame in log.frames():
+            counts["frames"] += 1
+            counts["batches"] += frame.batch_count
+            counts["records"] += frame.record_count
+            counts["bytes"] += frame.end - frame.offset
+    except CorruptLog as error:
+        rot.append(str(error))
+    return {
+        "group": group_id,
+        "directory": str(directory),
+        **counts,
+        "ends_at": ends_at,
+        "rot": rot,
+        "notes": notes,
+    }
+
+
+def _verdict(result: Document) -> str:
+    return "ROT" if result["rot"] else "ok"
+
+
+def _texts(value: object) -> list[str]:
+    assert isinstance(value, list)
+    return value
+
+
+def _dump(options: argparse.Namespace) -> int:
+    from lockstep.log_reading import GroupLog, NoLog, PartitionNames, groups_of, topic_names
+    from storage.types import CorruptLog, StorageError
+
+    try:
+        groups = groups_of(options.directory)
+        topics = _or_nothing(lambda: topic_names(GroupLog(groups[0][1].parent / "0", 0)))
+        chosen = [pair for pair in groups if options.group in (None, pair[0])]
+        if not chosen:
+            raise NoLog(f"{options.directory} has no log group {options.group}")
+        for group_id, directory in chosen:
+            log = GroupLog(directory, group_id)
+            names = PartitionNames(group_id, log.checkpoint, topics)
+            left = options.max_frames
+            for segment, scanned in log.frames():
+                frame = scanned.frame()
+                for entry, payload in zip(frame.directory, frame.payloads, strict=True):
+                    names.learn(entry.partition, payload)
+                if frame.index < options.from_index:
+                    continue
+                if left == 0:
+                    break
+                left = None if left is None else left - 1
+                document = _frame_document(group_id, frame, names, options.records)
+                document |= {"segment": segment.sequence, "byte": scanned.offset}
+                if options.json:
+                    print_json(document)
+                else:
+                    _print_frame(document)
+    except CorruptLog as error:
+        raise CommandFailed(f"rot: {error}") from error
+    except (StorageError, OSError) as error:
+        raise CommandFailed(str(error)) from error
+    return 0
+
+
+def _or_nothing(names: Callable[[], dict[bytes, str]]) -> dict[bytes, str]:
+    """Without group 0, or with a damaged one, topics are shown by their id."""
+    from storage.types import StorageError
+
+    try:
+        return names()
+    except (StorageError, OSError):
+        return {}
+
+
+def _frame_document(group_id: int, frame: Frame, names: PartitionNames, with_records: bool) -> Document:
+    from storage.types import FrameKind
+
+    return {
+        "group": group_id,
+        "index": frame.index,
+        "term": frame.term,
+        "kind": FrameKind(frame.kind).name.lower(),
+        "first_lsn": frame.first_lsn,
+        "records": frame.record_count,
+        "time_ms": frame.time_ms,
+        "batches": [
+            _batch_document(entry, payload, names, with_records)
+            for entry, payload in zip(frame.directory, frame.payloads, strict=True)
+        ],
+    }
+
+
+def _batch_document(
+    entry: DirectoryEntry, payload: Buffer, names: PartitionNames, with_records: bool
+) -> Document:
+    from protocol.records.batch import MalformedBatch, read_header
+
+    document: Document = {
+        "partition": names.name(entry.partition),
+        "partition_number": entry.partition,
+        "base_offset": entry.base_offset,
+        "records": entry.record_count,
+        "leader_epoch": entry.leader_epoch,
+        "max_timestamp_ms": entry.max_timestamp,
+        "bytes": entry.length,
+    }
+    try:
+        header = read_header(payload)
+    except MalformedBatch:
+        return document  # not a record batch
+    document["codec"] = _CODECS[header.codec] if header.codec < len(_CODECS) else str(header.codec)
+    if header.producer_id >= 0:
+        document |= {
+            "producer_id": header.producer_id,
+            "producer_epoch": header.producer_epoch,
+            "base_sequence": header.base_sequence,
+        }
+    if with_records:
+        document["contents"] = list(_record_documents(payload))
+    return document
+
+
+def _record_documents(payload: Buffer) -> Iterator[Document]:
+    from protocol.records.batch import MalformedBatch
+    from protocol.records.record import iter_records
+
+    try:
+        for record in iter_records(payload):
+            document: Document = {"offset": record.offset, "timestamp_ms": record.timestamp}
+            for name, content in (("key", record.key), ("value", record.value)):
+                suffix, text = printable(content)
+                document[name + suffix] = text
+            document["headers"] = [
+                {"name": name, "value" + suffix: text}
+                for name, content in record.headers
+                for suffix, text in [printable(content)]
+            ]
+            yield document
+    except MalformedBatch as error:
+        yield {"unreadable": str(error)}
+
+
+def _print_frame(frame: Document) -> None:
+    from datetime import UTC, datetime
+
+    time = datetime.fromtimestamp(int(str(frame["time_ms"])) / 1000, UTC).isoformat(" ", "milliseconds")[:-6]
+    print(
+        f"group {frame['group']} index {frame['index']} term {frame['term']} {frame['kind']} "
+        f"lsn {frame['first_lsn']} records {frame['records']} {time} "
+        f"segment {frame['segment']} byte {frame['byte']}"
+    )
+    batches = frame["batches"]
+    assert isinstance(batches, list)
+    for batch in batches:
+        producer = f" producer {batch['producer_id']}" if "producer_id" in batch else ""
+        print(
+            f"  {batch['partition']} offset {batch['base_offset']} records {batch['records']} "
+            f"bytes {batch['bytes']} {batch.get('codec', 'raw')} epoch {batch['leader_epoch']}{producer}"
+        )
+        for record in batch.get("contents", []):
+            print(f"    {_record_line(record)}")
+
+
+def _record_line(record: Document) -> str:
+    if "unreadable" in record:
+        return str(record["unreadable"])
+    key, value = (record.get(name, record.get(name + "_base64")) for name in ("key", "value"))
+    return f"{record['offset']}: {key!r} {value!r}" + (f" {record['headers']}" if record["headers"] else "")

@@ -1,0 +1,109 @@
+"""Options and output that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lockstep.client import Client
+
+Families = Any
+"""What `add_subparsers` returns: argparse keeps its class to itself."""
+
+BOOTSTRAP_VARIABLE = "LOCKSTEP_BOOTSTRAP"
+
+
+def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> None:
+    """Where the broker is and how long to wait for it.
+
+    `again`: the command's family takes these options too; here they count only where they are given.
+    """
+    default = os.environ.get(BOOTSTRAP_VARIABLE, "localhost:9092")
+    command.add_argument(
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT",
+        default=argparse.SUPPRESS if again else default,
+        help=f"a broker of the cluster, or several after commas (default {default}; ${BOOTSTRAP_VARIABLE})",
+    )
+    command.add_argument(
+        "--timeout",
+        type=positive_seconds,
+        default=argparse.SUPPRESS if again else 30.0,
+        metavar="SECONDS",
+        help="how long to wait for an answer (default 30)",
+    )
+
+
+def add_json(command: argparse.ArgumentParser, what: str) -> None:
+    """For programs."""
+    command.add_argument("--json", action="store_true", help=f"for programs: {what}")
+
+
+def client_of(options: argparse.Namespace) -> Client:
+    from lockstep.client import Client
+
+    return Client(options.bootstrap, client_id="lockstep-command", timeout_s=options.timeout)
+
+
+def positive_seconds(text: str) -> float:
+    """An argument type."""
+    value = float(text)
+    if not 0 < value < 1e9:
+        raise ValueError(text)
+    return value
+
+
+def whole_number(text: str) -> int:
+    """An argument type: 0 or more."""
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+def separator(text: str) -> str:
+    """An argument type: \\t and the like mean what they mean in Python."""
+    found = text.encode("latin-1", "backslashreplace").decode("unicode_escape")
+    if not found:
+        raise ValueError(text)
+    return found
+
+
+def pair(text: str) -> tuple[str, str]:
+    """An argument type: NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+def print_json(document: object) -> None:
+    """One document on one line."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, separators=(", ", ": ")) + "\n")
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """For people."""
+    from tabulate import tabulate
+
+    print(
+        tabulate([list(row) for row in rows], headers=list(headers), tablefmt="plain", disable_numparse=True)
+    )
+
+
+def printable(data: bytes | None) -> tuple[str, str | None]:
+    """Bytes in a JSON object: ("", text) where they are UTF-8 or null, ("_base64", text) otherwise."""
+    if data is None:
+        return "", None
+    try:
+        return "", data.decode()
+    except UnicodeDecodeError:
+        from base64 import b64encode
+
+        return "_base64", b64encode(data).decode()

@@ -1,0 +1,195 @@
+"""`lockstep produce TOPIC`: one record per line of standard input."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from lockstep.commands.options import (
+    Families,
+    add_connection,
+    add_json,
+    client_of,
+    pair,
+    print_json,
+    separator,
+    whole_number,
+)
+from lockstep.failures import CommandFailed, told_to_user
+
+if TYPE_CHECKING:
+    from lockstep.client import Client, Topic
+    from protocol.records.record import BatchBuilder
+
+BATCH_BYTES = 256 * 1024
+"""Records of one batch, uncompressed: far below the broker's message.max.bytes."""
+_READ_BYTES = 1024 * 1024
+_ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+Entry = tuple[bytes | None, bytes | None]
+
+
+def add_to(families: Families) -> None:
+    """Declare the command."""
+    produce = families.add_parser(
+        "produce",
+        help="write lines to a topic",
+        description="Write each line of standard input as one record. Ends at the end of the input, when "
+        "everything is acknowledged.",
+    )
+    produce.add_argument("topic")
+    produce.add_argument(
+        "-K",
+        "--key-separator",
+        type=separator,
+        metavar="TEXT",
+        help="lines are KEY, this text, VALUE; \\t and the like are understood",
+    )
+    produce.add_argument(
+        "--null",
+        metavar="TEXT",
+        help="a key or value that is exactly this text is sent as null (a deletion, as a value)",
+    )
+    produce.add_argument(
+        "-H",
+        "--header",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a header of every record; may be repeated",
+    )
+    produce.add_argument(
+        "-p",
+        "--partition",
+        type=whole_number,
+        metavar="N",
+        help="default: by key as Java's producer does, records without a key in turn",
+    )
+    produce.add_argument("-z", "--codec", choices=_CODECS, default="none", help="compression (default none)")
+    produce.add_argument(
+        "--acks", choices=tuple(_ACKS), default="all", help="what to wait for (default all; 0: nothing)"
+    )
+    add_json(produce, "one object at the end: how many records went where")
+    add_connection(produce)
+    produce.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    import asyncio
+
+    asyncio.run(_produce(options))
+    return 0
+
+
+async def _produce(options: argparse.Namespace) -> None:
+    from lockstep.commands.standard_input import lines_of
+
+    async with client_of(options) as client:
+        with told_to_user():
+            topic = await client.topic(options.topic, create=True)
+        if options.partition is not None and options.partition >= len(topic.partitions):
+            raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(topic.partitions) - 1} only")
+        writer = _Writer(client, topic, options)
+        try:
+            with told_to_user():
+                async for lines in lines_of(sys.stdin.buffer, _READ_BYTES):
+                    await writer.write([_entry(line, options) for line in lines])
+        except CommandFailed as error:
+            fate = "sent" if options.acks == "0" else "acknowledged"
+            raise CommandFailed(f"{error}; {writer.total} records before it were {fate}") from error
+    if options.json:
+        print_json(
+            {
+                "topic": topic.name,
+                "records": writer.total,
+                "partitions": [
+                    {"partition": index, "records": count, "next_offset": next_offset}
+                    for index, (count, next_offset) in sorted(writer.written.items())
+                ],
+            }
+        )
+
+
+def _entry(line: bytes, options: argparse.Namespace) -> Entry:
+    """(key, value) of one line."""
+    key: bytes | None = None
+    value: bytes | None = line
+    if options.key_separator is not None:
+        mark = options.key_separator.encode()
+        found, middle, rest = line.partition(mark)
+        if not middle:
+            raise CommandFailed(f"no {options.key_separator!r} in the line {line[:80]!r}")
+        key, value = found, rest
+    if options.null is not None:
+        null = options.null.encode()
+        key = None if key == null else key
+        value = None if value == null else value
+    return key, value
+
+
+class _Writer:
+    """Puts records into batches by partition and waits for each turn's answers together."""
+
+    def __init__(self, client: Client, topic: Topic, options: argparse.Namespace) -> None:
+        from protocol.records.compression import Codec
+
+        self.written: dict[int, tuple[int, int]] = {}
+        """Partition -> records acknowledged, and the offset after the last of them (-1 where unknown)."""
+        self._client = client
+        self._topic = topic
+        self._partition: int | None = options.partition
+        self._codec = Codec[options.codec.upper()]
+        self._acks = _ACKS[options.acks]
+        self._headers = [(name, value.encode()) for name, value in options.header]
+        self._next_keyless = 0
+
+    @property
+    def total(self) -> int:
+        return sum(count for count, _ in self.written.values())
+
+    async def write(self, entries: list[Entry]) -> None:
+        """Write them all; partitions at the same time, the batches of one partition one after the other."""
+        import asyncio
+
+        batches = self._batches(entries)
+        results = await asyncio.gather(
+            *(self._write_in_turn(index, mine) for index, mine in sorted(batches.items())),
+            return_exceptions=True,
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _write_in_turn(self, index: int, batches: list[BatchBuilder]) -> None:
+        for batch in batches:
+            base_offset = await self._client.produce(self._topic, index, batch.build(), acks=self._acks)
+            count, _ = self.written.get(index, (0, -1))
+            next_offset = base_offset + batch.record_count if base_offset >= 0 else -1
+            self.written[index] = (count + batch.record_count, next_offset)
+
+    def _batches(self, entries: list[Entry]) -> dict[int, list[BatchBuilder]]:
+        from time import time
+
+        from lockstep.partitioning import partition_of
+        from protocol.records.record import BatchBuilder
+
+        now_ms = int(time() * 1000)
+        count = len(self._topic.partitions)
+        keyless = self._next_keyless
+        self._next_keyless = (keyless + 1) % count  # a turn's records without a key stay together
+        batches: dict[int, list[BatchBuilder]] = {}
+        for key, value in entries:
+            if self._partition is not None:
+                index = self._partition
+            elif key is None:
+                index = keyless
+            else:
+                index = partition_of(key, count)
+            mine = batches.setdefault(index, [])
+            if not mine or mine[-1].size_bytes >= BATCH_BYTES:
+                mine.append(BatchBuilder(self._codec))
+            mine[-1].append(value, key, timestamp_ms=now_ms, headers=self._headers)
+        return batches

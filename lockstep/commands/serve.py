@@ -1,0 +1,58 @@
+"""`lockstep serve`: one broker, in this process.
+
+Reads the settings; everything else, the reason why it cannot start included, is `broker.server`'s.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from lockstep.commands.options import Families
+from lockstep.failures import CommandFailed
+
+
+def add_to(families: Families) -> None:
+    """Declare the command."""
+    serve = families.add_parser(
+        "serve",
+        help="run a broker",
+        description="Run a broker in the foreground. SIGTERM or Ctrl-C stops it cleanly. Later sources win: "
+        "defaults, --config, --set, --data-dir and --listen.",
+    )
+    serve.add_argument("--data-dir", metavar="DIR", help="where the log is kept (log.dirs; default: data)")
+    serve.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="where to listen (listeners; default: localhost:9092). Port 0 takes a free one and says which.",
+    )
+    serve.add_argument("--config", metavar="FILE", help="a properties file with Kafka's names")
+    serve.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="one property; may be repeated"
+    )
+    serve.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from broker.config import load
+    from broker.properties import ConfigError
+
+    flags = {"log.dirs": options.data_dir, "listeners": options.listen}
+    try:
+        settings = load(
+            None if options.config is None else Path(options.config),
+            options.set,
+            {name: text for name, text in flags.items() if text is not None},
+        )
+    except ConfigError as error:
+        raise CommandFailed(str(error)) from error
+    except OSError as error:
+        raise CommandFailed(f"cannot read {error.filename}: {(error.strerror or '').lower()}") from error
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"{options.config} is not a text file in UTF-8: {error}") from error
+
+    from broker import server
+
+    server.run(settings)
+    return 0

@@ -1,0 +1,70 @@
+"""Lines of standard input for an event loop: as many at a time as are there.
+
+A daemon thread reads, because neither a file nor every terminal can be watched by the loop, and because a
+read that never returns must not hold up the end of the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import BinaryIO
+
+from lockstep.failures import CommandFailed
+
+_CHUNKS_AHEAD = 2
+_LONGEST_LINE_BYTES = 64 * 1024 * 1024
+
+
+async def lines_of(stream: BinaryIO, read_bytes: int) -> AsyncIterator[list[bytes]]:
+    """Whole lines, without their ends, in lists as they arrive. A last line without an end counts.
+
+    Raises CommandFailed when the stream cannot be read, or a line is longer than any broker takes.
+    """
+    rest = b""
+    async for chunk in _chunks(stream, read_bytes):
+        whole, end, last = chunk.rpartition(b"\n")
+        if not end:
+            rest += chunk
+            if len(rest) > _LONGEST_LINE_BYTES:
+                raise CommandFailed(f"a line of more than {_LONGEST_LINE_BYTES} bytes")
+            continue
+        yield [_without_return(line) for line in (rest + whole).split(b"\n")]
+        rest = last
+    if rest:
+        yield [_without_return(rest)]
+
+
+def _without_return(line: bytes) -> bytes:
+    return line[:-1] if line.endswith(b"\r") else line
+
+
+async def _chunks(stream: BinaryIO, read_bytes: int) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    room = threading.Semaphore(_CHUNKS_AHEAD)
+    read = getattr(stream, "read1", stream.read)
+
+    def pump() -> None:
+        item: bytes | OSError = b"-"
+        while item and not isinstance(item, OSError):
+            room.acquire()
+            try:
+                item = read(read_bytes)
+            except OSError as error:
+                item = error
+            try:
+                loop.call_soon_threadsafe(queue.put_nowait, item)
+            except RuntimeError:
+                return  # the loop has ended without us
+
+    threading.Thread(target=pump, name="standard-input", daemon=True).start()
+    while True:
+        item = await queue.get()
+        room.release()
+        if isinstance(item, OSError):
+            raise CommandFailed(f"cannot read standard input: {item.strerror}")
+        if not item:
+            return
+        yield item

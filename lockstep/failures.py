@@ -1,0 +1,21 @@
+"""The one exception a command raises for its user, and how errors of the layers below become it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class CommandFailed(Exception):
+    """The command could not do it; the text is one line for the user."""
+
+
+@contextmanager
+def told_to_user() -> Iterator[None]:
+    """Turns what a client can meet on its way to a broker into CommandFailed."""
+    from lockstep.connection import ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        raise CommandFailed(str(error)) from error

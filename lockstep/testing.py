@@ -1,0 +1,170 @@
+"""A broker inside a test, without a process, a fixed port or a directory to look after.
+
+    async with lockstep.testing.broker() as broker:
+        producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+
+It is the real broker on the running event loop, with a real log on disk: small files in a temporary
+directory that is removed at the end, a free port of this machine. Clients that block (kafka-python,
+confluent-kafka) must run in a thread, or `broker_in_thread` must be used, which needs no event loop at all.
+
+Settings are the broker's, with underscores: `broker(message_max_bytes=2000, num_partitions=3)`. Durability is
+as configured: `log_flush="os"` is faster where a test kills nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from broker.config import Settings
+
+Value = str | int | bool | list[str] | tuple[str, ...]
+
+SMALL: Final = {
+    "lockstep.segment.bytes": "1048576",
+    "lockstep.spare.segments": "1",
+    "message.max.bytes": "262144",
+    "lockstep.shutdown.timeout.ms": "200",
+}
+"""For a fast start and little disk. A larger `message_max_bytes` brings larger files along."""
+
+_LARGEST_SEGMENT_BYTES: Final = 1 << 30
+_START_TIMEOUT_S: Final = 30.0
+
+
+class RunningBroker(Protocol):
+    """What a test gets."""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT, for any client."""
+
+    @property
+    def port(self) -> int: ...
+    @property
+    def directory(self) -> Path:
+        """Where its data are."""
+
+
+class _Running:
+    def __init__(self, bootstrap_servers: str, port: int, directory: Path) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.port = port
+        self.directory = directory
+
+
+@contextlib.asynccontextmanager
+async def broker(*, data_dir: Path | str | None = None, **settings: Value) -> AsyncIterator[RunningBroker]:
+    """A broker on the running loop until the block ends.
+
+    Args:
+        data_dir: keep the data here, for a test that starts a second broker on them; by default they go.
+        settings: the broker's, with underscores for dots.
+    Raises:
+        broker.properties.ConfigError: for a setting that is not known or not valid.
+    """
+    from broker.server import Broker
+
+    with _directory(data_dir) as directory:
+        running = Broker(_settings(directory, settings))
+        await running.start()
+        try:
+            yield _Running(running.bootstrap_servers, running.port, directory)
+        finally:
+            await running.stop()
+
+
+@contextlib.contextmanager
+def broker_in_thread(*, data_dir: Path | str | None = None, **settings: Value) -> Iterator[RunningBroker]:
+    """As `broker`, on an event loop of its own in a thread: for tests and clients that know no asyncio."""
+    with _directory(data_dir) as directory:
+        loop = _LoopThread(directory, settings)
+        try:
+            yield loop.running()
+        finally:
+            loop.end()
+
+
+class _LoopThread:
+    """An event loop in a thread, for as long as its broker runs."""
+
+    def __init__(self, directory: Path, settings: dict[str, Value]) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+        self._running: RunningBroker | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="lockstep-broker", daemon=True)
+        self._thread.start()
+
+    def running(self) -> RunningBroker:
+        if not self._ready.wait(_START_TIMEOUT_S):
+            raise TimeoutError(f"the broker did not start within {_START_TIMEOUT_S:g} s")
+        if self._failure is not None:
+            raise self._failure
+        assert self._running is not None
+        return self._running
+
+    def end(self) -> None:
+        if self._loop is not None and self._ended is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is gone already
+                self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join(_START_TIMEOUT_S)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ended = asyncio.Event()
+        async with broker(data_dir=self._directory, **self._settings) as self._running:
+            self._ready.set()
+            await self._ended.wait()
+
+
+def _settings(directory: Path, wanted: dict[str, Value]) -> Settings:
+    from broker.config import MAX_FRAME_BYTES, PROPERTIES, from_texts
+    from broker.properties import ConfigError
+
+    names = {attribute: name for name, (attribute, _) in PROPERTIES.items()}
+    texts = {**SMALL, "log.dirs": str(directory), "listeners": "PLAINTEXT://localhost:0"}
+    for attribute, value in wanted.items():
+        if attribute not in names:
+            raise ConfigError(attribute, str(value), "there is no such setting")
+        texts[names[attribute]] = _text(value)
+    if "message_max_bytes" in wanted and "lockstep_segment_bytes" not in wanted:
+        room = int(texts["message.max.bytes"]) * 2 + (1 << 20)
+        texts["lockstep.segment.bytes"] = str(min(max(room, 1 << 20), 2 * MAX_FRAME_BYTES))
+    return from_texts(texts)
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, (list, tuple)) else str(value)
+
+
+@contextlib.contextmanager
+def _directory(chosen: Path | str | None) -> Iterator[Path]:
+    if chosen is not None:
+        yield Path(chosen)
+        return
+    made = Path(tempfile.mkdtemp(prefix="lockstep-test-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
