@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from broker.producer_state import NEW, OutOfOrderSequence, ProducerState, StaleProducerEpoch
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
+    BATCH_HEADER_BYTES,
     BatchHeader,
     CorruptBatch,
     MalformedBatch,
@@ -122,13 +123,21 @@ def _read(records: Buffer) -> BatchHeader:
     try:
         header = read_header(records)
     except MalformedBatch as error:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        # to Kafka a cut batch is no batch; CORRUPT_MESSAGE would have the client send it again and again
+        code = ErrorCode.INVALID_RECORD if _is_cut(records) else ErrorCode.CORRUPT_MESSAGE
+        raise Refused(code, str(error)) from None
     if header.total_bytes != len(records):
         raise Refused(
             ErrorCode.INVALID_RECORD,
             f"{len(records)} bytes of records, one batch of {header.total_bytes}: exactly one is allowed",
         )
     return header
+
+
+def _is_cut(records: Buffer) -> bool:
+    """The bytes end before the batch does."""
+    length = int.from_bytes(records[8:12], "big", signed=True)
+    return len(records) < BATCH_HEADER_BYTES or length + 12 > len(records)
 
 
 def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_version: int) -> None:
@@ -146,6 +155,8 @@ def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produc
             ErrorCode.INVALID_RECORD,
             f"{header.record_count} records whose last offset delta is {header.last_offset_delta}",
         )
+    if header.base_offset != 0:
+        raise Refused(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's is 0")
     if header.is_control:
         raise Refused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if header.is_transactional:
