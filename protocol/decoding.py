@@ -43,8 +43,6 @@ class Decoder(SourceText):
     def __init__(self, cls: type[Struct], version: int) -> None:
         super().__init__(cls.SCHEMA, version)
         self.cls = cls
-        self._run: list[tuple[str, str]] = []
-        """Fixed-width fields not yet read: format and where the value goes."""
         self._array_depth = 0
 
     def generate(self) -> None:
@@ -137,7 +135,7 @@ class Decoder(SourceText):
         nullable = self.version in field.nullable
         wire = field.wire
         if wire.name in FORMATS:
-            self._run.append((FORMATS[wire.name], slot))
+            self.postpone(FORMATS[wire.name], slot)
         elif wire.name == "string":
             self._string(slot, nullable, self.compact(field))
         elif wire.name in ("bytes", "records"):
@@ -149,20 +147,19 @@ class Decoder(SourceText):
 
     def _lead(self, form: str, name: str) -> None:
         """Read what is pending and, with it, the fixed-width start of a variable part into `name`."""
-        self._run.append((form, name))
+        self.postpone(form, name)
         self._flush()
 
     def _flush(self) -> None:
-        run, self._run = self._run, []
-        if not run:
+        forms, targets, about = self.take_run()
+        if not forms:
             return
-        if run[0][0] == "B" and len(run) == 1:
-            self.emit(f"{run[0][1]} = buf[p]")
+        if forms == ["B"]:
+            self.emit(f"{targets[0]} = buf[p]", about)
             self.emit("p += 1")
             return
-        name, size = self.codec("unpack", "unpack_from", [form for form, _ in run])
-        targets = ", ".join(target for _, target in run)
-        self.emit(f"{targets}{',' if len(run) == 1 else ''} = {name}(buf, p)")
+        name, size = self.codec("unpack", "unpack_from", forms)
+        self.emit(f"{', '.join(targets)}{',' if len(forms) == 1 else ''} = {name}(buf, p)", about)
         self.emit(f"p += {size}")
 
     def _length(self, wire_name: str, compact: bool, slot: str, nullable: bool) -> str:
@@ -266,7 +263,7 @@ class Decoder(SourceText):
             elif element.name in ("bytes", "records"):
                 self._bytes(place, False, compact)
             else:
-                self._run.append((FORMATS[element.name], place))
+                self.postpone(FORMATS[element.name], place)
             self._flush()
         self._array_depth -= 1
 

@@ -24,8 +24,6 @@ class Encoder(SourceText):
 
     def __init__(self, cls: type[Struct], version: int) -> None:
         super().__init__(cls.SCHEMA, version)
-        self._run: list[tuple[str, str]] = []
-        """Fixed-width values not yet written: format and expression."""
         self._in_tag = False
 
     def generate(self) -> None:
@@ -134,18 +132,18 @@ class Encoder(SourceText):
         if wire.name == "uuid":
             with self.block(f"if len({value}) != 16:"):
                 self.emit(f"raise Malformed(f'{{len({value})}} bytes where a UUID has 16')")
-        self._run.append((FORMATS[wire.name], value))
+        self.postpone(FORMATS[wire.name], value)
 
     def _flush(self) -> None:
-        run, self._run = self._run, []
-        if run:
-            name, _ = self.codec("pack", "pack", [form for form, _ in run])
-            self.emit(f"out += {name}({', '.join(value for _, value in run)})")
+        forms, values, about = self.take_run()
+        if forms:
+            name, _ = self.codec("pack", "pack", forms)
+            self.emit(f"out += {name}({', '.join(values)})", about)
 
     def _length(self, n: str, wire_name: str, compact: bool) -> None:
         """Write the length in variable `n`; minus one is null."""
         if not compact:
-            self._run.append(("h" if wire_name == "string" else "i", n))
+            self.postpone("h" if wire_name == "string" else "i", n)
             self._flush()
             return
         self._flush()

@@ -16,7 +16,7 @@ class ErrorCode(IntEnum):
     """Do clients retry on their own, after fresh metadata where that helps?"""
     message: str
 
-    def __new__(cls, code: int, retriable: bool, message: str) -> ErrorCode:
+    def __new__(cls, code: int, retriable: bool = False, message: str = "") -> ErrorCode:
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable

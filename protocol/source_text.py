@@ -40,13 +40,27 @@ class SourceText:
         self.path = [schema.name]
         self._lines: list[str] = []
         self._paths: list[str] = []
+        self._run: list[tuple[str, str, str]] = []
         self._indent = 0
         self._names = 0
 
-    def emit(self, text: str) -> None:
-        """Add one line, at the present depth, about the present field."""
+    def emit(self, text: str, path: str | None = None) -> None:
+        """Add one line, at the present depth, about the present field or the one named."""
         self._lines.append("    " * self._indent + text)
-        self._paths.append(".".join(self.path))
+        self._paths.append(path or ".".join(self.path))
+
+    def postpone(self, form: str, value: str) -> None:
+        """Add a fixed-width value (or target) to the run that the next flush reads or writes at once."""
+        self._run.append((form, value, ".".join(self.path)))
+
+    def take_run(self) -> tuple[list[str], list[str], str]:
+        """The run so far, which begins anew: formats, values and the fields it is about."""
+        run, self._run = self._run, []
+        paths = [path for _, _, path in run]
+        about = paths[0] if run else ""
+        if run and paths[-1] != about:
+            about += f" to {paths[-1]}"
+        return [form for form, _, _ in run], [value for _, value, _ in run], about
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
