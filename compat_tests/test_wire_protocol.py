@@ -58,6 +58,14 @@ def test_api_versions_later(raw: RawConnection) -> None:
     assert raw.call("metadata", 12, topics=[])["brokers"], "the connection lives on"
 
 
+@pytest.mark.case("Protocol", "ApiVersions with an empty client name is INVALID_REQUEST (KIP-511)")
+def test_api_versions_names(raw: RawConnection) -> None:
+    unnamed = raw.call("api_versions", 3, client_software_name="", client_software_version="1.0")
+    assert (unnamed["error_code"], unnamed["api_keys"]) == (INVALID_REQUEST, [])
+    odd = raw.call("api_versions", 3, client_software_name="compat", client_software_version="1 beta!")
+    assert odd["error_code"] == INVALID_REQUEST
+
+
 CLOSING = {
     "an unknown version": struct.pack(">ihhih", 10, 3, 99, 5, -1),
     "an unknown API": struct.pack(">ihhih", 10, 999, 0, 5, -1),

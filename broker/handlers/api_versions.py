@@ -6,6 +6,8 @@ advertised: a lowest version of 0 breaks old Java clients (KAFKA-17011), and non
 
 from __future__ import annotations
 
+import re
+
 from broker.context import Answer, ClientContext, Services
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -13,10 +15,15 @@ from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVe
 
 API_KEY = ApiKey.API_VERSIONS
 VERSIONS = (0, 4)
+NAMED_SINCE = 3
+_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(context: ClientContext, header: RequestHeader, request: ApiVersionsRequest) -> Answer:
-    """The whole table."""
+    """The whole table; INVALID_REQUEST where the client's name or version is no name (KIP-511)."""
+    named = _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
+    if header.api_version >= NAMED_SINCE and not named:
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(api_keys=_table(context.services))
 
 

@@ -25,6 +25,7 @@ class AioKafka(Client):
     name = "aiokafka"
     cannot: ClassVar[Mapping[str, str]] = {
         "null key and value": "refuses a record without key and value",
+        "describe without creating": "its metadata question lets the broker create the topic",
         "topic id": "speaks Metadata up to v5, which has no topic ids",
     }
 

@@ -33,6 +33,7 @@ class Kcat(Client):
     name = "kcat"
     cannot: ClassVar[Mapping[str, str]] = {
         "admin": "has no command to create, delete or configure topics",
+        "describe without creating": "its metadata question lets the broker create the topic",
         "topic id": "shows no topic ids",
         "cluster id": "shows no cluster id",
         "explicit timestamps": "cannot set a record's timestamp",
