@@ -24,11 +24,13 @@ test: setup check ## Run the checks and every test (the real-client cases includ
 	$(BIN)/python -m pytest tests compat_tests
 
 check: $(VENV)/.dev ## Lint, formatting, strict types, import contracts, tidy rules (under 10 s warm)
-	$(BIN)/ruff check --quiet .
-	$(BIN)/ruff format --check --quiet .
-	$(BIN)/mypy --no-error-summary
-	$(BIN)/lint-imports --no-timing > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
-	$(BIN)/python -m tests.tidy
+	@failed=; say() { echo "check: $$1 failed" >&2; failed=1; }; \
+	$(BIN)/ruff check --quiet . || say lint; \
+	$(BIN)/ruff format --check --quiet . || say formatting; \
+	$(BIN)/mypy --no-error-summary || say types; \
+	contracts=$$($(BIN)/lint-imports 2>&1) || { echo "$$contracts"; say imports; }; \
+	$(BIN)/python -m tests.tidy || say tidiness; \
+	test -z "$$failed"
 
 bench-quick: setup ## Lockstep against Apache Kafka in one run, at most 5 minutes
 	$(BIN)/python -m bench quick --vs kafka
