@@ -1,6 +1,6 @@
-"""The Java side in one process: compiles `java/Driver.java` once and talks to it in JSON lines.
+"""The Java side in one process: compiles `java/*.java` once and talks to the driver in JSON lines.
 
-Owns: the compiled classes (`.cache/kafka-4.3.1/classes-*`, named by the source's digest), the JVM, its pipes.
+Owns: the compiled classes (`.cache/kafka-4.3.1/classes-*`, named by the sources' digest), the JVM, its pipes.
 Invariant: one question, one answer, in order. Raises `Refused` with Kafka's error code for a broker's error.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 from compat_tests.clients.face import Refused
 from compat_tests.kafka_jars import ToolchainMissing, cache_dir, classpath, java_command
 
-_SOURCE = Path(__file__).resolve().parent / "java" / "Driver.java"
+_SOURCES = sorted((Path(__file__).resolve().parent / "java").glob("*.java"))
 _ANSWER_TIMEOUT_S = 120.0
 
 
@@ -40,12 +40,14 @@ class ToolResult:
 
 def compiled_classes() -> Path:
     """The directory of compiled classes; compiles when the source changed. ToolchainMissing without a JDK."""
-    target = cache_dir() / f"classes-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}"
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in _SOURCES)).hexdigest()
+    target = cache_dir() / f"classes-{digest[:16]}"
     if not target.is_dir():
         javac = java_command("javac")
         class_path = classpath()
         with tempfile.TemporaryDirectory(dir=cache_dir()) as fresh:
-            command = [javac, "--release", "17", "-nowarn", "-cp", class_path, "-d", fresh, str(_SOURCE)]
+            command = [javac, "--release", "17", "-nowarn", "-cp", class_path, "-d", fresh]
+            command += [str(each) for each in _SOURCES]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 raise ToolchainMissing(f"javac failed:\n{done.stderr}{done.stdout}")

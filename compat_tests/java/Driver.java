@@ -285,11 +285,8 @@ public final class Driver {
     // -- Kafka's own tools ----------------------------------------------------------------------------------------
 
     private static final class Exited extends RuntimeException {
-        final int status;
-
         Exited(int status) {
             super("exit " + status, null, false, false);
-            this.status = status;
         }
     }
 
@@ -302,8 +299,13 @@ public final class Driver {
         List<Runnable> hooks = new ArrayList<>();
         PrintStream outBefore = System.out;
         PrintStream errBefore = System.err;
-        Exit.setExitProcedure((status, message) -> { throw new Exited(status); });
-        Exit.setHaltProcedure((status, message) -> { throw new Exited(status); });
+        int[] first = {-1};  // some tools catch what their own exit throws, and exit again
+        Exit.Procedure exit = (status, message) -> {
+            first[0] = first[0] < 0 ? status : first[0];
+            throw new Exited(status);
+        };
+        Exit.setExitProcedure(exit);
+        Exit.setHaltProcedure(exit);
         Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         System.setIn(new ByteArrayInputStream(input == null ? new byte[0] : input));
         System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
@@ -313,9 +315,7 @@ public final class Driver {
             Class.forName(ask.get("main").asText()).getMethod("main", String[].class)
                 .invoke(null, (Object) words.toArray(new String[0]));
         } catch (java.lang.reflect.InvocationTargetException thrown) {
-            if (thrown.getCause() instanceof Exited exited) {
-                status = exited.status;
-            } else {
+            if (!(thrown.getCause() instanceof Exited)) {
                 thrown.getCause().printStackTrace(System.err);
                 status = 1;
             }
@@ -331,7 +331,7 @@ public final class Driver {
             Exit.resetShutdownHookAdder();
         }
         return JSON.createObjectNode()
-            .put("status", status)
+            .put("status", first[0] < 0 ? status : first[0])
             .put("stdout", out.toString(StandardCharsets.UTF_8))
             .put("stderr", err.toString(StandardCharsets.UTF_8));
     }
