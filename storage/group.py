@@ -22,7 +22,8 @@ from pathlib import Path
 from protocol.records.batch import BatchHeader, patch, read_header
 from storage import control_partition as control
 from storage.control_partition import ControlPartition
-from storage.log.data_log import DataLog, LogOptions
+from storage.log.data_log import DataLog
+from storage.log.options import LogOptions
 from storage.partition import PartitionLog
 from storage.raft.core import Raft
 from storage.raft.term_index import TermIndex
@@ -84,6 +85,8 @@ class LogGroup:
         self.log = log
         self.control = ControlPartition()
         self.failed: BaseException | None = None
+        self.checkpoint_index = log.checkpoint.index if log.checkpoint else 0
+        """The newest entry that a flushed checkpoint covers."""
         self._options = options
         self._clock_ms = clock_ms
         self._commit_machines = commit_machines
@@ -96,6 +99,7 @@ class LogGroup:
             options.node_id, [options.node_id], log.hard_state, self._terms, self._terms.base_index
         )
         self._serving = False
+        self._closed_for_good = False
         self._next_lsn = log.next_lsn
         self._next_number = self.control.next_number
         # The open frame, and what has been closed but not written.
@@ -155,7 +159,10 @@ class LogGroup:
         return group
 
     async def close(self) -> None:
-        """Commit what was accepted, write a checkpoint, release the files."""
+        """Commit what was accepted, write a checkpoint, release the files. A second call does nothing."""
+        if self._closed_for_good:
+            return
+        self._closed_for_good = True
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self.failed is None:
@@ -163,7 +170,7 @@ class LogGroup:
             self._serving = False
             if self._checkpointing is not None:
                 await self._checkpointing
-            if self.log.last_index > self.log.checkpoint_index:
+            if self.log.last_index > self.checkpoint_index:
                 await self._write_checkpoint(self._cut_checkpoint())
         self._serving = False
         self._threads.shutdown(wait=True)
@@ -294,7 +301,9 @@ class LogGroup:
 
         Never calls back before it returns.
         """
-        if self._directory or self._closed:
+        if self.failed is not None:
+            self._loop.call_soon(waiter, self.failed)
+        elif self._directory or self._closed:
             self._open_waiters.append(waiter)
         elif self._waiters:
             self._waiters[-1][2].append(waiter)
@@ -302,7 +311,7 @@ class LogGroup:
             frame = self._in_flight[-1][0]
             self._waiters.append((frame.index, frame.term, [waiter]))
         else:
-            self._loop.call_soon(waiter, self.failed)
+            self._loop.call_soon(waiter, None)
 
     async def committed(self) -> None:
         """Wait until everything appended so far is committed. Raises what ended the group."""
@@ -526,6 +535,7 @@ class LogGroup:
         self._checkpointing = None
         error = done.exception()
         if error is None:
+            self.checkpoint_index = index
             self.raft.checkpointed(index)
         elif not isinstance(error, StorageFull):
             self._fail(error)
