@@ -28,7 +28,6 @@ _LIMIT = "the client's own limit: "
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("filterwarnings", "ignore:.*Use files:DeprecationWarning")  # kafka-python
     config.addinivalue_line("markers", "case(area, title): one row of the compatibility table")
 
 

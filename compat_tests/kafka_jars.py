@@ -45,13 +45,13 @@ def java_command(name: str = "java") -> str:
         raise ToolchainMissing(f"{name} not found: install a JDK, version {JAVA_MINIMUM} or newer")
     said = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
     text = (said.stderr + said.stdout).strip()
-    major = _major_version(text)
+    major = major_version(text)
     if major < JAVA_MINIMUM:
         raise ToolchainMissing(f"{found} is too old (Java {JAVA_MINIMUM} or newer is needed): {text[:200]!r}")
     return found
 
 
-def _major_version(text: str) -> int:
+def major_version(text: str) -> int:
     """17 from `openjdk version "17.0.15" ...` and from `javac 17.0.15`; 0 when there is no number."""
     for word in text.replace('"', " ").split():
         head = word.split(".")[0].split("-")[0]

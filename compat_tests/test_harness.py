@@ -1,0 +1,165 @@
+"""The harness itself: it must notice a broker that fails, dies or hangs; a table hides no failure."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from compat_tests import kafka_jars, report
+from compat_tests.harness import FAILED, LIMITED, PASSED, Outcome, load, save
+from compat_tests.kafka_jars import ToolchainMissing
+from compat_tests.probe import HOST, answers, free_port
+from compat_tests.targets import LockstepTarget, TargetFailed
+
+_FAKE = """
+    import signal, socket, struct, sys, time
+    port = int(sys.argv[sys.argv.index("--listen") + 1].rpartition(":")[2])
+    {before}
+    server = socket.create_server(("127.0.0.1", port))
+    while True:
+        connection, _ = server.accept()
+        with connection:
+            if connection.recv(1000):
+                answer = struct.pack(">iii", 1, {brokers}, 0)
+                connection.sendall(struct.pack(">i", len(answer)) + answer)
+"""
+
+
+def _fake(tmp_path: Path, *, before: str = "", brokers: int = 1) -> list[str]:
+    """A program that takes `lockstep serve`'s words and answers Metadata with so many brokers."""
+    script = tmp_path / "fake.py"
+    script.write_text(textwrap.dedent(_FAKE).format(before=before, brokers=brokers))
+    return [sys.executable, str(script)]
+
+
+def test_a_broker_that_answers_is_ready_and_ends_with_its_directory(tmp_path: Path) -> None:
+    with LockstepTarget(command=_fake(tmp_path)) as target:
+        assert answers(HOST, target.port, 1.0)
+        assert target.rss_bytes() > 1 << 20
+        directory, pid = target.directory, target.pid
+        assert directory.is_dir()
+    assert not directory.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_restart_keeps_port_and_data(tmp_path: Path) -> None:
+    with LockstepTarget(command=_fake(tmp_path)) as target:
+        port, pid = target.port, target.pid
+        target.data_dir.mkdir()
+        target.kill9()
+        assert (target.running, target.exit_code) == (False, -signal.SIGKILL)
+        target.restart()
+        assert target.port == port and target.pid != pid and target.data_dir.is_dir()
+        assert target.stop() == -signal.SIGTERM
+
+
+def test_one_that_ends_says_why(tmp_path: Path) -> None:
+    target = LockstepTarget(command=_fake(tmp_path, before="sys.exit('no such option')"))
+    with pytest.raises(TargetFailed, match=r"ended with 1 before it was ready(?s:.*)no such option"):
+        target.start()
+    target.close()
+
+
+def test_one_that_has_no_live_broker_is_not_ready(tmp_path: Path) -> None:
+    target = LockstepTarget(command=_fake(tmp_path, brokers=0), ready_timeout_s=0.6)
+    with pytest.raises(TargetFailed, match="not ready after"):
+        target.start()
+    assert not target.running
+    target.close()
+
+
+def test_one_that_ignores_sigterm_is_killed_and_reported(tmp_path: Path) -> None:
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    with LockstepTarget(command=_fake(tmp_path, before=ignore)) as target:
+        with pytest.raises(TargetFailed, match="did not stop within"):
+            target.stop(timeout_s=0.3)
+        assert target.exit_code == -signal.SIGKILL
+
+
+def test_a_taken_port_is_left_to_its_owner(tmp_path: Path) -> None:
+    with socket.create_server((HOST, 0)) as owner:
+        taken: int = owner.getsockname()[1]
+        target = LockstepTarget(command=_fake(tmp_path))
+        target.port = taken
+        try:
+            target.start()
+            assert target.port != taken, "another port was tried"
+        finally:
+            target.close()
+
+
+def test_a_free_port_can_be_bound() -> None:
+    with socket.create_server((HOST, free_port())):
+        pass
+
+
+def test_nobody_answers_on_a_free_port() -> None:
+    assert not answers(HOST, free_port(), 0.2)
+
+
+def test_a_missing_tool_is_a_named_skip_and_a_failure_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str = "java") -> str:
+        raise ToolchainMissing(f"{name} not found")
+
+    monkeypatch.setattr(kafka_jars, "java_command", missing)
+    monkeypatch.setenv("CI", "")
+    with pytest.raises(pytest.skip.Exception, match="java not found"):
+        kafka_jars.require_java()
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="CI must have it: java not found"):
+        kafka_jars.require_java()
+
+
+def test_the_version_of_java_is_read() -> None:
+    assert kafka_jars.major_version('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime') == 17
+    assert kafka_jars.major_version('openjdk version "21-ea" 2023') == 21
+    assert kafka_jars.major_version("javac 17.0.15") == 17
+    assert kafka_jars.major_version('java version "1.8.0_392"') == 1
+    assert kafka_jars.major_version("") == 0
+
+
+def _outcomes() -> list[Outcome]:
+    def one(case: str, client: str, target: str, result: str, reason: str = "") -> Outcome:
+        return Outcome("Records", case, client, target, result, reason)
+
+    return [
+        one("codec zstd", "Java", "kafka", PASSED),
+        one("codec zstd", "Java", "lockstep", PASSED),
+        one("codec zstd", "kcat", "kafka", PASSED),
+        one("codec zstd", "kcat", "lockstep", FAILED, "assert [] == [1]"),
+        one("codec zstd", "kcat", "lockstep", PASSED),  # a teardown that went well
+        one("nulls", "kcat", "kafka", LIMITED, "cannot"),
+        one("nulls", "kcat", "lockstep", LIMITED, "cannot"),
+        one("nulls", "Java", "kafka", FAILED, "wrong case"),
+        one("nulls", "Java", "lockstep", PASSED),
+    ]
+
+
+def test_the_table_shows_failures_limits_and_who_failed(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    save(_outcomes(), path)
+    page = report.markdown(*load(path))
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
+    assert [cell.strip() for cell in rows["codec zstd"].split("|")[2:4]] == ["✓", "✗ Lockstep"]
+    assert [cell.strip() for cell in rows["nulls"].split("|")[2:4]] == ["✗ Kafka", "–[1]"]
+    assert "1. kcat: cannot" in page
+    assert "assert [] == [1]" in page
+    assert report.main(["--from", str(path), "--output", str(tmp_path / "page.md")]) == 1
+
+
+def test_versions_with_one_verdict_share_a_row() -> None:
+    good, bad = (PASSED, PASSED), (FAILED, PASSED)
+    verdict_of = {"Fetch v4": good, "Fetch v5": good, "Fetch v6": bad, "Fetch v7": good, "other": good}
+    assert report.grouped(list(verdict_of), verdict_of) == [
+        ("Fetch v4 to v5", good),
+        ("Fetch v6", bad),
+        ("Fetch v7", good),
+        ("other", good),
+    ]
