@@ -100,4 +100,5 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        parser.exit(message=f"lockstep {version('lockstep-broker')}\n")
+        print(f"lockstep {version('lockstep-broker')}")
+        parser.exit()

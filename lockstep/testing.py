@@ -28,14 +28,12 @@ if TYPE_CHECKING:
 Value = str | int | bool | list[str] | tuple[str, ...]
 
 SMALL: Final = {
-    "lockstep.segment.bytes": "1048576",
+    "lockstep.segment.bytes": "4194304",
     "lockstep.spare.segments": "1",
-    "message.max.bytes": "262144",
     "lockstep.shutdown.timeout.ms": "200",
 }
 """For a fast start and little disk. A larger `message_max_bytes` brings larger files along."""
 
-_LARGEST_SEGMENT_BYTES: Final = 1 << 30
 _START_TIMEOUT_S: Final = 30.0
 
 
@@ -137,7 +135,7 @@ class _LoopThread:
 
 
 def _settings(directory: Path, wanted: dict[str, Value]) -> Settings:
-    from broker.config import MAX_FRAME_BYTES, PROPERTIES, from_texts
+    from broker.config import PROPERTIES, from_texts
     from broker.properties import ConfigError
 
     names = {attribute: name for name, (attribute, _) in PROPERTIES.items()}
@@ -148,7 +146,7 @@ def _settings(directory: Path, wanted: dict[str, Value]) -> Settings:
         texts[names[attribute]] = _text(value)
     if "message_max_bytes" in wanted and "lockstep_segment_bytes" not in wanted:
         room = int(texts["message.max.bytes"]) * 2 + (1 << 20)
-        texts["lockstep.segment.bytes"] = str(min(max(room, 1 << 20), 2 * MAX_FRAME_BYTES))
+        texts["lockstep.segment.bytes"] = str(max(int(SMALL["lockstep.segment.bytes"]), room))
     return from_texts(texts)
 
 

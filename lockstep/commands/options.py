@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -85,6 +84,8 @@ def pair(text: str) -> tuple[str, str]:
 
 def print_json(document: object) -> None:
     """One document on one line."""
+    import json
+
     sys.stdout.write(json.dumps(document, ensure_ascii=False, separators=(", ", ": ")) + "\n")
 
 

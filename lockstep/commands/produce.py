@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from lockstep.client import Client, Topic
     from protocol.records.record import BatchBuilder
 
-BATCH_BYTES = 256 * 1024
-"""Records of one batch, uncompressed: far below the broker's message.max.bytes."""
+BATCH_BYTES = 128 * 1024
+"""Records of one batch, uncompressed; less where the topic allows less."""
+_RECORD_OVERHEAD_BYTES = 40
+"""At most this much of a record is neither key, value nor header."""
 _READ_BYTES = 1024 * 1024
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -92,7 +94,9 @@ async def _produce(options: argparse.Namespace) -> None:
             topic = await client.topic(options.topic, create=True)
         if options.partition is not None and options.partition >= len(topic.partitions):
             raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(topic.partitions) - 1} only")
-        writer = _Writer(client, topic, options)
+        with told_to_user():
+            largest = await _largest_batch(client, topic)
+        writer = _Writer(client, topic, options, largest)
         try:
             with told_to_user():
                 async for lines in lines_of(sys.stdin.buffer, _READ_BYTES):
@@ -111,6 +115,18 @@ async def _produce(options: argparse.Namespace) -> None:
                 ],
             }
         )
+
+
+async def _largest_batch(client: Client, topic: Topic) -> int:
+    """What the topic takes; a broker that does not tell is asked no further."""
+    from lockstep.connection import BrokerError, Unsupported
+
+    try:
+        configs = await client.topic_configs(topic.name)
+    except (BrokerError, Unsupported):
+        return BATCH_BYTES
+    told = [config.value for config in configs if config.name == "max.message.bytes"]
+    return min([BATCH_BYTES, *(int(value) for value in told if value and value.isdecimal())])
 
 
 def _entry(line: bytes, options: argparse.Namespace) -> Entry:
@@ -133,7 +149,7 @@ def _entry(line: bytes, options: argparse.Namespace) -> Entry:
 class _Writer:
     """Puts records into batches by partition and waits for each turn's answers together."""
 
-    def __init__(self, client: Client, topic: Topic, options: argparse.Namespace) -> None:
+    def __init__(self, client: Client, topic: Topic, options: argparse.Namespace, batch_bytes: int) -> None:
         from protocol.records.compression import Codec
 
         self.written: dict[int, tuple[int, int]] = {}
@@ -145,6 +161,8 @@ class _Writer:
         self._acks = _ACKS[options.acks]
         self._headers = [(name, value.encode()) for name, value in options.header]
         self._next_keyless = 0
+        header_bytes = sum(len(name.encode()) + len(value) + 10 for name, value in self._headers)
+        self._room = batch_bytes - header_bytes - _RECORD_OVERHEAD_BYTES
 
     @property
     def total(self) -> int:
@@ -189,7 +207,8 @@ class _Writer:
             else:
                 index = partition_of(key, count)
             mine = batches.setdefault(index, [])
-            if not mine or mine[-1].size_bytes >= BATCH_BYTES:
+            size = len(key or b"") + len(value or b"")
+            if not mine or mine[-1].size_bytes + size > self._room:
                 mine.append(BatchBuilder(self._codec))
             mine[-1].append(value, key, timestamp_ms=now_ms, headers=self._headers)
         return batches

@@ -1,0 +1,212 @@
+"""`lockstep log verify` and `log dump`, on what a killed broker left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lockstep.commands.test_serve import run, served
+from tests.lockstep.conftest import Run
+
+
+@pytest.fixture(scope="module")
+def left_behind(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory with several segments, as kill -9 left it."""
+    directory = tmp_path_factory.mktemp("log") / "data"
+    small = ("--set", "lockstep.segment.bytes=1048576", "--set", "message.max.bytes=200000")
+    with served("--data-dir", str(directory), "--listen", "127.0.0.1:0", *small) as (process, address):
+        run("topics", "create", "orders", "-p", "2", "-b", address)
+        for _ in range(3):
+            run(
+                "produce",
+                "orders",
+                "-b",
+                address,
+                "-p",
+                "0",
+                stdin="some text " * 10 + "\n" + ("some text " * 10 + "\n") * 10_000,
+            )
+        run(
+            "produce",
+            "orders",
+            "-b",
+            address,
+            "-p",
+            "1",
+            "-z",
+            "zstd",
+            "-K:",
+            "-H",
+            "a=b",
+            stdin="k:v\nlast:one\n",
+        )
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+    return directory
+
+
+@pytest.fixture
+def directory(left_behind: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    shutil.copytree(left_behind, tmp_path / "data")
+    return tmp_path / "data"
+
+
+def fingerprint(directory: Path) -> dict[str, tuple[int, str]]:
+    return {
+        str(file): (file.stat().st_mtime_ns, hashlib.md5(file.read_bytes()).hexdigest())
+        for file in sorted(directory.rglob("*"))
+        if file.is_file()
+    }
+
+
+def verified(command: Run, directory: Path) -> tuple[int, dict[str, Any]]:
+    outcome = command("log", "verify", str(directory), "--json")
+    assert outcome.err == "" and outcome.out.count("\n") == 1
+    return outcome.status, json.loads(outcome.out)
+
+
+def dumped(command: Run, directory: Path, *arguments: str) -> list[dict[str, Any]]:
+    outcome = command("log", "dump", str(directory), "--json", *arguments)
+    assert outcome.status == 0, outcome.err
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+def test_a_sound_log_verifies_and_stays_as_it_is(command: Run, directory: Path) -> None:
+    before = fingerprint(directory)
+    status, document = verified(command, directory)
+    assert (status, document["ok"]) == (0, True)
+    assert [group["group"] for group in document["groups"]] == [0, 1]
+    data = document["groups"][1]
+    assert data["rot"] == [] and data["segments"] > 2
+    assert data["records"] >= 30_005
+    table = command("log", "verify", str(directory))
+    assert table.status == 0 and table.out.splitlines()[2].endswith("ok")
+    dumped(command, directory)
+    assert fingerprint(directory) == before
+
+
+def test_a_group_can_be_named_directly(command: Run, directory: Path) -> None:
+    _, document = verified(command, directory / "groups" / "1")
+    assert [group["group"] for group in document["groups"]] == [1]
+    assert dumped(command, directory / "groups" / "1", "-n", "1")[0]["index"] >= 1
+
+
+def test_dump_knows_topics_batches_and_records(command: Run, directory: Path) -> None:
+    frames = dumped(command, directory, "--group", "1")
+    assert [frame["index"] for frame in frames] == list(range(1, len(frames) + 1))
+    assert frames[0]["kind"] == "no_op"
+    batches = [batch for frame in frames for batch in frame["batches"]]
+    assert {batch["partition"] for batch in batches} == {"(control)", "orders-0", "orders-1"}
+    assert sum(batch["records"] for batch in batches if batch["partition"] == "orders-0") == 30_003
+
+    last = dumped(command, directory, "--group", "1", "--from-index", str(frames[-1]["index"]), "--records")
+    (batch,) = last[0]["batches"]
+    assert (len(last), batch["partition"], batch["codec"]) == (1, "orders-1", "zstd")
+    assert [(record["offset"], record["key"], record["value"]) for record in batch["contents"]] == [
+        (0, "k", "v"),
+        (1, "last", "one"),
+    ]
+    assert batch["contents"][0]["headers"] == [{"name": "a", "value": "b"}]
+
+
+def test_dump_for_people(command: Run, directory: Path) -> None:
+    lines = command("log", "dump", str(directory), "--group", "1").out.splitlines()
+    assert lines[0].startswith("group 1 index 1 term 1 no_op lsn 1 ")
+    assert lines[-1].startswith("  orders-1 offset 0 records 2 bytes ")
+    index = lines[-2].split()[3]
+    lines = command(
+        "log", "dump", str(directory), "--group", "1", "--from-index", index, "--records"
+    ).out.splitlines()
+    assert lines[2].startswith("    0: 'k' 'v'") and lines[3].startswith("    1: 'last' 'one'")
+    assert len(command("log", "dump", str(directory), "--group", "1", "-n", "2").out.splitlines()) == 3
+
+
+def flip(place: Callable[[int], int]) -> Callable[[Path], None]:
+    def damage(file: Path) -> None:
+        data = bytearray(file.read_bytes())
+        data[place(len(data))] ^= 0x10
+        file.write_bytes(data)
+
+    return damage
+
+
+def segments(directory: Path) -> list[Path]:
+    return sorted((directory / "groups" / "1").glob("*.segment"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "which"),
+    [
+        (flip(lambda size: 500_000), 0),
+        (flip(lambda size: 4096 + 44 + 3), 0),
+        (flip(lambda size: 20), 1),
+        (flip(lambda size: 100_000), 1),
+        (Path.unlink, 0),
+        (Path.unlink, 1),
+        (lambda file: file.write_bytes(file.read_bytes()[:100_000]), 1),
+        (lambda file: file.write_bytes(bytes(file.stat().st_size)), 0),
+    ],
+    ids=[
+        "payload",
+        "frame header",
+        "segment header",
+        "later payload",
+        "first missing",
+        "missing",
+        "cut",
+        "zeroed",
+    ],
+)
+def test_rot_is_found_and_named(
+    command: Run, directory: Path, damage: Callable[[Path], None], which: int
+) -> None:
+    damage(segments(directory)[which])
+    status, document = verified(command, directory)
+    assert (status, document["ok"]) == (1, False)
+    assert document["groups"][0]["rot"] == []
+    (rot,) = document["groups"][1]["rot"]
+    assert "groups/1" in rot
+    table = command("log", "verify", str(directory))
+    assert table.status == 1 and " ROT" in table.out and rot in table.out
+    dump = command("log", "dump", str(directory), "--group", "1")
+    assert dump.status == 1 and dump.err.startswith("lockstep: rot: ") and dump.err.count("\n") == 1
+
+
+def test_a_damaged_state_file_is_rot(command: Run, directory: Path) -> None:
+    (directory / "groups" / "1" / "state").write_bytes(bytes(8192))
+    assert verified(command, directory)[0] == 1
+
+
+def test_a_torn_end_is_no_rot(command: Run, directory: Path) -> None:
+    """What a crash in the middle of the last write leaves behind: its last block never reached the disk."""
+    frames = dumped(command, directory, "--group", "1")
+    last = frames[-1]
+    file = next(file for file in segments(directory) if int(file.stem) == last["segment"])
+    data = bytearray(file.read_bytes())
+    (batch,) = last["batches"]
+    end = last["byte"] + 80 + 40 + batch["bytes"]
+    data[end - 5 :] = bytes(len(data) - end + 5)
+    file.write_bytes(data)
+    status, document = verified(command, directory)
+    assert (status, document["groups"][1]["frames"]) == (0, len(frames) - 1)
+
+
+def test_what_is_no_log_or_in_use(command: Run, tmp_path: Path) -> None:
+    for arguments in (("verify",), ("dump",)):
+        for path, said in [(tmp_path / "nothing", "is not a directory"), (tmp_path, "no data directory")]:
+            outcome = command("log", *arguments, str(path))
+            assert outcome.status == 1 and said in outcome.err and outcome.err.count("\n") == 1
+    with served("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0") as (process, _):
+        outcome = command("log", "verify", str(tmp_path / "data"))
+        assert outcome.status == 1
+        assert f"a broker (process {process.pid}) is running on" in outcome.err
+    outcome = command("log", "dump", str(tmp_path / "data"), "--group", "77")
+    assert outcome.status == 1 and "no log group 77" in outcome.err

@@ -1,0 +1,146 @@
+"""`lockstep produce` and `lockstep consume`, with each other and with another client."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+
+from lockstep.testing import RunningBroker
+from tests.lockstep.conftest import Run
+
+
+def consumed(command: Run, topic: str, *arguments: str) -> list[dict[str, Any]]:
+    outcome = command("consume", topic, "--from-beginning", "--json", *arguments)
+    assert outcome.status == 0, outcome.err
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+def test_lines_become_records(command: Run, topic: str) -> None:
+    assert command("produce", topic, stdin=b"one\n\ntwo\r\nlast without an end") == (0, "", "")
+    assert command("consume", topic, "--from-beginning").out == "one\n\ntwo\nlast without an end\n"
+    assert command("consume", topic, "--from-beginning", "-n", "2").out == "one\n\n"
+    assert command("consume", topic, "--from-beginning", "-n", "0").out == ""
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_codec(command: Run, topic: str, running: RunningBroker, codec: str) -> None:
+    lines = b"".join(b"line number %d\n" % number for number in range(30_000))
+    outcome = command("produce", topic, "--codec", codec, "--json", stdin=lines)
+    assert json.loads(outcome.out) == {
+        "topic": topic,
+        "records": 30_000,
+        "partitions": [{"partition": 0, "records": 30_000, "next_offset": 30_000}],
+    }
+    assert command("consume", topic, "--from-beginning").out.encode() == lines
+
+
+def test_keys_headers_and_nulls(command: Run, topic: str) -> None:
+    command(
+        "produce", topic, "-K", "\\t", "--null", "NIL", "-H", "a=1", "-H", "a=", stdin=b"k\tv\nNIL\tNIL\n\t\n"
+    )
+    found = consumed(command, topic)
+    assert [(record["key"], record["value"]) for record in found] == [("k", "v"), (None, None), ("", "")]
+    assert found[0]["headers"] == [{"name": "a", "value": "1"}, {"name": "a", "value": ""}]
+    assert [record["offset"] for record in found] == [0, 1, 2]
+    assert command("consume", topic, "--from-beginning", "-K", "=").out == "k=v\nnull=null\n=\n"
+    verbose = command("consume", topic, "--from-beginning", "-v", "-n", "1").out
+    assert verbose.startswith("0/0  20") and verbose.endswith("  k  v  a=1  a=\n")
+
+
+def test_bytes_that_are_not_text(command: Run, topic: str) -> None:
+    command("produce", topic, stdin=b"\xff\xfe\n")
+    (record,) = consumed(command, topic)
+    assert "value" not in record and record["value_base64"] == "//4="
+
+
+def test_keys_go_where_another_client_sends_them(command: Run, topic: str, running: RunningBroker) -> None:
+    command("topics", "create", topic, "-p", "5")
+    keys = [f"key-{number}" for number in range(200)]
+    command("produce", topic, "-K:", stdin="".join(f"{key}:ours\n" for key in keys).encode())
+    producer = KafkaProducer(bootstrap_servers=running.bootstrap_servers)
+    for key in keys:
+        producer.send(topic, key=key.encode(), value=b"theirs")
+    producer.close()
+    found = consumed(command, topic)
+    places = {(record["key"], record["partition"]) for record in found}
+    assert len(found) == 400 and len(places) == 200
+
+
+def test_another_client_reads_what_we_write(command: Run, topic: str, running: RunningBroker) -> None:
+    command("produce", topic, "-K:", "-z", "lz4", "-H", "h=v", stdin=b"a:1\nb:2\n")
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=running.bootstrap_servers,
+        group_id=None,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=5000,
+    )
+    found = [next(consumer) for _ in range(2)]
+    consumer.close()
+    assert [(record.key, record.value, list(record.headers)) for record in found] == [
+        (b"a", b"1", [("h", b"v")]),
+        (b"b", b"2", [("h", b"v")]),
+    ]
+
+
+def test_records_without_a_key_take_turns(command: Run, topic: str) -> None:
+    command("topics", "create", topic, "-p", "3")
+    for number in range(3):
+        command("produce", topic, "-p", str(number), stdin=b"x\n" * (number + 1))
+    found = consumed(command, topic)
+    assert [sum(record["partition"] == number for record in found) for number in range(3)] == [1, 2, 3]
+    assert len(consumed(command, topic, "-p", "1", "-p", "2")) == 5
+
+
+def test_offsets_from_either_end(command: Run, topic: str) -> None:
+    command("produce", topic, stdin=b"0\n1\n2\n3\n")
+    assert command("consume", topic, "--offset", "3").out == "3\n"
+    assert command("consume", topic, "-o", "-2").out == "2\n3\n"
+    assert command("consume", topic, "-o", "-100").out == "0\n1\n2\n3\n"
+    assert command("consume", topic, "-o", "4").out == ""
+    beyond = command("consume", topic, "-o", "5")
+    assert beyond.status == 1 and "ends at offset 4" in beyond.err
+
+
+def test_several_records_of_a_fetch_that_began_in_the_middle_of_a_batch(command: Run, topic: str) -> None:
+    command("produce", topic, stdin=b"".join(b"%d\n" % number for number in range(1000)))
+    assert command("consume", topic, "-o", "990", "-n", "3").out == "990\n991\n992\n"
+
+
+def test_what_cannot_be_done_says_so(command: Run, topic: str) -> None:
+    command("produce", topic, stdin=b"x\n")
+    for arguments, said in [
+        (("produce", topic, "-p", "9"), "has partitions 0 to 0 only"),
+        (("consume", topic, "--from-beginning", "-p", "9"), "has partitions 0 to 0 only"),
+        (("produce", topic, "-K", ":"), "no ':' in the line"),
+        (("consume", topic + "x", "--from-beginning"), "there is no such topic"),
+        (("consume", topic, "--from-beginning", "-b", "nonsense:port"), "not an address"),
+    ]:
+        outcome = command(*arguments, stdin=b"line\n")
+        assert outcome.status == 1 and said in outcome.err, outcome
+        assert outcome.err.count("\n") == 1
+
+
+def test_a_record_over_the_limit_names_it(command: Run, topic: str) -> None:
+    outcome = command("produce", topic, stdin=b"fine\n" + b"x" * 1_100_000 + b"\n")
+    assert outcome.status == 1
+    assert "MESSAGE_TOO_LARGE" in outcome.err and "records before it were acknowledged" in outcome.err
+
+
+def test_acks_0_sends_and_leaves(command: Run, topic: str) -> None:
+    command("topics", "create", topic)
+    assert command("produce", topic, "--acks", "0", stdin=b"a\n").status == 0
+    for _ in range(50):
+        if consumed(command, topic):
+            break
+    assert [record["value"] for record in consumed(command, topic)] == ["a"]
+
+
+def test_batches_keep_to_the_topics_limit(command: Run, topic: str) -> None:
+    command("topics", "create", topic, "-c", "max.message.bytes=2000")
+    lines = b"".join(b"%d" % number * 10 + b"\n" for number in range(2000))
+    assert command("produce", topic, stdin=lines) == (0, "", "")
+    assert command("consume", topic, "--from-beginning").out.encode() == lines

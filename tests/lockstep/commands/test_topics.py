@@ -1,0 +1,75 @@
+"""`lockstep topics`."""
+
+from __future__ import annotations
+
+import json
+
+from tests.lockstep.conftest import Run
+
+
+def test_create_describe_list_delete(command: Run, topic: str) -> None:
+    created = command("topics", "create", topic, "--partitions", "3", "--config", "retention.ms=123456")
+    assert created == (0, f"created {topic} with 3 partitions\n", "")
+
+    described = command("topics", "describe", topic)
+    assert described.status == 0
+    lines = described.out.splitlines()
+    assert lines[0].startswith(f"topic {topic}   id ")
+    assert "  retention.ms=123456" in lines
+    assert "max.message.bytes" not in described.out
+    assert lines[-3].split() == ["0", "1", "1", "1", "1", "0", "0"]
+    assert len(command("topics", "describe", topic, "--all-configs").out.splitlines()) > len(lines)
+
+    assert f"{topic}  " in command("topics", "list").out
+    assert command("topics", "delete", topic) == (0, f"deleted {topic}\n", "")
+    assert topic not in command("topics", "list").out
+
+
+def test_documents_for_programs(command: Run, topic: str) -> None:
+    made = json.loads(command("topics", "create", topic, "-p", "2", "--json").out)
+    assert (made["topic"], made["partitions"], made["created"]) == (topic, 2, True)
+    listed = [json.loads(line) for line in command("topics", "list", "--json").out.splitlines()]
+    assert [entry for entry in listed if entry["topic"] == topic] == [
+        {"topic": topic, "topic_id": made["topic_id"], "internal": False, "partitions": 2, "replicas": 1}
+    ]
+    command("produce", topic, "-p", "1", stdin=b"a\nb\n")
+    described = json.loads(command("topics", "describe", "--json", topic).out)
+    assert [part["end_offset"] for part in described["partition_details"]] == [0, 2]
+    assert described["configs"]["cleanup.policy"] == {"value": "delete", "set": False}
+    assert json.loads(command("topics", "delete", topic, "--json").out) == {"topic": topic, "deleted": True}
+
+
+def test_refusals_are_one_line_and_status_1(command: Run, topic: str) -> None:
+    command("topics", "create", topic)
+    again = command("topics", "create", topic)
+    assert again.status == 1 and again.out == ""
+    assert again.err.startswith(f"lockstep: topic {topic}: ") and "(TOPIC_ALREADY_EXISTS)" in again.err
+    assert again.err.count("\n") == 1
+
+    for arguments, said in [
+        (("create", topic + "x", "-c", "no.such.config=1"), "no.such.config"),
+        (("create", "bad name!"), "INVALID_TOPIC"),
+        (("describe", topic + "x"), "there is no such topic"),
+        (("delete", topic + "x"), "there is no such topic"),
+    ]:
+        outcome = command("topics", *arguments)
+        assert outcome.status == 1 and said in outcome.err and outcome.err.count("\n") == 1
+
+
+def test_what_is_there_already_or_not_can_be_fine(command: Run, topic: str) -> None:
+    assert command("topics", "delete", topic, "--if-exists") == (0, f"{topic} was not there\n", "")
+    command("topics", "create", topic, "-p", "2")
+    again = command("topics", "create", topic, "--if-not-exists")
+    assert again == (0, f"{topic} was there already, with 2 partitions\n", "")
+
+
+def test_the_bootstrap_may_stand_before_or_behind(command: Run) -> None:
+    for arguments in (("--bootstrap", "localhost:1", "list"), ("list", "--bootstrap", "localhost:1")):
+        outcome = command("topics", *arguments)
+        assert outcome.status == 1
+        assert "cannot connect to localhost:1: connection refused" in outcome.err
+
+
+def test_wrong_usage_is_status_2(command: Run) -> None:
+    for arguments in (("topics",), ("topics", "create"), ("topics", "create", "t", "-p", "-3"), ()):
+        assert command(*arguments).status == 2

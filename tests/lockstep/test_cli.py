@@ -1,0 +1,163 @@
+"""The command as a process: fast to start, quiet to end, and told what hides its packages."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstep.testing import RunningBroker
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "lockstep"]
+
+
+def environment(**extra: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), **extra}
+
+
+def run(
+    *arguments: str, stdin: bytes = b"", cwd: Path | None = None, **extra: str
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+        env=environment(**extra),
+        cwd=cwd,
+    )
+
+
+def test_help_is_instant_and_names_every_command() -> None:
+    used = []
+    for _ in range(3):
+        before = os.times()
+        done = run("--help")
+        after = os.times()
+        used.append(
+            after.children_user + after.children_system - before.children_user - before.children_system
+        )
+    assert done.returncode == 0
+    assert all(name in done.stdout.decode() for name in ("serve", "topics", "produce", "consume", "log"))
+    assert min(used) < 0.2, "seconds of processor time"
+
+
+def test_the_start_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, lockstep.cli as cli; cli.parser(); "
+        "print([name for name in ('asyncio', 'uvloop', 'cramjam', 'broker', 'storage', 'protocol', 'json', "
+        "'tabulate', 'importlib.metadata') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment(), check=True)
+    assert done.stdout.decode().strip() == "[]"
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert done.returncode == 0 and done.stdout.startswith(b"lockstep ")
+
+
+@pytest.mark.parametrize("kind", ["module", "package"])
+@pytest.mark.parametrize("name", ["protocol", "broker", "storage"])
+def test_a_module_that_hides_ours_is_named(tmp_path: Path, name: str, kind: str) -> None:
+    file = tmp_path / f"{name}.py" if kind == "module" else tmp_path / name / "__init__.py"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("")
+    done = run("--help", cwd=tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert done.returncode == 1 and done.stdout == b""
+    said = done.stderr.decode()
+    assert said.startswith(f"lockstep: another module named '{name}' hides Lockstep's: {file}")
+    assert said.count("\n") == 1
+
+
+def test_a_missing_package_is_named(tmp_path: Path) -> None:
+    (tmp_path / "lockstep").symlink_to(ROOT / "lockstep")
+    code = "from lockstep import cli; cli.__file__ = %r; print(cli.shadowed_package())"
+    place = str(tmp_path / "elsewhere" / "lockstep" / "cli.py")
+    done = subprocess.run(
+        [sys.executable, "-c", code % place], capture_output=True, env=environment(), check=True
+    )
+    assert b"another module named 'protocol' hides Lockstep's" in done.stdout
+
+
+def test_what_goes_in_comes_out(running: RunningBroker, topic: str) -> None:
+    lines = b"".join(b"line %d\n" % number for number in range(50_000))
+    bootstrap = ("--bootstrap", running.bootstrap_servers)
+    produced = run("produce", topic, *bootstrap, stdin=lines)
+    assert (produced.returncode, produced.stdout, produced.stderr) == (0, b"", b"")
+    assert run("consume", topic, *bootstrap, "--from-beginning").stdout == lines
+
+
+def test_lines_are_sent_as_they_are_typed(running: RunningBroker, topic: str) -> None:
+    bootstrap = ("--bootstrap", running.bootstrap_servers)
+    assert run("topics", "create", topic, *bootstrap).returncode == 0
+    consumer = subprocess.Popen(
+        [*COMMAND, "consume", topic, *bootstrap, "--from-beginning", "--follow"],
+        stdout=subprocess.PIPE,
+        env=environment(),
+    )
+    producer = subprocess.Popen(
+        [*COMMAND, "produce", topic, *bootstrap], stdin=subprocess.PIPE, env=environment()
+    )
+    try:
+        assert producer.stdin is not None and consumer.stdout is not None
+        for text in (b"one\n", b"two\n"):
+            producer.stdin.write(text)
+            producer.stdin.flush()
+            assert consumer.stdout.readline() == text, "before the input ends"
+        producer.stdin.close()
+        assert producer.wait(10) == 0
+        consumer.send_signal(signal.SIGINT)
+        assert consumer.wait(10) == 130
+    finally:
+        for process in (consumer, producer):
+            process.kill()
+            process.wait()
+        assert consumer.stdout is not None
+        consumer.stdout.close()
+
+
+def test_ctrl_c_leaves_no_traceback(running: RunningBroker, topic: str) -> None:
+    bootstrap = ("--bootstrap", running.bootstrap_servers)
+    run("topics", "create", topic, *bootstrap)
+    consumer = subprocess.Popen(
+        [*COMMAND, "consume", topic, *bootstrap, "-v"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    time.sleep(0.7)
+    consumer.send_signal(signal.SIGINT)
+    assert consumer.communicate(timeout=10) == (b"", b"")
+    assert consumer.returncode == 130
+
+
+def test_a_reader_that_leaves_early_is_no_error(running: RunningBroker, topic: str) -> None:
+    bootstrap = ("--bootstrap", running.bootstrap_servers)
+    run("produce", topic, *bootstrap, stdin=b"some line of text\n" * 100_000)
+    line = " ".join([*COMMAND, "consume", topic, *bootstrap, "--from-beginning"])
+    done = subprocess.run(
+        ["bash", "-c", f"{line} | head -1; exit ${{PIPESTATUS[0]}}"], capture_output=True, env=environment()
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"some line of text\n", b"")
+
+
+def test_a_broker_that_goes_ends_the_producer_at_once(running: RunningBroker, topic: str) -> None:
+    """Although its standard input is still open."""
+    producer = subprocess.Popen(
+        [*COMMAND, "produce", topic, "--bootstrap", "localhost:1"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert producer.wait(20) == 1
+    assert producer.stdin is not None and producer.stderr is not None
+    assert b"connection refused" in producer.stderr.read()
+    producer.stdin.close()
+    producer.stderr.close()

@@ -1,0 +1,116 @@
+"""The client against a real broker."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from lockstep.client import EARLIEST, LATEST, Client, parse_address
+from lockstep.connection import BrokerError, ClientError, ConnectionFailed
+from lockstep.testing import RunningBroker
+from protocol.errors import ErrorCode
+from protocol.records.batch import iter_headers
+from protocol.records.compression import Codec
+from protocol.records.record import BatchBuilder, iter_records
+
+
+def batch(*values: bytes, timestamp_ms: int | None = None, codec: Codec = Codec.NONE) -> bytes:
+    builder = BatchBuilder(codec)
+    for value in values:
+        builder.append(value, timestamp_ms=int(time.time() * 1000) if timestamp_ms is None else timestamp_ms)
+    return builder.build()
+
+
+async def test_produce_and_fetch(running: RunningBroker, topic: str) -> None:
+    async with Client(running.bootstrap_servers) as client:
+        made = await client.create_topic(topic, partitions=2)
+        assert [partition.index for partition in made.partitions] == [0, 1]
+        assert await client.produce(made, 0, batch(b"a", b"b")) == 0
+        assert await client.produce(made, 0, batch(b"c", codec=Codec.ZSTD), acks=1) == 2
+        assert await client.produce(made, 1, batch(b"d")) == 0
+        found = {part.index: part for part in await client.fetch(made, {0: 1, 1: 0})}
+        assert (found[0].high_watermark, found[1].high_watermark) == (3, 1)
+        records = [
+            (record.offset, record.value)
+            for pos, _ in iter_headers(found[0].records)
+            for record in iter_records(found[0].records, pos)
+        ]
+        assert records[-2:] == [(1, b"b"), (2, b"c")]
+
+
+async def test_fetched_records_outlive_later_answers(running: RunningBroker, topic: str) -> None:
+    async with Client(running.bootstrap_servers) as client:
+        made = await client.create_topic(topic)
+        for number in range(3):
+            await client.produce(made, 0, batch(b"%d" % number * 20_000))
+        kept = [(await client.fetch(made, {0: offset}))[0] for offset in range(3)]
+        await client.topics()
+        for offset, part in enumerate(kept):
+            assert next(iter_records(part.records)).value == b"%d" % offset * 20_000
+
+
+async def test_offsets_by_time(running: RunningBroker, topic: str) -> None:
+    now = int(time.time() * 1000)
+    async with Client(running.bootstrap_servers) as client:
+        made = await client.create_topic(topic)
+        for number in range(5):
+            await client.produce(made, 0, batch(b"x", timestamp_ms=now - 5000 + number * 1000))
+        assert await client.offsets(made, [0], EARLIEST) == {0: 0}
+        assert await client.offsets(made, [0], LATEST) == {0: 5}
+        assert await client.offsets(made, [0], now - 3500) == {0: 2}
+        assert await client.offsets(made, [0], now + 60_000) == {0: -1}
+
+
+async def test_an_empty_fetch_waits_and_returns(running: RunningBroker, topic: str) -> None:
+    async with Client(running.bootstrap_servers) as client:
+        made = await client.create_topic(topic)
+        began = time.perf_counter()
+        (part,) = await client.fetch(made, {0: 0}, max_wait_ms=100)
+        assert bytes(part.records) == b"" and part.high_watermark == 0
+        assert 0.05 < time.perf_counter() - began < 5
+
+
+async def test_refusals(running: RunningBroker, topic: str) -> None:
+    async with Client(running.bootstrap_servers) as client:
+        made = await client.create_topic(topic)
+        with pytest.raises(BrokerError) as caught:
+            await client.fetch(made, {0: 17})
+        assert caught.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+        with pytest.raises(BrokerError) as caught:
+            await client.produce(made, 0, batch(b"x")[:-1] + b"!")
+        assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+        with pytest.raises(BrokerError) as caught:
+            await client.produce(made, 5, batch(b"x"))
+        assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await client.delete_topic(topic)
+        with pytest.raises(BrokerError, match="there is no such topic"):
+            await client.topic(topic)
+
+
+async def test_the_first_broker_of_a_list_that_answers(running: RunningBroker) -> None:
+    async with Client(f"localhost:1, {running.bootstrap_servers}") as client:
+        await client.topics()
+    async with Client("localhost:1,localhost:2") as client:
+        with pytest.raises(ConnectionFailed, match="localhost:1"):
+            await client.topics()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("host:1", ("host", 1)),
+        ("host", ("host", 9092)),
+        (" 10.0.0.1:9093 ", ("10.0.0.1", 9093)),
+        ("[::1]:9094", ("::1", 9094)),
+        ("::1", ("::1", 9092)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["", ":", "host:", "host:0", "host:65536", "host:x", "host:-1", ":9092"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ClientError, match="not an address"):
+        parse_address(text)

@@ -1,0 +1,224 @@
+"""One connection: versions agreed on, answers matched, and peers that misbehave told in words."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed, TimedOut, Unsupported
+from lockstep.testing import RunningBroker
+from protocol.api import ApiKey, read_request_header, response_header
+from protocol.compiler import encode_bytes
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+Answer = Callable[[int, int, int], bytes | None]
+"""(API key, version, correlation id) to the response's frame, None to say nothing, b"" to close."""
+
+
+def api_versions(
+    key_18_max: int = 4, metadata: tuple[int, int] = (0, 13), error: int = 0
+) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        error_code=error,
+        api_keys=[
+            ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=key_18_max),
+            ApiVersion(api_key=ApiKey.METADATA, min_version=metadata[0], max_version=metadata[1]),
+        ],
+    )
+
+
+@asynccontextmanager
+async def peer(answer: Answer) -> AsyncIterator[int]:
+    """A server that frames requests and answers each as told; its port."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                (size,) = struct.unpack(">i", await reader.readexactly(4))
+                header, _ = read_request_header(memoryview(await reader.readexactly(size)))
+                frame = answer(header.api_key, header.api_version, header.correlation_id)
+                if frame == b"":
+                    break
+                if frame is not None:
+                    writer.write(struct.pack(">i", len(frame)) + frame)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def raw_peer(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[int]:
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+def agreeing(key: int, version: int, correlation_id: int) -> bytes | None:
+    if key == ApiKey.API_VERSIONS:
+        return response_header(key, version, correlation_id) + encode_bytes(api_versions(), version)
+    return None
+
+
+async def test_versions_with_a_real_broker(running: RunningBroker) -> None:
+    connection = await Connection.open("localhost", running.port)
+    assert connection.versions[ApiKey.METADATA] == (0, 13)
+    assert connection.version_of(MetadataRequest) == 13
+    answers = await asyncio.gather(
+        *(connection.call(MetadataRequest(topics=[]), MetadataResponse) for _ in range(50))
+    )
+    assert all(answer == answers[0] for answer in answers)
+    connection.close()
+    assert not connection.is_open
+    with pytest.raises(ConnectionFailed, match="is closed"):
+        await connection.call(MetadataRequest(topics=[]), MetadataResponse)
+
+
+async def test_an_older_broker_is_asked_in_its_version() -> None:
+    seen = []
+
+    def answer(key: int, version: int, correlation_id: int) -> bytes | None:
+        seen.append(version)
+        if version > 2:
+            refusal = api_versions(key_18_max=2, error=ErrorCode.UNSUPPORTED_VERSION)
+            return struct.pack(">i", correlation_id) + encode_bytes(refusal, 0)
+        return struct.pack(">i", correlation_id) + encode_bytes(api_versions(2, (0, 5)), version)
+
+    async with peer(answer) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        assert seen == [4, 2]
+        assert connection.version_of(MetadataRequest) == 5
+        with pytest.raises(Unsupported, match="speaks nothing of FETCH"):
+            await connection.call(FetchRequest(), FetchResponse)
+        connection.close()
+
+
+async def test_a_broker_that_refuses_every_version() -> None:
+    def answer(key: int, version: int, correlation_id: int) -> bytes | None:
+        refusal = api_versions(key_18_max=4, error=ErrorCode.UNSUPPORTED_VERSION)
+        return struct.pack(">i", correlation_id) + encode_bytes(refusal, 0)
+
+    async with peer(answer) as port:
+        with pytest.raises(Unsupported, match="API_VERSIONS"):
+            await Connection.open("127.0.0.1", port)
+
+
+async def test_an_api_whose_versions_do_not_meet() -> None:
+    def answer(key: int, version: int, correlation_id: int) -> bytes | None:
+        return struct.pack(">i", correlation_id) + encode_bytes(api_versions(metadata=(14, 20)), version)
+
+    async with peer(answer) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        with pytest.raises(Unsupported, match="speaks versions 14 to 20 of METADATA, this client 0 to 13"):
+            await connection.call(MetadataRequest(topics=[]), MetadataResponse)
+        connection.close()
+
+
+async def test_nobody_there() -> None:
+    with pytest.raises(
+        ConnectionFailed, match=r"localhost:1: connection refused; is a broker running there\?"
+    ):
+        await Connection.open("localhost", 1)
+    with pytest.raises(ConnectionFailed, match=r"cannot connect to no-such-host\.invalid:9092"):
+        await Connection.open("no-such-host.invalid", 9092)
+
+
+async def test_no_answer_closes_the_connection_and_fails_all_that_wait() -> None:
+    async with peer(agreeing) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        request = MetadataRequest(topics=[])
+        patient = asyncio.ensure_future(connection.call(request, MetadataResponse, timeout_s=60))
+        with pytest.raises(TimedOut, match=r"did not answer in 0\.05 s"):
+            await connection.call(request, MetadataResponse, timeout_s=0.05)
+        with pytest.raises(TimedOut):
+            await patient
+        assert not connection.is_open
+
+
+async def test_a_broker_that_hangs_up() -> None:
+    def answer(key: int, version: int, correlation_id: int) -> bytes | None:
+        return agreeing(key, version, correlation_id) or b""
+
+    async with peer(answer) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        with pytest.raises(ConnectionFailed, match="closed the connection"):
+            await connection.call(MetadataRequest(topics=[]), MetadataResponse)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol: HTTP"),
+        (b"\x16\x03\x01\x02\x00", "TLS"),
+        (b"\x7f\xff\xff\xff", "over the limit"),
+        (b"\xff\xff\xff\xff", "negative"),
+        (b"\0\0\0\x01x", "1 byte answer"),
+        (b"\0\0\0\x05\0\0\0\0x", "cannot be read"),
+        (b"\0\0\0\x04\0\0\0\0", "cannot be read"),
+    ],
+)
+async def test_peers_that_are_no_brokers(said: bytes, words: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        writer.write(said)
+        await reader.read()
+        writer.close()
+
+    async with raw_peer(serve) as port:
+        with pytest.raises(ClientError, match=words):
+            await Connection.open("127.0.0.1", port)
+
+
+async def test_answers_to_nobody_are_passed_over() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        header, _ = read_request_header(memoryview(await reader.readexactly(size)))
+        stray = struct.pack(">i", header.correlation_id + 1000) + b"stray"
+        real = agreeing(header.api_key, header.api_version, header.correlation_id)
+        assert real is not None
+        writer.write(struct.pack(">i", len(stray)) + stray + struct.pack(">i", len(real)) + real)
+        await reader.read()
+        writer.close()
+
+    async with raw_peer(serve) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        assert connection.versions
+        connection.close()
+
+
+async def test_a_cancelled_call_harms_no_other(running: RunningBroker) -> None:
+    connection = await Connection.open("localhost", running.port)
+    calls = [
+        asyncio.ensure_future(connection.call(MetadataRequest(topics=[]), MetadataResponse))
+        for _ in range(10)
+    ]
+    await asyncio.sleep(0)
+    calls[3].cancel()
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(results[3], asyncio.CancelledError)
+    assert all(isinstance(result, MetadataResponse) for number, result in enumerate(results) if number != 3)
+    connection.close()
+
+
+def test_errors_say_what_kafka_means() -> None:
+    error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t, partition 0")
+    assert str(error) == "t, partition 0: this broker does not lead the partition (NOT_LEADER_OR_FOLLOWER)"
+    assert str(BrokerError(44, "t", "as the broker put it")) == "t: as the broker put it (POLICY_VIOLATION)"
+    assert str(BrokerError(12345, "t")) == "t: an error this client does not know (12345)"
