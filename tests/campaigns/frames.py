@@ -82,6 +82,7 @@ class FrameSource:
             (0.5, self._huge_count),
             (0.5, self._not_kafka),
             (0.2, self._bomb),
+            (0.02, self._big),
         ]
 
     def draw(self) -> Frame:
@@ -183,6 +184,12 @@ class FrameSource:
         """Small compressed, huge expanded (Kafka #23429, CVE-2023-34455)."""
         name, records = self._batches.draw_bomb()
         return framed(f"bomb-{name}", produce(self._rng.choice(NAMES), 0, records))
+
+    def _big(self) -> Frame:
+        """Megabytes within the frame limit that mean nothing; they must not stay."""
+        api_key, version = self._some_api()
+        body = self.request(api_key, version)
+        return framed("big", body + bytes(self._rng.randrange(1 << 20, 20 << 20)))
 
     def _not_kafka(self) -> Frame:
         """TLS and HTTP to a plaintext port (KAFKA-4090), noise, and a connection that says little."""

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ ANSWER_WAIT_S = 0.1
 CLOSE_WAIT_S = 10.0
 """After our half-close the broker must answer or close within this, or the connection counts as stuck."""
 KEEP_CONNECTION_SHARE = 0.8
+IN_PIECES_SHARE = 0.1
 STEADY_PAUSE_S = 0.02
 STEADY_STALL_S = 2.0
 RSS_GROWTH_BYTES = 10 << 20
@@ -129,7 +131,8 @@ class Attack:
             return f"refused {error}"
         connection = self._connection
         try:
-            connection.send_raw(frame.octets)
+            for piece in self._pieces(frame.octets):
+                connection.send_raw(piece)
         except OSError:
             self._drop()
             return "closed"
@@ -141,6 +144,13 @@ class Attack:
         if outcome == "closed" or self._rng.random() > KEEP_CONNECTION_SHARE:
             self._drop()
         return outcome
+
+    def _pieces(self, octets: bytes) -> list[bytes]:
+        """Most frames in one write; some cut at random places, so that the broker sees them grow."""
+        if len(octets) > 100_000 or self._rng.random() > IN_PIECES_SHARE:
+            return [octets]
+        cuts = sorted(self._rng.randrange(len(octets) + 1) for _ in range(self._rng.choice((1, 2, 10))))
+        return [octets[start:end] for start, end in pairwise([0, *cuts, len(octets)])]
 
     def _until_closed(self, connection: Wire) -> str:
         """Says that we have finished; answers may still come, then the broker must close."""
@@ -246,7 +256,9 @@ class Campaign:
             self.problems.append(f"memory grew by {grown / 2**20:.1f} MiB after warm-up")
         self.problems += log_problems(self._target.log_path)
         self._read_back("before restart")
-        self._target.stop()
+        code = self._target.stop()
+        if code:
+            self.problems.append(f"SIGTERM ended it with {code}\n{self._target.log_tail()}")
         self._target.start()
         self._read_back("after restart")
 

@@ -37,7 +37,7 @@ def test_every_api_is_attacked_in_every_way() -> None:
     kinds = Counter[str]()
     for family, count in seen.items():
         kinds[family.split("-")[0]] += count
-    assert set(kinds) == {
+    assert set(kinds) - {"big"} == {
         "valid",
         "mutated",
         "wrong",
