@@ -214,6 +214,9 @@ class FetchSessions:
             for index in forgotten.partitions:
                 session.items.pop((named, index), None)
         self.partition_count += len(session.items) - before
+        if self.partition_count > self._max_partitions and len(session.items) > before:
+            self._remove(session.session_id)
+            raise SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def _remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

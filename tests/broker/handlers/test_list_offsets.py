@@ -1,0 +1,165 @@
+"""ListOffsets and OffsetForLeaderEpoch: ends, times, epochs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.handlers.list_offsets import first_at
+from broker.server import Broker
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from protocol.records.batch import set_log_append_time
+from protocol.records.compression import Codec
+from tests.broker.conftest import StartBroker
+from tests.broker.wire import Client, batch
+
+
+async def ask(
+    client: Client, timestamp: int, version: int = 11, topic: str = "t", partition: int = 0, **more: Any
+) -> ListOffsetsPartitionResponse:
+    wanted = ListOffsetsPartition(partition_index=partition, timestamp=timestamp, **more)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+    response = await client.call(request, version)
+    answer: ListOffsetsPartitionResponse = response.topics[0].partitions[0]
+    return answer
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+async def test_ends_in_every_version(client: Client, version: int) -> None:
+    await client.create("t")
+    await client.produce("t", batch(b"a", b"b", timestamp_ms=50))
+    latest = await ask(client, -1, version)
+    assert (latest.error_code, latest.offset, latest.timestamp) == (0, 2, -1)
+    earliest = await ask(client, -2, version)
+    assert (earliest.error_code, earliest.offset, earliest.timestamp) == (0, 0, -1)
+    by_time = await ask(client, 51, version)
+    assert (by_time.error_code, by_time.offset, by_time.timestamp) == (0, 1, 51)
+    assert latest.leader_epoch == earliest.leader_epoch == by_time.leader_epoch == (1 if version >= 4 else -1)
+
+
+@pytest.mark.parametrize(("special", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])
+async def test_special_times_by_version(client: Client, special: int, since: int) -> None:
+    await client.create("t")
+    for version in range(1, 12):
+        expected = ErrorCode.NONE if version >= since else ErrorCode.UNSUPPORTED_VERSION
+        assert (await ask(client, special, version)).error_code == expected, version
+
+
+async def test_special_times(client: Client) -> None:
+    await client.create("t")
+    empty = await ask(client, -3)
+    assert (empty.offset, empty.timestamp, empty.leader_epoch) == (-1, -1, -1)
+    await client.produce("t", batch(b"a", b"b", timestamp_ms=90))
+    await client.produce("t", batch(b"c", timestamp_ms=10))
+    newest = await ask(client, -3)
+    assert (newest.offset, newest.timestamp) == (1, 91)
+    assert (await ask(client, -4)).offset == 0
+    for nothing in (-5, -6):
+        found = await ask(client, nothing)
+        assert (found.error_code, found.offset, found.timestamp, found.leader_epoch) == (0, -1, -1, -1)
+
+
+async def test_by_time(client: Client) -> None:
+    await client.create("t")
+    for start in (1_000, 5_000, 3_000, 9_000):
+        await client.produce("t", batch(b"a", b"b", b"c", timestamp_ms=start, codec=Codec.ZSTD))
+    found = {time: await ask(client, time) for time in (0, 1_001, 1_003, 5_002, 5_003, 9_002, 9_003)}
+    assert {time: (each.offset, each.timestamp) for time, each in found.items()} == {
+        0: (0, 1_000),
+        1_001: (1, 1_001),
+        1_003: (3, 5_000),
+        5_002: (5, 5_002),
+        5_003: (9, 9_000),
+        9_002: (11, 9_002),
+        9_003: (-1, -1),
+    }
+
+
+async def test_errors(client: Client) -> None:
+    await client.create("t")
+    assert (await ask(client, -1, topic="no")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await ask(client, -1, partition=1)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await ask(client, -1, current_leader_epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert (await ask(client, 5, current_leader_epoch=9)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    twice = [ListOffsetsPartition(partition_index=0, timestamp=-1)] * 2
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=twice)])
+    response = await client.call(request, 7)
+    assert [each.error_code for each in response.topics[0].partitions] == [0, ErrorCode.INVALID_REQUEST]
+
+
+async def test_by_time_after_the_log_start(broker: Broker, client: Client) -> None:
+    await client.create("t")
+    await client.produce("t", batch(b"a", b"b", b"c", timestamp_ms=100))
+    partition = broker.services.cluster.partition("t", 0)
+    assert partition is not None
+    await broker.groups[1].advance_log_starts({partition.log.number: 2})
+    assert (await ask(client, 0)).offset == 2
+    assert (await ask(client, -2)).offset == 2
+
+
+def test_a_header_that_promises_too_much_is_answered_with_its_batch() -> None:
+    lying = bytearray(batch(b"a", b"b", timestamp_ms=10))
+    lying[35:43] = (10**9).to_bytes(8, "big")  # max timestamp; the search does not check the CRC again
+    assert first_at(lying, 500, 0, 1 << 20) == (0, 10**9)
+
+
+def test_log_append_time_has_one_time_for_all() -> None:
+    stamped = bytearray(batch(b"a", b"b", timestamp_ms=10))
+    set_log_append_time(stamped, 777)
+    assert first_at(stamped, 500, 1, 1 << 20) == (1, 777)
+
+
+def test_a_bomb_is_not_expanded() -> None:
+    bomb = batch(b"\0" * 10_000_000, timestamp_ms=10, codec=Codec.ZSTD)
+    assert len(bomb) < 10_000
+    assert first_at(bomb, 0, 0, 1 << 20) == (0, 10)
+
+
+def test_records_that_cannot_be_read() -> None:
+    broken = bytearray(batch(b"abc", timestamp_ms=10))
+    broken[61] = 0x7F
+    assert first_at(broken, 5, 0, 1 << 20) == (0, 10)
+
+
+@pytest.mark.parametrize("version", range(2, 5))
+async def test_offset_for_leader_epoch(start_broker: StartBroker, version: int) -> None:
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await client.create("t")
+    await client.produce("t", batch(b"a", b"b"))
+    first = broker.groups[1].term
+    await broker.stop()
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    second = broker.groups[1].term
+
+    async def end(leader_epoch: int, current: int = -1, topic: str = "t") -> tuple[int, int, int]:
+        wanted = OffsetForLeaderPartition(
+            partition=0, leader_epoch=leader_epoch, current_leader_epoch=current
+        )
+        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=[wanted])])
+        answer = (await client.call(request, version)).topics[0].partitions[0]
+        return answer.error_code, answer.leader_epoch, answer.end_offset
+
+    assert await end(second) == (0, second, 2)  # the leader's own epoch, before its first record
+    await client.produce("t", batch(b"c"))
+    assert await end(first) == (0, first, 2)
+    assert await end(second) == (0, second, 3)
+    assert await end(second + 1) == (0, -1, -1)
+    assert await end(0) == (0, 0, 0)
+    assert await end(-1) == (0, -1, -1)
+    assert (await end(first, current=first))[0] == ErrorCode.FENCED_LEADER_EPOCH
+    assert (await end(first, current=second + 1))[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert (await end(first, topic="no"))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,117 @@
+"""Settings: sources and their order, what warns, what stops the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.config import PROPERTIES, UNUSED_KAFKA_NAMES, Settings, from_texts, load, parse_listener
+from broker.properties import ConfigError
+
+
+def test_sources_in_order(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nlog.retention.hours=1\nmessage.max.bytes : 5000\n# no\nbroker.id=7\n")
+    settings = load(file, ["log.retention.hours=2", "message.max.bytes=6000"], {"message.max.bytes": "7000"})
+    assert (settings.num_partitions, settings.log_retention_hours, settings.message_max_bytes) == (2, 2, 7000)
+    assert settings.node_id == 7
+    assert settings.log_flush == "always"
+    assert settings.explicit["num.partitions"] == "2"
+    assert "log.flush" not in settings.explicit
+
+
+def test_a_file_written_for_kafka_starts_with_warnings(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\n"
+        "node.id=1\n"
+        "controller.quorum.bootstrap.servers=localhost:9093\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n"
+        "inter.broker.listener.name=PLAINTEXT\n"
+        "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093\n"
+        "controller.listener.names=CONTROLLER\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL\n"
+        "num.network.threads=3\nsocket.send.buffer.bytes=102400\n"
+        "log.dirs=/somewhere\nlog.segment.bytes=1073741824\nlog.retention.check.interval.ms=300000\n"
+    )
+    settings = load(file)
+    assert [str(listener) for listener in settings.listening()] == ["PLAINTEXT://:9092"]
+    assert str(settings.advertising()["PLAINTEXT"]) == "PLAINTEXT://localhost:9092"
+    text = "\n".join(settings.warnings)
+    assert "num.network.threads has no effect here" in text
+    assert "log.segment.bytes has no effect here: lockstep.segment.bytes" in text
+    assert "log.dirs" not in text
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "num.partition=3",
+        "num.partitions=0",
+        "num.partitions=many",
+        "log.flush=sometimes",
+        "auto.create.topics.enable=perhaps",
+        "lockstep.nothing=1",
+        "listeners=SSL://localhost:9093",
+        "listeners=localhost",
+        "listeners=localhost:70000",
+        "listeners=A://h:1,A://h:2",
+        "advertised.listeners=PLAINTEXT://0.0.0.0:9092",
+        "advertised.listeners=OTHER://host:9092",
+        "log.dirs=a,b",
+        "log.dirs=",
+        "compression.type=zstd",
+        "log.cleanup.policy=compact",
+        "min.insync.replicas=2",
+        "default.replication.factor=3",
+        "message.max.bytes=100000000",
+        "socket.request.max.bytes=-1",
+    ],
+)
+def test_unknown_names_and_bad_values_stop_the_start(assignment: str) -> None:
+    key = assignment.partition("=")[0]
+    with pytest.raises(ConfigError) as refused:
+        load(None, [assignment])
+    assert refused.value.key == key
+    assert key in str(refused.value)
+
+
+def test_an_assignment_needs_an_equals_sign() -> None:
+    with pytest.raises(ConfigError, match="key=value"):
+        load(None, ["num.partitions"])
+
+
+def test_retention_units() -> None:
+    assert Settings().retention_ms == 168 * 3_600_000
+    assert from_texts({"log.retention.hours": "-1"}).retention_ms == -1
+    assert from_texts({"log.retention.minutes": "2"}).retention_ms == 120_000
+    assert from_texts({"log.retention.minutes": "2", "log.retention.ms": "5"}).retention_ms == 5
+    assert from_texts({"log.retention.ms": "-1"}).retention_ms == -1
+
+
+def test_listeners() -> None:
+    listener = parse_listener("[::1]:9092")
+    assert (listener.name, listener.host, listener.port) == ("PLAINTEXT", "::1", 9092)
+    assert str(listener) == "PLAINTEXT://[::1]:9092"
+    assert str(parse_listener("inside://10.0.0.1:1")) == "INSIDE://10.0.0.1:1"
+    for text in ("", "a:b:9", "x://h:1/", "h:-1", "http://h:x"):
+        with pytest.raises(ConfigError):
+            parse_listener(text)
+
+
+def test_largest_batch_fits_a_segment() -> None:
+    small = from_texts({"lockstep.segment.bytes": str(1 << 20), "message.max.bytes": "1000"})
+    assert small.largest_batch_bytes < 1 << 19
+    assert Settings().largest_batch_bytes > 1_048_588
+
+
+def test_every_setting_says_why_and_none_is_both_used_and_unused() -> None:
+    for name, (attribute, declared) in PROPERTIES.items():
+        assert len(declared.doc) > 10, name
+        assert attribute == name.replace(".", "_")
+        shown = declared.show(declared.default)
+        if shown is not None:
+            assert declared.parse(shown) == declared.default, name
+    assert not UNUSED_KAFKA_NAMES & PROPERTIES.keys()
+    assert len(UNUSED_KAFKA_NAMES) > 250

@@ -1,0 +1,406 @@
+"""One connection: order of replies, one write per turn, back-pressure, and mistakes that stay within it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import Any
+
+import pytest
+
+from broker.connection import JOIN_BELOW_BYTES, Connections, _joined
+from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
+from broker.router import Router
+from broker.server import Broker
+from protocol.api import ApiKey, RequestHeader
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.metadata import MetadataRequest
+from tests.broker.conftest import StartBroker
+from tests.broker.wire import Client, batch, fetch_request, frame, produce_request
+
+
+class Transport:
+    """Records what a connection does to it."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.closed = False
+        self.reading = True
+        self.unsent = 0
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"peername": ("192.0.2.1", 5), "sockname": ("192.0.2.2", 9092)}.get(name)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(bytes(data))
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        self.writes.append(b"".join(pieces))
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+
+class Scripted:
+    """A handler whose answers the test gives, for ApiVersions and for Fetch."""
+
+    VERSIONS = (0, 4)
+
+    def __init__(self, api_key: int) -> None:
+        self.API_KEY = api_key
+        self.asked: list[tuple[int, Deferred]] = []
+        self.now: Answer = None
+        self.failure: Exception | None = None
+
+    def handle(self, context: ClientContext, header: RequestHeader, request: object) -> Answer:
+        deferred = Deferred()
+        self.asked.append((header.correlation_id, deferred))
+        if self.failure is not None:
+            raise self.failure
+        return self.now if self.now is not None else deferred
+
+
+class Rig:
+    """A connection over a recorded transport and scripted handlers."""
+
+    def __init__(self, broker: Broker, **limits: int) -> None:
+        services = broker.services
+        self.versions, self.fetches = Scripted(ApiKey.API_VERSIONS), Scripted(ApiKey.FETCH)
+        router = Router(services, [self.versions, self.fetches])  # type: ignore[list-item]
+        self.shared = Connections(services, router, broker.settings, asyncio.get_running_loop())
+        for name, value in limits.items():
+            setattr(self.shared, name, value)
+        self.transport = Transport()
+        self.connection = self.shared.protocol("PLAINTEXT")()
+        self.connection.connection_made(self.transport)  # type: ignore[arg-type]
+
+    def receive(self, *requests: bytes) -> None:
+        left = memoryview(b"".join(requests))
+        while left:
+            room = self.connection.get_buffer(-1)
+            size = min(len(room), len(left))
+            room[:size] = left[:size]
+            left = left[size:]
+            self.connection.buffer_updated(size)
+
+    def asked(self) -> list[int]:
+        return [correlation_id for correlation_id, _ in self.versions.asked]
+
+    def answer(self, correlation_id: int) -> None:
+        deferred = dict(self.versions.asked)[correlation_id]
+        deferred.complete(ApiVersionsResponse())
+
+    async def sent(self) -> list[int]:
+        """Correlation ids written so far, one turn later."""
+        await asyncio.sleep(0)
+        found = []
+        data = b"".join(self.transport.writes)
+        while data:
+            length, correlation_id = struct.unpack_from(">ii", data)
+            found.append(correlation_id)
+            data = data[4 + length :]
+        return found
+
+
+def ask(correlation_id: int) -> bytes:
+    return frame(ApiVersionsRequest(), 0, correlation_id)
+
+
+async def test_replies_in_order_of_requests(broker: Broker) -> None:
+    rig = Rig(broker)
+    rig.receive(ask(1), ask(2), ask(3))
+    assert rig.asked() == [1, 2, 3]
+    rig.answer(3)
+    rig.answer(2)
+    assert await rig.sent() == []
+    rig.answer(1)
+    assert await rig.sent() == [1, 2, 3]
+    assert len(rig.transport.writes) == 1
+
+
+async def test_an_answer_at_once_waits_for_older_ones(broker: Broker) -> None:
+    rig = Rig(broker)
+    rig.receive(ask(1))
+    rig.versions.now = ApiVersionsResponse()
+    rig.receive(ask(2))
+    assert await rig.sent() == []
+    rig.answer(1)
+    assert await rig.sent() == [1, 2]
+
+
+async def test_one_write_per_turn(broker: Broker) -> None:
+    rig = Rig(broker)
+    rig.versions.now = ApiVersionsResponse()
+    for correlation_id in range(50):
+        rig.receive(ask(correlation_id))
+    assert rig.transport.writes == []
+    assert await rig.sent() == list(range(50))
+    assert len(rig.transport.writes) == 1
+
+
+async def test_a_request_without_a_response_keeps_the_order(broker: Broker) -> None:
+    rig = Rig(broker)
+    rig.receive(ask(1), ask(2), ask(3))
+    dict(rig.versions.asked)[2].complete(None)
+    rig.answer(3)
+    rig.answer(1)
+    assert await rig.sent() == [1, 3]
+
+
+async def test_too_many_in_flight_are_left_unread(broker: Broker) -> None:
+    rig = Rig(broker, max_in_flight=2)
+    rig.receive(*(ask(number) for number in range(1, 8)))
+    assert rig.asked() == [1, 2]
+    assert not rig.transport.reading
+    rig.answer(1)
+    assert rig.asked() == [1, 2, 3]
+    for number in range(2, 8):
+        rig.answer(number)
+    assert rig.asked() == list(range(1, 8))
+    assert rig.transport.reading
+    assert await rig.sent() == list(range(1, 8))
+    assert rig.shared.in_flight_bytes == 0
+
+
+async def test_answers_at_once_do_not_recurse(broker: Broker) -> None:
+    rig = Rig(broker, max_in_flight=1)
+    rig.receive(*(ask(number) for number in range(3000)))
+    done = Deferred()
+    done.complete(ApiVersionsResponse())
+    rig.versions.now = done
+    rig.answer(0)
+    assert await rig.sent() == list(range(3000))
+
+
+async def test_a_client_that_does_not_read_is_not_read_from(broker: Broker) -> None:
+    rig = Rig(broker, write_buffer_bytes=100)
+    rig.versions.now = ApiVersionsResponse()
+    rig.connection.pause_writing()
+    rig.receive(*(ask(number) for number in range(20)))
+    assert rig.asked() == []
+    assert not rig.transport.reading
+    rig.connection.resume_writing()
+    assert len(rig.asked()) == 20
+    assert rig.transport.reading
+    assert len(await rig.sent()) == 20
+
+
+async def test_output_is_given_to_the_transport_before_it_grows(broker: Broker) -> None:
+    rig = Rig(broker, write_buffer_bytes=100)
+    rig.versions.now = ApiVersionsResponse()
+    rig.receive(*(ask(number) for number in range(100)))
+    assert len(rig.transport.writes) > 5
+
+
+async def test_bytes_in_flight_over_all_connections(broker: Broker) -> None:
+    rig = Rig(broker, max_in_flight_bytes=20)
+    other = rig.shared.protocol("PLAINTEXT")()
+    other.connection_made(Transport())  # type: ignore[arg-type]
+    rig.receive(ask(1), ask(2), ask(3))
+    assert rig.asked() == [1, 2]  # the second one goes over the limit, the third one waits
+    request = ask(4)
+    other.get_buffer(-1)[: len(request)] = request
+    other.buffer_updated(len(request))
+    assert rig.asked() == [1, 2]
+    rig.answer(1)
+    rig.answer(2)
+    await asyncio.sleep(0)
+    assert rig.asked() == [1, 2, 3, 4]
+
+
+async def test_one_fetch_at_a_time(broker: Broker) -> None:
+    rig = Rig(broker)
+    fetch = frame(FetchRequest(), 4, 9)
+    rig.receive(fetch, ask(1), fetch, ask(2))
+    assert (len(rig.fetches.asked), rig.asked()) == (1, [1])
+    rig.fetches.asked[0][1].complete(FetchResponse())
+    assert (len(rig.fetches.asked), rig.asked()) == (2, [1, 2])
+
+
+async def test_waiting_requests_are_abandoned_with_their_connection(broker: Broker) -> None:
+    rig = Rig(broker)
+    rig.receive(ask(1), ask(2))
+    given_up: list[int] = []
+    for number, deferred in rig.versions.asked:
+        deferred.abandoned = lambda number=number: given_up.append(number)  # type: ignore[misc]
+    rig.connection.connection_lost(None)
+    assert given_up == [1, 2]
+    assert rig.shared.in_flight_bytes == 0
+    rig.answer(1)
+    assert await rig.sent() == []
+
+
+async def test_a_failing_handler_ends_its_connection_only(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(broker)
+    rig.versions.failure = ZeroDivisionError("planted")
+    with caplog.at_level(logging.WARNING):
+        rig.receive(ask(1), ask(2))
+    assert rig.transport.closed
+    assert rig.asked() == [1]
+    assert "192.0.2.1:5" in caplog.text
+    assert "planted" in caplog.text
+
+
+async def test_a_refused_connection_needs_no_traceback(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(broker)
+    rig.versions.failure = ConnectionRefused("not like this")
+    with caplog.at_level(logging.WARNING):
+        rig.receive(ask(1))
+    assert rig.transport.closed
+    assert "not like this" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_failed_answer_ends_its_connection(broker: Broker) -> None:
+    rig = Rig(broker)
+    rig.receive(ask(1))
+    rig.versions.asked[0][1].fail(ValueError("planted"))
+    assert rig.transport.closed
+
+
+async def test_complaints_are_few(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(200):
+            rig = Rig(broker)
+            rig.shared.complain("someone", "again")
+        for _ in range(200):
+            rig.shared.complain("someone", "and again")
+    assert caplog.text.count("and again") <= 10
+
+
+def test_small_pieces_are_joined_and_large_ones_kept() -> None:
+    large = bytearray(JOIN_BELOW_BYTES)
+    joined = _joined([b"a", b"b", large, b"c", large, large, b"d", b"e"])
+    assert [bytes(piece[:1]) for piece in joined] == [b"a", b"\0", b"c", b"\0", b"\0", b"d"]
+    assert joined[0] == b"ab"
+    assert joined[1] is large
+
+
+# --- over real sockets ------------------------------------------------------------------------------------
+
+
+MALFORMED = [
+    struct.pack(">i", -1),
+    struct.pack(">i", 2**31 - 1),
+    b"\x16\x03\x01\x02\x00\x01\x00",  # TLS
+    b"GET / HTTP/1.1\r\n\r\n",
+    struct.pack(">i", 0),
+    struct.pack(">i", 3) + b"abc",
+    struct.pack(">ihhih", 10, 999, 0, 1, -1),  # an API nobody knows
+    struct.pack(">ihhih", 10, 0, 99, 1, -1),  # a version nobody knows
+    struct.pack(">ihhih", 10, 0, 2, 1, -1),  # advertised, not served
+    struct.pack(">ihhih", 10, 17, 0, 1, -1),  # SASL
+    struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1),  # an array of 2^31 topics
+]
+
+
+@pytest.mark.parametrize("raw", MALFORMED, ids=range(len(MALFORMED)))
+async def test_malformed_bytes_end_their_connection_only(broker: Broker, client: Client, raw: bytes) -> None:
+    victim = await Client.connect(broker.port)
+    victim.writer.write(raw)
+    assert await victim.is_closed()
+    await victim.close()
+    assert (await client.call(MetadataRequest(topics=[]), 12)).cluster_id
+
+
+async def test_good_requests_before_a_bad_frame_are_answered(broker: Broker) -> None:
+    client = await Client.connect(broker.port)
+    client.writer.write(ask(5) + struct.pack(">i", -7))
+    raw = await client.receive_raw()
+    assert struct.unpack_from(">i", raw) == (5,)
+    assert await client.is_closed()
+
+
+async def test_pipelined_requests_without_reading(start_broker: StartBroker) -> None:
+    broker = await start_broker(lockstep_connection_write_buffer_bytes="65536")
+    writer = await Client.connect(broker.port)
+    await writer.create("t")
+    for _ in range(8):
+        await writer.produce("t", batch(b"x" * 100_000))
+    client = await Client.connect(broker.port)
+    count = 300
+    request = fetch_request({"t": {0: 0}}, max_bytes=1 << 20)
+    for _ in range(count):
+        client.send(request, 12)
+    await asyncio.sleep(0.3)
+    assert broker.services.settings is broker.settings
+    connection = [each for each in broker._connections._open if each._stalled]  # type: ignore[union-attr]
+    assert len(connection) == 1  # it waits for its client, with little in memory
+    for number in range(1, count + 1):
+        correlation_id, _ = await asyncio.wait_for(client.receive(request, 12), 10)
+        assert correlation_id == number
+    await client.close()
+    await writer.close()
+
+
+async def test_pipelined_produce_of_one_turn(broker: Broker, client: Client) -> None:
+    await client.create("t")
+    requests = [produce_request("t", batch(b"%d" % number)) for number in range(200)]
+    for request in requests:
+        client.send(request, 9)
+    offsets = []
+    for request in requests:
+        _, response = await client.receive(request, 9)
+        offsets.append(response.responses[0].partition_responses[0].base_offset)  # type: ignore[attr-defined]
+    assert offsets == list(range(200))
+
+
+async def test_idle_connections_are_closed(start_broker: StartBroker) -> None:
+    broker = await start_broker(connections_max_idle_ms="300")
+    idle = await Client.connect(broker.port)
+    waiting = await Client.connect(broker.port)
+    await waiting.create("t")
+    waiting.send(fetch_request({"t": {0: 0}}, max_wait_ms=1500), 12)
+    assert await idle.is_closed()
+    _, response = await waiting.receive(fetch_request({}), 12)
+    assert response.responses[0].partitions[0].error_code == 0  # type: ignore[attr-defined]
+
+
+async def test_max_connections(start_broker: StartBroker) -> None:
+    broker = await start_broker(max_connections="2")
+    held = [await Client.connect(broker.port) for _ in range(2)]
+    for each in held:
+        await each.call(ApiVersionsRequest(), 0)
+    one_more = await Client.connect(broker.port)
+    assert await one_more.is_closed()
+    assert broker.connection_count == 2
+    await held[0].close()
+    await asyncio.sleep(0.05)
+    again = await Client.connect(broker.port)
+    await again.call(ApiVersionsRequest(), 0)
+
+
+async def test_max_connections_per_ip(start_broker: StartBroker) -> None:
+    broker = await start_broker(max_connections_per_ip="1")
+    first = await Client.connect(broker.port)
+    await first.call(ApiVersionsRequest(), 0)
+    assert await (await Client.connect(broker.port)).is_closed()
+
+
+async def test_a_request_over_the_limit(start_broker: StartBroker) -> None:
+    broker = await start_broker(socket_request_max_bytes="2000")
+    client = await Client.connect(broker.port)
+    await client.create("t")
+    await client.produce("t", batch(b"x" * 1000))
+    client.send(produce_request("t", batch(b"x" * 3000)), 9)
+    assert await client.is_closed()

@@ -1,0 +1,53 @@
+"""The data directory: one broker, one node, known formats only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
+from storage.types import NewerFormat
+
+
+def test_one_broker_at_a_time(tmp_path: Path) -> None:
+    held = DataDirectory(tmp_path / "new" / "data", 1)
+    with pytest.raises(DirectoryInUse, match=r"another Lockstep \(process [0-9]+\)"):
+        DataDirectory(tmp_path / "new" / "data", 1)
+    held.close()
+    DataDirectory(tmp_path / "new" / "data", 1).close()
+
+
+def test_of_one_node(tmp_path: Path) -> None:
+    DataDirectory(tmp_path, 1).close()
+    with pytest.raises(WrongDirectory, match=r"node\.id=1, this is node\.id=2"):
+        DataDirectory(tmp_path, 2)
+    DataDirectory(tmp_path, 1).close()
+
+
+def test_refuses_a_newer_format(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("format=2\nnode.id=1\n")
+    with pytest.raises(NewerFormat, match="format 2"):
+        DataDirectory(tmp_path, 1)
+
+
+def test_refuses_what_is_not_ours(tmp_path: Path) -> None:
+    kafka = tmp_path / "kafka"
+    kafka.mkdir()
+    (kafka / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
+    with pytest.raises(WrongDirectory, match="not written by Lockstep"):
+        DataDirectory(kafka, 1)
+    headless = tmp_path / "headless"
+    (headless / "groups" / "0").mkdir(parents=True)
+    with pytest.raises(WrongDirectory):
+        DataDirectory(headless, 1)
+
+
+def test_groups(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path, 1)
+    assert directory.groups() == []
+    for number in (10, 2, 0):
+        directory.group(number).mkdir(parents=True)
+    (tmp_path / "groups" / "note").touch()
+    assert directory.groups() == [0, 2, 10]
+    directory.close()

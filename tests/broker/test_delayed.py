@@ -1,0 +1,66 @@
+"""Waiting fetches: woken once per commit, finished exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from broker.delayed import WaitingFetches
+
+
+class Growing:
+    """Stands for a partition: all that waiting needs of one."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[Any, None] = {}
+
+
+async def test_woken_once_for_several_partitions_of_one_commit() -> None:
+    waiting = WaitingFetches(asyncio.get_running_loop())
+    one, two = Growing(), Growing()
+    tried: list[bool] = []
+
+    def attempt(expired: bool) -> bool:
+        tried.append(expired)
+        return len(tried) == 2
+
+    waiting.wait(attempt, [one, two], 10_000)  # type: ignore[list-item]
+    assert waiting.count == 1
+    waiting.wake(one)  # type: ignore[arg-type]
+    waiting.wake(two)  # type: ignore[arg-type]
+    assert tried == []
+    await asyncio.sleep(0.01)
+    assert tried == [False]
+    waiting.wake(two)  # type: ignore[arg-type]
+    await asyncio.sleep(0.01)
+    assert tried == [False, False]
+    assert waiting.count == 0
+    assert not one.waiting
+    assert not two.waiting
+    waiting.wake(one)  # type: ignore[arg-type]
+    await asyncio.sleep(0.01)
+    assert len(tried) == 2
+
+
+async def test_expires_and_is_then_forgotten() -> None:
+    waiting = WaitingFetches(asyncio.get_running_loop())
+    partition = Growing()
+    tried: list[bool] = []
+    waiting.wait(lambda expired: bool(tried.append(expired)) or True, [partition], 5)  # type: ignore[list-item]
+    await asyncio.sleep(0.05)
+    assert tried == [True]
+    assert not partition.waiting
+    assert waiting.count == 0
+
+
+async def test_abandoned_while_woken_is_not_tried() -> None:
+    waiting = WaitingFetches(asyncio.get_running_loop())
+    partition = Growing()
+    tried: list[bool] = []
+    fetch = waiting.wait(lambda expired: bool(tried.append(expired)) or True, [partition], 20)  # type: ignore[list-item]
+    waiting.wake(partition)  # type: ignore[arg-type]
+    waiting.abandon(fetch)
+    waiting.abandon(fetch)
+    await asyncio.sleep(0.05)
+    assert tried == []
+    assert waiting.count == 0

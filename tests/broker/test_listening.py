@@ -1,0 +1,47 @@
+"""Listening sockets: several addresses on one port, and plain words when it cannot be."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from broker.config import Listener
+from broker.listening import CannotListen, bind
+
+
+def test_every_address_of_localhost_on_one_port() -> None:
+    bound = bind(Listener("PLAINTEXT", "localhost", 0))
+    try:
+        assert len({each.getsockname()[1] for each in bound}) == 1
+        assert bound[0].family == socket.AF_INET
+    finally:
+        for each in bound:
+            each.close()
+
+
+def test_port_in_use_in_words() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(CannotListen, match=f"port {port} is in use"):
+            bind(Listener("PLAINTEXT", "127.0.0.1", port))
+
+
+def test_not_this_machine() -> None:
+    with pytest.raises(CannotListen, match=r"203\.0\.113\.1"):
+        bind(Listener("PLAINTEXT", "203.0.113.1", 0))
+    with pytest.raises(CannotListen, match="no-such-host"):
+        bind(Listener("PLAINTEXT", "no-such-host.invalid", 0))
+
+
+def test_all_addresses() -> None:
+    bound = bind(Listener("PLAINTEXT", "", 0))
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            assert other.getsockname()[1] != bound[0].getsockname()[1]
+        assert "0.0.0.0" in {each.getsockname()[0] for each in bound}
+    finally:
+        for each in bound:
+            each.close()

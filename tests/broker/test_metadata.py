@@ -1,0 +1,83 @@
+"""The cluster image: replay, snapshots, and commands it must not guess at."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from broker.metadata import (
+    ClusterImage,
+    Command,
+    TopicEntry,
+    TopicState,
+    cluster_command,
+    create_command,
+    delete_command,
+    deleted_command,
+    producer_ids_command,
+    ready_command,
+)
+from protocol.records.record import BatchBuilder
+from storage.types import CorruptLog, DirectoryEntry
+
+ENTRY = DirectoryEntry(1, 0, 1, 1, 0, 1, 0)
+ID = bytes(range(16))
+
+
+def replay(image: ClusterImage, *commands: Command) -> None:
+    building = BatchBuilder()
+    for command in commands:
+        building.append(json.dumps(command).encode(), timestamp_ms=1)
+    image.replay(ENTRY, building.build(), 1)
+
+
+def entry() -> TopicEntry:
+    return TopicEntry("t", ID, [1, 2], {"retention.ms": "5"}, TopicState.CREATING)
+
+
+def test_a_topics_life() -> None:
+    image = ClusterImage()
+    replay(image, cluster_command("abc"), create_command(entry()))
+    made = image.topics[ID]
+    assert (made.name, made.groups, made.overrides) == ("t", [1, 2], {"retention.ms": "5"})
+    assert made.state is TopicState.CREATING
+    replay(image, ready_command(ID))
+    assert made.state is TopicState.READY
+    replay(image, delete_command(ID))
+    assert made.state is TopicState.DELETING
+    replay(image, deleted_command(ID))
+    assert image.topics == {}
+
+
+def test_the_cluster_id_never_changes_and_producer_ids_never_go_back() -> None:
+    image = ClusterImage()
+    replay(image, cluster_command("abc"), cluster_command("xyz"))
+    assert image.cluster_id == "abc"
+    replay(image, producer_ids_command(2000), producer_ids_command(1000))
+    assert image.next_producer_id == 2000
+
+
+def test_snapshot_and_restore() -> None:
+    image = ClusterImage()
+    replay(image, cluster_command("abc"), create_command(entry()), ready_command(ID), producer_ids_command(9))
+    copy = ClusterImage()
+    copy.restore(image.snapshot(1))
+    assert copy.snapshot(2) == image.snapshot(1)
+    assert copy.topics[ID].state is TopicState.READY
+    copy.restore(b"")
+    assert (copy.cluster_id, copy.topics, copy.next_producer_id) == (None, {}, 0)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"do": "frobnicate"},
+        {},
+        {"do": "create", "topic": "t", "id": "00", "groups": ["x"], "configs": {}},
+        {"do": "create", "topic": "t", "id": "00", "groups": [1], "configs": {"a": 1}},
+    ],
+)
+def test_what_it_does_not_understand_stops_it(command: Command) -> None:
+    with pytest.raises(CorruptLog):
+        replay(ClusterImage(), command)

@@ -1,0 +1,94 @@
+"""Retention by time and by size, and the space it gives back."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from broker.retention import expired_by_size
+from broker.server import Broker
+from protocol.errors import ErrorCode
+from storage.log.batch_index import SegmentPartition
+from tests.broker.conftest import StartBroker
+from tests.broker.wire import Client, batch, records_of
+
+
+@pytest.mark.parametrize(
+    ("limit", "start"), [(100, 0), (50, 0), (41, 0), (40, 10), (31, 10), (30, 20), (20, 30), (0, 30)]
+)
+def test_by_size(limit: int, start: int) -> None:
+    # Three sealed parts of 10 bytes each and 20 bytes in the open segment.
+    shares = [SegmentPartition(1, first, first + 9, 0, 10) for first in (0, 10, 20)]
+    assert expired_by_size(shares, 50, limit) == start
+
+
+async def fill(client: Client, topic: str, count: int, timestamp_ms: int) -> None:
+    for _ in range(count):
+        produced = await client.produce(topic, batch(b"x" * 100_000, timestamp_ms=timestamp_ms))
+        assert produced.error_code == 0
+
+
+async def test_by_time_frees_files(start_broker: StartBroker) -> None:
+    broker = await start_broker(log_retention_hours="1")
+    client = await Client.connect(broker.port)
+    await client.create("old")
+    await client.create("kept", retention_ms="-1")
+    now = int(time.time() * 1000)
+    await client.produce("kept", batch(b"for ever", timestamp_ms=5))
+    await fill(client, "old", 45, now - 2 * 3_600_000)
+    await client.produce("old", batch(b"young", timestamp_ms=now))
+    await client.produce("old", batch(b"old again", timestamp_ms=5))
+    sealed = len(broker.groups[1].log.segments())
+    assert sealed >= 4
+    assert await broker.enforce_retention() == 1
+    start = (await client.fetch("old", 46)).log_start_offset
+    assert start == 45
+    assert (await client.fetch("old", 44)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert [record.value for record in records_of(await client.fetch("old", 45))] == [b"young", b"old again"]
+    assert [record.value for record in records_of(await client.fetch("kept", 0))] == [b"for ever"]
+    assert await broker.enforce_retention() == 0
+    await client.close()
+    # The log start is kept over a restart.
+    await broker.stop()
+    again = await start_broker(log_retention_hours="1")
+    partition = again.services.cluster.partition("old", 0)
+    assert partition is not None
+    assert partition.log.log_start_offset == 45
+
+
+async def test_everything_may_be_too_old(broker: Broker, client: Client) -> None:
+    await client.create("t", retention_ms="1000")
+    await client.produce("t", batch(b"a", b"b", timestamp_ms=5))
+    assert await broker.enforce_retention() == 1
+    fetched = await client.fetch("t", 2)
+    assert (fetched.log_start_offset, fetched.high_watermark) == (2, 2)
+    assert (await client.produce("t", batch(b"c"))).base_offset == 2
+
+
+async def test_by_size_end_to_end(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await client.create("t", retention_bytes="1000000")
+    await fill(client, "t", 45, int(time.time() * 1000))
+    assert await broker.enforce_retention() == 1
+    partition = broker.services.cluster.partition("t", 0)
+    assert partition is not None
+    left = partition.log.high_watermark - partition.log.log_start_offset
+    assert 10 <= left <= 22  # at least the limit, at most two log files more
+
+
+async def test_a_deleted_topics_files_are_freed(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await client.create("t")
+    await fill(client, "t", 45, int(time.time() * 1000))
+    log = broker.groups[1].log
+    before = len(log.segments())
+    topic = broker.services.cluster.topic("t")
+    assert topic is not None
+    await broker.services.topics.delete(topic)
+    await client.create("u")
+    await fill(client, "u", 30, int(time.time() * 1000))  # checkpoints follow rolls; old files need two
+    await broker.enforce_retention()
+    assert len(log.segments()) < before + 2

@@ -1,0 +1,52 @@
+"""The table of handlers: ApiVersions is computed from it and differs only by the named traps."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+
+from broker.router import ADVERTISED_FROM, HANDLERS
+from protocol.api import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages import MESSAGES
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.broker.wire import Client, frame
+
+
+def test_each_handler_serves_what_the_codec_knows() -> None:
+    assert len({handler.API_KEY for handler in HANDLERS}) == len(HANDLERS)
+    for handler in HANDLERS:
+        known = MESSAGES[handler.API_KEY][0].SCHEMA.versions
+        assert handler.VERSIONS[0] in known
+        unstable = handler.API_KEY == ApiKey.INIT_PRODUCER_ID  # version 6 is not released (KIP-939)
+        assert handler.VERSIONS[1] == known.high - unstable, handler
+
+
+NAMED = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_api_versions(client: Client, version: int) -> None:
+    response: ApiVersionsResponse = await client.call(NAMED, version)
+    told = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+    served = {int(handler.API_KEY): handler.VERSIONS for handler in HANDLERS}
+    assert told.keys() == served.keys()
+    differing = {key for key in told if told[key] != tuple(served[key])}
+    assert differing == set(ADVERTISED_FROM) == {ApiKey.PRODUCE}
+    assert told[ApiKey.PRODUCE] == (0, served[ApiKey.PRODUCE][1])
+    assert ApiKey.JOIN_GROUP not in told
+    assert response.supported_features == []
+    assert response.finalized_features == []
+
+
+@pytest.mark.parametrize("version", [5, 6, 32767])
+async def test_a_newer_api_versions_is_told_ours_in_version_0(client: Client, version: int) -> None:
+    request = bytearray(frame(ApiVersionsRequest(), 4, 77))
+    request[6:8] = struct.pack(">h", version)
+    client.writer.write(request)
+    raw = await asyncio.wait_for(client.receive_raw(), 5)
+    assert raw == struct.pack(">ihihhh", 77, ErrorCode.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, 0, 4)
+    response: ApiVersionsResponse = await client.call(NAMED, 4)
+    assert response.error_code == 0

@@ -1,0 +1,122 @@
+"""Topic configurations: in force, accepted because true here, or refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.config import Settings, from_texts
+from broker.topic_config import (
+    BROKER_SYNONYMS,
+    NOT_YET,
+    TOPIC_PROPERTIES,
+    Described,
+    InvalidTopicConfig,
+    describe_broker,
+    describe_topic,
+    restored_config,
+    topic_config,
+)
+
+KAFKA_4_3_1 = """cleanup.policy compression.gzip.level compression.lz4.level compression.type
+compression.zstd.level delete.retention.ms file.delete.delay.ms flush.messages flush.ms
+follower.replication.throttled.replicas index.interval.bytes leader.replication.throttled.replicas
+local.retention.bytes local.retention.ms max.compaction.lag.ms max.message.bytes
+message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type
+min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate remote.log.copy.disable
+remote.log.delete.on.disable remote.storage.enable retention.bytes retention.ms segment.bytes
+segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable"""
+
+
+def test_every_name_of_kafka_is_answered() -> None:
+    known = TOPIC_PROPERTIES.keys() | NOT_YET.keys()
+    missing = set(KAFKA_4_3_1.split()) - known
+    assert not missing
+    assert not TOPIC_PROPERTIES.keys() & NOT_YET.keys()
+
+
+def test_values_in_force() -> None:
+    config = topic_config({"retention.ms": "5", "message.timestamp.type": "LogAppendTime"}, Settings())
+    assert config.retention_ms == 5
+    assert config.log_append_time
+    assert config.max_message_bytes == Settings().message_max_bytes
+
+
+def test_defaults_follow_the_broker() -> None:
+    settings = from_texts(
+        {"log.retention.minutes": "1", "message.max.bytes": "77", "log.retention.bytes": "9"}
+    )
+    config = topic_config({}, settings)
+    assert (config.retention_ms, config.max_message_bytes, config.retention_bytes) == (60_000, 77, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "delete,compact"),
+        ("compression.type", "zstd"),
+        ("retention.ms", "soon"),
+        ("retention.ms", "-2"),
+        ("max.message.bytes", "99999999"),
+        ("min.insync.replicas", "2"),
+        ("remote.storage.enable", "true"),
+        ("unclean.leader.election.enable", "true"),
+        ("message.timestamp.type", "logappendtime"),
+        ("lockstep.group", "2"),
+        ("lockstep.group", "0"),
+        ("lockstep.locks", "true"),
+        ("delete.retention.ms", "1"),
+        ("no.such.config", "1"),
+    ],
+)
+def test_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(InvalidTopicConfig, match=name):
+        topic_config({name: value}, Settings())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "delete"),
+        ("compression.type", "producer"),
+        ("flush.messages", "1"),
+        ("segment.bytes", "1048576"),
+        ("segment.ms", "60000"),
+        ("unclean.leader.election.enable", "false"),
+        ("lockstep.group", "1"),
+    ],
+)
+def test_accepted(name: str, value: str) -> None:
+    assert topic_config({name: value}, Settings()).overrides == {name: value}
+
+
+def test_a_stored_value_that_no_longer_holds_is_dropped_with_a_word() -> None:
+    stored = {"retention.ms": "5", "lockstep.group": "3", "max.message.bytes": "1000"}
+    config, problems = restored_config(stored, Settings())
+    assert config.overrides == {"retention.ms": "5", "max.message.bytes": "1000"}
+    assert len(problems) == 1
+    assert "lockstep.group" in problems[0]
+
+
+def test_described_sources_and_synonyms() -> None:
+    settings = from_texts({"log.retention.ms": "10"})
+    described = {
+        each.declared.name: each
+        for each in describe_topic(topic_config({"retention.bytes": "7"}, settings), settings)
+    }
+    by_broker = described["retention.ms"]
+    assert (by_broker.value, by_broker.source) == ("10", Described.STATIC_BROKER)
+    assert by_broker.synonyms == [
+        ("log.retention.ms", "10", Described.STATIC_BROKER),
+        ("log.retention.hours", "168", Described.DEFAULT),
+    ]
+    by_topic = described["retention.bytes"]
+    assert (by_topic.value, by_topic.source) == ("7", Described.TOPIC)
+    assert by_topic.synonyms[1] == ("log.retention.bytes", "-1", Described.DEFAULT)
+    assert described["segment.ms"].source == Described.DEFAULT
+    assert described["cleanup.policy"].value == "delete"
+    broker = {each.declared.name: each for each in describe_broker(settings)}
+    assert broker["log.retention.ms"].source == Described.STATIC_BROKER
+    assert broker["num.partitions"].source == Described.DEFAULT
+    for names in BROKER_SYNONYMS.values():
+        assert set(names) <= broker.keys()

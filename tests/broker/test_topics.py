@@ -1,0 +1,134 @@
+"""Making and ending topics, and finishing what a crash left half done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.metadata import TopicEntry, TopicState, create_command, delete_command
+from broker.server import Broker
+from broker.topics import Refused, check_assignments, check_name
+from protocol.errors import ErrorCode
+from tests.broker.conftest import StartBroker
+from tests.broker.wire import Client, batch
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__mine"])
+def test_names(name: str) -> None:
+    check_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "a\0", "ä", "a\n", "٣"])
+def test_names_refused(name: str) -> None:
+    with pytest.raises(Refused) as refused:
+        check_name(name)
+    assert refused.value.error == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+@pytest.mark.parametrize("assignments", [{0: [2]}, {0: []}, {0: [1, 1]}, {1: [1]}, {0: [1], 2: [1]}])
+def test_assignments_refused(assignments: dict[int, list[int]]) -> None:
+    with pytest.raises(Refused) as refused:
+        check_assignments(assignments, [1])
+    assert refused.value.error == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def plan_error(broker: Broker, name: str, *numbers: int, **configs: str) -> ErrorCode:
+    with pytest.raises(Refused) as refused:
+        broker.services.topics.plan(name, *numbers, configs)
+    return refused.value.error
+
+
+async def test_plans_refused(start_broker: StartBroker) -> None:
+    broker = await start_broker(lockstep_max_partitions="10")
+    topics = broker.services.topics
+    await topics.create(topics.plan("a.b", 4, 1, {}))
+    assert plan_error(broker, "a.b", 1, 1) == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert plan_error(broker, "a_b", 1, 1) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert plan_error(broker, "c", 0, 1) == ErrorCode.INVALID_PARTITIONS
+    assert plan_error(broker, "c", -2, 1) == ErrorCode.INVALID_PARTITIONS
+    assert plan_error(broker, "c", 1, 0) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert plan_error(broker, "c", 1, 2) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert plan_error(broker, "c", 7, 1) == ErrorCode.POLICY_VIOLATION
+    assert plan_error(broker, "c", 1, 1, nothing="x") == ErrorCode.INVALID_CONFIG
+    assert plan_error(broker, "__cluster_metadata", 1, 1) == ErrorCode.INVALID_REQUEST
+    assert topics.plan("c", -1, -1, {}).partition_count == 1
+
+
+async def test_many_at_once_make_one(broker: Broker) -> None:
+    topics = broker.services.topics
+    made = await asyncio.gather(*(topics.ensure("t") for _ in range(20)))
+    assert len({id(topic) for topic in made}) == 1
+    results: list[Any] = await asyncio.gather(
+        *(topics.create(topics.plan(name, 1, 1, {})) for name in ("x.y", "x_y")), return_exceptions=True
+    )
+    assert isinstance(results[1], Refused)
+    assert broker.services.cluster.topic("x.y") is not None
+
+
+async def test_a_recreated_topic_is_a_new_one(broker: Broker, client: Client) -> None:
+    first = await client.create("t", 2)
+    await client.produce("t", batch(b"a"))
+    cluster, topics = broker.services.cluster, broker.services.topics
+    topic = cluster.topic("t")
+    assert topic is not None
+    await topics.delete(topic)
+    assert cluster.topic("t") is None
+    assert cluster.topic_by_id(first) is None
+    assert topic.deleted
+    second = await client.create("t")
+    assert second != first
+    assert (await client.produce("t", batch(b"b"))).base_offset == 0
+    assert cluster.partition_count == 1
+
+
+async def test_topics_survive_a_restart(start_broker: StartBroker) -> None:
+    broker = await start_broker(lockstep_data_groups="2")
+    topics = broker.services.topics
+    made = await topics.create(topics.plan("t", 4, 1, {"retention.ms": "77"}))
+    pinned = await topics.create(topics.plan("pinned", 3, 1, {"lockstep.group": "2"}))
+    assert [each.group.group_id for each in made.partitions] == [1, 2, 1, 2]
+    assert {each.group.group_id for each in pinned.partitions} == {2}
+    cluster_id = broker.services.cluster.cluster_id
+    await broker.stop()
+    again = await start_broker(lockstep_data_groups="2")
+    cluster = again.services.cluster
+    assert cluster.cluster_id == cluster_id
+    topic = cluster.topic("t")
+    assert topic is not None
+    assert (topic.topic_id, topic.config.retention_ms, len(topic.partitions)) == (made.topic_id, 77, 4)
+    assert [each.group.group_id for each in topic.partitions] == [1, 2, 1, 2]
+    # Fewer data groups than before: the old ones are still served, new topics go to what is left.
+    await again.stop()
+    fewer = await start_broker(lockstep_data_groups="1")
+    assert fewer.services.cluster.partition("t", 1) is not None
+    more = await fewer.services.topics.create(fewer.services.topics.plan("u", 2, 1, {}))
+    assert {each.group.group_id for each in more.partitions} == {1}
+
+
+async def test_half_done_topics_are_finished_at_the_next_start(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    topics = broker.services.topics
+    kept = await topics.create(topics.plan("kept", 1, 1, {}))
+    ended = await topics.create(topics.plan("ended", 2, 1, {}))
+    creating = TopicEntry("creating", b"c" * 16, [1, 1, 1], {}, TopicState.CREATING)
+    await topics._commit([create_command(creating)])
+    await topics._open(creating, [1])  # one of three partitions was opened before the crash
+    await topics._commit([delete_command(ended.topic_id)])
+    await broker.groups[1].open_partitions([(b"o" * 16, 0)])  # of a topic nobody knows
+    await broker.stop()
+
+    again = await start_broker()
+    cluster = again.services.cluster
+    assert [topic.name for topic in cluster.topics()] == ["creating", "kept"]
+    finished = cluster.topic_by_id(b"c" * 16)
+    assert finished is not None
+    assert [each.index for each in finished.partitions] == [0, 1, 2]
+    assert len({each.log.number for each in finished.partitions}) == 3
+    assert cluster.image.topics.keys() == {b"c" * 16, kept.topic_id}
+    open_topics = {each.topic_id for each in again.groups[1].partitions.values() if each.number}
+    assert open_topics == {b"c" * 16, kept.topic_id}
+    plan = again.services.topics.plan("ended", 1, 1, {})
+    assert (await again.services.topics.create(plan)).topic_id != ended.topic_id
+    assert plan_error(again, "creating", 1, 1) == ErrorCode.TOPIC_ALREADY_EXISTS
