@@ -33,6 +33,8 @@ from storage.log.segments import PartitionSpans, Segment, SegmentTable
 from storage.log.writer import LogWriter
 from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult
 
+__all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
+
 
 class SealedSegment:
     """What is known of a sealed segment without reading it."""

@@ -7,10 +7,11 @@ their file, a created, renamed or removed name after `fsync_dir` of its director
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from storage.types import Buffer
 
@@ -21,6 +22,18 @@ NO_WAIT: int = getattr(os, "RWF_NOWAIT", 0)
 """Read only what the page cache holds; 0 where the platform has no such flag (reads may then wait)."""
 
 PWRITEV_MAX_BUFFERS = min(1024, os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 1024)
+
+
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = [ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong, ctypes.c_uint]
+    return cast("Callable[[int, int, int, int], int]", function)
+
+
+_SYNC_FILE_RANGE = _sync_file_range()
 
 
 class FileSystem(Protocol):
@@ -35,6 +48,7 @@ class FileSystem(Protocol):
     def pread(self, fd: int, length: int, position: int, /) -> bytes: ...
     def preadv(self, fd: int, buffers: Sequence[WriteBuffer], position: int, flags: int = 0, /) -> int: ...
     def allocate(self, fd: int, length: int) -> None: ...
+    def write_back(self, fd: int, position: int, length: int) -> None: ...
     def fdatasync(self, fd: int, /) -> None: ...
     def rename(self, old: Path, new: Path) -> None: ...
     def unlink(self, path: Path) -> None: ...
@@ -74,6 +88,11 @@ class RealFileSystem:
         """Reserve the blocks first, so that a full disk shows before anything is written."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, 0, length)
+
+    def write_back(self, fd: int, position: int, length: int) -> None:
+        """Hand these bytes to the device and wait, without a flush; makes nothing durable. Linux only."""
+        if _SYNC_FILE_RANGE is not None:
+            _SYNC_FILE_RANGE(fd, position, length, 7)
 
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)

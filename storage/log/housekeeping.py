@@ -49,6 +49,7 @@ class Housekeeping:
         self._state_lock = threading.Lock()
         self._turn_lock = threading.Lock()
         self._checkpoint_lock = threading.Lock()
+        self._list_lock = threading.Lock()
         self._unindexed: list[Segment] = []
         self._dead: list[Segment] = []
         self._error = ""
@@ -120,9 +121,9 @@ class Housekeeping:
         with self._turn_lock:
             try:
                 self._error = ""
-                while self._unindexed:
-                    self._table.write_index(self._unindexed[0])
-                    self._unindexed.pop(0)
+                while (segment := self._next_unindexed()) is not None:
+                    self._table.write_index(segment)
+                    self._discard_unindexed(segment)
                 self._bury()
             except OSError as error:
                 self._error = str(error)
@@ -136,13 +137,22 @@ class Housekeeping:
 
     def add_unindexed(self, segment: Segment) -> None:
         """A sealed segment whose index is still only in memory."""
-        self._unindexed.append(segment)
+        with self._list_lock:
+            self._unindexed.append(segment)
+
+    def _next_unindexed(self) -> Segment | None:
+        with self._list_lock:
+            return self._unindexed[0] if self._unindexed else None
+
+    def _discard_unindexed(self, segment: Segment) -> None:
+        with self._list_lock:
+            if segment in self._unindexed:
+                self._unindexed.remove(segment)
 
     def forget_index(self, segment: Segment) -> None:
         """A truncation reaches into this segment: its index file, if any, is wrong from now on."""
         with self._turn_lock:
-            if segment in self._unindexed:
-                self._unindexed.remove(segment)
+            self._discard_unindexed(segment)
             self._remove(self._directory / index_name(segment.sequence))
 
     def forget(self, dropped: list[Segment]) -> None:
@@ -156,8 +166,10 @@ class Housekeeping:
 
     def free(self, segments: list[Segment]) -> None:
         """Wholly dead segments, already out of the table; their files follow when nobody reads them."""
-        self._unindexed = [s for s in self._unindexed if s not in segments]
-        self._dead.extend(segments)
+        for segment in segments:
+            self._discard_unindexed(segment)
+        with self._list_lock:
+            self._dead.extend(segments)
 
     def adopt_leftover(self, paths: list[Path]) -> None:
         """Files of segments that were freed before the last crash or stop."""
@@ -166,10 +178,12 @@ class Housekeeping:
             self.pool.give_back(path)
 
     def _bury(self) -> None:
-        if not self._dead:
+        with self._list_lock:
+            dead = list(self._dead)
+        if not dead:
             return
         oldest = min(segment.sequence for segment in self._table)
-        beyond = [s.sequence for s in self._dead if s.sequence > oldest]
+        beyond = [s.sequence for s in dead if s.sequence > oldest]
         for sequence in beyond:
             self._fs.close(self._fs.open(self._directory / tombstone_name(sequence), create=True))
         if beyond:
@@ -178,13 +192,17 @@ class Housekeeping:
             now = self._state_file.state
             if oldest > now.oldest_sequence:
                 self._state_file.save(LogState(now.hard, now.generation, now.generation_start, oldest))
-        for segment in list(self._dead):
-            if self._table.close_if_unread(segment):
+        read_still = set()
+        for segment in dead:
+            if not self._table.close_if_unread(segment):
+                read_still.add(segment.sequence)
+            else:
                 self._remove(self._directory / index_name(segment.sequence))
                 self.pool.give_back(segment.path)
-                self._dead.remove(segment)
+                with self._list_lock:
+                    self._dead.remove(segment)
         for sequence in sequences_of(self._fs.list_dir(self._directory), TOMBSTONE_SUFFIX):
-            if sequence < oldest and not any(s.sequence == sequence for s in self._dead):
+            if sequence < oldest and sequence not in read_still:
                 self._remove(self._directory / tombstone_name(sequence))
 
     def _remove(self, path: Path) -> None:

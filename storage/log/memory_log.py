@@ -54,7 +54,7 @@ class MemoryLog:
     def max_frame_bytes(self) -> int:
         return self.options.max_frame_bytes
 
-    def room_for(self, payload_bytes: int, batch_count: int = 1, *, reserved: bool = False) -> bool:
+    def room_for(self, payload_bytes: int, batch_count: int | None = None, *, reserved: bool = False) -> bool:
         return reserved or not self.disk_full
 
     def append(self, frames: Sequence[Frame]) -> None:

@@ -41,6 +41,13 @@ class LogOptions:
         return min(FRAME_MAX_BYTES, self.segment_bytes // 2)
 
 
-def write_bytes(payload_bytes: int, batch_count: int) -> int:
-    """What one frame with these payloads takes in a segment, its marker included."""
-    return WRITE_OVERHEAD_BYTES + ENTRY_BYTES * batch_count + payload_bytes
+LEAST_BATCH_BYTES = 61
+"""A Kafka record batch without records."""
+SPARE_FRAMES = 16
+
+
+def write_bytes(payload_bytes: int, batch_count: int | None = None) -> int:
+    """What these payloads take in a segment, in a few frames; with as many batches as fit unless told."""
+    if batch_count is None:
+        batch_count = 1 + payload_bytes // LEAST_BATCH_BYTES
+    return SPARE_FRAMES * WRITE_OVERHEAD_BYTES + ENTRY_BYTES * batch_count + payload_bytes

@@ -389,7 +389,9 @@ class Recovery:
         fs, directory = self._fs, self._directory
         ready: list[ReadyFile] = []
         stale = [
-            directory / index_name(s) for s in sequences_of(names, INDEX_SUFFIX) if s >= next_sequence - 1
+            directory / index_name(s)
+            for s in sequences_of(names, INDEX_SUFFIX)
+            if s >= next_sequence - 1 or s not in live
         ]
         for sequence in [s for s in live if s >= next_sequence]:
             path = directory / segment_name(sequence)

@@ -58,6 +58,9 @@ class LogWriter:
         self._pool = pool
         self._house = house
         self._tail_cache = TailCache(options.tail_cache_bytes)
+        self._usable = options.segment_bytes - options.max_frame_bytes - SEGMENT_HEADER_BYTES
+        """What a segment takes at least, wherever its frames end."""
+        self._always_fits = self._usable // 2
         self._failed = ""
         self._idle_written = True
         self._generation = house.state.generation
@@ -79,18 +82,22 @@ class LogWriter:
     def max_frame_bytes(self) -> int:
         return self.options.max_frame_bytes
 
-    def room_for(self, payload_bytes: int, batch_count: int = 1, *, reserved: bool = False) -> bool:
-        """Will a frame with all this payload (everything accepted and not yet appended) find room? Once
-        True it stays so until an append. `reserved` may use the reserve: no-ops, deletes, log starts."""
-        pool = self._pool
-        if pool.ready_count:
+    def room_for(self, payload_bytes: int, batch_count: int | None = None, *, reserved: bool = False) -> bool:
+        """Will all this payload (everything accepted and not yet appended) find room? Once True it stays
+        so until an append. Without `batch_count` the batches may be as small as they get. `reserved` may
+        use the reserve: no-ops, deletes, log starts."""
+        ready = self._pool.ready_count
+        if ready and payload_bytes <= self._always_fits:
             return True
-        keep = 0 if reserved else self.options.reserve_bytes
-        if self._offset + write_bytes(payload_bytes, batch_count) + keep <= self._limit:
-            return True
-        return pool.ready_at_least_one() or (
-            reserved and self._offset + write_bytes(payload_bytes, batch_count) <= self._limit
-        )
+        need = write_bytes(payload_bytes, batch_count)
+        while ready * self._usable < need:
+            keep = 0 if reserved else self.options.reserve_bytes
+            if not ready and self._offset + need + keep <= self._limit:
+                return True
+            if self._pool.full or not self._pool.prepare():
+                return False
+            ready = self._pool.ready_count
+        return True
 
     def append(self, frames: Sequence[Frame]) -> None:
         """Write the frames, not yet flushed. StorageFull before anything is written; FlushFailed;

@@ -180,6 +180,9 @@ class SimulatedFileSystem:
         if self.fault is not None or self.capacity_bytes < 1 << 40:
             self._check("allocate", self._name_of(fd), growth)
 
+    def write_back(self, fd: int, position: int, length: int) -> None:
+        return
+
     def fdatasync(self, fd: int, /) -> None:
         if self.fault is not None:
             self._check("flush", self._name_of(fd))
