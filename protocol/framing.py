@@ -9,9 +9,9 @@ Invariants:
   valid as long as somebody holds it.)
 - The regular buffer starts small, so that thousands of idle connections are cheap, doubles while reads
   fill it, and halves again after a run of small reads. Only an unfinished last frame is ever moved.
-- A large frame is given one buffer of exactly its size, in anonymous memory that the system provides page
-  by page as bytes arrive: a peer that announces much and sends little costs little. It is let go with the
-  frame.
+- What a peer announces costs nothing, only what it sends: a buffer has at most `MAX_GROWTH` times the bytes
+  received of its frame. So a frame of up to 1 MiB is moved once where large frames are usual, and one of
+  100 MiB three times, an eighth of it at most each time. A large frame's memory is let go with the frame.
 - After an error the stream has no known frame boundary; the connection must be closed.
 
 Does not: decode requests, limit how many frames are in flight (that is the connection's back-pressure).
@@ -21,7 +21,6 @@ Source: Kafka protocol guide, "Request and response messages"; KIP-498 for the T
 
 from __future__ import annotations
 
-from mmap import MAP_PRIVATE, mmap
 from struct import Struct
 from typing import Final
 
@@ -29,6 +28,9 @@ LENGTH_BYTES: Final = 4
 SMALLEST_BUFFER: Final = 4 * 1024
 LARGEST_REGULAR_BUFFER: Final = 128 * 1024
 """Holds several of a Java producer's default 16 KiB batches per read."""
+
+MAX_GROWTH: Final = 8
+"""Peers may make us hold this many times what they sent."""
 
 _READS_BEFORE_SHRINK: Final = 32
 _INT32: Final = Struct(">i")
@@ -54,7 +56,7 @@ class FrameTooLarge(MalformedFrame):
 class FrameReader:
     """The receive side of one connection."""
 
-    __slots__ = ("_buffer", "_end", "_regular", "_small_reads", "_start", "max_frame_bytes")
+    __slots__ = ("_buffer", "_end", "_large_bytes", "_regular", "_small_reads", "_start", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -62,9 +64,8 @@ class FrameReader:
         self._buffer = memoryview(bytearray(SMALLEST_BUFFER))
         self._start = 0  # first byte of the frame not yet handed out
         self._end = 0  # end of the received bytes
-        self._regular: memoryview | None = (
-            None  # set aside while `_buffer` is one large frame and nothing else
-        )
+        self._large_bytes = 0  # size of the large frame that `_buffer` holds the start of, and nothing else
+        self._regular = self._buffer  # set aside while there is a large frame
         self._small_reads = 0
 
     @property
@@ -74,8 +75,8 @@ class FrameReader:
 
     @property
     def capacity_bytes(self) -> int:
-        """Size of the receive buffer now (for a large frame: address space, not memory in use)."""
-        return len(self._buffer)
+        """Memory held for receiving now."""
+        return len(self._buffer) + (len(self._regular) if self._large_bytes else 0)
 
     def get_buffer(self, hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty. Ends the validity of the frames handed out before."""
@@ -97,8 +98,8 @@ class FrameReader:
         """
         buffer = self._buffer
         end = self._end = self._end + count
-        if self._regular is not None:
-            return self._finish_large(self._regular) if end == len(buffer) else []
+        if self._large_bytes:
+            return self._continue_large()
         pos = self._start
         frames: list[memoryview] = []
         limit = self.max_frame_bytes
@@ -114,8 +115,8 @@ class FrameReader:
                 pos += needed
                 needed = LENGTH_BYTES
         self._start = pos
-        if needed > len(buffer):
-            self._make_room(needed, frames)
+        if needed > len(buffer) and pos == 0 and end == len(buffer):
+            self._outgrow(needed)
         else:
             self._adapt(count)
         return frames
@@ -124,27 +125,31 @@ class FrameReader:
         """Give an idle connection's buffer back, down to the smallest; for a sweep over idle connections."""
         if self._start == self._end and len(self._buffer) > SMALLEST_BUFFER:
             self._replace(memoryview(bytearray(SMALLEST_BUFFER)))
+            self._regular = self._buffer
 
-    def _make_room(self, frame_bytes: int, frames: list[memoryview]) -> None:
-        """A buffer for a frame that the present one cannot hold, its received part at the front."""
-        if frame_bytes <= LARGEST_REGULAR_BUFFER:
-            self._replace(memoryview(bytearray(1 << (frame_bytes - 1).bit_length())))
-            return
-        try:
-            large = memoryview(mmap(-1, frame_bytes, MAP_PRIVATE))
-        except OSError as error:
-            raise FrameTooLarge(
-                f"no memory for a frame of {frame_bytes} bytes", frames, frame_bytes
-            ) from error
-        regular = self._buffer
-        self._replace(large)
-        self._regular = regular
+    def _outgrow(self, frame_bytes: int) -> None:
+        """The buffer is full of one unfinished frame."""
+        capacity = min(frame_bytes, len(self._buffer) * MAX_GROWTH)
+        if frame_bytes > LARGEST_REGULAR_BUFFER:
+            self._large_bytes = frame_bytes
+            self._regular = self._buffer
+        else:
+            capacity = min(LARGEST_REGULAR_BUFFER, 1 << (capacity - 1).bit_length())
+        self._replace(memoryview(bytearray(capacity)))
 
-    def _finish_large(self, regular: memoryview) -> list[memoryview]:
+    def _continue_large(self) -> list[memoryview]:
+        if self._end < len(self._buffer):
+            return []
+        if self._end < self._large_bytes:
+            capacity = min(self._large_bytes, self._end * MAX_GROWTH)
+            self._replace(memoryview(bytearray(capacity)))
+            return []
         frame = self._buffer[LENGTH_BYTES:]
-        self._regular = None
-        self._buffer = regular
+        self._large_bytes = 0
+        self._buffer = self._regular
         self._start = self._end = 0
+        if len(self._buffer) < LARGEST_REGULAR_BUFFER:  # the next one may be as large
+            self._replace(memoryview(bytearray(len(self._buffer) * 2)))
         return [frame]
 
     def _adapt(self, count: int) -> None:
