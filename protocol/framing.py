@@ -9,9 +9,9 @@ Invariants:
   valid as long as somebody holds it.)
 - The regular buffer starts small, so that thousands of idle connections are cheap, doubles while reads
   fill it, and halves again after a run of small reads. Only an unfinished last frame is ever moved.
-- What a peer announces costs nothing, only what it sends: a buffer has at most `MAX_GROWTH` times the bytes
-  received of its frame. So a frame of up to 1 MiB is moved once where large frames are usual, and one of
-  100 MiB three times, an eighth of it at most each time. A large frame's memory is let go with the frame.
+- What a peer announces costs nothing, only what it sends: a large frame's buffer has at most `MAX_GROWTH`
+  times the bytes received of it. So a frame of up to 1 MiB is moved once where large frames are usual, and
+  one of 100 MiB three times, an eighth of it at most each time. Its memory is let go with the frame.
 - After an error the stream has no known frame boundary; the connection must be closed.
 
 Does not: decode requests, limit how many frames are in flight (that is the connection's back-pressure).
@@ -30,7 +30,9 @@ LARGEST_REGULAR_BUFFER: Final = 128 * 1024
 """Holds several of a Java producer's default 16 KiB batches per read."""
 
 MAX_GROWTH: Final = 8
-"""Peers may make us hold this many times what they sent."""
+"""Peers may make us hold this many times what they sent, and `GROWTH_SLACK` more."""
+GROWTH_SLACK: Final = 64 * 1024
+"""So that a Java producer's largest request by default, 1 MiB, is moved once."""
 
 _READS_BEFORE_SHRINK: Final = 32
 _INT32: Final = Struct(">i")
@@ -129,19 +131,19 @@ class FrameReader:
 
     def _outgrow(self, frame_bytes: int) -> None:
         """The buffer is full of one unfinished frame."""
-        capacity = min(frame_bytes, len(self._buffer) * MAX_GROWTH)
+        capacity = min(frame_bytes, len(self._buffer) * MAX_GROWTH + GROWTH_SLACK)
         if frame_bytes > LARGEST_REGULAR_BUFFER:
             self._large_bytes = frame_bytes
             self._regular = self._buffer
         else:
-            capacity = min(LARGEST_REGULAR_BUFFER, 1 << (capacity - 1).bit_length())
+            capacity = 1 << (frame_bytes - 1).bit_length()
         self._replace(memoryview(bytearray(capacity)))
 
     def _continue_large(self) -> list[memoryview]:
         if self._end < len(self._buffer):
             return []
         if self._end < self._large_bytes:
-            capacity = min(self._large_bytes, self._end * MAX_GROWTH)
+            capacity = min(self._large_bytes, self._end * MAX_GROWTH + GROWTH_SLACK)
             self._replace(memoryview(bytearray(capacity)))
             return []
         frame = self._buffer[LENGTH_BYTES:]
