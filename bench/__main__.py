@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -185,6 +186,7 @@ def _finish(result: dict[str, Any], options: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; the exit status."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # no broker is left behind
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in TOOLS:
         return TOOLS[words[0]](words[1:])
