@@ -16,6 +16,7 @@ from broker.producer_state import NEW, OutOfOrderSequence, ProducerState, StaleP
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
     BATCH_HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
     BatchHeader,
     CorruptBatch,
     MalformedBatch,
@@ -123,9 +124,7 @@ def _read(records: Buffer) -> BatchHeader:
     try:
         header = read_header(records)
     except MalformedBatch as error:
-        # to Kafka a cut batch is no batch; CORRUPT_MESSAGE would have the client send it again and again
-        code = ErrorCode.INVALID_RECORD if _is_cut(records) else ErrorCode.CORRUPT_MESSAGE
-        raise Refused(code, str(error)) from None
+        raise Refused(_code_of_malformed(records), str(error)) from None
     if header.total_bytes != len(records):
         raise Refused(
             ErrorCode.INVALID_RECORD,
@@ -134,10 +133,15 @@ def _read(records: Buffer) -> BatchHeader:
     return header
 
 
-def _is_cut(records: Buffer) -> bool:
-    """The bytes end before the batch does."""
+def _code_of_malformed(records: Buffer) -> ErrorCode:
+    """As Kafka: a batch that cannot be one is corrupt, which a client sends again; one that is cut, or whose
+    counts are wrong, is invalid, which it does not."""
+    if len(records) < BATCH_HEADER_BYTES:
+        return ErrorCode.INVALID_RECORD
     length = int.from_bytes(records[8:12], "big", signed=True)
-    return len(records) < BATCH_HEADER_BYTES or length + 12 > len(records)
+    if length + LENGTH_PREFIX_BYTES < BATCH_HEADER_BYTES or records[MAGIC_AT] != 2:
+        return ErrorCode.CORRUPT_MESSAGE
+    return ErrorCode.INVALID_RECORD
 
 
 def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_version: int) -> None:
