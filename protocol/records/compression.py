@@ -8,9 +8,9 @@ raises is `MalformedBatch` or its subclass `DecompressedTooLarge` and nothing el
 announce are believed only as far as the compressed bytes could really hold them, so memory is bounded by
 the input's length too. Blocks are counted as well, because each costs a turn of a Python loop.
 
-Besides its output, zstd's decoder keeps a window of what it wrote last. A stream whose blocks could go well
-over the cap is therefore only tried where its window is small, and otherwise refused before anything is
-decompressed. (Encoders fill every block but the last, unless they are flushed in between.)
+Besides its output, zstd's decoder keeps a window of what it wrote last. A stream whose blocks could go far
+over the cap is refused before anything is decompressed, unless its window is small; one that could go a
+little over it is tried (encoders do not fill all blocks) and may cost its window besides.
 
 Formats: gzip members; snappy, raw and in xerial's blocks (Java, sarama and kafka-go write the latter,
 librdkafka and franz-go the former); one lz4 frame; zstd frames, with or without a content size. Checksums
@@ -51,6 +51,8 @@ _LZ4_RESERVED_OR_DICTIONARY: Final = 0x03
 _LZ4_UNCOMPRESSED: Final = 0x8000_0000
 _LZ4_MAX_RATIO: Final = 255
 _ZSTD_FREE_WINDOW_BYTES: Final = 1 << 20
+_ZSTD_BLOCKS_UNFILLED: Final = 4
+"""Encoders since zstd 1.5.7 split blocks where it helps: the bound may be this much too high."""
 _DEFLATE_MAX_RATIO: Final = 1032
 _OUTPUT_FULL_TEXT: Final = "failed to write whole buffer"
 """The only sign the library gives of an output that is too small."""
@@ -260,8 +262,8 @@ def _zstd(data: Buffer) -> Buffer:
 
 def _unzstd(data: memoryview, max_bytes: int) -> Buffer:
     bounds = bounds_of(data, MAX_BLOCKS)
-    surely_bytes = bounds.most_bytes - LARGEST_BLOCK  # true of all encoders that fill all blocks but the last
-    if surely_bytes >= max_bytes and bounds.window_bytes > _ZSTD_FREE_WINDOW_BYTES:
+    far_over = bounds.most_bytes > max_bytes * _ZSTD_BLOCKS_UNFILLED + LARGEST_BLOCK
+    if far_over and bounds.window_bytes > _ZSTD_FREE_WINDOW_BYTES:
         raise _too_large(Codec.ZSTD, max_bytes)
     return _all_into(cramjam.zstd.decompress_into, Codec.ZSTD, data, bounds.most_bytes, max_bytes)
 

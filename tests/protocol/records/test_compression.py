@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import random
 import struct
 import time
 import zlib
@@ -306,3 +307,18 @@ def test_very_many_tiny_blocks_take_little_time(codec: Codec, data: bytes) -> No
     with contextlib.suppress(MalformedBatch):
         assert not decompress(codec, data, MIB)
     assert time.process_time() - began < 0.25
+
+
+@pytest.mark.parametrize("level", [1, 3, 8, 12, 19])
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=5, deadline=None)
+def test_zstd_streams_of_split_blocks_pass_under_an_exact_cap(level: int, seed: int) -> None:
+    """Text, noise and zeros in turn make the encoder split its blocks."""
+    source = random.Random(seed)
+    parts = [
+        source.choice([b"some text, ", b"other words; ", source.randbytes(7), bytes(9)])
+        * source.randint(1, 3000)
+        for _ in range(40)
+    ]
+    data = b"".join(parts)
+    assert bytes(decompress(Codec.ZSTD, zstd_stream(data, level), len(data))) == data

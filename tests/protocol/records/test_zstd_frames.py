@@ -21,14 +21,16 @@ def block(kind: int, size: int, content: bytes, last: bool = False) -> bytes:
 
 @given(size=st.integers(0, 3_000_000), level=st.integers(-3, 9), text=st.binary(min_size=1, max_size=40))
 @settings(max_examples=40, deadline=None)
-def test_the_bound_holds_and_is_tight(size: int, level: int, text: bytes) -> None:
+def test_the_bound_holds(size: int, level: int, text: bytes) -> None:
     data = (text * (size // len(text) + 1))[:size]
     sized = bytes(cramjam.zstd.compress(data, level))
     assert bounds_of(sized, 1000).most_bytes == size
     compressor = cramjam.zstd.Compressor(level=level)
     compressor.compress(data)
     bounds = bounds_of(bytes(compressor.finish()), 1000)
-    assert size <= bounds.most_bytes < size + LARGEST_BLOCK
+    assert size <= bounds.most_bytes
+    if level <= 1:  # others split blocks where it helps
+        assert bounds.most_bytes < size + LARGEST_BLOCK
     assert bounds.window_bytes >= min(size, 1024)
 
 
