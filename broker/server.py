@@ -84,6 +84,7 @@ class Broker:
         self._directory: DataDirectory | None = None
         self._producers: dict[int, ProducerState] = {}
         self._sockets: dict[Listener, list[socket.socket]] = {}
+        self._ports: dict[Listener, int] = {}
         self._servers: list[asyncio.Server] = []
         self._connections: Connections | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -97,6 +98,7 @@ class Broker:
         try:
             for listener in self.settings.listening():
                 self._sockets[listener] = bind(listener)
+                self._ports[listener] = self._sockets[listener][0].getsockname()[1]
             self._directory = DataDirectory(self.settings.directory, self.settings.node_id)
             await self._open_groups()
             await self._serve()
@@ -216,12 +218,12 @@ class Broker:
     @property
     def port(self) -> int:
         """The port of the first listener."""
-        return self._port(next(iter(self._sockets)))
+        return next(iter(self._ports.values()))
 
     @property
     def bootstrap_servers(self) -> str:
         """What a client on this machine connects to."""
-        listener = next(iter(self._sockets))
+        listener = next(iter(self._ports))
         host = "localhost" if listener.host in ANY_ADDRESS else listener.host
         return f"{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -242,18 +244,14 @@ class Broker:
 
     # --- within -------------------------------------------------------------------------------------------
 
-    def _port(self, listener: Listener) -> int:
-        port: int = self._sockets[listener][0].getsockname()[1]
-        return port
-
     def _advertised(self) -> dict[str, tuple[str, int]]:
         """Host ("" for the address the client used) and port told to clients, by listener name."""
         told = self.settings.advertising()
         advertised: dict[str, tuple[str, int]] = {}
-        for listener in self._sockets:
+        for listener in self._ports:
             address = told.get(listener.name, listener)
             host = "" if address.host in ANY_ADDRESS else address.host
-            advertised[listener.name] = (host, address.port or self._port(listener))
+            advertised[listener.name] = (host, address.port or self._ports[listener])
         return advertised
 
     def _partitions_closed(self, group_id: int, numbers: Any) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import PROPERTIES, UNUSED_KAFKA_NAMES, Settings, from_texts, load, parse_listener
+from broker.config import PROPERTIES, Settings, from_texts, load, parse_listener
+from broker.kafka_names import UNUSED_KAFKA_NAMES
 from broker.properties import ConfigError
 
 

@@ -82,7 +82,7 @@ class Rig:
     def __init__(self, broker: Broker, **limits: int) -> None:
         services = broker.services
         self.versions, self.fetches = Scripted(ApiKey.API_VERSIONS), Scripted(ApiKey.FETCH)
-        router = Router(services, [self.versions, self.fetches])  # type: ignore[list-item]
+        router = Router(services, [self.versions, self.fetches])
         self.shared = Connections(services, router, broker.settings, asyncio.get_running_loop())
         for name, value in limits.items():
             setattr(self.shared, name, value)
@@ -238,7 +238,7 @@ async def test_waiting_requests_are_abandoned_with_their_connection(broker: Brok
     rig.receive(ask(1), ask(2))
     given_up: list[int] = []
     for number, deferred in rig.versions.asked:
-        deferred.abandoned = lambda number=number: given_up.append(number)  # type: ignore[misc]
+        deferred.abandoned = lambda number=number: given_up.append(number)
     rig.connection.connection_lost(None)
     assert given_up == [1, 2]
     assert rig.shared.in_flight_bytes == 0

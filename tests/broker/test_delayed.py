@@ -8,6 +8,17 @@ from typing import Any
 from broker.delayed import WaitingFetches
 
 
+class Tries:
+    """An attempt that always answers, and remembers whether it had expired."""
+
+    def __init__(self) -> None:
+        self.tried: list[bool] = []
+
+    def __call__(self, expired: bool) -> bool:
+        self.tried.append(expired)
+        return True
+
+
 class Growing:
     """Stands for a partition: all that waiting needs of one."""
 
@@ -45,10 +56,10 @@ async def test_woken_once_for_several_partitions_of_one_commit() -> None:
 async def test_expires_and_is_then_forgotten() -> None:
     waiting = WaitingFetches(asyncio.get_running_loop())
     partition = Growing()
-    tried: list[bool] = []
-    waiting.wait(lambda expired: bool(tried.append(expired)) or True, [partition], 5)  # type: ignore[list-item]
+    attempt = Tries()
+    waiting.wait(attempt, [partition], 5)  # type: ignore[list-item]
     await asyncio.sleep(0.05)
-    assert tried == [True]
+    assert attempt.tried == [True]
     assert not partition.waiting
     assert waiting.count == 0
 
@@ -56,11 +67,11 @@ async def test_expires_and_is_then_forgotten() -> None:
 async def test_abandoned_while_woken_is_not_tried() -> None:
     waiting = WaitingFetches(asyncio.get_running_loop())
     partition = Growing()
-    tried: list[bool] = []
-    fetch = waiting.wait(lambda expired: bool(tried.append(expired)) or True, [partition], 20)  # type: ignore[list-item]
+    attempt = Tries()
+    fetch = waiting.wait(attempt, [partition], 20)  # type: ignore[list-item]
     waiting.wake(partition)  # type: ignore[arg-type]
     waiting.abandon(fetch)
     waiting.abandon(fetch)
     await asyncio.sleep(0.05)
-    assert tried == []
+    assert attempt.tried == []
     assert waiting.count == 0

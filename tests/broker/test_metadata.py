@@ -40,12 +40,16 @@ def test_a_topics_life() -> None:
     image = ClusterImage()
     replay(image, cluster_command("abc"), create_command(entry()))
     made = image.topics[ID]
+
+    def state() -> TopicState:
+        return image.topics[ID].state
+
     assert (made.name, made.groups, made.overrides) == ("t", [1, 2], {"retention.ms": "5"})
-    assert made.state is TopicState.CREATING
+    assert state() is TopicState.CREATING
     replay(image, ready_command(ID))
-    assert made.state is TopicState.READY
+    assert state() is TopicState.READY
     replay(image, delete_command(ID))
-    assert made.state is TopicState.DELETING
+    assert state() is TopicState.DELETING
     replay(image, deleted_command(ID))
     assert image.topics == {}
 

@@ -34,9 +34,9 @@ def test_assignments_refused(assignments: dict[int, list[int]]) -> None:
     assert refused.value.error == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def plan_error(broker: Broker, name: str, *numbers: int, **configs: str) -> ErrorCode:
+def plan_error(broker: Broker, name: str, partitions: int, replicas: int, **configs: str) -> ErrorCode:
     with pytest.raises(Refused) as refused:
-        broker.services.topics.plan(name, *numbers, configs)
+        broker.services.topics.plan(name, partitions, replicas, configs)
     return refused.value.error
 
 

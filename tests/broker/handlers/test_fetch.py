@@ -362,5 +362,5 @@ async def test_reads_that_need_the_disk(
     reader.send(request, 12)
     await asyncio.sleep(0.05)
     await client.produce("t", batch(b"new"))
-    _, response = await asyncio.wait_for(reader.receive(request, 12), 2)  # type: ignore[assignment]
-    assert values(response.responses[0].partitions[0]) == [b"new"]
+    _, answer = await asyncio.wait_for(reader.receive(request, 12), 2)
+    assert values(answer.responses[0].partitions[0]) == [b"new"]  # type: ignore[attr-defined]

@@ -1,0 +1,166 @@
+"""Metadata and DescribeCluster: what exists, what is made, and how a client reaches it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.handlers.metadata import MAX_CREATED_PER_REQUEST
+from broker.server import Broker
+from protocol.errors import ErrorCode
+from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from tests.broker.conftest import StartBroker
+from tests.broker.wire import Client
+
+NOT_ASKED = -(2**31)
+
+
+async def ask(client: Client, *names: str, version: int = 13, create: bool = False) -> dict[str | None, int]:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=create
+    )
+    response: MetadataResponse = await client.call(request, version)
+    return {topic.name: topic.error_code for topic in response.topics}
+
+
+@pytest.mark.parametrize("version", range(14))
+async def test_every_version(broker: Broker, client: Client, version: int) -> None:
+    topic_id = await client.create("t", 2)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    response: MetadataResponse = await client.call(request, version)
+    assert [(node.node_id, node.host, node.port) for node in response.brokers] == [
+        (1, "127.0.0.1", broker.port)
+    ]
+    topic: MetadataResponseTopic = response.topics[0]
+    assert (topic.error_code, topic.name, topic.is_internal) == (0, "t", False)
+    assert [
+        (each.partition_index, each.leader_id, each.replica_nodes, each.isr_nodes, each.error_code)
+        for each in topic.partitions
+    ] == [(0, 1, [1], [1], 0), (1, 1, [1], [1], 0)]
+    assert topic.topic_authorized_operations == NOT_ASKED
+    if version >= 1:
+        assert response.controller_id == 1
+    if version >= 2:
+        assert response.cluster_id == broker.services.cluster.cluster_id
+        assert len(response.cluster_id) == 22
+    if version >= 7:
+        assert topic.partitions[0].leader_epoch == broker.groups[1].term
+    if version >= 10:
+        assert topic.topic_id == topic_id
+
+
+async def test_all_topics_and_none(client: Client) -> None:
+    await client.create("b")
+    await client.create("a")
+    for version, topics, expected in (
+        (0, [], ["a", "b"]),
+        (1, [], []),
+        (1, None, ["a", "b"]),
+        (13, None, ["a", "b"]),
+        (13, [], []),
+    ):
+        response: MetadataResponse = await client.call(MetadataRequest(topics=topics), version)
+        assert [topic.name for topic in response.topics] == expected, version
+
+
+async def test_unknown_topics(client: Client) -> None:
+    assert await ask(client, "no", "b/d", "..") == {
+        "no": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "b/d": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "..": ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+
+
+async def test_makes_topics(start_broker: StartBroker) -> None:
+    broker = await start_broker(num_partitions="3")
+    client = await Client.connect(broker.port)
+    assert await ask(client, "made", "b/d", create=True) == {
+        "made": 0,
+        "b/d": ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+    topic = broker.services.cluster.topic("made")
+    assert topic is not None
+    assert len(topic.partitions) == 3
+    assert await ask(client, "older", version=3, create=True) == {"older": 0}
+    assert await ask(client, "a.b", create=True) == {"a.b": 0}
+    assert await ask(client, "a_b", create=True) == {"a_b": ErrorCode.INVALID_TOPIC_EXCEPTION}
+    many = [f"m{number}" for number in range(MAX_CREATED_PER_REQUEST + 5)]
+    made = await ask(client, *many, create=True)
+    assert list(made.values()).count(0) == MAX_CREATED_PER_REQUEST
+
+
+async def test_many_clients_ask_for_one_new_topic(broker: Broker) -> None:
+    clients = [await Client.connect(broker.port) for _ in range(20)]
+    answers = await asyncio.gather(*(ask(client, "t", create=True) for client in clients))
+    assert answers == [{"t": 0}] * 20
+    assert len(broker.services.cluster.topics()) == 1
+
+
+async def test_makes_none_where_it_is_off(start_broker: StartBroker) -> None:
+    broker = await start_broker(auto_create_topics_enable="false")
+    client = await Client.connect(broker.port)
+    assert await ask(client, "t", create=True) == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+async def test_by_id(client: Client) -> None:
+    topic_id = await client.create("t")
+    wanted = [MetadataRequestTopic(name=None, topic_id=each) for each in (topic_id, b"x" * 16)]
+    response: MetadataResponse = await client.call(MetadataRequest(topics=wanted), 12)
+    assert [(each.error_code, each.name, each.topic_id) for each in response.topics] == [
+        (0, "t", topic_id),
+        (ErrorCode.UNKNOWN_TOPIC_ID, None, b"x" * 16),
+    ]
+    too_old = await client.call(MetadataRequest(topics=wanted[:1]), 11)
+    assert too_old.topics[0].error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_authorized_operations(client: Client) -> None:
+    await client.create("t")
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name="t")],
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
+    response: MetadataResponse = await client.call(request, 8)
+    assert response.topics[0].topic_authorized_operations == 0b1101_1111_1000
+    assert response.cluster_authorized_operations == 0b1_1111_1010_0000
+
+
+async def test_advertised_listeners(start_broker: StartBroker) -> None:
+    broker = await start_broker(
+        listeners="IN://127.0.0.1:0,OUT://127.0.0.1:0,ANY://0.0.0.0:0",
+        advertised_listeners="OUT://broker.example:4321",
+        **{"listener_security_protocol_map": "IN:PLAINTEXT,OUT:PLAINTEXT,ANY:PLAINTEXT"},
+    )
+    told = {}
+    for listener, sockets in broker._sockets.items():
+        port = sockets[0].getsockname()[1]
+        client = await Client.connect(port)
+        response: MetadataResponse = await client.call(MetadataRequest(topics=[]), 13)
+        told[listener.name] = (response.brokers[0].host, response.brokers[0].port, port)
+    assert told["IN"][:2] == ("127.0.0.1", told["IN"][2])
+    assert told["OUT"][:2] == ("broker.example", 4321)
+    assert told["ANY"][:2] == ("127.0.0.1", told["ANY"][2])  # the address the client itself used
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_describe_cluster(broker: Broker, client: Client, version: int) -> None:
+    response = await client.call(DescribeClusterRequest(), version)
+    assert (response.error_code, response.controller_id) == (0, 1)
+    assert response.cluster_id == broker.services.cluster.cluster_id
+    assert [(node.broker_id, node.port) for node in response.brokers] == [(1, broker.port)]
+    assert response.cluster_authorized_operations == NOT_ASKED
+    if version >= 1:
+        for kind, error in (
+            (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+            (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+        ):
+            refused = await client.call(DescribeClusterRequest(endpoint_type=kind), version)
+            assert refused.error_code == error

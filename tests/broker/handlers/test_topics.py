@@ -1,0 +1,280 @@
+"""CreateTopics, DeleteTopics, DescribeConfigs, FindCoordinator over the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.server import Broker
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+)
+from protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.broker.conftest import StartBroker
+from tests.broker.wire import Client
+
+ZERO = bytes(16)
+
+
+def wanted(name: str, partitions: int = 1, replicas: int = 1, **configs: str | None) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=[
+            CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()
+        ],
+    )
+
+
+async def create(
+    client: Client, *topics: CreatableTopic, version: int = 7, **more: Any
+) -> list[CreatableTopicResult]:
+    response = await client.call(CreateTopicsRequest(topics=list(topics), **more), version)
+    results: list[CreatableTopicResult] = response.topics
+    return results
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_create_in_every_version(broker: Broker, client: Client, version: int) -> None:
+    (result,) = await create(client, wanted("t", 3, retention_ms="5"), version=version)
+    assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
+    topic = broker.services.cluster.topic("t")
+    assert topic is not None
+    if version >= 5:
+        assert (result.num_partitions, result.replication_factor) == (3, 1)
+        assert result.configs is not None
+        assert {each.name: (each.value, each.config_source) for each in result.configs}["retention.ms"] == (
+            "5",
+            1,
+        )
+    assert result.topic_id == (topic.topic_id if version >= 7 else ZERO)
+    (again,) = await create(client, wanted("t"), version=version)
+    assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_each_topic_on_its_own(client: Client) -> None:
+    results = await create(
+        client,
+        wanted("good"),
+        wanted("b/d"),
+        wanted("twice"),
+        wanted("twice"),
+        wanted("none", 0),
+        wanted("wide", 1, 3),
+        wanted("compacted", cleanup_policy="compact"),
+        wanted("null", retention_ms=None),
+        wanted("a.b"),
+    )
+    assert {each.name: each.error_code for each in results} == {
+        "good": 0,
+        "b/d": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "twice": ErrorCode.INVALID_REQUEST,
+        "none": ErrorCode.INVALID_PARTITIONS,
+        "wide": ErrorCode.INVALID_REPLICATION_FACTOR,
+        "compacted": ErrorCode.INVALID_CONFIG,
+        "null": ErrorCode.INVALID_CONFIG,
+        "a.b": 0,
+    }
+    assert all(each.error_message for each in results if each.error_code)
+    (collides,) = await create(client, wanted("a_b"))
+    assert collides.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    pair = await create(client, wanted("c.d"), wanted("c_d"))
+    assert sorted(each.error_code for each in pair) == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert await create(client) == []
+
+
+async def test_defaults_and_assignments(start_broker: StartBroker) -> None:
+    broker = await start_broker(num_partitions="4")
+    client = await Client.connect(broker.port)
+    (by_default,) = await create(client, wanted("d", -1, -1))
+    assert (by_default.num_partitions, by_default.replication_factor) == (4, 1)
+
+    async def assigned(*brokers: list[int], **more: Any) -> int:
+        topic = CreatableTopic(
+            name="m",
+            num_partitions=more.get("partitions", -1),
+            replication_factor=more.get("replicas", -1),
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index + more.get("first", 0), broker_ids=ids)
+                for index, ids in enumerate(brokers)
+            ],
+        )
+        (result,) = await create(client, topic, validate_only=more.get("validate_only", True))
+        return result.error_code
+
+    assert await assigned([1], [1]) == 0
+    assert await assigned([2]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert await assigned([1], first=1) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert await assigned([1], partitions=1) == ErrorCode.INVALID_REQUEST
+    assert await assigned([1], replicas=1) == ErrorCode.INVALID_REQUEST
+    assert broker.services.cluster.topic("m") is None
+    assert await assigned([1], [1], [1], validate_only=False) == 0
+    topic = broker.services.cluster.topic("m")
+    assert topic is not None
+    assert len(topic.partitions) == 3
+
+
+async def test_validate_only_makes_nothing(broker: Broker, client: Client) -> None:
+    results = await create(client, wanted("t", 2), wanted("b/d"), validate_only=True)
+    assert [each.error_code for each in results] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert results[0].topic_id == ZERO
+    assert results[0].num_partitions == 2
+    assert broker.services.cluster.topics() == []
+
+
+async def test_limits(start_broker: StartBroker) -> None:
+    broker = await start_broker(lockstep_max_partitions_per_request="5", lockstep_max_partitions="8")
+    client = await Client.connect(broker.port)
+    results = await create(client, wanted("a", 3), wanted("b", 3), wanted("c", 2))
+    assert [each.error_code for each in results] == [0, ErrorCode.POLICY_VIOLATION, 0]
+    results = await create(client, wanted("d", 4))
+    assert results[0].error_code == ErrorCode.POLICY_VIOLATION
+    assert broker.services.cluster.partition_count == 5
+    (huge,) = await create(client, wanted("e", 2**31 - 1))
+    assert huge.error_code == ErrorCode.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_delete_in_every_version(broker: Broker, client: Client, version: int) -> None:
+    await client.create("t")
+    names = ["t", "no"]
+    request = DeleteTopicsRequest(
+        topic_names=names, topics=[DeleteTopicState(name=name) for name in names] if version >= 6 else []
+    )
+    response = await client.call(request, version)
+    assert [(each.name, each.error_code) for each in response.responses] == [
+        ("t", 0),
+        ("no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert broker.services.cluster.topics() == []
+
+
+async def test_delete_by_id(broker: Broker, client: Client) -> None:
+    one, two = await client.create("one"), await client.create("two")
+    request = DeleteTopicsRequest(
+        topics=[
+            DeleteTopicState(topic_id=one),
+            DeleteTopicState(topic_id=b"x" * 16),
+            DeleteTopicState(),
+            DeleteTopicState(name="two", topic_id=two),
+        ]
+    )
+    response = await client.call(request, 6)
+    assert [(each.name, each.topic_id, each.error_code) for each in response.responses] == [
+        ("one", one, 0),
+        (None, b"x" * 16, ErrorCode.UNKNOWN_TOPIC_ID),
+        (None, ZERO, ErrorCode.INVALID_REQUEST),
+        ("two", two, ErrorCode.INVALID_REQUEST),
+    ]
+    twice = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=two), DeleteTopicState(name="two")])
+    response = await client.call(twice, 6)
+    assert [each.error_code for each in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [topic.name for topic in broker.services.cluster.topics()] == ["two"]
+
+
+async def test_deletion_may_be_off(start_broker: StartBroker) -> None:
+    broker = await start_broker(delete_topic_enable="false")
+    client = await Client.connect(broker.port)
+    await client.create("t")
+    for version, error in ((2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)):
+        response = await client.call(DeleteTopicsRequest(topic_names=["t"]), version)
+        assert response.responses[0].error_code == error
+
+
+# --- configurations ---------------------------------------------------------------------------------------
+
+
+async def describe(
+    client: Client, kind: int, name: str, version: int = 4, **more: Any
+) -> DescribeConfigsResult:
+    keys = more.pop("keys", None)
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    response = await client.call(DescribeConfigsRequest(resources=[resource], **more), version)
+    result: DescribeConfigsResult = response.results[0]
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_describe_a_topic(client: Client, version: int) -> None:
+    await client.create("t", retention_ms="5")
+    more = {"include_documentation": True} if version >= 3 else {}
+    result = await describe(client, 2, "t", version, include_synonyms=True, **more)
+    found = {each.name: each for each in result.configs}
+    retention = found["retention.ms"]
+    assert (retention.value, retention.config_source, retention.read_only) == ("5", 1, False)
+    assert [(each.name, each.source) for each in retention.synonyms] == [
+        ("retention.ms", 1),
+        ("log.retention.hours", 5),
+    ]
+    assert found["cleanup.policy"].value == "delete"  # Kafka Connect looks here
+    if version >= 3:
+        assert (retention.config_type, found["cleanup.policy"].config_type) == (5, 7)
+        assert "for ever" in (retention.documentation or "")
+    plain = await describe(client, 2, "t", version, keys=["retention.ms", "nothing"])
+    assert [(each.name, each.synonyms) for each in plain.configs] == [("retention.ms", [])]
+    assert not plain.configs[0].documentation
+    assert (await describe(client, 2, "t", version, keys=[])).configs == []
+
+
+async def test_describe_a_broker(client: Client) -> None:
+    result = await describe(client, 4, "1")
+    found = {each.name: each for each in result.configs}
+    assert found["log.flush"].value == "os"
+    assert (found["log.flush"].config_source, found["log.flush"].read_only) == (4, True)
+    assert found["num.partitions"].config_source == 5
+    everyone = await describe(client, 4, "")
+    assert (everyone.error_code, everyone.configs) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "error"),
+    [
+        (2, "no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (2, "b/d", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (4, "2", ErrorCode.INVALID_REQUEST),
+        (4, "x", ErrorCode.INVALID_REQUEST),
+        (8, "2", ErrorCode.INVALID_REQUEST),
+        (8, "1", ErrorCode.NONE),
+        (16, "", ErrorCode.INVALID_REQUEST),
+        (32, "group", ErrorCode.NONE),
+        (1, "t", ErrorCode.INVALID_REQUEST),
+        (-1, "", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_describe_refused(client: Client, kind: int, name: str, error: ErrorCode) -> None:
+    result = await describe(client, kind, name)
+    assert result.error_code == error
+    assert bool(result.error_message) == bool(error)
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_no_coordinators_yet(client: Client, version: int) -> None:
+    for kind in (0, 1, 9) if version else (0,):
+        request = FindCoordinatorRequest(key="g", key_type=kind, coordinator_keys=["g", "h"])
+        if version >= 4:
+            request.key = ""
+        else:
+            request.coordinator_keys = []
+        response = await client.call(request, version)
+        expected = ErrorCode.COORDINATOR_NOT_AVAILABLE if kind < 2 else ErrorCode.INVALID_REQUEST
+        if version >= 4:
+            assert [(each.key, each.error_code, each.node_id) for each in response.coordinators] == [
+                ("g", expected, -1),
+                ("h", expected, -1),
+            ]
+        else:
+            assert (response.error_code, response.node_id, response.port) == (expected, -1, -1)

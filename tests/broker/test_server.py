@@ -1,0 +1,273 @@
+"""The broker as a process and as an object: start, stop, restart, refusals, full disks, real clients."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from broker import VERSION
+from broker.server import Broker, CannotStart
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from storage.types import FlushFailed, NewerFormat
+from tests.broker.conftest import StartBroker, small_settings
+from tests.broker.wire import Client, batch, records_of
+
+ROOT = Path(__file__).parents[2]
+READY = re.compile(
+    r"Lockstep (?P<version>\S+) ready on localhost:(?P<port>\d+), data in (?P<directory>\S+)\n"
+)
+SERVE = (
+    "import sys; from broker.config import load; from broker.server import run; run(load(None, sys.argv[1:]))"
+)
+
+
+def serve(directory: Path, *settings: str, listen: str = "localhost:0") -> subprocess.Popen[str]:
+    arguments = [f"log.dirs={directory}", f"listeners={listen}", "lockstep.segment.bytes=2097152"]
+    arguments += ["message.max.bytes=500000", *settings]
+    return subprocess.Popen(
+        [sys.executable, "-c", SERVE, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def ready_port(process: subprocess.Popen[str]) -> int:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    found = READY.fullmatch(line)
+    assert found is not None, (line, process.stderr.read() if process.stderr else "")
+    assert found["version"] == VERSION
+    return int(found["port"])
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=20)
+    return process.returncode, out, err
+
+
+def test_the_version_is_the_distributions() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["version"] == VERSION
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_one_line_when_ready_and_a_clean_stop(tmp_path: Path, stop: signal.Signals) -> None:
+    process = serve(tmp_path / "data", "num.io.threads=8")
+    ready_port(process)
+    process.send_signal(stop)
+    status, out, err = ended(process)
+    assert (status, out) == (0, "")
+    assert "num.io.threads has no effect here" in err
+    assert "stopped" in err
+    assert "Traceback" not in err
+
+
+async def test_kill_9_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    process = serve(tmp_path / "data")
+    client = await Client.connect(ready_port(process), "localhost")
+    await client.create("t")
+    for number in range(20):
+        await client.produce("t", batch(b"%d" % number))
+    process.kill()
+    process.communicate()
+    started = time.perf_counter()
+    process = serve(tmp_path / "data")
+    try:
+        client = await Client.connect(ready_port(process), "localhost")
+        assert time.perf_counter() - started < 10
+        data = await client.fetch("t", 0)
+        assert [record.value for record in records_of(data)] == [b"%d" % number for number in range(20)]
+        assert (await client.produce("t", batch(b"next"))).base_offset == 20
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_refusals_in_words(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        status, out, err = ended(serve(tmp_path / "a", listen=f"127.0.0.1:{port}"))
+        assert (status, out) == (1, "")
+        assert f"port {port} is in use" in err
+        assert "Traceback" not in err
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "meta.properties").write_text("format=99\nnode.id=1\n")
+    status, out, err = ended(serve(tmp_path / "b"))
+    assert status == 1
+    assert "format 99" in err
+    process = serve(tmp_path / "c")
+    ready_port(process)
+    status, _, err = ended(serve(tmp_path / "c"))
+    assert status == 1
+    assert f"process {process.pid}" in err
+    process.terminate()
+    ended(process)
+    (tmp_path / "file").write_text("")
+    status, _, err = ended(serve(tmp_path / "file"))
+    assert status == 1
+    assert "Traceback" not in err
+
+
+async def test_two_brokers_cannot_share_a_directory(start_broker: StartBroker, tmp_path: Path) -> None:
+    await start_broker(tmp_path / "data")
+    with pytest.raises(CannotStart, match="another Lockstep"):
+        await Broker(small_settings(tmp_path / "data")).start()
+
+
+async def test_a_failed_start_leaves_nothing_behind(start_broker: StartBroker, tmp_path: Path) -> None:
+    first = await start_broker(tmp_path / "a")
+    other = Broker(small_settings(tmp_path / "b", listeners=f"PLAINTEXT://127.0.0.1:{first.port}"))
+    with pytest.raises(CannotStart, match="is in use"):
+        await other.start()
+    await start_broker(tmp_path / "b")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "meta.properties").write_text("format=2\nnode.id=1\n")
+    with pytest.raises(NewerFormat):
+        await Broker(small_settings(tmp_path / "c")).start()
+
+
+async def test_stop_answers_what_is_under_way(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await client.create("t")
+    waiting = await Client.connect(broker.port)
+    stopping = asyncio.ensure_future(client.produce("t", batch(b"last words")))
+    await asyncio.sleep(0.02)
+    await broker.stop()
+    assert (await stopping).error_code == 0
+    assert await waiting.is_closed()
+    again = await start_broker()
+    client = await Client.connect(again.port)
+    assert [record.value for record in records_of(await client.fetch("t", 0))] == [b"last words"]
+    await again.stop()
+    await again.stop()
+
+
+async def test_a_failed_flush_ends_it(start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await client.create("t")
+
+    def fail() -> None:
+        raise FlushFailed("planted")
+
+    monkeypatch.setattr(broker.groups[1].log, "flush", fail)
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await client.produce("t", batch(b"never acknowledged"))
+    assert isinstance(broker.failed, FlushFailed)
+    with pytest.raises(ConnectionError):
+        await Client.connect(broker.port)
+
+
+async def test_a_full_disk(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.create("t")
+    await client.produce("t", batch(b"a"))
+    log = type(broker.groups[1].log)
+    retried: list[int] = []
+    with monkeypatch.context() as full:
+        full.setattr(log, "disk_full", property(lambda self: True))
+        full.setattr(log, "room_for", lambda self, *_, **__: False)
+        full.setattr(log, "retry_space", lambda self: retried.append(1))
+        assert (await client.produce("t", batch(b"b"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        response = await client.call(
+            CreateTopicsRequest(topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)]), 7
+        )
+        assert response.topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(records_of(await client.fetch("t", 0))) == 1
+        await asyncio.sleep(1.2)
+        assert retried
+        assert "the disk is full" in caplog.text
+    assert (await client.produce("t", batch(b"b"))).base_offset == 1
+    await client.create("u")
+
+
+# --- real clients -----------------------------------------------------------------------------------------
+
+
+def with_kafka_python(bootstrap_servers: str) -> None:
+    import kafka  # type: ignore[import-not-found,unused-ignore]
+
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap_servers)
+    sent = [producer.send("kp", key=b"k", value=b"%d" % n, headers=[("h", b"x")]) for n in range(100)]
+    assert [future.get(10).offset for future in sent] == list(range(100))
+    producer.close()
+    partition = kafka.TopicPartition("kp", 0)
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap_servers, group_id=None)
+    consumer.assign([partition])
+    consumer.seek_to_beginning(partition)
+    found: list[bytes] = []
+    while len(found) < 100:
+        found += [message.value for each in consumer.poll(5000).values() for message in each]
+    assert found == [b"%d" % n for n in range(100)]
+    assert consumer.end_offsets([partition]) == {partition: 100}
+    consumer.close()
+
+
+def with_confluent(bootstrap_servers: str) -> None:
+    import confluent_kafka as librdkafka  # type: ignore[import-not-found,unused-ignore]
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_topics([NewTopic("ck", 3, 1)])["ck"].result(10)
+    assert "ck" in admin.list_topics(timeout=10).topics
+    producer = librdkafka.Producer(
+        {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "compression.type": "zstd"}
+    )
+    errors: list[object] = []
+    for number in range(300):
+        producer.produce("ck", key=b"%d" % number, value=b"v", callback=lambda error, _: errors.append(error))
+    assert producer.flush(20) == 0
+    assert errors == [None] * 300
+    consumer = librdkafka.Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "none yet", "enable.auto.commit": False}
+    )
+    consumer.assign([librdkafka.TopicPartition("ck", index, 0) for index in range(3)])
+    keys: set[bytes | None] = set()
+    deadline = time.monotonic() + 20
+    while len(keys) < 300 and time.monotonic() < deadline:
+        keys |= {message.key() for message in consumer.consume(300, 1) if message.error() is None}
+    assert len(keys) == 300
+    consumer.close()
+    admin.delete_topics(["ck"])["ck"].result(10)
+
+
+async def with_aiokafka(bootstrap_servers: str) -> None:
+    import aiokafka  # type: ignore[import-not-found,unused-ignore]
+
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap_servers) as producer:
+        for number in range(50):
+            assert (await producer.send_and_wait("ak", b"%d" % number)).offset == number
+    async with aiokafka.AIOKafkaConsumer(
+        "ak", bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest"
+    ) as consumer:
+        found = [(await consumer.getone()).value for _ in range(50)]
+    assert found == [b"%d" % number for number in range(50)]
+
+
+async def test_kafka_python(broker: Broker) -> None:
+    await asyncio.wait_for(asyncio.to_thread(with_kafka_python, broker.bootstrap_servers), 60)
+
+
+async def test_confluent_kafka(broker: Broker) -> None:
+    await asyncio.wait_for(asyncio.to_thread(with_confluent, broker.bootstrap_servers), 60)
+
+
+async def test_aiokafka(broker: Broker) -> None:
+    await asyncio.wait_for(with_aiokafka(broker.bootstrap_servers), 60)
