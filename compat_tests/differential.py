@@ -53,6 +53,7 @@ ALLOWED: dict[str, str] = {
     "auto creation": "Kafka creates while it answers error 3, Lockstep answers with the topic",
     "maximum timestamp in the header": "Kafka computes its own from the records, Lockstep takes it",
     "producer id with epoch -1": "Kafka stores it without a check, Lockstep refuses (87)",
+    "configs of a created topic": "each broker lists those it knows",
     "authorized operations of a refused topic": "Kafka gives them, Lockstep does not",
     "two faults in one request": "the brokers may name either",
     "acks=2 to an unknown topic": "Kafka says 3, Lockstep 21",
@@ -144,6 +145,8 @@ def _kept(value: Any) -> Any:
             kept.pop("log_start_offset", None)
         if kept.get("error_code"):
             kept.pop("topic_authorized_operations", None)
+        if "topic_config_error_code" in kept:
+            kept.pop("configs", None)
         if "records" in kept:
             kept["records"] = values_in(value["records"])
         return kept
@@ -201,7 +204,7 @@ class Draw:
             draw.choice([None, b"", draw.randbytes(9), b"v" * draw.choice([10, 900, 1300])])
             for _ in range(count)
         ]
-        codec = draw.choice([0, 0, 1, 2, 3, 4])
+        codec = draw.choice([0, 0, 1, 2, 3, 4]) if version >= 7 else draw.choice([0, 1, 2, 3])
         stamp = self._base_ms + draw.randint(0, 3_000_000)
         fault = None
         if slot is None and topic in self._pair.names and partition < 2 and draw.random() < 0.3:
@@ -296,35 +299,30 @@ class Draw:
     # -- topics -----------------------------------------------------------------------------------------
 
     def _topic_life(self) -> Callable[[_Side], Request]:
+        if self._random.random() < 0.4:
+            return self._delete_topic()
         draw = self._random
-        name = draw.choice(
-            [
-                self._pair.prefix + draw.choice("xyz"),
-                self._pair.names[0],
-                "",
-                ".",
-                "..",
-                "a b",
-                "ü",
-                "x" * 249,
-            ]
-        )
-        if draw.random() < 0.4 and name not in self._pair.names:
-            version = draw.randint(1, 6)
-
-            def delete(side: _Side) -> Request:
-                entry = {"name": name, "topic_id": None}
-                return "delete_topics", version, {"topic_names": [name], "topics": [entry], "timeout": 5000}
-
-            return delete
+        name = self._pair.prefix + draw.choice("xyz")
+        partitions, replicas, configs = draw.choice([-1, 1, 3]), draw.choice([-1, 1]), _RETENTION
+        fault = draw.choice(["name", "partitions", "replicas", "configs", None, None, None, None])
+        if fault is not None:  # one at most: the brokers may name either of two
+            name = f"{self._pair.prefix}{draw.randrange(1 << 30)}"
+        if fault == "name":
+            name = draw.choice([self._pair.names[0], "", ".", "..", "a b", "ü", "x" * 250])
+        elif fault == "partitions":
+            partitions = draw.choice([0, -2])
+        elif fault == "replicas":
+            replicas = draw.choice([0, 2, -2])
+        elif fault == "configs":
+            configs = draw.choice(_BAD_CONFIGS)
         version = draw.randint(2, 7)
         wanted = {
             "name": name,
-            "num_partitions": draw.choice([-1, 0, 1, 3, -2]),
-            "replication_factor": draw.choice([-1, 0, 1, 2]),
-            "configs": draw.choice(_CONFIGS),
+            "num_partitions": partitions,
+            "replication_factor": replicas,
+            "configs": configs,
         }
-        twice = draw.random() < 0.1
+        twice = fault is None and draw.random() < 0.1
         only_check = draw.random() < 0.3
 
         def create(side: _Side) -> Request:
@@ -332,6 +330,16 @@ class Draw:
             return "create_topics", version, {"topics": topics, "timeout": 5000, "validate_only": only_check}
 
         return create
+
+    def _delete_topic(self) -> Callable[[_Side], Request]:
+        name = self._random.choice([*(self._pair.prefix + each for each in "xyz"), "", "a b"])
+        version = self._random.randint(1, 6)
+
+        def make(side: _Side) -> Request:
+            entry = {"name": name, "topic_id": None}
+            return "delete_topics", version, {"topic_names": [name], "topics": [entry], "timeout": 5000}
+
+        return make
 
     def _metadata(self) -> Callable[[_Side], Request]:
         draw = self._random
@@ -359,9 +367,8 @@ class Draw:
         return make
 
 
-_CONFIGS: list[list[Answer]] = [
-    [],
-    [{"name": "retention.ms", "value": "60000"}],
+_RETENTION: list[Answer] = [{"name": "retention.ms", "value": "60000"}]
+_BAD_CONFIGS: list[list[Answer]] = [
     [{"name": "retention.ms", "value": "-2"}],
     [{"name": "max.message.bytes", "value": "-1"}],
     [{"name": "max.message.bytes", "value": "many"}],
@@ -374,6 +381,14 @@ _CONFIGS: list[list[Answer]] = [
 def _set(place: int, layout: str, value: int) -> Callable[[bytearray], bytes]:
     def change(data: bytearray) -> bytes:
         struct.pack_into(layout, data, place, value)
+        return with_crc(data)
+
+    return change
+
+
+def _add_attribute(bit: int) -> Callable[[bytearray], bytes]:
+    def change(data: bytearray) -> bytes:
+        data[22] |= bit
         return with_crc(data)
 
     return change
@@ -396,8 +411,8 @@ _FAULTS: Sequence[Callable[[bytearray], bytes]] = (
     _set(12, ">i", 1000),  # leader epoch: not the producer's business
     _set(16, ">b", 0),
     _set(16, ">b", 3),
-    _set(21, ">h", 0x20),
-    _set(21, ">h", 0x08),  # LogAppendTime, on a CreateTime topic
+    _add_attribute(0x20),  # control
+    _add_attribute(0x08),  # LogAppendTime, on a CreateTime topic
     _set(23, ">i", 77),
     _set(23, ">i", -1),
     _set(57, ">i", 0),

@@ -111,7 +111,7 @@ def _area(area: str, outcomes: Sequence[Outcome]) -> list[str]:
     if len(clients) == 1:
         rows = grouped(cases, {case: all_verdicts[area, case, clients[0]] for case in cases})
         body = [[title, _cell(verdict, None)] for title, verdict in rows]
-        head = [area, clients[0]]
+        head = ["case", "✓"]
     else:
         clients = [name for name in harness.CLIENTS if name in clients]
         reasons = {
@@ -127,7 +127,7 @@ def _area(area: str, outcomes: Sequence[Outcome]) -> list[str]:
                 reason = reasons.get((case, client))
                 cells.append(_cell(verdict, notes.number(reason) if reason else None))
             body.append(cells)
-        head = [area, *clients]
+        head = ["case", *clients]
     table = tabulate(body, headers=head, tablefmt="github", disable_numparse=True)
     lines = [f"## {area}", "", table, ""]
     return lines + ([*notes.lines(), ""] if notes.numbers else [])

@@ -105,7 +105,7 @@ def test_describe_unknown(client: Client, unused_name: Callable[[], str]) -> Non
     assert refused.value.code == UNKNOWN_TOPIC_OR_PARTITION
 
 
-@pytest.mark.case("Administration", "a topic made again is empty and has a new id")
+@pytest.mark.case("Administration", "a topic made again has a new id")
 def test_recreation(client: Client, unused_name: Callable[[], str]) -> None:
     client.needs("admin", "topic id")
     topic = unused_name()

@@ -113,6 +113,15 @@ def test_too_large(client: Client, new_topic: NewTopic, raw: RawConnection) -> N
     assert values_in(raw.fetch(topic, 0)["records"]) == [(0, b"small")]
 
 
+@pytest.mark.case("Producing", "a batch beyond max.message.bytes is split and sent again")
+def test_split(client: Client, new_topic: NewTopic) -> None:
+    client.needs("split")
+    topic = new_topic(configs={"max.message.bytes": "10000"})
+    messages = [Message(b"%04d" % n * 500) for n in range(30)]
+    client.produce(topic, messages, batch_bytes=100_000, idempotent=True)
+    assert [each.value for each in client.read(topic, 30)] == [each.value for each in messages]
+
+
 @pytest.mark.case("Producing", "acks={acks}")
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_acks(client: Client, new_topic: NewTopic, acks: str) -> None:

@@ -37,7 +37,7 @@ SERVED = {
 """Key, lowest and highest version that Kafka 4.3.1 advertises for what Lockstep serves so far."""
 
 
-@pytest.mark.case("Protocol", "ApiVersions v{version} lists what is served, with Kafka's ranges")
+@pytest.mark.case("Every version", "ApiVersions v{version}")
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions(raw: RawConnection, version: int) -> None:
     answer = raw.call("api_versions", version, client_software_name="compat", client_software_version="1.0")

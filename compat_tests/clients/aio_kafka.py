@@ -24,6 +24,7 @@ _WAIT_S = 60.0
 class AioKafka(Client):
     name = "aiokafka"
     cannot: ClassVar[Mapping[str, str]] = {
+        "split": "fails every record of a batch that is too large, it does not split it",
         "null key and value": "refuses a record without key and value",
         "describe without creating": "its metadata question lets the broker create the topic",
         "topic id": "speaks Metadata up to v5, which has no topic ids",

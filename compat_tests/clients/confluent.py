@@ -30,7 +30,9 @@ _TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TI
 
 class Confluent(Client):
     name = "confluent-kafka"
-    cannot: ClassVar[Mapping[str, str]] = {}
+    cannot: ClassVar[Mapping[str, str]] = {
+        "split": "fails every record of a batch that is too large, it does not split it",
+    }
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)

@@ -32,6 +32,7 @@ _CODES = {
 class Kcat(Client):
     name = "kcat"
     cannot: ClassVar[Mapping[str, str]] = {
+        "split": "fails every record of a batch that is too large, it does not split it",
         "admin": "has no command to create, delete or configure topics",
         "describe without creating": "its metadata question lets the broker create the topic",
         "topic id": "shows no topic ids",
