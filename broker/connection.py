@@ -19,7 +19,7 @@ from struct import Struct as Binary
 from typing import Any, Final
 
 from broker.config import Settings
-from broker.context import ClientContext, ConnectionRefused, Deferred, Services
+from broker.context import ClientContext, ConnectionRefused, Deferred, Encoded, Services
 from broker.router import Router
 from protocol.api import ApiKey, RequestHeader, read_request_header, response_header
 from protocol.compiler import encode
@@ -56,9 +56,13 @@ class Reply:
         self.deferred: Deferred | None = None
 
     def settle(self, deferred: Deferred) -> None:
-        """The answer is there."""
+        """The answer is there. Raises nothing: whoever completes an answer has others to serve."""
         self.deferred = None
-        self.connection.answered(self, deferred)
+        try:
+            self.connection.answered(self, deferred)
+        except Exception:
+            log.exception("a connection failed")
+            self.connection.abort()
 
 
 class Connections:
@@ -82,6 +86,8 @@ class Connections:
         self._starved: dict[Connection, None] = {}
         self._complaints = 0
         self._complaints_second = 0
+        self.closed = 0
+        """Connections closed so far."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -106,6 +112,7 @@ class Connections:
         if connection not in self._open:
             return
         del self._open[connection]
+        self.closed += 1
         self._starved.pop(connection, None)
         left = self._by_host[host] - 1
         if left:
@@ -341,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             header, pos = read_request_header(frame)
             answer = shared.router.answer(self._context, header, frame, pos)
-            if isinstance(answer, Struct):
+            if isinstance(answer, Struct | Encoded):
                 if self._replies is None:
                     self._put(self._encode(header, answer))
                     return
@@ -398,7 +405,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _encode(self, header: RequestHeader, response: object) -> list[Buffer]:
         """The whole reply, length first."""
-        body = encode(response, header.api_version)
+        body = response.body if isinstance(response, Encoded) else encode(response, header.api_version)
         head = response_header(header.api_key, header.api_version, header.correlation_id)
         length = len(head) + sum(map(len, body))
         return [_LENGTH.pack(length) + head, *body]

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from protocol.api import RequestHeader
+from protocol.primitives import Buffer
 
 if TYPE_CHECKING:
     from broker.append import Appender
@@ -81,6 +82,15 @@ class Deferred:
             listener(self)
         else:
             self._listener = listener
+
+
+class Encoded:
+    """An answer whose body is encoded already, in the version asked: one that many clients get."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: list[Buffer]) -> None:
+        self.body = body
 
 
 Answer = object | Deferred | Awaitable[object | None] | None

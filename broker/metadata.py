@@ -24,6 +24,7 @@ from storage.partition import PartitionLog
 from storage.types import Buffer, CorruptLog, DirectoryEntry
 
 if TYPE_CHECKING:
+    from broker.context import Encoded
     from broker.delayed import WaitingFetch, WaitingFetches
 
 log = logging.getLogger("lockstep.metadata")
@@ -237,8 +238,8 @@ class Cluster:
         self._waiting_fetches = waiting_fetches
         self.image = image
         self.groups = groups
-        self.changes = 0
-        """Grows with every topic that appears or goes; what was derived from the topics is stale then."""
+        self.encoded: dict[tuple[object, ...], Encoded] = {}
+        """Answers about all topics; emptied whenever a topic appears or goes."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self.partition_count = 0
@@ -288,7 +289,7 @@ class Cluster:
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self.partition_count += len(topic.partitions)
-        self.changes += 1
+        self.encoded.clear()
         return topic
 
     def hide(self, topic: Topic) -> None:
@@ -298,6 +299,6 @@ class Cluster:
         if self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
         self.partition_count -= len(topic.partitions)
-        self.changes += 1
+        self.encoded.clear()
         for partition in topic.partitions:
             self._waiting_fetches.wake(partition)

@@ -15,15 +15,17 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.metadata import Cluster, TopicPartition
+from broker.metadata import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, TopicPartition
 from storage.group import LogGroup
 from storage.log.batch_index import SegmentPartition
 from storage.types import StorageError
 
 log = logging.getLogger("lockstep.retention")
 
-PARTITIONS_PER_TURN: Final = 100
-"""Partitions looked at before others get their turn on the loop."""
+PARTITIONS_PER_STEP: Final = 50
+"""Partitions looked at in one go on a thread: few enough that others hardly notice."""
+FIRST_CHECK_SECONDS: Final = 30.0
+"""As in Kafka: a broker that is restarted often still enforces retention."""
 
 
 def expired_by_size(shares: Sequence[SegmentPartition], total_bytes: int, retention_bytes: int) -> int:
@@ -59,28 +61,31 @@ class Retention:
 
     async def run(self, interval_seconds: float) -> None:
         """Enforce every so often, until cancelled."""
+        await asyncio.sleep(min(interval_seconds, FIRST_CHECK_SECONDS))
         while True:
-            await asyncio.sleep(interval_seconds)
             try:
                 await self.enforce(self._clock_ms())
             except StorageError as error:
                 log.warning("retention has to wait: %s", error)
+            await asyncio.sleep(interval_seconds)
 
     async def enforce(self, now_ms: int) -> int:
         """Apply every topic's limits once; returns how many partitions lost records."""
         shares = await asyncio.to_thread(self._sealed_shares)
+        limited = [
+            partition
+            for topic in self._cluster.topics()
+            if topic.config.retention_ms >= 0 or topic.config.retention_bytes >= 0
+            for partition in topic.partitions
+            if partition.log.log_start_offset < partition.log.high_watermark
+        ]
         starts: dict[LogGroup, dict[int, int]] = {}
-        looked_at = 0
-        for topic in self._cluster.topics():
-            if topic.config.retention_ms < 0 and topic.config.retention_bytes < 0:
-                continue
-            for partition in topic.partitions:
-                start = await asyncio.to_thread(self._new_start, partition, now_ms, shares)
-                if start > partition.log.log_start_offset and not topic.deleted:
+        for first in range(0, len(limited), PARTITIONS_PER_STEP):
+            step = limited[first : first + PARTITIONS_PER_STEP]
+            for partition, start in await asyncio.to_thread(self._new_starts, step, now_ms, shares):
+                if start > partition.log.log_start_offset:
                     starts.setdefault(partition.group, {})[partition.log.number] = start
-                looked_at += 1
-                if looked_at % PARTITIONS_PER_TURN == 0:
-                    await asyncio.sleep(0)
+        self._forget_metadata(starts)
         for group, moved in starts.items():
             still_open = {number: start for number, start in moved.items() if number in group.partitions}
             if still_open:
@@ -91,6 +96,14 @@ class Retention:
                 log.info("group %d: %d log files freed", group.group_id, freed)
         return sum(len(moved) for moved in starts.values())
 
+    def _forget_metadata(self, starts: dict[LogGroup, dict[int, int]]) -> None:
+        """Checkpoints carry the metadata: its records are needed no longer than the file they are in."""
+        group = self._cluster.groups[METADATA_GROUP]
+        if group.log.segments():
+            for partition in group.partitions.values():
+                if partition.topic_id == METADATA_TOPIC_ID:
+                    starts.setdefault(group, {})[partition.number] = partition.high_watermark
+
     def _sealed_shares(self) -> dict[tuple[int, int], list[SegmentPartition]]:
         """Each partition's parts of sealed segments, oldest first, by group and partition number."""
         found: dict[tuple[int, int], list[SegmentPartition]] = {}
@@ -98,6 +111,14 @@ class Retention:
             for _, share in group.log.retention_candidates():
                 found.setdefault((group.group_id, share.partition), []).append(share)
         return found
+
+    def _new_starts(
+        self,
+        partitions: Sequence[TopicPartition],
+        now_ms: int,
+        shares: dict[tuple[int, int], list[SegmentPartition]],
+    ) -> list[tuple[TopicPartition, int]]:
+        return [(partition, self._new_start(partition, now_ms, shares)) for partition in partitions]
 
     @staticmethod
     def _new_start(

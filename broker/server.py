@@ -9,6 +9,8 @@ ends the process at once, because nothing it would say afterwards could be trust
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -46,6 +48,8 @@ PRODUCERS_SECTION: Final = "producers"
 ANY_ADDRESS: Final = ("", "0.0.0.0", "::")
 SWEEP_SECONDS: Final = 10.0
 """How often idle connections are looked for; finer where connections.max.idle.ms is short."""
+CLOSED_BEFORE_TRIM: Final = 200
+"""After so many connections have closed, what they leave behind in the heap is worth giving back."""
 FULL_DISK_RETRY_SECONDS: Final = 1.0
 EXIT_BAD_START: Final = 1
 EXIT_FATAL: Final = 70
@@ -268,11 +272,16 @@ class Broker:
     async def _sweep(self, connections: Connections) -> None:
         idle_seconds = self.settings.connections_max_idle_ms / 1000
         every = min(SWEEP_SECONDS, idle_seconds / 2) if idle_seconds > 0 else SWEEP_SECONDS
+        closed = connections.closed
         while True:
             await asyncio.sleep(max(every, 0.05))
             connections.sweep(time.monotonic())
+            if connections.closed - closed >= CLOSED_BEFORE_TRIM:
+                closed = connections.closed
+                await asyncio.to_thread(_give_memory_back)
 
     async def _retry_full_disks(self) -> None:
+        assert self._retention is not None
         was_full: set[int] = set()
         while True:
             await asyncio.sleep(FULL_DISK_RETRY_SECONDS)
@@ -281,6 +290,8 @@ class Broker:
                     if number not in was_full:
                         was_full.add(number)
                         log.error("group %d: the disk is full; produce is refused, reads go on", number)
+                        with contextlib.suppress(StorageError):
+                            await self._retention.enforce(self.clock_ms())
                     group.log.retry_space()
                 elif number in was_full:
                     was_full.discard(number)
@@ -308,6 +319,13 @@ def _tune(listening: socket.socket, settings: Settings) -> None:
     ):
         if size > 0:
             listening.setsockopt(socket.SOL_SOCKET, option, size)
+
+
+def _give_memory_back() -> None:
+    """Let the C library return free pages to the system, where it can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _report(task: asyncio.Task[None]) -> None:

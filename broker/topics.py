@@ -134,6 +134,7 @@ class Topics:
         self._taken: dict[str, str] = {}
         """Names in use with '.' as '_' -> the name itself. Kafka's metrics could not tell such two apart."""
         self._creating: dict[str, asyncio.Task[Topic]] = {}
+        self._deleting: set[bytes] = set()
         self._promised_partitions = 0
         self._records: PartitionLog | None = None
 
@@ -330,16 +331,22 @@ class Topics:
     # --- delete -------------------------------------------------------------------------------------------
 
     async def delete(self, topic: Topic) -> None:
-        """End a visible topic: gone for clients at once, its partitions closed after. Raises Refused."""
-        self._cluster.hide(topic)
+        """End a visible topic: gone for clients once that is recorded, then closed. Raises Refused."""
+        if topic.topic_id in self._deleting:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is being deleted.")
+        self._deleting.add(topic.topic_id)
         task = asyncio.ensure_future(self._delete(topic))
+        task.add_done_callback(lambda done: self._deleting.discard(topic.topic_id))
         await asyncio.shield(task)
 
     async def _delete(self, topic: Topic) -> None:
         try:
             await self._commit([delete_command(topic.topic_id)])
+            self._cluster.hide(topic)
             self._taken.pop(_folded(topic.name), None)
             await self._close_all(topic.topic_id)
+            for group in {partition.group for partition in topic.partitions}:
+                group.free_dead_segments()
         except StorageError as error:
             raise _refusal(error) from error
         log.info("topic %s: deleted", topic.name)

@@ -90,9 +90,14 @@ class ControlPartition:
                 raise CorruptLog(f"control command not understood: {command!r}")
 
     def log_start(self, number: int) -> int:
-        """The first offset of a partition that is not deleted; beyond every offset where it is closed."""
+        """The first offset of a partition that is not deleted; beyond every offset where it is closed.
+
+        The control partition needs none of its own records where segments are freed: below a checkpoint.
+        """
         partition = self.partitions.get(number)
-        return (1 << 63) - 1 if partition is None else partition.log_start_offset
+        if partition is None or number == CONTROL_PARTITION:
+            return (1 << 63) - 1
+        return partition.log_start_offset
 
     def snapshot(self, time_ms: int) -> bytes:
         """The open partitions and their log starts, as JSON."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker.context import Answer, ClientContext
+from broker.context import Answer, ClientContext, Encoded
 from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from broker.metadata import INTERNAL_TOPICS, Topic
 from broker.topics import Refused, check_name
 from protocol.api import ApiKey, RequestHeader
+from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
     MetadataRequest,
@@ -29,6 +30,7 @@ API_KEY = ApiKey.METADATA
 VERSIONS = (0, 13)
 
 TOPICS_BY_ID_SINCE: Final = 12
+MAX_CACHED_ANSWERS: Final = 32
 MAX_CREATION_WAIT_SECONDS: Final = 1.0
 MAX_CREATED_PER_REQUEST: Final = 100
 """Topics one request may bring into being; the rest are answered as unknown and asked for again."""
@@ -39,7 +41,7 @@ def handle(context: ClientContext, header: RequestHeader, request: MetadataReque
     answer = _Answer(context, header.api_version, request)
     wanted = request.topics
     if wanted is None or (header.api_version == 0 and not wanted):
-        return answer.response([answer.known(topic) for topic in context.services.cluster.topics()])
+        return answer.all_topics()
     if header.api_version < TOPICS_BY_ID_SINCE and any(
         each.name is None or each.topic_id != ZERO_UUID for each in wanted
     ):
@@ -57,12 +59,12 @@ def handle(context: ClientContext, header: RequestHeader, request: MetadataReque
 class _Answer:
     """One Metadata answer in the making."""
 
-    __slots__ = ("_context", "_may_create", "_node", "_operations", "_request", "_version")
+    __slots__ = ("_cluster_operations", "_context", "_may_create", "_node", "_operations", "_version")
 
     def __init__(self, context: ClientContext, api_version: int, request: MetadataRequest) -> None:
         self._context = context
         self._version = api_version
-        self._request = request
+        self._cluster_operations = request.include_cluster_authorized_operations
         self._node = [context.services.settings.node_id]
         self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
         self._may_create = (
@@ -80,9 +82,24 @@ class _Answer:
             controller_id=here.node_id,
             topics=topics,
         )
-        if self._request.include_cluster_authorized_operations:
+        if self._cluster_operations:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
+
+    def all_topics(self) -> Encoded:
+        """Made once per version and address until a topic appears or goes: many clients ask."""
+        services = self._context.services
+        here = self._context.endpoint()
+        cluster = services.cluster
+        cache = cluster.encoded
+        key = (self._version, here.host, here.port, self._operations, self._cluster_operations)
+        found = cache.get(key)
+        if found is None:
+            if len(cache) >= MAX_CACHED_ANSWERS:
+                cache.clear()
+            response = self.response([self.known(topic) for topic in cluster.topics()])
+            found = cache[key] = Encoded(encode(response, self._version))
+        return found
 
     def known(self, topic: Topic) -> MetadataResponseTopic:
         node = self._node

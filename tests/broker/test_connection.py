@@ -278,6 +278,19 @@ async def test_a_failed_answer_ends_its_connection(broker: Broker) -> None:
     assert rig.transport.closed
 
 
+async def test_whoever_completes_an_answer_is_not_troubled_by_its_connection(broker: Broker) -> None:
+    rig = Rig(broker, max_in_flight=1)
+    rig.receive(ask(1), ask(2))
+
+    def broken() -> None:
+        raise RuntimeError("planted: the transport is closed already")
+
+    rig.transport.resume_reading = broken  # type: ignore[method-assign]
+    rig.answer(1)
+    rig.answer(2)
+    assert rig.transport.closed
+
+
 async def test_complaints_are_few(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(200):
@@ -339,13 +352,14 @@ async def test_pipelined_requests_without_reading(start_broker: StartBroker) -> 
         await writer.produce("t", batch(b"x" * 100_000))
     client = await Client.connect(broker.port)
     count = 300
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
     request = fetch_request({"t": {0: 0}}, max_bytes=1 << 20)
     for _ in range(count):
         client.send(request, 12)
     await asyncio.sleep(0.3)
-    assert broker.services.settings is broker.settings
     connection = [each for each in broker._connections._open if each._stalled]  # type: ignore[union-attr]
     assert len(connection) == 1  # it waits for its client, with little in memory
+    client.writer.transport.resume_reading()  # type: ignore[attr-defined]
     for number in range(1, count + 1):
         correlation_id, _ = await asyncio.wait_for(client.receive(request, 12), 10)
         assert correlation_id == number

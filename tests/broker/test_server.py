@@ -32,11 +32,13 @@ SERVE = (
 )
 
 
-def serve(directory: Path, *settings: str, listen: str = "localhost:0") -> subprocess.Popen[str]:
+def serve(
+    directory: Path, *settings: str, listen: str = "localhost:0", script: str = SERVE
+) -> subprocess.Popen[str]:
     arguments = [f"log.dirs={directory}", f"listeners={listen}", "lockstep.segment.bytes=2097152"]
     arguments += ["message.max.bytes=500000", *settings]
     return subprocess.Popen(
-        [sys.executable, "-c", SERVE, *arguments],
+        [sys.executable, "-c", script, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -172,6 +174,39 @@ async def test_a_failed_flush_ends_it(start_broker: StartBroker, monkeypatch: py
     assert isinstance(broker.failed, FlushFailed)
     with pytest.raises(ConnectionError):
         await Client.connect(broker.port)
+
+
+FAILING_DISK = """
+import os
+import sys
+from broker.config import load
+from broker.server import run
+from storage.log.file_system import RealFileSystem
+
+flush = RealFileSystem.fdatasync
+
+def fail_once_armed(fd):
+    if os.path.exists(sys.argv[-1]):
+        raise OSError(5, "Input/output error")
+    flush(fd)
+
+RealFileSystem.fdatasync = staticmethod(fail_once_armed)
+run(load(None, sys.argv[1:-1]))
+"""
+
+
+async def test_a_failed_flush_stops_the_process(tmp_path: Path) -> None:
+    process = serve(tmp_path / "data", str(tmp_path / "armed"), script=FAILING_DISK)
+    client = await Client.connect(ready_port(process), "localhost")
+    await client.create("t")
+    await client.produce("t", batch(b"kept"))
+    (tmp_path / "armed").touch()
+    with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+        await client.produce("t", batch(b"lost"))
+    status, _, err = ended(process)
+    assert status == 70
+    assert "stopping at once" in err
+    assert "flush failed" in err
 
 
 async def test_a_full_disk(

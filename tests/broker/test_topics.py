@@ -83,6 +83,18 @@ async def test_a_recreated_topic_is_a_new_one(broker: Broker, client: Client) ->
     assert cluster.partition_count == 1
 
 
+async def test_deleted_once(broker: Broker, client: Client) -> None:
+    await client.create("t")
+    topic = broker.services.cluster.topic("t")
+    assert topic is not None
+    delete = broker.services.topics.delete
+    results: Any = await asyncio.gather(delete(topic), delete(topic), return_exceptions=True)
+    assert results[0] is None
+    assert results[1].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert broker.services.cluster.image.topics == {}
+    await client.create("t")
+
+
 async def test_topics_survive_a_restart(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_data_groups="2")
     topics = broker.services.topics

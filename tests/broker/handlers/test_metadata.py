@@ -70,6 +70,25 @@ async def test_all_topics_and_none(client: Client) -> None:
         assert [topic.name for topic in response.topics] == expected, version
 
 
+async def test_all_topics_are_up_to_date_for_every_kind_of_client(broker: Broker, client: Client) -> None:
+    async def names(version: int, operations: bool = False) -> list[tuple[str | None, int]]:
+        request = MetadataRequest(topics=None, include_topic_authorized_operations=operations)
+        response: MetadataResponse = await client.call(request, version)
+        return [(topic.name, topic.topic_authorized_operations) for topic in response.topics]
+
+    for version in (1, 9, 9, 13, 1):
+        assert await names(version) == []
+    await client.create("t")
+    for version in (1, 9, 9, 13, 1):
+        assert await names(version) == [("t", NOT_ASKED)]
+    assert (await names(13, True))[0][1] > 0
+    assert await names(13) == [("t", NOT_ASKED)]
+    topic = broker.services.cluster.topic("t")
+    assert topic is not None
+    await broker.services.topics.delete(topic)
+    assert await names(9) == []
+
+
 async def test_unknown_topics(client: Client) -> None:
     assert await ask(client, "no", "b/d", "..") == {
         "no": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
