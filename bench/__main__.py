@@ -14,8 +14,9 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from bench.process import RssSampler
 from bench.report import table
 from bench.rows import run_rows
 from bench.session import RoundFailed, Session, say
-from bench.settings import FLUSH, FULL, OS, POLICIES, PRODUCER_PROPERTIES, QUICK, ROWS, Sizes
+from bench.settings import BACKLOG_ROWS, FLUSH, FULL, OS, POLICIES, PRODUCER_PROPERTIES, QUICK, ROWS, Sizes
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import ROOT, TargetFailed
 
@@ -38,27 +39,44 @@ LOCAL_RESULTS = ROOT / "bench" / "results" / "local"
 TOOLS = {"profile": profile.main, "micro": micro.main}
 """Looking inside Lockstep alone; nothing is compared."""
 
-Plan = list[tuple[str, str, tuple[str, ...]]]
-"""(side, kind of broker, policies it serves), in the order they run."""
+
+@dataclass(frozen=True)
+class Planned:
+    """One session to come: the side, its kind of broker, the policies that broker serves."""
+
+    side: str
+    kind: str
+    policies: tuple[str, ...]
+    backlog: bool
+    """Whether backlogs are filled, read and recovered in it: once per side and round is enough."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {'+'.join(self.policies)}"
 
 
-def plan_sessions(subject: str, baseline: str, policies: tuple[str, ...], rounds: int) -> Plan:
+def plan_sessions(
+    subject: str, baseline: str, policies: tuple[str, ...], rounds: int, rows: frozenset[str]
+) -> list[Planned]:
     """Alternating, and mirrored every second round (ABBA), so that a drift of the machine hits both sides.
 
     Kafka flushes by topic, so one process serves all policies; Lockstep needs a process for each.
     """
-    plan: Plan = []
+    plan: list[Planned] = []
     for number in range(rounds):
         one = [
-            *((BASELINE, baseline, group) for group in _groups(baseline, policies)),
-            *((SUBJECT, subject, group) for group in _groups(subject, policies)),
+            each
+            for side, kind in ((BASELINE, baseline), (SUBJECT, subject))
+            for each in _sessions_of(side, kind, policies)
+            if each.backlog or rows - BACKLOG_ROWS
         ]
         plan += one if number % 2 == 0 else one[::-1]
     return plan
 
 
-def _groups(kind: str, policies: tuple[str, ...]) -> list[tuple[str, ...]]:
-    return [policies] if kind == "kafka" else [(policy,) for policy in policies]
+def _sessions_of(side: str, kind: str, policies: tuple[str, ...]) -> list[Planned]:
+    if kind == "kafka":
+        return [Planned(side, kind, policies, True)]
+    return [Planned(side, kind, (policy,), place == 0) for place, policy in enumerate(policies)]
 
 
 def _run_session(session: Session, rows: frozenset[str], with_restart: bool) -> None:
@@ -71,23 +89,22 @@ def _run_session(session: Session, rows: frozenset[str], with_restart: bool) -> 
 
 
 def run_plan(
-    plan: Plan, rows: frozenset[str], sizes: Sizes, parent: Path, trees: Mapping[str, Path | None]
+    plan: list[Planned], rows: frozenset[str], sizes: Sizes, parent: Path, trees: Mapping[str, Path | None]
 ) -> tuple[list[Any], list[str]]:
     """Run every session in turn; (what each measured, what failed)."""
     sessions, failures = [], []
-    restarts: dict[tuple[str, tuple[str, ...]], int] = {}
+    seen: Counter[Planned] = Counter()
     began = time.monotonic()
-    for number, (side, kind, policies) in enumerate(plan, 1):
-        spent = time.monotonic() - began
-        say(f"[{spent:4.0f} s] session {number} of {len(plan)}: {kind} {'+'.join(policies)}")
-        restarted = restarts.get((side, policies), 0)
-        with_restart = "restart" in rows and restarted < sizes.restart_sessions
-        restarts[side, policies] = restarted + 1
-        session = Session(side, kind, policies, sizes, parent, trees.get(side))
+    for number, planned in enumerate(plan, 1):
+        say(f"[{time.monotonic() - began:4.0f} s] session {number} of {len(plan)}: {planned}")
+        with_restart = "restart" in rows and seen[planned] < sizes.restart_sessions
+        seen[planned] += 1
+        tree = trees.get(planned.side)
+        session = Session(planned.side, planned.kind, planned.policies, sizes, parent, tree)
         try:
-            _run_session(session, rows, with_restart)
+            _run_session(session, rows if planned.backlog else rows - BACKLOG_ROWS, with_restart)
         except (RoundFailed, TargetFailed) as error:
-            failures.append(f"session {number} ({kind} {'+'.join(policies)}): {error}")
+            failures.append(f"session {number} ({planned}): {error}")
             say(f"  FAILED: {error}\n{session.log_tail()}")
         finally:
             session.close()
@@ -99,9 +116,9 @@ def run_plan(
         ]
         sessions.append(
             {
-                "side": side,
-                "broker": kind,
-                "policies": policies,
+                "side": planned.side,
+                "broker": planned.kind,
+                "policies": planned.policies,
                 "start_s": round(session.start_s, 3),
                 "warmup": session.warmup,
                 "memory": session.memory,
@@ -113,7 +130,12 @@ def run_plan(
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        epilog="Also: 'python -m bench profile' and 'python -m bench micro' look inside Lockstep alone, "
+        "'python -m bench.report RESULT.json' writes docs/benchmarks.md.",
+    )
     parser.add_argument("row", choices=[*ROWS, "all", "quick"], help="what to measure ('quick': all --quick)")
     parser.add_argument(
         "--vs", choices=["kafka", "self"], default="kafka", help="'self' shows the noise floor"
@@ -207,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parent = options.directory or Path(tempfile.gettempdir())
     try:
         machine = machine_facts(parent)
-        plan = plan_sessions(options.subject, baseline, policies, sizes.rounds)
+        plan = plan_sessions(options.subject, baseline, policies, sizes.rounds, rows)
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         sessions, failures = run_plan(plan, rows, sizes, parent, {BASELINE: options.baseline_tree})
     except (NoBlockDevice, ToolchainMissing) as error:

@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from bench.session import Block, RoundFailed, Session, say
 from bench.settings import (
+    BACKLOG_ROWS,
     FILL_BATCH_RECORDS,
     FILL_WINDOW,
     FLUSH,
-    OS,
     PARTITIONS,
     PRODUCER_BATCH_BYTES,
     PRODUCER_IN_FLIGHT,
@@ -224,14 +224,9 @@ def run_rows(session: Session, rows: frozenset[str], *, with_restart: bool) -> N
             latency(session, policy)
         if "partitions" in rows:
             partitions(session, policy)
-    if rows & {"consume", "restart"} and _fills(session):
+    if rows & BACKLOG_ROWS:
         topic, filled = fill(session, session.policies[-1])
         if "consume" in rows:
             consume(session, topic, filled)
         if with_restart:
             restart(session, topic, filled)
-
-
-def _fills(session: Session) -> bool:
-    """Backlogs are read and recovered in the session whose policy is this side's default."""
-    return session.policies != (OS,)

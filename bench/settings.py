@@ -15,6 +15,8 @@ POLICIES = (FLUSH, OS)
 
 ROWS = ("produce", "latency", "partitions", "consume", "memory", "restart")
 """The rows that can be asked for by name; "memory" is sampled while the others load the broker."""
+BACKLOG_ROWS = frozenset({"consume", "restart"})
+"""Rows that need a backlog; one policy is enough for them."""
 
 RECORD_BYTES = 1024
 PARTITIONS = 16

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.__main__ import plan_sessions
+from bench.__main__ import Planned, plan_sessions
 from bench.compare import (
     BASELINE,
     GOALS,
@@ -22,7 +22,7 @@ from bench.profile import folded_shares
 from bench.report import document, table
 from bench.rows import parse_producer_performance
 from bench.session import RoundFailed
-from bench.settings import FLUSH, OS
+from bench.settings import FLUSH, OS, ROWS
 
 DISKSTATS = """\
    7       0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
@@ -122,10 +122,18 @@ def test_requirements() -> None:
 
 
 def test_sessions_alternate_and_mirror() -> None:
-    plan = plan_sessions("lockstep", "kafka", (FLUSH, OS), 2)
-    kafka = (BASELINE, "kafka", (FLUSH, OS))
-    flushing, free = (SUBJECT, "lockstep", (FLUSH,)), (SUBJECT, "lockstep", (OS,))
+    plan = plan_sessions("lockstep", "kafka", (FLUSH, OS), 2, frozenset(ROWS))
+    kafka = Planned(BASELINE, "kafka", (FLUSH, OS), True)
+    flushing = Planned(SUBJECT, "lockstep", (FLUSH,), True)
+    free = Planned(SUBJECT, "lockstep", (OS,), False)
     assert plan == [kafka, flushing, free, free, flushing, kafka]
+
+
+def test_a_session_without_work_is_not_planned() -> None:
+    plan = plan_sessions("lockstep", "lockstep", (FLUSH, OS), 1, frozenset({"consume"}))
+    assert [(each.side, each.policies) for each in plan] == [(BASELINE, (FLUSH,)), (SUBJECT, (FLUSH,))]
+    (_, os_only) = plan_sessions("lockstep", "kafka", (OS,), 1, frozenset({"restart"}))
+    assert os_only == Planned(SUBJECT, "lockstep", (OS,), True)
 
 
 TOOL_OUTPUT = """\
