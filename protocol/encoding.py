@@ -38,7 +38,8 @@ class Encoder(SourceText):
             with self.block("try:"):
                 self._body(self.schema, "m")
                 self._flush()
-                self.emit("chunks.append(out)")
+                with self.block("if out or not chunks:"):
+                    self.emit("chunks.append(out)")
                 self.emit("return chunks")
             errors = "(ValueError, TypeError, AttributeError, OverflowError, StructError)"
             with self.block(f"except {errors} as error:"):

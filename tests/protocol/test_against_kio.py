@@ -29,6 +29,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS = 4_000_000_000_000
 """A datetime ends in the year 9999; later timestamps are not kio's to judge."""
 
+_KIOS_TIMES = ("timestamp", "log_append_time_ms", "retention_time_ms")
+
 _UNKNOWN_TO_KIO = {(ApiKey.INIT_PRODUCER_ID, 6)}
 """Versions Kafka marks unstable."""
 
@@ -80,7 +82,7 @@ def _scalar(kafka_type: str | None, value: Any) -> Any:
             return None if value == ZERO_UUID else UUID(bytes=bytes(value))
         case "error_code":
             return KioErrorCode(value)
-        case "timedelta_i32":
+        case "timedelta_i32" | "timedelta_i64":
             return timedelta(milliseconds=value)
         case "datetime_i64":
             return None if value == -1 else _EPOCH + timedelta(milliseconds=value)
@@ -99,7 +101,7 @@ def _within_kios_time(message: Any) -> Any:
             for item in value:
                 if isinstance(item, Struct):
                     _within_kios_time(item)
-        elif field.name in ("timestamp", "log_append_time_ms") and value != -1:
+        elif field.name in _KIOS_TIMES and value != -1:
             setattr(message, field.name, abs(value) % _LATEST_MS)
     return message
 

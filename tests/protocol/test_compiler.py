@@ -29,6 +29,7 @@ from protocol.fields import (
     uuid,
 )
 from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.produce import (
     LeaderIdAndEpoch,
@@ -379,6 +380,13 @@ def test_large_records_are_sent_as_they_are() -> None:
     chunks = encode(made, 9)
     assert [chunk is records for chunk in chunks] == [False, True, False, True, False]
     assert decode(ProduceRequest, 9, b"".join(chunks)) == made
+
+
+def test_no_empty_buffer_behind_the_last_records() -> None:
+    partition = PartitionProduceData(records=b"R" * 5000)
+    made = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=[partition])])
+    assert [len(chunk) for chunk in encode(made, 3)] == [27, 5000]
+    assert encode(ListGroupsRequest(), 0) == [b""]
 
 
 def test_small_records_are_copied() -> None:

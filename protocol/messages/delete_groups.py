@@ -1,0 +1,31 @@
+"""DeleteGroups (42): groups without members, and all they committed, go away (KIP-229).
+
+Versions: 1 throttling is the client's duty (KIP-219); 2 flexible.
+"""
+
+from __future__ import annotations
+
+from protocol.fields import Struct, array, int16, int32, message, string, struct
+
+
+@message(api_key=42, versions="0-2", flexible="2+", kind="request")
+class DeleteGroupsRequest(Struct):
+    """Groups to delete."""
+
+    groups_names: list[str] = array(string)
+
+
+@struct()
+class DeletableGroupResult(Struct):
+    """What became of one group."""
+
+    group_id: str = string()
+    error_code: int = int16()
+
+
+@message(api_key=42, versions="0-2", flexible="2+", kind="response")
+class DeleteGroupsResponse(Struct):
+    """A result for each group asked for."""
+
+    throttle_time_ms: int = int32()
+    results: list[DeletableGroupResult] = array(DeletableGroupResult)
