@@ -1,3 +1,5 @@
+"""API keys, header versions, and headers that are cut or carry tags."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Error codes: Kafka's numbers, words and which of them a client may retry."""
+
 from __future__ import annotations
 
 import struct

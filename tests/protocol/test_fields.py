@@ -1,3 +1,5 @@
+"""Declared messages: defaults, slots, comparison, and what a table may not say."""
+
 from __future__ import annotations
 
 import copy

@@ -1,3 +1,5 @@
+"""Varints and the other ground types, to the byte and at their limits."""
+
 from __future__ import annotations
 
 import pytest
