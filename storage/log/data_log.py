@@ -64,7 +64,7 @@ class DataLog(LogWriter):
     ) -> None:
         found = recovery.run()
         table = SegmentTable(fs, directory, options.index_cache_bytes, self._rebuild_index)
-        pool = SegmentPool(fs, directory, options.segment_bytes, options.spare_segments)
+        pool = SegmentPool(fs, directory, options)
         house = Housekeeping(fs, directory, group_id, table, pool, found.state_file, found.checkpoints)
         super().__init__(fs, group_id, options, table, pool, house, found.tail)
         self.directory = directory
@@ -119,12 +119,12 @@ class DataLog(LogWriter):
         self._house.poke()
 
     def close(self) -> None:
-        """Flush, leave the idle marker, close every file."""
+        """Flush, note in the state file that all up to here is flushed, close every file."""
+        self._house.stop()
         if not self._failed:
             self.flush()
-            self.idle()
             if self.options.flush:
-                self.flush()
+                self._house.begin_generation(self._written[2])
         self._house.close()
         self._table.close()
 

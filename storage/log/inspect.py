@@ -121,6 +121,21 @@ class _Directory:
             return decoded[1] if generation == state.generation else None
         return decoded[1] if generation <= state.generation else None
 
+    def marker_promise(self, sequence: int) -> int:
+        """The highest position that a marker anywhere in this segment speaks of."""
+        fd = self.fs.open(self.directory / segment_name(sequence))
+        try:
+            return highest_promise(
+                lambda length, offset: self.fs.pread(fd, length, offset),
+                self.fs.size(fd),
+                sequence,
+                self.seed,
+                self.state.generation,
+                SEGMENT_HEADER_BYTES,
+            )[0]
+        finally:
+            self.fs.close(fd)
+
     def checkpoints(self) -> Iterator[tuple[str, int, int]]:
         """(name, position after it or -1 where it is broken, index)."""
         for name in sorted(n for n in self.names if n.startswith(PREFIX)):
@@ -242,7 +257,7 @@ def _segment_verdicts(where: _Directory, sequence: int, promise: int) -> Iterato
     later = [h for s in where.live if s > sequence and (h := where.header(s)) is not None]
     promise = max([promise, *(h.flushed for h in later)])
     if header is None:
-        used = later or position(sequence, 0) < promise
+        used = later or position(sequence, 0) < max(promise, where.marker_promise(sequence))
         yield Verdict(name, ROT if used else UNUSED, 0, 0, "no valid header" if used else "ready for use")
         return
     walk = _SegmentWalk(where, header)

@@ -19,6 +19,8 @@ class LogOptions:
     """Large enough that rolls are rare, small enough that retention and recovery move in small steps."""
     spare_segments: int = 2
     """Segments ready ahead: one to roll into at once, one while the next is being filled."""
+    pool_segments: int = 4
+    """Dead segment files kept for recycling, so that steady writing costs no second fill with zeros."""
     tail_cache_bytes: int = 16 << 20
     """What consumers that keep up read from; a second or so of a busy group."""
     index_cache_bytes: int = 16 << 20

@@ -353,9 +353,13 @@ class Recovery:
                 if found > claim:
                     claim, claim_at = found, f"a marker in segment {sequence} at byte {at}"
         if end < claim:
-            path = self._directory / segment_name(end >> 32)
+            place, reason = end, self._reason
+            beyond = last is None or claim >> 32 > end >> 32
+            if beyond and (following not in live or self._header(following) is None):
+                place = position(following, 0)
+                reason = "no valid segment header" if following in live else "the segment is missing"
             raise CorruptLog(
-                f"{path} byte {end & 0xFFFFFFFF}: {self._reason or 'no valid segment header'}, "
+                f"{self._directory / segment_name(place >> 32)} byte {place & 0xFFFFFFFF}: {reason}, "
                 f"but the log was flushed up to {position_text(claim)}"
                 f"{f' (says {claim_at})' if claim_at else ''}"
             )

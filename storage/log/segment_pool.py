@@ -16,6 +16,7 @@ from collections import deque
 from pathlib import Path
 
 from storage.log.file_system import FileSystem, write_all
+from storage.log.options import LogOptions
 from storage.log.segments import segment_name
 
 FILL_BYTES = 1 << 20
@@ -41,11 +42,12 @@ class ReadyFile:
 class SegmentPool:
     """The files ahead of the log, and the dead ones behind it."""
 
-    def __init__(self, fs: FileSystem, directory: Path, segment_bytes: int, spare_segments: int) -> None:
+    def __init__(self, fs: FileSystem, directory: Path, options: LogOptions) -> None:
         self._fs = fs
         self._directory = directory
-        self._segment_bytes = segment_bytes
-        self._spare_segments = spare_segments
+        self._segment_bytes = options.segment_bytes
+        self._spare_segments = options.spare_segments
+        self._pool_segments = options.pool_segments
         self._lock = threading.RLock()
         self._ready: deque[ReadyFile] = deque()
         self._dead: deque[Path] = deque()
@@ -112,10 +114,10 @@ class SegmentPool:
             self._ready.extendleft(reversed(files))
 
     def drop_surplus(self) -> None:
-        """Remove dead files that nothing needs: enough are ready."""
+        """Remove dead files beyond those kept for recycling."""
         with self._lock:
-            dropped = bool(self._dead)
-            while self._dead:
+            dropped = len(self._dead) > self._pool_segments
+            while len(self._dead) > self._pool_segments:
                 self._unlink(self._dead.popleft())
             if dropped:
                 self._fs.fsync_dir(self._directory)

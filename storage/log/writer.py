@@ -58,9 +58,9 @@ class LogWriter:
         self._pool = pool
         self._house = house
         self._tail_cache = TailCache(options.tail_cache_bytes)
-        self._usable = options.segment_bytes - options.max_frame_bytes - SEGMENT_HEADER_BYTES
-        """What a segment takes at least, wherever its frames end."""
-        self._always_fits = self._usable // 2
+        self._segment_room = options.segment_bytes - SEGMENT_HEADER_BYTES
+        self._always_fits = (self._segment_room - options.max_frame_bytes) // 2
+        """Payload that a ready segment takes, wherever frames end and however small the batches."""
         self._failed = ""
         self._idle_written = True
         self._generation = house.state.generation
@@ -90,14 +90,18 @@ class LogWriter:
         if ready and payload_bytes <= self._always_fits:
             return True
         need = write_bytes(payload_bytes, batch_count)
-        while ready * self._usable < need:
-            keep = 0 if reserved else self.options.reserve_bytes
-            if not ready and self._offset + need + keep <= self._limit:
+        keep = 0 if reserved else self.options.reserve_bytes
+        while True:
+            rest = self._limit - self._offset
+            if not ready and need + keep <= rest:
+                return True
+            # Where a segment ends a frame may leave nearly its own length unused.
+            unused = min(self.options.max_frame_bytes, need)
+            if ready and need <= rest + ready * (self._segment_room - unused):
                 return True
             if self._pool.full or not self._pool.prepare():
                 return False
             ready = self._pool.ready_count
-        return True
 
     def append(self, frames: Sequence[Frame]) -> None:
         """Write the frames, not yet flushed. StorageFull before anything is written; FlushFailed;

@@ -26,7 +26,7 @@ def some_frames(world: World, rng: random.Random, most_bytes: int = 1500) -> lis
 
 
 def append(rng: random.Random) -> World:
-    """A new directory; writes, some of several frames, some flushed together; a killed process."""
+    """A new directory; writes, some of several frames or flushed together; a kill; a clean stop."""
     world = World()
     world.append(world.make.no_op())
     world.flush()
@@ -40,6 +40,8 @@ def append(rng: random.Random) -> World:
     world.restart()
     world.append(*some_frames(world, rng, 700))
     world.flush()
+    world.append(*some_frames(world, rng, 700))
+    world.log.close()
     return world
 
 

@@ -20,7 +20,11 @@ from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
 DIRECTORY = Path("disk")
 GROUP = 3
 OPTIONS = LogOptions(
-    segment_bytes=16 << 10, tail_cache_bytes=1 << 12, reserve_bytes=1 << 10, spare_segments=1
+    segment_bytes=16 << 10,
+    tail_cache_bytes=1 << 12,
+    reserve_bytes=1 << 10,
+    spare_segments=1,
+    pool_segments=1,
 )
 
 

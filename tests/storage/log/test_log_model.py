@@ -145,7 +145,7 @@ class TwoLogs(RuleBasedStateMachine):
         assert whole(waited.buffers) == whole(expected.buffers)
         assert waited.total_bytes == expected.total_bytes == len(whole(waited.buffers))
 
-    @rule(partition=st.sampled_from(PARTITIONS), timestamp=st.integers(990, 1100), start=st.integers(0, 30))
+    @rule(partition=st.sampled_from(PARTITIONS), timestamp=st.integers(998, 1025), start=st.integers(0, 12))
     def look_up_a_time(self, partition: int, timestamp: int, start: int) -> None:
         for name in ("timestamp_lookup", "max_timestamp_batch"):
             extra = (timestamp,) if name == "timestamp_lookup" else ()
@@ -161,6 +161,18 @@ class TwoLogs(RuleBasedStateMachine):
         for name in ("last_index", "last_term", "next_lsn", "chain", "last_time_ms", "hard_state"):
             assert getattr(self.log, name) == getattr(self.model, name), name
         assert self.log.flushed_index <= self.log.last_index
+
+    @invariant()
+    def the_last_batches_read_alike(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        for partition, end in self.make.next_offsets.items():
+            for back in (1, 6, 20):
+                offset = max(0, end - back)
+                expected = whole(self.model.read(partition, offset, 1 << 20, end).buffers)
+                assert whole(self.log.read_cold(partition, offset, 1 << 20, end).buffers) == expected
+                got = self.log.read(partition, offset, 1 << 20, end)
+                assert got.cold or expected.startswith(whole(got.buffers))
 
 
 TestTwoLogs = TwoLogs.TestCase

@@ -1,0 +1,150 @@
+"""No space: refused before anything is half done, reads go on, and room is found again without a restart."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from storage.log.data_log import DataLog
+from storage.log.options import LogOptions
+from storage.types import Checkpoint, FlushFailed, Frame, HardState, StorageFull
+from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
+from tests.storage.log.frames import FrameMaker, same, whole
+from tests.storage.log.simulated_disk import SimulatedFileSystem
+
+
+def fill_up(log: DataLog, make: FrameMaker) -> list[bytes]:
+    """Append until there is no room; the payloads."""
+    payloads = []
+    while log.room_for(1000):
+        frame = make.data((1, 1, b"x" * 800))
+        log.append([frame])
+        log.flush()
+        payloads.append(bytes(frame.payloads[0]))
+    return payloads
+
+
+def test_a_full_disk_refuses_appends_serves_reads_and_recovers() -> None:
+    disk = SimulatedFileSystem(capacity_bytes=70_000)
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    log.prepare_now()
+    payloads = fill_up(log, make)
+    assert log.disk_full and "No space" in log.disk_error and len(payloads) > 20
+    assert whole(log.read_cold(1, 0, 1 << 30, 1 << 40).buffers) == b"".join(payloads)
+    assert log.room_for(200, 1, reserved=True)
+    log.append([make.no_op()])
+    log.flush()
+    index = log.last_index
+    ahead = make.copy()
+    with pytest.raises(StorageFull):
+        for _ in range(40):
+            log.append([ahead.data((1, 1, b"y" * 800))])
+            make = ahead.copy()
+    assert log.last_index == make.index >= index
+    log.retry_space()
+    assert log.disk_full and not log.room_for(1000)
+    disk.capacity_bytes = 1 << 20
+    log.retry_space()
+    assert not log.disk_full and log.room_for(1000)
+    more = [make.data((1, 1, b"z" * 800)) for _ in range(30)]
+    log.append(more)
+    log.flush()
+    log.close()
+    again = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(disk.now()))
+    assert again.last_index == make.index
+    assert all(map(same, list(again.replay())[-30:], more))
+
+
+def test_no_room_for_a_checkpoint_leaves_the_old_one() -> None:
+    disk = SimulatedFileSystem()
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    for index in (1, 2):
+        log.append([make.data((1, 1, b"x"))])
+        log.flush()
+        if index == 2:
+            disk.fault = lambda what, name: (
+                OSError(errno.ENOSPC, "No space left on device")
+                if (what, name) == ("write", "checkpoint.tmp")
+                else None
+            )
+        made = Checkpoint(index, 1, log.next_lsn, log.chain, 0, {"a": b"%d" % index})
+        if index == 1:
+            log.write_checkpoint(made)
+        else:
+            with pytest.raises(StorageFull, match="checkpoint at index 2"):
+                log.write_checkpoint(made)
+    assert log.disk_full
+    disk.fault = None
+    log.retry_space()
+    assert not log.disk_full
+    again = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(disk.now()))
+    assert again.checkpoint is not None and again.checkpoint.index == 1
+
+
+def test_no_room_for_an_index_file_keeps_the_index_in_memory() -> None:
+    disk = SimulatedFileSystem()
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    disk.fault = lambda what, name: (
+        OSError(errno.ENOSPC, "No space left on device") if name.endswith(".index") else None
+    )
+    payloads = []
+    for _ in range(60):
+        frame = make.data((1, 1, b"x" * 800))
+        log.append([frame])
+        payloads.append(bytes(frame.payloads[0]))
+    log.flush()
+    assert log.disk_full and log.room_for(1000)
+    assert whole(log.read_cold(1, 0, 1 << 30, 1 << 40).buffers) == b"".join(payloads)
+    disk.fault = None
+    log.retry_space()
+    assert not log.disk_full and any(n.endswith(".index") for n in disk.list_dir(DIRECTORY))
+    assert whole(log.read_cold(1, 0, 1 << 30, 1 << 40).buffers) == b"".join(payloads)
+
+
+@pytest.mark.parametrize("what", ["flush", "write"])
+def test_a_failed_flush_or_write_is_final(what: str) -> None:
+    disk = SimulatedFileSystem()
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    log.append([make.data((1, 1, b"x"))])
+    log.flush()
+    disk.fault = lambda asked, name: OSError(errno.EIO, "I/O error") if asked == what else None
+
+    def commit() -> None:
+        log.append([make.data((1, 1, b"y"))])
+        log.flush()
+
+    with pytest.raises(FlushFailed, match="I/O error"):
+        commit()
+    disk.fault = None
+    with pytest.raises(FlushFailed):
+        log.flush()
+    with pytest.raises(FlushFailed):
+        log.append([make.data((1, 1, b"z"))])
+    assert log.flushed_index == 1
+
+
+def test_hard_state_that_cannot_be_flushed_is_final() -> None:
+    disk = SimulatedFileSystem()
+    log = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+    disk.fault = lambda what, name: OSError(errno.EIO, "I/O error") if what == "flush" else None
+    with pytest.raises(FlushFailed, match="hard state"):
+        log.save_hard_state(HardState(3, 1, 1))
+
+
+def test_a_new_directory_without_room_says_so() -> None:
+    with pytest.raises(StorageFull):
+        DataLog.open(DIRECTORY, GROUP, LogOptions(), SimulatedFileSystem(capacity_bytes=1 << 20))
+
+
+def test_room_is_promised_only_for_what_fits() -> None:
+    disk = SimulatedFileSystem(capacity_bytes=50_000)
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    pending = 0
+    frames: list[Frame] = []
+    while log.room_for(pending + 500, len(frames) + 1):
+        frames.append(make.data((1, 1, b"x" * 479)))
+        pending += 500
+    log.append(frames)
+    log.flush()
+    assert log.last_index == len(frames) > 20

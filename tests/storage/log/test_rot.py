@@ -1,0 +1,165 @@
+"""Damage to bytes that were flushed: refused with file and place, or repaired; never wrong, never silent."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from storage.log import inspect
+from storage.log.data_log import DataLog
+from storage.types import Checkpoint, CorruptLog, Frame, NewerFormat
+from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS, World, chains
+from tests.storage.log.frames import same, whole
+from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
+
+
+def closed_world(checkpoints: bool = True) -> World:
+    """A log of several segments, with two checkpoints, closed properly."""
+    world, rng = World(), random.Random(5)
+    for turn in range(40):
+        world.append(world.make.data((rng.randrange(1, 4), 2, rng.randbytes(rng.randrange(50, 2500)))))
+        world.flush()
+        if checkpoints and turn in (18, 33):
+            world.write_checkpoint()
+    world.log.close()
+    return world
+
+
+def damaged(image: Image, name: str, data: bytes) -> SimulatedFileSystem:
+    return SimulatedFileSystem(Image({**image.files, name: data}))
+
+
+def damage(data: bytes, rng: random.Random) -> bytes:
+    """One bit, a run of zeros, a run of noise, or a piece of the same file in another place."""
+    at, length = rng.randrange(len(data)), rng.choice((1, 8, 60, 512, 4096))
+    part = data[at : at + length]
+    kind = rng.randrange(4)
+    if kind == 0:
+        return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
+    if kind == 1:
+        other = bytes(len(part))
+    elif kind == 2:
+        other = rng.randbytes(len(part))
+    else:
+        start = rng.randrange(max(1, len(data) - len(part)))
+        other = data[start : start + len(part)]
+    return data[:at] + other + data[at + len(part) :]
+
+
+def everything_read(log: DataLog, frames: list[Frame]) -> bool:
+    for partition in (1, 2, 3):
+        payloads = [bytes(f.payloads[0]) for f in frames if f.directory[0].partition == partition]
+        if whole(log.read_cold(partition, 0, 1 << 30, 1 << 40).buffers) != b"".join(payloads):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_any_damage_is_refused_repaired_or_seen(checkpoints: bool) -> None:
+    world = closed_world(checkpoints)
+    image, rng = world.disk.now(), random.Random(11)
+    refused = served = 0
+    for _ in range(600):
+        name = rng.choice(sorted(image.files))
+        disk = damaged(image, name, damage(image.files[name], rng))
+        if disk.now().files[name] == image.files[name]:
+            continue
+        verdicts = list(inspect.verify(DIRECTORY, disk)) if name != "state" else []
+        try:
+            log = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+        except (CorruptLog, NewerFormat) as error:
+            refused += 1
+            assert name in str(error) or "segment" in str(error), f"{name}: {error}"
+            assert any(not v.harmless for v in verdicts) or name == "state", f"{name}: {error}"
+            continue
+        served += 1
+        assert log.last_index == len(world.frames), f"{name}: {log.last_index} frames"
+        assert log.chain == chains(world.frames)[-1]
+        after = log.checkpoint.index if log.checkpoint else 0
+        assert all(map(same, log.replay(), world.frames[after:]))
+        if not everything_read(log, world.frames):
+            # Below the checkpoint nothing is scanned at open: consumers' own CRC and `verify` see it.
+            assert checkpoints and any(not v.harmless for v in verdicts), name
+    assert refused > 50 and served > 50
+
+
+def test_rot_names_file_and_place_and_a_torn_tail_is_cut() -> None:
+    world = World()
+    frames = [world.make.data((1, 1, bytes([i + 1]) * 300)) for i in range(6)]
+    for frame in frames:
+        world.append(frame)
+        world.flush()
+    image = world.disk.now()
+    name = "0000000000000001.segment"
+    data = image.files[name]
+    places = [data.index(bytes([i + 1]) * 300) for i in range(6)]
+    for i in range(6):
+        bad = data[: places[i] + 7] + b"?" + data[places[i] + 8 :]
+        if i < 5:
+            with pytest.raises(CorruptLog, match=rf"{name} byte \d+: partition 1 offset {i}.*flushed up to"):
+                DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, bad))
+            assert [v.verdict for v in inspect.verify(DIRECTORY, damaged(image, name, bad))].count("rot") == 1
+        else:
+            # No marker speaks of the last write yet, so it cannot be told from a torn one.
+            log = DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, bad))
+            assert log.last_index == 5
+            verdicts = {v.path: v.verdict for v in inspect.verify(DIRECTORY, damaged(image, name, bad))}
+            assert verdicts[name] == inspect.TORN_TAIL
+    world.idle()
+    bad = world.disk.now().files[name].replace(bytes([6]) * 300, bytes([9]) * 300)
+    with pytest.raises(CorruptLog, match="batch does not match"):
+        DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(world.disk.now(), name, bad))
+
+
+def test_frames_of_another_place_or_group_never_verify() -> None:
+    """The chain: frames of equal length swapped, and another group's segment, are refused."""
+    world = World()
+    for i in range(4):
+        world.append(world.make.data((1, 1, bytes([i]) * 300)))
+        world.flush()
+    world.log.close()
+    image = world.disk.now()
+    name = "0000000000000001.segment"
+    data = bytearray(image.files[name])
+    width = data.index(bytes([2]) * 300) - data.index(bytes([1]) * 300)
+    second = data.index(bytes([1]) * 300) + 300 - (width - 44)
+    first, other = bytes(data[second - width : second - 44]), bytes(data[second : second + width - 44])
+    data[second - width : second - 44], data[second : second + width - 44] = other, first
+    with pytest.raises(CorruptLog, match="does not continue the chain"):
+        DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, bytes(data)))
+    with pytest.raises(CorruptLog, match="belongs to log group 3, not 4"):
+        DataLog.open(DIRECTORY, 4, OPTIONS, SimulatedFileSystem(image))
+
+
+def test_a_rotten_newest_checkpoint_costs_a_longer_replay() -> None:
+    world = closed_world()
+    image = world.disk.now()
+    names = sorted(n for n in image.files if n.startswith("checkpoint-"))
+    assert len(names) == 2
+    disk = damaged(image, names[1], image.files[names[1]][:-1])
+    log = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+    assert log.checkpoint is not None and log.checkpoint.index == 19
+    assert log.report.ignored_checkpoints == (names[1],)
+    assert len(list(log.replay())) == 21
+    log.write_checkpoint(Checkpoint(40, 1, log.next_lsn, log.chain, 0, {"state": b""}))
+    assert sorted(n for n in disk.list_dir(DIRECTORY) if n.startswith("checkpoint-"))[-1].endswith("40")
+
+
+def test_a_missing_segment_or_state_file_is_named() -> None:
+    image = closed_world(checkpoints=False).disk.now()
+    for name in ("0000000000000002.segment", "state"):
+        files = {n: d for n, d in image.files.items() if n != name}
+        with pytest.raises(CorruptLog, match=r"state file|segment"):
+            DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(Image(files)))
+
+
+def test_inspection_shows_every_frame_and_an_undamaged_log_is_ok() -> None:
+    world = closed_world()
+    disk = SimulatedFileSystem(world.disk.now())
+    shown = [placed.frame for placed in inspect.frames(DIRECTORY, disk)]
+    assert len(shown) == 40 and all(map(same, shown, world.frames))
+    verdicts = list(inspect.verify(DIRECTORY, disk))
+    assert {v.verdict for v in verdicts} <= {inspect.OK, inspect.UNUSED}
+    assert sum(v.frames for v in verdicts) == 40
+    assert inspect.group_of(DIRECTORY, disk) == GROUP

@@ -1,0 +1,149 @@
+"""What runs beside the log's own thread: preparing, flushing, checkpoints, cold reads while segments go."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from storage.log.data_log import DataLog
+from storage.log.options import LogOptions
+from storage.types import Checkpoint, OffsetOutOfRange
+from tests.storage.log.frames import FrameMaker, whole
+
+OPTIONS = LogOptions(
+    segment_bytes=64 << 10, tail_cache_bytes=4 << 10, index_cache_bytes=4 << 10, reserve_bytes=1 << 10
+)
+
+
+def body(number: int) -> bytes:
+    return number.to_bytes(4, "big") * 200
+
+
+class Readers:
+    """Cold readers of one partition, checking every byte, until told to stop."""
+
+    def __init__(self, log: DataLog, count: int) -> None:
+        self.log = log
+        self.end = 0
+        self.start = 0
+        self.stop = False
+        self.reads = 0
+        self.problems: list[str] = []
+        self.threads = [threading.Thread(target=self._run, args=(i,)) for i in range(count)]
+        for thread in self.threads:
+            thread.start()
+
+    def _run(self, number: int) -> None:
+        step = 7 + number * 13
+        offset = 0
+        while not self.stop:
+            end = self.end
+            if end == 0:
+                time.sleep(0.001)
+                continue
+            start = self.start
+            offset = start + (offset + step) % max(1, end - start)
+            try:
+                got = self.log.read_cold(1, offset, 20_000, end)
+            except OffsetOutOfRange:
+                if offset >= self.start:
+                    self.problems.append(f"offset {offset} refused, log start {self.start}")
+                continue
+            data = whole(got.buffers)
+            for at in range(0, len(data), 821):
+                if data[at + 21 : at + 821] != body(offset + at // 821):
+                    self.problems.append(f"offset {offset + at // 821} holds other bytes")
+                    return
+            self.reads += 1
+
+    def join(self) -> None:
+        self.stop = True
+        for thread in self.threads:
+            thread.join()
+
+
+def test_cold_reads_while_segments_are_sealed_freed_and_recycled(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, OPTIONS), FrameMaker()
+    log.start_preparing()
+    readers = Readers(log, 2)
+    saved: list[threading.Thread] = []
+    for number in range(3000):
+        log.append([make.data((1, 1, body(number)))])
+        if number % 4 == 3:
+            flusher = threading.Thread(target=log.flush)
+            flusher.start()
+            flusher.join()
+            readers.end = number + 1
+        if log.sealed_since_checkpoint and not any(t.is_alive() for t in saved):
+            cut = Checkpoint(log.last_index, 1, log.next_lsn, log.chain, log.last_time_ms, {"a": b"b"})
+            saved.append(threading.Thread(target=log.write_checkpoint, args=(cut,)))
+            saved[-1].start()
+        if number % 200 == 199:
+            readers.start = max(0, number - 600)
+            log.free_dead_segments(lambda _: readers.start)
+    for thread in saved:
+        thread.join()
+    readers.join()
+    assert readers.problems == [] and readers.reads > 50
+    assert log._pool.recycled > 3
+    log.free_dead_segments(lambda _: readers.start)
+    log.close()
+    files = [p for p in (tmp_path / "g").iterdir() if p.suffix == ".segment"]
+    assert len(files) < 25
+    again = DataLog.open(tmp_path / "g", 1, OPTIONS)
+    assert again.last_index == 3000
+    assert whole(again.read_cold(1, 2999, 1, 3000).buffers)[21:] == body(2999)
+    again.close()
+
+
+def test_a_damaged_index_file_is_rebuilt_when_it_is_needed(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, OPTIONS), FrameMaker()
+    payloads = b""
+    for number in range(300):
+        frame = make.data((1, 1, body(number)))
+        log.append([frame])
+        payloads += bytes(frame.payloads[0])
+    log.flush()
+    log.write_checkpoint(Checkpoint(300, 1, log.next_lsn, log.chain, log.last_time_ms, {}))
+    log.close()
+    indexes = sorted((tmp_path / "g").glob("*.index"))
+    assert len(indexes) >= 3
+    rows = bytearray(indexes[0].read_bytes())
+    rows[-1] ^= 1
+    indexes[0].write_bytes(rows)
+    head = bytearray(indexes[1].read_bytes())
+    head[20] ^= 1
+    indexes[1].write_bytes(head)
+    indexes[2].unlink()
+    log = DataLog.open(tmp_path / "g", 1, OPTIONS)
+    assert log.report.rebuilt_indexes == 2
+    assert log.read(1, 0, 1 << 20, 300).cold
+    assert whole(log.read_cold(1, 0, 1 << 30, 300).buffers) == payloads
+    log.prepare_now()
+    log.close()
+    log = DataLog.open(tmp_path / "g", 1, OPTIONS)
+    assert log.report.rebuilt_indexes == 0
+    assert whole(log.read_cold(1, 0, 1 << 30, 300).buffers) == payloads
+    log.close()
+
+
+def test_freeing_waits_for_a_reader(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, OPTIONS), FrameMaker()
+    for number in range(400):
+        log.append([make.data((1, 1, body(number)))])
+        if number in (300, 350):
+            log.flush()
+            log.write_checkpoint(Checkpoint(log.last_index, 1, log.next_lsn, log.chain, log.last_time_ms, {}))
+    first = log.segments()[0]
+    held = log._table.acquire(first.sequence)
+    assert held is not None
+    path = held.path
+    before = path.read_bytes()
+    assert log.free_dead_segments(lambda _: 1 << 40) >= 2
+    log.prepare_now()
+    assert path.exists() and path.read_bytes() == before
+    log._table.release(held)
+    log.prepare_now()
+    assert held.fd < 0 and (path in log._pool._dead or not path.exists())
+    log.close()
