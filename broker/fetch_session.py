@@ -174,7 +174,7 @@ class FetchSessions:
         return FetchTurn(items, session, True)
 
     def _open(self, items: list[FetchItem], api_version: int) -> FetchSession | None:
-        if not items or not self._make_room(len(items)):
+        if not self._make_room(len(items)):
             return None
         session_id = self._random_id(LARGEST_ID)
         while session_id in self._sessions:

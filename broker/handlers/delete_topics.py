@@ -33,24 +33,38 @@ async def handle(
     wanted = request.topics
     if header.api_version < BY_ID_SINCE:
         wanted = [DeleteTopicState(name=name) for name in request.topic_names]
-    results = [DeletableTopicResult(name=each.name, topic_id=each.topic_id) for each in wanted]
-    found: dict[int, Topic] = {}
-    for place, each in enumerate(wanted):
+    names = Counter(each.name for each in wanted if each.name is not None)
+    ids = Counter(each.topic_id for each in wanted if each.topic_id != ZERO_UUID)
+    results: list[DeletableTopicResult] = []
+    ending: dict[bytes, tuple[Topic, DeletableTopicResult]] = {}
+    for each in _distinct(wanted):
+        result = DeletableTopicResult(name=each.name, topic_id=each.topic_id)
+        results.append(result)
         try:
-            found[place] = _find(context, header.api_version, each)
+            if (each.name is not None and names[each.name] > 1) or ids[each.topic_id] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
+            topic = _find(context, header.api_version, each)
+            if topic.topic_id in ending:
+                raise Refused(ErrorCode.INVALID_REQUEST, "The same topic is named by name and by id.")
         except Refused as refused:
-            _refuse(results[place], refused)
-    counts = Counter(topic.name for topic in found.values())
-    ending: list[int] = []
-    for place, topic in found.items():
-        if counts[topic.name] > 1:
-            _refuse(results[place], Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id."))
-        else:
-            results[place].name = topic.name
-            results[place].topic_id = topic.topic_id
-            ending.append(place)
-    await asyncio.gather(*(_delete(context, found[place], results[place]) for place in ending))
+            _refuse(result, refused)
+            continue
+        result.name, result.topic_id = topic.name, topic.topic_id
+        ending[topic.topic_id] = topic, result
+    await asyncio.gather(*(_delete(context, topic, result) for topic, result in ending.values()))
     return DeleteTopicsResponse(responses=results)
+
+
+def _distinct(wanted: list[DeleteTopicState]) -> list[DeleteTopicState]:
+    """Each name and id once; topics that are not named at all stay as they are."""
+    named: dict[tuple[str | None, bytes], DeleteTopicState] = {}
+    nameless = []
+    for each in wanted:
+        if each.name is None and each.topic_id == ZERO_UUID:
+            nameless.append(each)
+        else:
+            named.setdefault((each.name, each.topic_id), each)
+    return [*named.values(), *nameless]
 
 
 def _find(context: ClientContext, api_version: int, wanted: DeleteTopicState) -> Topic:

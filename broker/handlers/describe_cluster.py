@@ -23,23 +23,17 @@ CONTROLLERS: Final = 2
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeClusterRequest) -> Answer:
     """This node is the cluster."""
-    cluster_id = context.services.cluster.cluster_id
     if request.endpoint_type != BROKERS:
-        error = (
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            if request.endpoint_type == CONTROLLERS
-            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        )
-        return DescribeClusterResponse(
-            error_code=error,
-            error_message="The request was sent to an endpoint of type BROKER.",
-            endpoint_type=request.endpoint_type,
-            cluster_id=cluster_id,
-        )
+        error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        message = f"Unsupported endpoint type {request.endpoint_type}"
+        if request.endpoint_type == CONTROLLERS:
+            error = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        return DescribeClusterResponse(error_code=error, error_message=message)
     here = context.endpoint()
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
-        cluster_id=cluster_id,
+        cluster_id=context.services.cluster.cluster_id,
         controller_id=here.node_id,
         brokers=[
             DescribeClusterBroker(broker_id=here.node_id, host=here.host, port=here.port, rack=here.rack)

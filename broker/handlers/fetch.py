@@ -181,7 +181,9 @@ class _Fetch:
         if partition is None or partition.topic.deleted:
             partition = item.partition = self._find(item)
         if partition is None:
-            return self._failed(item, self._unknown(item))
+            data = self._failed(item, self._unknown(item))
+            data.aborted_transactions = []
+            return data
         error = epoch_error(partition, item.current_leader_epoch)
         if self._replica_id >= 0 and error is ErrorCode.NONE:
             # Only this cluster's own replicas may say which replica they are; this cluster has none.

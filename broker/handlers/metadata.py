@@ -47,6 +47,8 @@ def handle(context: ClientContext, header: RequestHeader, request: MetadataReque
     ):
         return answer.response([_failed(each.name or "", ErrorCode.INVALID_REQUEST) for each in wanted])
     ids = dict.fromkeys(each.topic_id for each in wanted if each.topic_id != ZERO_UUID)
+    if any(each.name is None and each.topic_id == ZERO_UUID for each in wanted):
+        return answer.response([_failed(each.name or "", ErrorCode.INVALID_REQUEST) for each in wanted])
     if ids:
         return answer.response([answer.by_id(topic_id) for topic_id in ids])
     names = list(dict.fromkeys(each.name for each in wanted if each.name is not None))

@@ -82,11 +82,13 @@ def test_ends() -> None:
     assert fixture.sessions.partition_count == 0
 
 
-def test_no_session_for_an_empty_request_or_without_asking() -> None:
+def test_a_session_may_begin_empty_and_only_where_asked() -> None:
     fixture = Fixture()
-    assert fixture.begin()[0] == 0
     assert fixture.begin(0, -1, p0=0)[0] == 0
     assert len(fixture.sessions) == 0
+    session, items, _ = fixture.begin()
+    assert items == []
+    assert fixture.begin(session, 1, p0=4) == (session, [("t", 0, 4)], True)
 
 
 def test_topic_ids() -> None:

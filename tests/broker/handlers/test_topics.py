@@ -176,13 +176,21 @@ async def test_delete_by_id(broker: Broker, client: Client) -> None:
     assert [(each.name, each.topic_id, each.error_code) for each in response.responses] == [
         ("one", one, 0),
         (None, b"x" * 16, ErrorCode.UNKNOWN_TOPIC_ID),
-        (None, ZERO, ErrorCode.INVALID_REQUEST),
         ("two", two, ErrorCode.INVALID_REQUEST),
+        (None, ZERO, ErrorCode.INVALID_REQUEST),
     ]
     twice = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=two), DeleteTopicState(name="two")])
     response = await client.call(twice, 6)
-    assert [each.error_code for each in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
-    assert [topic.name for topic in broker.services.cluster.topics()] == ["two"]
+    assert [each.error_code for each in response.responses] == [0, ErrorCode.INVALID_REQUEST]
+    assert broker.services.cluster.topics() == []
+    for version in (4, 6):
+        request = DeleteTopicsRequest(topic_names=["no", "no"])
+        if version == 6:
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="no"), DeleteTopicState(name="no")])
+        response = await client.call(request, version)
+        assert [(each.name, each.error_code) for each in response.responses] == [
+            ("no", ErrorCode.INVALID_REQUEST)
+        ]
 
 
 async def test_deletion_may_be_off(start_broker: StartBroker) -> None:
