@@ -92,13 +92,16 @@ class Housekeeping:
 
     def stop(self) -> None:
         if self._thread is not None:
-            self._stopping = True
+            self._stopping = self.pool.hurry = True
             self._wake.set()
             self._thread.join()
             self._thread = None
+        self._stopping = True
 
     def close(self) -> None:
+        """Stop the thread; write what is left to write, without new segments."""
         self.stop()
+        self.turn()
         self._state_file.close()
 
     def poke(self) -> None:
@@ -116,22 +119,26 @@ class Housekeeping:
                 return
             self.turn()
 
-    def turn(self, spare_segments: bool = True) -> None:
-        """Do what there is to do: index files, dead segments, segments ahead."""
+    def turn(self) -> None:
+        """Do what there is to do: index files, dead segments, segments ahead. What comes up while a segment
+        is being filled is done before the next one."""
         with self._turn_lock:
-            try:
-                self._error = ""
-                while (segment := self._next_unindexed()) is not None:
-                    self._table.write_index(segment)
-                    self._discard_unindexed(segment)
-                self._bury()
-            except OSError as error:
-                self._error = str(error)
-            while spare_segments and not self._stopping and self.pool.wants_more():
-                if not self.pool.prepare():
-                    return
-            if spare_segments and not self._error:
+            self._tidy()
+            while not self._stopping and self.pool.wants_more() and self.pool.prepare():
+                self._tidy()
+
+    def _tidy(self) -> None:
+        error_text = ""
+        try:
+            while (segment := self._next_unindexed()) is not None:
+                self._table.write_index(segment)
+                self._discard_unindexed(segment)
+            self._bury()
+            if not self.pool.wants_more():
                 self.pool.drop_surplus()
+        except OSError as error:
+            error_text = str(error)
+        self._error = error_text
 
     # -- index files ------------------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ class SegmentPool:
         self._next_sequence = 1
         self.full = ""
         """Why the last try to prepare failed; empty when it did not."""
+        self.hurry = False
+        """Fill at full speed, somebody waits."""
         self.filled_bytes = 0
         """Zeros written since the start: what first fill costs the device."""
         self.recycled = 0
@@ -162,7 +164,7 @@ class SegmentPool:
         zeros = memoryview(bytes(FILL_BYTES))
         at = 0
         while at < self._segment_bytes:
-            calm = bool(self._ready)
+            calm = bool(self._ready) and not self.hurry
             step = min(CALM_FILL_BYTES if calm else FILL_BYTES, self._segment_bytes - at)
             start = time.monotonic()
             write_all(self._fs, fd, [zeros[:step]], at)
