@@ -232,7 +232,7 @@ class DataLog(LogWriter):
         try:
             scan = self._scan(held)
             for frame in scan.frames():
-                add_to_index(batches, frame.entries(), frame.payload_offset)
+                add_to_index(batches, frame.entries, frame.payload_offset)
             if scan.offset != segment.end:
                 raise CorruptLog(f"{segment.path} byte {scan.offset}: {scan.reason}")
         finally:
@@ -361,7 +361,7 @@ class DataLog(LogWriter):
         segment.batches, segment.summary, segment.indexed = {}, None, False
         segment.frame_ends = ends = array("I")
         for frame in scan.frames():
-            add_to_index(segment.batches, frame.entries(), frame.payload_offset)
+            add_to_index(segment.batches, frame.entries, frame.payload_offset)
             ends.append(frame.end)
         if scan.offset != end:
             raise CorruptLog(f"{segment.path} byte {scan.offset}: {scan.reason}, before the cut at {end}")

@@ -15,7 +15,7 @@ import struct
 
 from crc32c import crc32c
 
-from storage.types import Buffer, DirectoryEntry, Frame
+from storage.types import Buffer, Frame
 
 FORMAT = 1
 """What this code writes. Anything higher is refused by name (`NewerFormat`)."""
@@ -111,11 +111,6 @@ def encode_frame_head(frame: Frame, chain: int) -> tuple[bytes, int]:
 def frame_bytes(frame: Frame) -> int:
     """How many bytes a frame takes in a segment."""
     return FRAME_BYTES + ENTRY_BYTES * len(frame.directory) + sum([e.length for e in frame.directory])
-
-
-def decode_directory(data: Buffer, count: int) -> list[DirectoryEntry]:
-    """The entries of a directory whose frame has been verified."""
-    return [DirectoryEntry(*fields) for fields in ENTRY.iter_unpack(memoryview(data)[: count * ENTRY_BYTES])]
 
 
 class SegmentHeader:

@@ -13,6 +13,7 @@ The order of work, each step safe to repeat after another crash:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,9 +92,9 @@ class Recovered:
         self.report = report
 
 
-def add_to_index(batches: dict[int, BatchIndex], entries: object, offset: int) -> int:
+def add_to_index(batches: dict[int, BatchIndex], entries: Iterable[tuple[int, ...]], offset: int) -> int:
     """Index a frame's batches, whose payloads begin at `offset`; where they end."""
-    for number, base, count, length, _, _, timestamp, _ in entries:  # type: ignore[attr-defined]
+    for number, base, count, length, _, _, timestamp, _ in entries:
         index = batches.get(number)
         if index is None:
             index = batches[number] = BatchIndex()
@@ -272,7 +273,7 @@ class Recovery:
         place = placed.place & 0xFFFFFFFF if placed is not None else -1
         matches = placed is None
         for frame in scan.frames():
-            add_to_index(batches, frame.entries(), frame.payload_offset)
+            add_to_index(batches, frame.entries, frame.payload_offset)
             ends.append(frame.end)
             if frame.end == place and placed is not None:
                 c, tail = placed.checkpoint, scan.tail

@@ -27,10 +27,9 @@ from storage.log.format import (
     FRAME,
     FRAME_BYTES,
     FRAME_FLAGS_KNOWN,
-    decode_directory,
     position,
 )
-from storage.log.marker import MARKER_BYTES, MARKER_MAGIC, decode_marker
+from storage.log.marker import MARKER, MARKER_BYTES, MARKER_CRC_FROM, MARKER_MAGIC, decode_marker
 from storage.types import Buffer, DirectoryEntry, Frame, FrameKind, NewerFormat
 
 WINDOW_BYTES = 4 << 20
@@ -85,8 +84,8 @@ class ScannedFrame:
 
     __slots__ = (
         "batch_count",
-        "directory_at",
         "end",
+        "entries",
         "first_lsn",
         "index",
         "kind",
@@ -104,7 +103,6 @@ class ScannedFrame:
     """Where in its segment the frame begins; it ends at `end`, its payloads begin at `payload_offset`."""
     payload_offset: int
     end: int
-    directory_at: int
     payload_at: int
     kind: int
     term: int
@@ -113,17 +111,11 @@ class ScannedFrame:
     time_ms: int
     record_count: int
     batch_count: int
-
-    def entries(self) -> Iterator[tuple[int, ...]]:
-        """The directory's entries as plain tuples, in `DirectoryEntry`'s order."""
-        start = self.directory_at
-        return ENTRY.iter_unpack(self.view[start : start + ENTRY_BYTES * self.batch_count])
-
-    def directory(self) -> list[DirectoryEntry]:
-        return decode_directory(self.view[self.directory_at : self.payload_at], self.batch_count)
+    entries: list[tuple[int, ...]]
+    """The directory, as plain tuples in `DirectoryEntry`'s order."""
 
     def frame(self) -> Frame:
-        directory = self.directory()
+        directory = [DirectoryEntry(*fields) for fields in self.entries]
         payloads: list[Buffer] = []
         at = self.payload_at
         for entry in directory:
@@ -146,6 +138,7 @@ class SegmentScan:
     the frames amount to, `promise` the highest flushed position its markers speak of."""
 
     __slots__ = (
+        "_position",
         "_seed",
         "_window",
         "generation",
@@ -173,6 +166,7 @@ class SegmentScan:
         self._window = Window(read, size)
         self._seed = seed
         self.sequence = sequence
+        self._position = position(sequence, 0)
         self.tail = tail
         self.offset = offset
         self.generation = generation
@@ -185,16 +179,18 @@ class SegmentScan:
     def _marker_at(self, offset: int) -> tuple[int, int, int] | None:
         """(generation, flushed position, where the write ends) of the marker that counts here, or None."""
         window = self._window
-        at = window.at(offset, MARKER_BYTES)
-        if at < 0:
-            self.reason = "the segment is full"
-            return None
-        found = decode_marker(window.view, at, self._seed)
-        if found is None:
+        at = offset - window.base
+        if at < 0 or at + MARKER_BYTES > len(window.view):
+            at = window.at(offset, MARKER_BYTES)
+            if at < 0:
+                self.reason = "the segment is full"
+                return None
+        view = window.view
+        magic, crc, generation, own, flushed, write_bytes, _ = MARKER.unpack_from(view, at)
+        if magic != MARKER_MAGIC or crc32c(view[at + MARKER_CRC_FROM : at + MARKER_BYTES], self._seed) != crc:
             self.reason = "no marker"
             return None
-        generation, own, flushed, write_bytes = found
-        if own != position(self.sequence, offset):
+        if own != self._position | offset:
             self.reason = "a marker of another place"
             return None
         end = offset + MARKER_BYTES + write_bytes
@@ -207,13 +203,14 @@ class SegmentScan:
         if not current:
             self.reason = f"a marker of generation {generation}"
             return None
-        return generation, flushed, min(end, window.size)
+        return generation, flushed, end if end < window.size else window.size
 
     def frames(self) -> Iterator[ScannedFrame]:
         """Every frame from `offset` on, until something does not verify."""
         while (marker := self._marker_at(self.offset)) is not None:
             self.last_generation, flushed, write_end = marker
-            self.promise = max(self.promise, flushed)
+            if flushed > self.promise:
+                self.promise = flushed
             self.writes += 1
             self.offset += MARKER_BYTES
             while self.offset < write_end:
@@ -232,17 +229,23 @@ class SegmentScan:
         window, tail = self._window, self.tail
         self.reason = ""
         room = write_end - offset
-        at = window.at(offset, min(FRAME_BYTES, room))
-        if at < 0 or room < FRAME_BYTES:
+        at = offset - window.base
+        if room < FRAME_BYTES:
             self.reason = "a frame cut short"
             return None
+        if at < 0 or at + FRAME_BYTES > len(window.view):
+            at = window.at(offset, FRAME_BYTES)
+            if at < 0:
+                self.reason = "a frame beyond the end of the file"
+                return None
         (crc, fmt, kind, head, flags, term, index, lsn, time_ms, records, count, directory, payload) = (
             FRAME.unpack_from(window.view, at)
         )
         if head < FRAME_BYTES or head + directory + payload > room:
             self.reason = "a frame header with impossible lengths"
             return None
-        at = window.at(offset, head + directory + payload)
+        if at + head + directory + payload > len(window.view):
+            at = window.at(offset, head + directory + payload)
         view = window.view
         if at < 0 or crc32c(view[at + 4 : at + head + directory], tail.chain) != crc:
             self.reason = "a frame header that does not continue the chain"
@@ -255,15 +258,17 @@ class SegmentScan:
         found = ScannedFrame()
         found.view = view
         found.offset = offset
-        found.directory_at = at + head
         found.payload_at = at + head + directory
         found.payload_offset = offset + head + directory
         found.end = offset + head + directory + payload
         found.kind = kind
         found.term, found.index, found.first_lsn, found.time_ms = term, index, lsn, time_ms
         found.record_count, found.batch_count = records, count
-        if directory != count * ENTRY_BYTES or not self._payloads_verify(found, payload):
-            self.reason = self.reason or "a directory of impossible length"
+        if directory != count * ENTRY_BYTES:
+            self.reason = "a directory of impossible length"
+            return None
+        found.entries = list(ENTRY.iter_unpack(view[at + head : at + head + directory]))
+        if not self._payloads_verify(found, payload):
             return None
         tail.index, tail.term, tail.next_lsn = index, term, lsn + records
         tail.chain, tail.time_ms = crc, time_ms
@@ -272,7 +277,7 @@ class SegmentScan:
     def _payloads_verify(self, frame: ScannedFrame, payload: int) -> bool:
         view = frame.view
         at, end = frame.payload_at, frame.payload_at + payload
-        for number, base, _, length, crc, leader_epoch, _, flags in frame.entries():
+        for number, base, _, length, crc, leader_epoch, _, flags in frame.entries:
             after = at + length
             if after > end:
                 break
