@@ -118,6 +118,15 @@ class DataLog(LogWriter):
         """There may be room again: try what failed for want of it."""
         self._house.poke()
 
+    def written_bytes(self) -> dict[str, int]:
+        """What has been written since open, by purpose; page and sector rounding not included."""
+        return {
+            "log": self.appended_bytes,
+            "zero fill": self._pool.filled_bytes,
+            "index": self._table.index_bytes,
+            "checkpoints": self._house.checkpoint_bytes,
+        }
+
     def close(self) -> None:
         """Flush, note in the state file that all up to here is flushed, close every file."""
         self._house.stop()

@@ -53,6 +53,8 @@ class Housekeeping:
         self._unindexed: list[Segment] = []
         self._dead: list[Segment] = []
         self._error = ""
+        self.checkpoint_bytes = 0
+        """Written to checkpoint files since open."""
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -236,6 +238,7 @@ class Housekeeping:
             except OSError as error:
                 self._error = str(error)
                 raise StorageFull(f"checkpoint at index {checkpoint.index}: {error}") from error
+            self.checkpoint_bytes += sum(map(len, checkpoint.sections.values()))
             summary = Checkpoint(
                 checkpoint.index,
                 checkpoint.term,

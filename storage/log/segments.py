@@ -143,6 +143,8 @@ class SegmentTable:
         self._cache: OrderedDict[tuple[int, int], BatchIndex] = OrderedDict()
         self._cache_bytes = 0
         self._cache_limit_bytes = index_cache_bytes
+        self.index_bytes = 0
+        """Written to index files since open."""
         self._open_sealed: OrderedDict[int, None] = OrderedDict()
 
     def __iter__(self) -> Iterator[Segment]:
@@ -300,7 +302,9 @@ class SegmentTable:
             )
             fd = self._fs.open(self._directory / index_name(segment.sequence), create=True)
             try:
-                write_all(self._fs, fd, encode_index(header, summary, batches), 0)
+                parts = encode_index(header, summary, batches)
+                write_all(self._fs, fd, parts, 0)
+                self.index_bytes += sum(map(len, parts))
             finally:
                 self._fs.close(fd)
             segment.indexed = True

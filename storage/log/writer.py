@@ -61,6 +61,8 @@ class LogWriter:
         self._segment_room = options.segment_bytes - SEGMENT_HEADER_BYTES
         self._always_fits = (self._segment_room - options.max_frame_bytes) // 2
         """Payload that a ready segment takes, wherever frames end and however small the batches."""
+        self.appended_bytes = 0
+        """Markers and frames written since open."""
         self._failed = ""
         self._idle_written = True
         self._generation = house.state.generation
@@ -166,6 +168,7 @@ class LogWriter:
         self._write_out(buffers, size, offset)
         self._note(frames, offset + MARKER_BYTES)
         self._offset = offset + size
+        self.appended_bytes += size
         self.chain, self.last_index, self.next_lsn, self.last_term = chain, index, lsn, term
         self.last_time_ms = frames[-1].time_ms
         self._idle_written = False

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from storage.types import StorageError
 from tests.storage.log.crash_scenarios import SCENARIOS
 from tests.storage.log.crash_world import EMPTY, Expectation, World, judge
 from tests.storage.log.planted_faults import FAULTS
@@ -105,7 +106,11 @@ class Enumeration:
 
     def scenario(self, name: str, seed: int, limit: int) -> None:
         """One run of one scenario, judged in up to about `limit` states."""
-        world = SCENARIOS[name](random.Random(seed))
+        try:
+            world = SCENARIOS[name](random.Random(seed))
+        except StorageError as error:  # a crash in the scenario itself left something that cannot be opened
+            self._problem(name, seed, -1, {}, f"{type(error).__name__}: {error}")
+            return
         everything = [
             (upto, expected, lost)
             for upto, expected in moments(world.disk)
@@ -167,10 +172,10 @@ def enumerate_states(states: int, seed: int, stop_at_first: bool = False) -> Enu
 
 
 def caught(fault: str, states: int, seed: int) -> tuple[int, str]:
-    """(states until a planted fault was caught or 0, how it showed)."""
+    """(states until a planted fault was caught, how it showed); the text is empty where nothing caught it."""
     with FAULTS[fault]():
         found = enumerate_states(states, seed, stop_at_first=True)
-    return (found.states, str(found.problems[0]["problem"])) if found.problems else (0, "")
+    return found.states, str(found.problems[0]["problem"]) if found.problems else ""
 
 
 def main() -> int:
@@ -195,7 +200,7 @@ def main() -> int:
         states, how = caught(name, 4000, arguments.seed)
         faults[name] = {"states": states, "problem": how}
         print(
-            f"planted {name}: {f'caught after {states} states: {how}' if states else 'NOT CAUGHT'}",
+            f"planted {name}: {f'caught after {states} states: {how}' if how else 'NOT CAUGHT'}",
             flush=True,
         )
     if arguments.json:
@@ -209,7 +214,7 @@ def main() -> int:
             "faults": faults,
         }
         arguments.json.write_text(json.dumps(result, indent=1) + "\n")
-    return 1 if found.problems or not all(f["states"] for f in faults.values()) else 0
+    return 1 if found.problems or not all(f["problem"] for f in faults.values()) else 0
 
 
 if __name__ == "__main__":

@@ -55,6 +55,19 @@ def roll_without_flush() -> Iterator[None]:
 
 
 @contextmanager
+def header_not_flushed() -> Iterator[None]:
+    """A segment's first frame is written before the segment's header is on the disk."""
+    real = writer.LogWriter._begin_segment
+
+    def begin(self: writer.LogWriter, previous_end: int) -> None:
+        with patch.object(self._fs, "fdatasync", lambda _: None):
+            real(self, previous_end)
+
+    with patch.object(writer.LogWriter, "_begin_segment", begin):
+        yield
+
+
+@contextmanager
 def new_name_not_durable() -> Iterator[None]:
     """A prepared segment is used before its name is flushed."""
 
@@ -159,6 +172,7 @@ FAULTS: dict[str, SimpleFault] = {
         flush_forgotten,
         marker_lies,
         roll_without_flush,
+        header_not_flushed,
         new_name_not_durable,
         generation_kept,
         hard_state_not_flushed,
