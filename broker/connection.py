@@ -126,6 +126,11 @@ class Connections:
             self.loop.call_soon(self._send)
         self._unsent.append(connection)
 
+    def send_now(self) -> None:
+        """Write what is waiting before anything else is read: clients go on while the next turn flushes."""
+        if self._unsent:
+            self._send()
+
     def _send(self) -> None:
         unsent, self._unsent = self._unsent, []
         for connection in unsent:

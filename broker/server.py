@@ -205,6 +205,8 @@ class Broker:
         services.advertised = self._advertised()
         self._retention = Retention(cluster, self.clock_ms)
         connections = self._connections = Connections(services, Router(services), settings, loop)
+        for group in self.groups.values():
+            group.after_commit = connections.send_now
         for listener, sockets in self._sockets.items():
             for each in sockets:
                 _tune(each, settings)

@@ -114,6 +114,8 @@ class LogGroup:
         # Written, not committed.
         self._in_flight: deque[tuple[Frame, list[PartitionLog]]] = deque()
         self._waiters: deque[tuple[int, int, list[Waiter]]] = deque()
+        self.after_commit: Callable[[], None] | None = None
+        """Called once per commit, after its waiters: whoever gathered their output sends it now."""
         self._turn_scheduled = False
         self._flushing = False
         self._flush_seconds = 0.0
@@ -487,6 +489,8 @@ class LogGroup:
         for partition in moved:
             for listener in partition.on_advance:
                 listener()
+        if self.after_commit is not None:
+            self.after_commit()
 
     def _commit_batch(
         self, partition: PartitionLog, entry: DirectoryEntry, payload: Buffer, time_ms: int
