@@ -28,7 +28,10 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeClust
         message = f"Unsupported endpoint type {request.endpoint_type}"
         if request.endpoint_type == CONTROLLERS:
             error = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+            message = (
+                "The request was sent to an endpoint of type BROKER, "
+                "but we wanted an endpoint of type CONTROLLER"
+            )
         return DescribeClusterResponse(error_code=error, error_message=message)
     here = context.endpoint()
     asked = request.include_cluster_authorized_operations
