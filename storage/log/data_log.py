@@ -29,7 +29,7 @@ from storage.log.reading import BatchPlace, LogReader
 from storage.log.recovery import Recovery, RecoveryReport, add_to_index
 from storage.log.scan import LogTail, SegmentScan
 from storage.log.segment_pool import SegmentPool
-from storage.log.segments import PartitionSpans, Segment, SegmentTable
+from storage.log.segments import Segment, SegmentTable
 from storage.log.writer import LogWriter
 from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult
 
@@ -288,7 +288,7 @@ class DataLog(LogWriter):
         """Bytes of batches from `from_offset` on; a sealed segment that holds it counts whole."""
         spans = self._table.spans.get(partition)
         total = 0
-        for sequence in (spans or PartitionSpans()).sequences.tolist():
+        for sequence in spans.sequences() if spans is not None else ():
             segment = self._table.get(sequence)
             if segment is None:
                 continue

@@ -125,38 +125,59 @@ class LogReader:
             got += more
         return got
 
-    def batches(self, partition: int, start_offset: int, end_offset: int) -> Iterator[tuple[BatchIndex, int]]:
-        """(index, row) of every batch that reaches `start_offset` or beyond and begins below `end_offset`."""
-        spans = self._table.spans.get(partition)
-        if spans is None:
-            return
-        for sequence in spans.from_offset(start_offset) or spans.sequences.tolist():
-            segment = self._table.get(sequence)
-            index = self._table.index_of(segment, partition, load=True) if segment is not None else None
-            if index is None:
-                continue
-            first = max(0, bisect_right(index.bases, start_offset) - 1)
-            for row in range(first, bisect_left(index.bases, end_offset)):
-                yield index, row
-
     def first_at_or_after(
         self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> BatchPlace | None:
-        """The first batch with a record that new or newer."""
-        for index, row in self.batches(partition, start_offset, end_offset):
-            if index.timestamps[row] >= timestamp_ms and _next(index, row) > start_offset:
-                return _place(index, row)
+        """The first batch with a record that new or newer. Segments without one are not looked into."""
+        for _, sequence in self._newest_by_segment(partition, start_offset, timestamp_ms):
+            for index, row in self._batches(sequence, partition, start_offset, end_offset):
+                if index.timestamps[row] >= timestamp_ms:
+                    return _place(index, row)
         return None
 
     def newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
-        """The first of the batches with the largest max timestamp."""
-        best: tuple[BatchIndex, int] | None = None
-        for index, row in self.batches(partition, start_offset, end_offset):
-            if _next(index, row) <= start_offset:
+        """The first of the batches with the largest max timestamp. Looks into the newest segments only."""
+        best: BatchPlace | None = None
+        ranked = sorted(self._newest_by_segment(partition, start_offset, None), key=lambda s: (-s[0], s[1]))
+        for timestamp, sequence in ranked:
+            if best is not None and timestamp < best.max_timestamp:
+                break
+            for index, row in self._batches(sequence, partition, start_offset, end_offset):
+                here = index.timestamps[row]
+                if best is None or (here, -index.bases[row]) > (best.max_timestamp, -best.base_offset):
+                    best = _place(index, row)
+        return best
+
+    def _newest_by_segment(
+        self, partition: int, start_offset: int, least_ms: int | None
+    ) -> Iterator[tuple[int, int]]:
+        """(newest timestamp at most, sequence) of the segments from the one that holds `start_offset` on."""
+        spans = self._table.spans.get(partition)
+        if spans is None:
+            return
+        for sequence in spans.from_offset(start_offset) or spans.sequences():
+            segment = self._table.get(sequence)
+            if segment is None:
                 continue
-            if best is None or index.timestamps[row] > best[0].timestamps[best[1]]:
-                best = (index, row)
-        return _place(*best) if best is not None else None
+            newest = 1 << 63
+            if segment.summary is not None:
+                row = segment.summary.row(partition)
+                newest = segment.summary.timestamps[row] if row >= 0 else -(1 << 63)
+            if least_ms is None or newest >= least_ms:
+                yield newest, sequence
+
+    def _batches(
+        self, sequence: int, partition: int, start_offset: int, end_offset: int
+    ) -> Iterator[tuple[BatchIndex, int]]:
+        """(index, row) of a segment's batches that reach `start_offset` and begin below `end_offset`."""
+        segment = self._table.get(sequence)
+        index = self._table.index_of(segment, partition, load=True) if segment is not None else None
+        if index is None:
+            return
+        first = max(0, bisect_right(index.bases, start_offset) - 1)
+        for row in range(first, bisect_left(index.bases, end_offset)):
+            if row > first or _next(index, row) > start_offset:
+                yield index, row
 
 
 class _Wanted:

@@ -100,29 +100,37 @@ class Segment:
 class PartitionSpans:
     """The segments that hold batches of one partition, by the first base offset there."""
 
-    __slots__ = ("firsts", "sequences")
+    __slots__ = ("_pair",)
 
     def __init__(self) -> None:
-        self.firsts = array("q")
-        self.sequences = array("q")
+        # One attribute for both, replaced as one: a reader in another thread sees a consistent pair.
+        self._pair = (array("q"), array("q"))
+
+    @property
+    def first_offset(self) -> int:
+        """The lowest offset there is; only while there is one."""
+        return self._pair[0][0]
+
+    def sequences(self) -> list[int]:
+        return self._pair[1].tolist()
 
     def add(self, first: int, sequence: int) -> None:
-        self.sequences.append(sequence)
-        self.firsts.append(first)
+        firsts, sequences = self._pair
+        sequences.append(sequence)
+        firsts.append(first)
 
-    def remove(self, sequence: int) -> None:
-        at = bisect_left(self.sequences, sequence)
-        if at < len(self.sequences) and self.sequences[at] == sequence:
-            # New arrays, so that a reader in another thread keeps a consistent pair.
-            self.firsts, self.sequences = (
-                self.firsts[:at] + self.firsts[at + 1 :],
-                self.sequences[:at] + self.sequences[at + 1 :],
-            )
+    def remove(self, sequence: int) -> bool:
+        """Forget a segment; True when none is left."""
+        firsts, sequences = self._pair
+        at = bisect_left(sequences, sequence)
+        if at < len(sequences) and sequences[at] == sequence:
+            self._pair = firsts[:at] + firsts[at + 1 :], sequences[:at] + sequences[at + 1 :]
+        return not self._pair[0]
 
     def from_offset(self, offset: int) -> list[int]:
         """Sequences from the one that holds `offset` on; empty when it is below all of them."""
-        sequences = self.sequences
-        at = bisect_right(self.firsts, offset) - 1
+        firsts, sequences = self._pair
+        at = bisect_right(firsts, offset) - 1
         return sequences[at:].tolist() if at >= 0 else []
 
 
@@ -180,8 +188,7 @@ class SegmentTable:
         with self._lock:
             del self._segments[segment.sequence]
             for number, spans in list(self.spans.items()):
-                spans.remove(segment.sequence)
-                if not spans.firsts:
+                if spans.remove(segment.sequence):
                     del self.spans[number]
             for key in [k for k in self._cache if k[0] == segment.sequence]:
                 self._cache_bytes -= self._cache.pop(key).memory_bytes

@@ -142,6 +142,41 @@ def test_timestamps_find_the_batch(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_frame_of_more_batches_than_one_write_takes_buffers(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, LogOptions(segment_bytes=1 << 20)), FrameMaker()
+    frames = [make.data(*((1 + i % 3, 1, b"%d" % i) for i in range(1500))), make.no_op()]
+    log.append(frames)
+    log.close()
+    again = DataLog.open(tmp_path / "g", 1, LogOptions(segment_bytes=1 << 20))
+    assert all(map(same, again.replay(), frames)) and again.last_index == 2
+    assert again.read_cold(2, 0, 1 << 20, 500).total_bytes == sum(
+        e.length for e in frames[0].directory if e.partition == 2
+    )
+    again.close()
+
+
+def test_what_does_not_follow_the_log_is_refused(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
+    log.append([make.data((1, 2, b"one"))])
+    for change in ("index", "first_lsn", "term"):
+        frame = make.copy().data((1, 1, b"two"))
+        setattr(frame, change, getattr(frame, change) - 1)
+        with pytest.raises(ValueError, match="cannot follow"):
+            log.append([frame])
+    short = make.copy().data((1, 1, b"two"))
+    short.payloads[0] = short.payloads[0][:-1]
+    with pytest.raises(ValueError, match="disagree"):
+        log.append([short])
+    with pytest.raises(ValueError, match="the limit is"):
+        log.append([make.copy().data((1, 1, bytes(SMALL.segment_bytes)))])
+    frame = make.data((1, 1, b"two"))
+    log.append([frame])
+    log.close()
+    again = DataLog.open(tmp_path / "g", 1, SMALL)
+    assert again.last_index == 2 and same(list(again.replay())[1], frame)
+    again.close()
+
+
 def test_truncation_forgets_frames_for_good(tmp_path: Path) -> None:
     log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
     frames = fill(log, make, 20)
