@@ -135,6 +135,13 @@ class Settings:
         "Partitions one CreateTopics request may make, as in Kafka: a larger one would stall others.",
         minimum=1,
     )
+    lockstep_max_topics_per_metadata: int = setting(
+        "lockstep.max.topics.per.metadata",
+        Kind.INT,
+        100,
+        "Topics one Metadata request may bring into being; the rest are said not to exist: ask again.",
+        minimum=1,
+    )
 
     # --- the log ---
     log_flush: str = setting(

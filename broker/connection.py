@@ -134,7 +134,11 @@ class Connections:
     def _send(self) -> None:
         unsent, self._unsent = self._unsent, []
         for connection in unsent:
-            connection.write_out()
+            try:
+                connection.write_out()
+            except Exception:  # the others, and the log group that may have called, go on
+                log.exception("a connection failed")
+                connection.abort()
 
     def taken(self, request_bytes: int) -> None:
         """A request is in flight."""

@@ -32,8 +32,6 @@ VERSIONS = (0, 13)
 TOPICS_BY_ID_SINCE: Final = 12
 MAX_CACHED_ANSWERS: Final = 32
 MAX_CREATION_WAIT_SECONDS: Final = 1.0
-MAX_CREATED_PER_REQUEST: Final = 100
-"""Topics one request may bring into being; the rest are answered as unknown and asked for again."""
 
 
 def handle(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> Answer:
@@ -144,7 +142,7 @@ class _Answer:
             return []
         cluster = self._context.services.cluster
         missing = [name for name in names if cluster.topic(name) is None]
-        return missing[:MAX_CREATED_PER_REQUEST]
+        return missing[: self._context.services.settings.lockstep_max_topics_per_metadata]
 
     async def after_making(self, names: list[str], missing: list[str]) -> MetadataResponse:
         failures = dict(zip(missing, await asyncio.gather(*map(self._make, missing)), strict=True))

@@ -291,6 +291,25 @@ async def test_whoever_completes_an_answer_is_not_troubled_by_its_connection(bro
     assert rig.transport.closed
 
 
+async def test_a_write_that_fails_is_its_connections_own(broker: Broker) -> None:
+    rig = Rig(broker)
+    other = Transport()
+    healthy = rig.shared.protocol("PLAINTEXT")()
+    healthy.connection_made(other)  # type: ignore[arg-type]
+    rig.versions.now = ApiVersionsResponse()
+
+    def broken(data: bytes) -> None:
+        raise RuntimeError("planted: the transport is closed already")
+
+    rig.transport.write = broken  # type: ignore[method-assign]
+    rig.receive(ask(1))
+    healthy.get_buffer(-1)[: len(ask(2))] = ask(2)
+    healthy.buffer_updated(len(ask(2)))
+    rig.shared.send_now()
+    assert rig.transport.closed
+    assert len(other.writes) == 1
+
+
 async def test_complaints_are_few(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(200):
