@@ -8,6 +8,7 @@ are freed only below the older one, so that a rotten newest checkpoint costs a l
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,6 +136,10 @@ def write_checkpoint(
             write_all(fs, fd, [part], at)
             at += len(part)
         fs.fdatasync(fd)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fs.unlink(temporary)  # on a full disk its bytes are wanted elsewhere
+        raise
     finally:
         fs.close(fd)
     name = checkpoint_name(checkpoint.index)

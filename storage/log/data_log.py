@@ -31,7 +31,7 @@ from storage.log.scan import LogTail, SegmentScan
 from storage.log.segment_pool import SegmentPool
 from storage.log.segments import Segment, SegmentTable
 from storage.log.writer import LogWriter
-from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult
+from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult, StorageFull
 
 __all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
 
@@ -74,6 +74,7 @@ class DataLog(LogWriter):
         self.checkpoint: Checkpoint | None = found.checkpoints[-1].checkpoint if found.checkpoints else None
         """What was loaded at open; `replay` gives the frames after it."""
         self._checkpointed_sequence = house.checkpoint_sequence
+        self._refused_sequence = 0
         for segment in found.segments:
             table.add(segment)
             if segment.summary is not None and segment.batches is not None:
@@ -116,6 +117,7 @@ class DataLog(LogWriter):
 
     def retry_space(self) -> None:
         """There may be room again: try what failed for want of it."""
+        self._refused_sequence = 0
         self._house.poke()
 
     def written_bytes(self) -> dict[str, int]:
@@ -152,8 +154,9 @@ class DataLog(LogWriter):
 
     @property
     def sealed_since_checkpoint(self) -> bool:
-        """True where a segment was sealed after the last checkpoint began: time for another one."""
-        return self._active.sequence > max(1, self._checkpointed_sequence)
+        """True where a segment was sealed after the last checkpoint began: time for another one. One that
+        found no room counts until `retry_space`."""
+        return self._active.sequence > max(1, self._checkpointed_sequence, self._refused_sequence)
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Make it durable, together with the frames it stands for. May run in a thread. StorageFull: the
@@ -161,7 +164,12 @@ class DataLog(LogWriter):
         sequence = self._active.sequence
         place = self._place_after(checkpoint.index)
         self._flush_to(place)
-        self._house.write_checkpoint(checkpoint, place)
+        try:
+            self._house.write_checkpoint(checkpoint, place)
+        except StorageFull:
+            self._refused_sequence = sequence
+            raise
+        self._refused_sequence = 0
         self._checkpointed_sequence = max(self._checkpointed_sequence, sequence)
         for segment in self._table.sealed():
             if segment.sequence < place >> 32:

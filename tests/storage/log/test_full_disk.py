@@ -75,9 +75,18 @@ def test_no_room_for_a_checkpoint_leaves_the_old_one() -> None:
             with pytest.raises(StorageFull, match="checkpoint at index 2"):
                 log.write_checkpoint(made)
     assert log.disk_full
+    while not log.segments():
+        log.append([make.data((1, 1, b"x" * 3000))])
+    log.flush()
+    assert log.sealed_since_checkpoint
+    refused = Checkpoint(log.last_index, 1, log.next_lsn, log.chain, 0, {})
+    with pytest.raises(StorageFull):
+        log.write_checkpoint(refused)
+    assert not log.sealed_since_checkpoint, "not again with every commit"
     disk.fault = None
     log.retry_space()
-    assert not log.disk_full
+    assert not log.disk_full and log.sealed_since_checkpoint
+    assert "checkpoint.tmp" not in disk.list_dir(DIRECTORY)
     again = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(disk.now()))
     assert again.checkpoint is not None and again.checkpoint.index == 1
 
