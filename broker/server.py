@@ -20,6 +20,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Final
 
 from broker import VERSION
@@ -46,6 +47,8 @@ log = logging.getLogger("lockstep")
 
 PRODUCERS_SECTION: Final = "producers"
 ANY_ADDRESS: Final = ("", "0.0.0.0", "::")
+METADATA_SEGMENT_BYTES: Final = 8 << 20
+"""Group 0 holds a few hundred bytes per topic: its files need not be as large as those of the data."""
 SWEEP_SECONDS: Final = 10.0
 """How often idle connections are looked for; finer where connections.max.idle.ms is short."""
 CLOSED_BEFORE_TRIM: Final = 200
@@ -150,19 +153,24 @@ class Broker:
             flush=settings.log_flush == "always",
             reserve_bytes=settings.lockstep_reserve_bytes,
         )
+        metadata_options = replace(
+            log_options,
+            segment_bytes=min(METADATA_SEGMENT_BYTES, log_options.segment_bytes),
+            spare_segments=1,
+        )
         image = ClusterImage()
         wanted = set(range(METADATA_GROUP, settings.lockstep_data_groups + 1)) | set(self._directory.groups())
         for number in sorted(wanted):
+            is_metadata = number == METADATA_GROUP
             options = GroupOptions(
                 group_id=number,
                 node_id=settings.node_id,
-                log=log_options,
+                log=metadata_options if is_metadata else log_options,
                 max_uncommitted_bytes=settings.lockstep_uncommitted_max_bytes,
             )
             directory = self._directory.group(number)
             directory.mkdir(parents=True, exist_ok=True)
             producers = ProducerState(settings.producer_id_expiration_ms)
-            is_metadata = number == METADATA_GROUP
             self.groups[number] = await LogGroup.open(
                 directory,
                 options,
