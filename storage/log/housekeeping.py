@@ -94,7 +94,7 @@ class Housekeeping:
 
     def stop(self) -> None:
         if self._thread is not None:
-            self._stopping = self.pool.hurry = True
+            self._stopping = self.pool.closing = True
             self._wake.set()
             self._thread.join()
             self._thread = None

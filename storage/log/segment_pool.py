@@ -39,6 +39,10 @@ class ReadyFile:
         self.size = size
 
 
+class _GivenUp(Exception):
+    """The log is being closed while a segment is filled."""
+
+
 class SegmentPool:
     """The files ahead of the log, and the dead ones behind it."""
 
@@ -48,14 +52,15 @@ class SegmentPool:
         self._segment_bytes = options.segment_bytes
         self._spare_segments = options.spare_segments
         self._pool_segments = options.pool_segments
+        self._zero_fill = options.flush
         self._lock = threading.RLock()
         self._ready: deque[ReadyFile] = deque()
         self._dead: deque[Path] = deque()
         self._next_sequence = 1
         self.full = ""
         """Why the last try to prepare failed; empty when it did not."""
-        self.hurry = False
-        """Fill at full speed, somebody waits."""
+        self.closing = False
+        """Give up the segment being filled: nobody will use it."""
         self.filled_bytes = 0
         """Zeros written since the start: what first fill costs the device."""
         self.recycled = 0
@@ -102,6 +107,8 @@ class SegmentPool:
                 if not self._recycle(path):
                     self._fill(path)
                 self._fs.fsync_dir(self._directory)
+            except _GivenUp:
+                return False
             except OSError as error:
                 self.full = f"{path.name}: {error}"
                 return False
@@ -150,21 +157,25 @@ class SegmentPool:
         fd = self._fs.open(temporary, create=True)
         try:
             self._fs.allocate(fd, self._segment_bytes)
-            self._write_zeros(fd)
+            if self._zero_fill or self._fs.size(fd) < self._segment_bytes:
+                self._write_zeros(fd)
+                self.filled_bytes += self._segment_bytes
             self._fs.fdatasync(fd)
-        except OSError:
+        except (OSError, _GivenUp):
             self._fs.close(fd)
             self._quietly_remove(temporary)
             raise
         self._fs.close(fd)
-        self.filled_bytes += self._segment_bytes
         self._fs.rename(temporary, path)
 
     def _write_zeros(self, fd: int) -> None:
+        """What makes a later flush move no metadata; nobody waits for flushes where `flush` is off."""
         zeros = memoryview(bytes(FILL_BYTES))
         at = 0
         while at < self._segment_bytes:
-            calm = bool(self._ready) and not self.hurry
+            if self.closing:
+                raise _GivenUp
+            calm = bool(self._ready)
             step = min(CALM_FILL_BYTES if calm else FILL_BYTES, self._segment_bytes - at)
             start = time.monotonic()
             write_all(self._fs, fd, [zeros[:step]], at)
