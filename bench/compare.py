@@ -74,6 +74,9 @@ def _ratios() -> Iterable[Ratio]:
         words = f"16 producers, {_WORDS[name]}"
         yield Ratio(f"latency16.rate.{name}", words, "requests/s", "latency16.requests_per_s", policies)
         yield Ratio(f"latency16.p99.{name}", f"{words}, p99", "ms", "latency16.p99_ms", policies)
+        words = f"16 librdkafka producers, {_WORDS[name]}"
+        yield Ratio(f"clients16.rate.{name}", words, "requests/s", "clients16.requests_per_s", policies)
+        yield Ratio(f"clients16.p99.{name}", f"{words}, p99", "ms", "clients16.p99_ms", policies)
     yield Ratio("consume.raw", "catch-up read", "GB/s", "consume.gb_per_s", none)
     yield Ratio("consume.client", "catch-up read with librdkafka", "MB/s", "consume_client.mb_per_s", none)
     yield Ratio("memory.max", "resident memory, highest", "MB", "memory.rss_max_mb", none)

@@ -346,7 +346,30 @@ def first_ack(job: Result) -> Result:
     raise WrongAnswer(f"no record acknowledged within {job['timeout_s']} s: {last}")
 
 
-JOBS = {"closed_loop": closed_loop, "fill": fill, "read_backlog": read_backlog, "first_ack": first_ack}
+def client_closed_loop(job: Result) -> Result:
+    """Closed-loop producers that are a real client (`client_load.py`, imported here: it is slow to load)."""
+    from bench import client_load
+
+    done = client_load.client_closed_loop(job)
+    count = len(done["latencies"])
+    return {
+        "requests": count,
+        "seconds": job["seconds"],
+        "requests_per_s": count / job["seconds"],
+        "mb_per_s": count * job["record_bytes"] / job["seconds"] / 1e6,
+        "total_requests": done["total"],
+        "total_records": done["total"],
+        **quantiles(done["latencies"]),
+    }
+
+
+JOBS = {
+    "closed_loop": closed_loop,
+    "client_closed_loop": client_closed_loop,
+    "fill": fill,
+    "read_backlog": read_backlog,
+    "first_ack": first_ack,
+}
 
 
 def main() -> int:

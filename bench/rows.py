@@ -82,6 +82,10 @@ def _closed(
         return {**result, "writes": result["total_requests"]}
 
     block = session.measure(name, policy, work, partitions=partitions, max_outstanding=producers)
+    _report_closed(block)
+
+
+def _report_closed(block: Block) -> None:
     figures = block["figures"]
     _report(
         block,
@@ -91,9 +95,15 @@ def _closed(
 
 
 def latency(session: Session, policy: str) -> None:
-    """One closed-loop producer, then sixteen."""
+    """One closed-loop producer, then sixteen; then sixteen that are a real client."""
     _closed(session, "latency1", policy, 1)
     _closed(session, "latency16", policy, PRODUCERS)
+
+    def work(topic: str) -> Block:
+        result = session.client_closed_loop(topic, PRODUCERS)
+        return {**result, "writes": result["total_requests"]}
+
+    _report_closed(session.measure("clients16", policy, work, max_outstanding=PRODUCERS))
 
 
 def partitions(session: Session, policy: str) -> None:

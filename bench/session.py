@@ -39,6 +39,8 @@ from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target
 
 JOB_TIMEOUT_S = 300.0
 WARMUP_SLICE_S = 2.0
+CLIENT_START_S = 2.0
+"""What sixteen librdkafka producers may take to connect and learn where to send."""
 COMPILED_SHARE = 0.08
 """Warm when the JVM's compiler threads used less than this share of one CPU in the last slice."""
 
@@ -248,6 +250,16 @@ class Session:
             **words,
         }
         return self.job("closed_loop", topic=topic, producers=producers, **job)
+
+    def client_closed_loop(self, topic: str, producers: int) -> Block:
+        """The same with librdkafka as the client."""
+        return self.job(
+            "client_closed_loop",
+            topic=topic,
+            producers=producers,
+            seconds=self.sizes.latency_s,
+            warmup_s=self.sizes.latency_warmup_s + CLIENT_START_S,
+        )
 
     def run_java(self, main: str, arguments: list[str]) -> str:
         """The standard output of one of Kafka's own tools, with the heap its start script gives it."""

@@ -1,0 +1,77 @@
+"""Closed-loop producers that are a real client, librdkafka through confluent-kafka, one thread each.
+
+The raw generator in `load.py` shows the broker with as little client as possible beside it; this shows what
+an application sees, whose client shares the machine. Same window, same figures. Does no batching: a producer
+sends one record, waits for its acknowledgement, and sends the next.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from bench.wire import WrongAnswer
+
+ACK_TIMEOUT_S = 30.0
+Result = dict[str, Any]
+
+
+class _Loop(threading.Thread):
+    """One producer: its latencies inside the window, and how often it was acknowledged at all."""
+
+    def __init__(self, job: Result, window_ns: tuple[int, int]) -> None:
+        super().__init__()
+        self.latencies = array("q")
+        self.total = 0
+        self.error = ""
+        self._open_ns, self._close_ns = window_ns
+        self._topic = job["topic"]
+        self._value = b"x" * job["record_bytes"]
+        self._producer = Producer(
+            {
+                "bootstrap.servers": f"{job['host']}:{job['port']}",
+                "acks": "all",
+                "linger.ms": 0,
+                "socket.nagle.disable": True,
+            }
+        )
+
+    def _delivered(self, error: object, message: object) -> None:
+        if error is not None:
+            self.error = str(error)
+
+    def run(self) -> None:
+        try:
+            while not self.error:
+                sent_ns = time.perf_counter_ns()
+                if sent_ns >= self._close_ns:
+                    return
+                self._producer.produce(self._topic, self._value, partition=0, on_delivery=self._delivered)
+                if self._producer.flush(ACK_TIMEOUT_S):
+                    self.error = f"no acknowledgement within {ACK_TIMEOUT_S:.0f} s"
+                done_ns = time.perf_counter_ns()
+                self.total += 1
+                if sent_ns >= self._open_ns and done_ns <= self._close_ns:
+                    self.latencies.append(done_ns - sent_ns)
+        except (KafkaException, BufferError) as error:
+            self.error = str(error)
+
+
+def client_closed_loop(job: Result) -> Result:
+    """Run `producers` of them for `seconds` after `warmup_s`. Raises WrongAnswer for any refused record."""
+    opens = time.perf_counter_ns() + int(job["warmup_s"] * 1e9)
+    closes = opens + int(job["seconds"] * 1e9)
+    loops = [_Loop(job, (opens, closes)) for _ in range(job["producers"])]
+    for loop in loops:
+        loop.start()
+    for loop in loops:
+        loop.join()
+    for loop in loops:
+        if loop.error:
+            raise WrongAnswer(loop.error)
+    latencies = array("q", [each for loop in loops for each in loop.latencies])
+    return {"latencies": latencies, "total": sum(loop.total for loop in loops)}
