@@ -24,7 +24,7 @@ from broker.router import Router
 from protocol.api import ApiKey, RequestHeader, read_request_header, response_header
 from protocol.compiler import encode
 from protocol.fields import Struct
-from protocol.framing import FrameReader, MalformedFrame
+from protocol.framing import LENGTH_BYTES, FrameReader, MalformedFrame
 from protocol.primitives import Buffer, MalformedMessage
 
 log = logging.getLogger("lockstep.connection")
@@ -42,7 +42,15 @@ _LENGTH: Final = Binary(">i")
 class Reply:
     """The place of one answer in its connection's order."""
 
-    __slots__ = ("buffers", "connection", "deferred", "header", "holds_fetch", "request_bytes")
+    __slots__ = (
+        "buffers",
+        "connection",
+        "deferred",
+        "header",
+        "holds_fetch",
+        "reply_bytes",
+        "request_bytes",
+    )
 
     def __init__(
         self, connection: Connection, header: RequestHeader, request_bytes: int, holds_fetch: bool
@@ -53,6 +61,7 @@ class Reply:
         self.holds_fetch = holds_fetch
         self.buffers: list[Buffer] | None = None
         """The encoded answer once it is there; empty for a request without one."""
+        self.reply_bytes = 0
         self.deferred: Deferred | None = None
 
     def settle(self, deferred: Deferred) -> None:
@@ -227,7 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         self._shared = shared
         self._context = ClientContext(shared.services, listener, "", "")
         self._reader = FrameReader(shared.max_frame_bytes)
-        self._replies: deque[Reply] | None = None
+        self._replies: list[Reply] | None = None
         """Requests not yet answered in order, oldest first; None while there is none."""
         self._output: list[Buffer] = []
         self._output_bytes = 0
@@ -325,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
             return True
         if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
             return True
-        if self._shared.full:
+        if 0 <= self._shared.max_in_flight_bytes < self._shared.in_flight_bytes:
             self._shared.starve(self)
             return True
         return False
@@ -358,11 +367,12 @@ class Connection(asyncio.BufferedProtocol):
             header, pos = read_request_header(frame)
             answer = shared.router.answer(self._context, header, frame, pos)
             if isinstance(answer, Struct | Encoded):
+                buffers, reply_bytes = _encoded(header, answer)
                 if self._replies is None:
-                    self._put(self._encode(header, answer))
+                    self._put(buffers, reply_bytes)
                     return
                 reply = Reply(self, header, len(frame), False)
-                reply.buffers = self._encode(header, answer)
+                reply.buffers, reply.reply_bytes = buffers, reply_bytes
             elif answer is None:
                 return
             else:
@@ -376,8 +386,9 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse("a request failed, its connection is closed", error)
             return
         if self._replies is None:
-            self._replies = deque()
-        self._replies.append(reply)
+            self._replies = [reply]
+        else:
+            self._replies.append(reply)
         shared.taken(reply.request_bytes)
         if reply.buffers is None:
             deferred = answer if isinstance(answer, Deferred) else _run(answer)
@@ -395,15 +406,18 @@ class Connection(asyncio.BufferedProtocol):
             return
         response = deferred.response
         try:
-            reply.buffers = [] if response is None else self._encode(reply.header, response)
+            if response is None:
+                reply.buffers = []
+            else:
+                reply.buffers, reply.reply_bytes = _encoded(reply.header, response)
         except Exception as error:
             self._refuse("an answer cannot be encoded", error)
             return
         replies = self._replies
         while replies and replies[0].buffers is not None:
-            first = replies.popleft()
+            first = replies.pop(0)
             if first.buffers:
-                self._put(first.buffers)
+                self._put(first.buffers, first.reply_bytes)
             if first.holds_fetch:
                 self._fetching = False
             self._shared.done(first.request_bytes)
@@ -412,18 +426,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._stalled is not None:
             self.go_on()
 
-    def _encode(self, header: RequestHeader, response: object) -> list[Buffer]:
-        """The whole reply, length first."""
-        body = response.body if isinstance(response, Encoded) else encode(response, header.api_version)
-        head = response_header(header.api_key, header.api_version, header.correlation_id)
-        length = len(head) + sum(map(len, body))
-        return [_LENGTH.pack(length) + head, *body]
-
-    def _put(self, buffers: list[Buffer]) -> None:
+    def _put(self, buffers: list[Buffer], reply_bytes: int) -> None:
         if not self._output:
             self._shared.send_later(self)
         self._output += buffers
-        self._output_bytes += sum(map(len, buffers))
+        self._output_bytes += reply_bytes
 
     def write_out(self) -> None:
         """Give the transport all output at once."""
@@ -481,6 +488,18 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if self._transport is not None:
             self._transport.abort()
+
+
+def _encoded(header: RequestHeader, response: object) -> tuple[list[Buffer], int]:
+    """The whole reply, length first, and its size."""
+    api_version = header.api_version
+    body = response.body if isinstance(response, Encoded) else encode(response, api_version)
+    head = response_header(header.api_key, api_version, header.correlation_id)
+    if len(body) == 1:
+        whole = head + body[0]
+        return [_LENGTH.pack(len(whole)) + whole], len(whole) + LENGTH_BYTES
+    length = len(head) + sum(map(len, body))
+    return [_LENGTH.pack(length) + head, *body], length + LENGTH_BYTES
 
 
 def _run(answer: Any) -> Deferred:
