@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from compat_tests.targets import KafkaTarget, LockstepTarget, Target
@@ -40,8 +41,9 @@ IN_PIECES_SHARE = 0.1
 STEADY_PAUSE_S = 0.02
 STEADY_STALL_S = 2.0
 RSS_GROWTH_BYTES = 10 << 20
-RSS_SAMPLE_EVERY = 500
-WARM_UP_SHARE = 0.2
+RSS_SAMPLES = 200
+"""Over the run. Warm is the median of the third tenth, the end that of the last: frames of megabytes
+come and go, so single samples differ by some MiB without any trend."""
 UNREAD_REQUESTS = 20_000
 UNREAD_RSS_BYTES = 64 << 20
 LOG_PROBLEM = re.compile(
@@ -207,21 +209,21 @@ class Campaign:
         self._judge()
 
     def _attack_and_watch(self, attack: Attack) -> None:
-        warm_up = max(1, int(self._frames * WARM_UP_SHARE))
+        samples: list[int] = []
+        every = max(1, self._frames // RSS_SAMPLES)
         for number in range(self._frames):
             attack.one()
-            if number % RSS_SAMPLE_EVERY == 0:
+            if number % every == 0:
                 if not self._target.running:
                     self.problems.append(f"the process ended with {self._target.exit_code} by frame {number}")
                     return
-                self.rss["peak"] = max(self.rss.get("peak", 0), self._target.rss_bytes())
-            if number + 1 == warm_up:
-                time.sleep(1)
-                self.rss["warm"] = self._target.rss_bytes()
+                samples.append(self._target.rss_bytes())
             if number % 10_000 == 9_999:
-                print(f"  {number + 1} frames, {dict(attack.outcomes)}, rss {self.rss}", flush=True)
-        time.sleep(1)
-        self.rss["end"] = self._target.rss_bytes()
+                print(f"  {number + 1} frames, {dict(attack.outcomes)}, {samples[-1] >> 20} MiB", flush=True)
+        first, last = len(samples) // 5, len(samples) // 10 + 1
+        self.rss["warm"] = int(median(samples[first : first + last]))
+        self.rss["end"] = int(median(samples[-last:]))
+        self.rss["peak"] = max(samples)
 
     def _ask_without_reading(self) -> None:
         """Pipelined requests whose answers nobody takes must not pile up in memory."""
