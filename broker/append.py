@@ -25,7 +25,7 @@ from protocol.records.batch import (
     verify,
 )
 from protocol.records.compression import Codec
-from storage.group import Backlogged, LogGroup
+from storage.group import Backlogged, BatchTooLarge, LogGroup
 from storage.partition import PartitionLog
 from storage.types import Buffer, NotLeader, StorageFull
 
@@ -98,6 +98,8 @@ class Appender:
             base_offset = self.group.append(partition, batch, header)
         except StorageFull as full:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(full)) from None
+        except BatchTooLarge as error:
+            raise Refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
         except NotLeader as error:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from None
         except Backlogged as error:

@@ -12,6 +12,7 @@ It does not validate batches and does not speak to other nodes. Source: specs of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from protocol.records.batch import BatchHeader, patch, read_header
 from storage import control_partition as control
 from storage.control_partition import ControlPartition
 from storage.log.data_log import DataLog
+from storage.log.format import frame_size
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
 from storage.raft.core import Raft
@@ -49,10 +51,14 @@ CONTROL_SECTION = "partitions"
 OFFSETS_SECTION = "offsets"
 IDLE_MARKER_SECONDS = 0.008
 """An idle log writes its marker within 10 ms of the last flush."""
+IDLE_TIMER_SLACK_SECONDS = 0.001
+"""Loops count in milliseconds: a timer may fire a little early."""
 SLOW_FLUSH_SECONDS = 0.003
 """A disk whose flushes average longer gets a flusher thread, so that it stalls no heartbeat."""
 FAST_FLUSH_SECONDS = 0.0015
 FLUSH_AVERAGE_WEIGHT = 0.1
+COMMANDS_PER_BATCH = 1000
+"""The group's own commands are some 130 bytes each: so many fit a frame of the smallest segments."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,10 @@ class GroupOptions:
 
 class Backlogged(StorageError):
     """More is waiting for the disk than the limit allows; try again."""
+
+
+class BatchTooLarge(StorageError):
+    """No frame of this log can hold the batch."""
 
 
 class LogGroup:
@@ -94,6 +104,8 @@ class LogGroup:
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix=f"group-{options.group_id}")
+        self._flusher = ThreadPoolExecutor(1, thread_name_prefix=f"group-{options.group_id}-flush")
+        """A thread of its own: on a slow disk cold reads must not hold up commits."""
         self._recover()
         self.raft = Raft(
             options.node_id, [options.node_id], log.hard_state, self._terms, self._terms.base_index
@@ -102,6 +114,7 @@ class LogGroup:
         self._closed_for_good = False
         self._next_lsn = log.next_lsn
         self._next_number = self.control.next_number
+        self._max_frame_bytes = log.max_frame_bytes
         # The open frame, and what has been closed but not written.
         self._directory: list[DirectoryEntry] = []
         self._payloads: list[Buffer] = []
@@ -119,6 +132,7 @@ class LogGroup:
         self._turn_scheduled = False
         self._flushing = False
         self._flush_seconds = 0.0
+        self._flushed_at = 0.0
         self._threaded_flush = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._cut: Checkpoint | None = None
@@ -165,18 +179,25 @@ class LogGroup:
         if self._closed_for_good:
             return
         self._closed_for_good = True
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-        if self.failed is None:
-            await self.committed()
+        try:
+            if self.failed is None:
+                self._serving = False
+                await self.committed()
+                with contextlib.suppress(StorageFull):  # the next start replays a little more
+                    await self._last_checkpoint()
+        finally:
             self._serving = False
-            if self._checkpointing is not None:
-                await self._checkpointing
-            if self.log.last_index > self.checkpoint_index:
-                await self._write_checkpoint(self._cut_checkpoint())
-        self._serving = False
-        self._threads.shutdown(wait=True)
-        self.log.close()
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
+            self._flusher.shutdown(wait=True)
+            self._threads.shutdown(wait=True)
+            self.log.close()
+
+    async def _last_checkpoint(self) -> None:
+        if self._checkpointing is not None:
+            await self._checkpointing
+        if self.log.last_index > self.checkpoint_index:
+            await self._write_checkpoint(self._cut_checkpoint())
 
     def _recover(self) -> None:
         checkpoint = self.log.checkpoint
@@ -263,19 +284,18 @@ class LogGroup:
         when a later `when_committed` fires. `reserved` appends may use the space kept for the group's own.
 
         Raises:
-            NotLeader, StorageFull, Backlogged: nothing was appended.
+            NotLeader, BatchTooLarge, StorageFull, Backlogged: nothing was appended.
         """
         if not self._serving:
             raise NotLeader(f"group {self.group_id} is not led here")
         size = len(batch)
+        if frame_size(len(self._directory) + 1, self._open_bytes + size) > self._max_frame_bytes:
+            self._begin_frame_for(size)
         pending = self._open_bytes + self._closed_bytes + size
-        log = self.log
-        if not log.room_for(pending, reserved=reserved):
+        if not self.log.room_for(pending, reserved=reserved):
             raise StorageFull(f"group {self.group_id} has no room for {size} bytes")
         if pending > self._options.max_uncommitted_bytes:
             raise Backlogged(f"group {self.group_id} holds {pending} bytes that wait for the disk")
-        if self._directory and self._open_bytes + size > log.max_frame_bytes:
-            self._close_frame()
         base_offset = partition.next_offset
         leader_epoch = self.raft.term + partition.epoch_base
         patch(batch, base_offset, leader_epoch)
@@ -298,6 +318,12 @@ class LogGroup:
             self._loop.call_soon(self._turn)
         return base_offset
 
+    def _begin_frame_for(self, batch_bytes: int) -> None:
+        """The open frame has no room for a batch of this size: close it. Raises BatchTooLarge."""
+        if frame_size(1, batch_bytes) > self._max_frame_bytes:
+            raise BatchTooLarge(f"a batch of {batch_bytes} bytes; a frame takes {self._max_frame_bytes}")
+        self._close_frame()
+
     def when_committed(self, waiter: Waiter) -> None:
         """Call `waiter(None)` once everything appended so far is committed, `waiter(error)` if it never is.
 
@@ -307,11 +333,11 @@ class LogGroup:
             self._loop.call_soon(waiter, self.failed)
         elif self._directory or self._closed:
             self._open_waiters.append(waiter)
-        elif self._waiters:
-            self._waiters[-1][2].append(waiter)
         elif self._in_flight:
-            frame = self._in_flight[-1][0]
-            self._waiters.append((frame.index, frame.term, [waiter]))
+            newest = self._in_flight[-1][0]
+            if not self._waiters or self._waiters[-1][0] != newest.index:
+                self._waiters.append((newest.index, newest.term, []))
+            self._waiters[-1][2].append(waiter)
         else:
             self._loop.call_soon(waiter, None)
 
@@ -358,11 +384,13 @@ class LogGroup:
         return base_offset
 
     async def _command(self, commands: Sequence[control.Command]) -> None:
-        values = [control.encode_command(command) for command in commands]
-        await self.append_values(self.partitions[CONTROL_PARTITION], values)
+        """Commit commands in order, as many batches as they need."""
+        for first in range(0, len(commands), COMMANDS_PER_BATCH):
+            values = [control.encode_command(each) for each in commands[first : first + COMMANDS_PER_BATCH]]
+            await self.append_values(self.partitions[CONTROL_PARTITION], values)
 
     async def open_partitions(self, wanted: Sequence[tuple[bytes, int]]) -> list[PartitionLog]:
-        """Open a partition for each (topic id, Kafka partition number) in one entry. Raises as `append`."""
+        """Open a partition for each (topic id, Kafka partition number), in order. Raises as `append`."""
         first = self._next_number
         self._next_number += len(wanted)
         commands = [
@@ -432,7 +460,7 @@ class LogGroup:
             self._closed_bytes = 0
             if self._threaded_flush:
                 self._flushing = True
-                flush = self._loop.run_in_executor(self._threads, self._flush)
+                flush = self._loop.run_in_executor(self._flusher, self._flush)
                 flush.add_done_callback(self._thread_flushed)
             else:
                 self._flush()
@@ -465,8 +493,9 @@ class LogGroup:
         newest = self._in_flight[-1][0]
         self.raft.persisted(newest.index, newest.term)
         self._commit(self.raft.commit_index)
+        self._flushed_at = self._loop.time()
         if self._idle_timer is None:
-            self._idle_timer = self._loop.call_later(IDLE_MARKER_SECONDS, self._idle, self.log.last_index)
+            self._idle_timer = self._loop.call_later(IDLE_MARKER_SECONDS, self._idle)
 
     def _commit(self, commit_index: int) -> None:
         in_flight = self._in_flight
@@ -504,12 +533,13 @@ class LogGroup:
             if number in self.control.partitions:
                 self._attach(self.control.partitions[number])
 
-    def _idle(self, seen_index: int) -> None:
+    def _idle(self) -> None:
         self._idle_timer = None
-        if self.failed is not None:
-            return
-        if self.log.last_index != seen_index or self._flushing:
-            self._idle_timer = self._loop.call_later(IDLE_MARKER_SECONDS, self._idle, self.log.last_index)
+        if self.failed is not None or self._closed_for_good or self._flushing:
+            return  # the end of a flush starts the timer again
+        left = self._flushed_at + IDLE_MARKER_SECONDS - self._loop.time()
+        if left > IDLE_TIMER_SLACK_SECONDS:
+            self._idle_timer = self._loop.call_later(left, self._idle)
             return
         try:
             self.log.idle()

@@ -108,9 +108,14 @@ def encode_frame_head(frame: Frame, chain: int) -> tuple[bytes, int]:
     return CRC.pack(crc) + body, crc
 
 
+def frame_size(batch_count: int, payload_bytes: int) -> int:
+    """How many bytes a frame of so many batches takes in a segment."""
+    return FRAME_BYTES + ENTRY_BYTES * batch_count + payload_bytes
+
+
 def frame_bytes(frame: Frame) -> int:
     """How many bytes a frame takes in a segment."""
-    return FRAME_BYTES + ENTRY_BYTES * len(frame.directory) + sum([e.length for e in frame.directory])
+    return frame_size(len(frame.directory), sum([e.length for e in frame.directory]))
 
 
 class SegmentHeader:

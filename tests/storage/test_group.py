@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,10 +13,20 @@ import pytest
 from protocol.records.batch import read_header
 from protocol.records.record import BatchBuilder, iter_records
 from storage import group as group_module
-from storage.group import Backlogged, GroupOptions, LogGroup
+from storage.group import Backlogged, BatchTooLarge, GroupOptions, LogGroup
+from storage.log.data_log import DataLog
+from storage.log.format import frame_bytes
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
-from storage.types import Buffer, DirectoryEntry, FlushFailed, NotLeader, StateMachine, StorageFull
+from storage.types import (
+    Buffer,
+    Checkpoint,
+    DirectoryEntry,
+    FlushFailed,
+    NotLeader,
+    StateMachine,
+    StorageFull,
+)
 
 TOPIC = bytes(range(16))
 OTHER_TOPIC = bytes(range(1, 17))
@@ -302,3 +313,105 @@ async def test_a_slow_disk_gets_a_thread_and_keeps_the_order(
     assert fired == list(range(200))
     assert values_of(group, partition) == [b"%d" % place for place in range(200)]
     await group.close()
+
+
+async def test_a_frame_of_tiny_batches_stays_within_its_limit(tmp_path: Path) -> None:
+    """Directory entries count: thousands of batches in a turn once made a frame that no segment takes."""
+    group = await open_group(tmp_path)
+    (partition,) = await group.open_partitions([(TOPIC, 0)])
+    for _ in range(3):
+        for _ in range(5000):
+            append(group, partition, b"z" * 30)
+        await group.committed()
+    assert fatal == []
+    assert partition.high_watermark == 15_000
+    assert len(group.log.segments()) >= 1
+    await group.close()
+    log = DataLog.open(tmp_path, 1, SMALL)
+    assert all(frame_bytes(frame) <= SMALL.max_frame_bytes for frame in log.replay())
+    log.close()
+
+
+async def test_a_batch_that_no_frame_holds_is_refused(tmp_path: Path) -> None:
+    group = await open_group(tmp_path)
+    (partition,) = await group.open_partitions([(TOPIC, 0)])
+    append(group, partition, b"before")
+    with pytest.raises(BatchTooLarge):
+        append(group, partition, b"z" * SMALL.max_frame_bytes)
+    assert append(group, partition, b"after") == 1
+    await group.committed()
+    assert (fatal, values_of(group, partition)) == ([], [b"before", b"after"])
+    await group.close()
+
+
+async def test_commands_of_any_number_fit_the_smallest_frames(tmp_path: Path) -> None:
+    group = await open_group(tmp_path)
+    opened = await group.open_partitions([(TOPIC, index) for index in range(8000)])
+    assert [partition.index for partition in opened] == list(range(8000))
+    await group.close_partitions([partition.number for partition in opened])
+    assert (fatal, list(group.partitions)) == ([], [0])
+    await group.close()
+
+
+async def test_cold_reads_do_not_hold_up_the_flush_of_a_slow_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "SLOW_FLUSH_SECONDS", -1.0)
+    monkeypatch.setattr(group_module, "FAST_FLUSH_SECONDS", -1.0)
+    group = await open_group(tmp_path)
+    (partition,) = await group.open_partitions([(TOPIC, 0)])
+    append(group, partition, b"old")
+    await group.committed()
+    slow_disk = threading.Event()
+    monkeypatch.setattr(group.log, "read_cold", lambda *_: slow_disk.wait(10))
+    reads = [asyncio.ensure_future(group.read_cold(partition, 0, 1)) for _ in range(4)]
+    await asyncio.sleep(0.01)
+    append(group, partition, b"new")
+    await asyncio.wait_for(group.committed(), 5)
+    slow_disk.set()
+    await asyncio.gather(*reads)
+    await group.close()
+
+
+async def test_a_stop_without_room_for_a_checkpoint_is_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = await open_group(tmp_path)
+    (partition,) = await group.open_partitions([(TOPIC, 0)])
+    append(group, partition, b"kept")
+    await group.committed()
+
+    def full(checkpoint: Checkpoint) -> None:
+        raise StorageFull("no room for a checkpoint")
+
+    monkeypatch.setattr(group.log, "write_checkpoint", full)
+    await group.close()
+    assert fatal == []
+    assert group.log._active.fd < 0
+    again = await open_group(tmp_path)
+    assert values_of(again, again.partitions[partition.number]) == [b"kept"]
+    await again.close()
+
+
+async def test_the_idle_marker_follows_the_last_flush_and_no_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "IDLE_MARKER_SECONDS", 0.2)
+    loop = asyncio.get_running_loop()
+    group = await open_group(tmp_path)
+    (partition,) = await group.open_partitions([(TOPIC, 0)])
+    await asyncio.sleep(0.3)
+    marked: list[float] = []
+    monkeypatch.setattr(group.log, "idle", lambda: marked.append(loop.time()))
+    for _ in range(2):
+        append(group, partition, b"z")
+        await group.committed()
+        flushed = loop.time()
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(0.4)
+    assert len(marked) == 1
+    assert 0.19 < marked[0] - flushed < 0.3
+    append(group, partition, b"z")
+    await group.close()
+    await asyncio.sleep(0.3)
+    assert len(marked) == 1
