@@ -41,16 +41,6 @@ class BatchIndex:
         self.total_bytes += length
         self.bases.append(base)
 
-    def cut(self, place: int) -> None:
-        """Forget the batches at `place` and after."""
-        keep = bisect_left(self.positions, place)
-        if keep == len(self.positions):
-            return
-        self.next_offset = self.bases[keep]
-        self.total_bytes -= sum(self.lengths[keep:])
-        for each in (self.bases, self.positions, self.lengths, self.timestamps):
-            del each[keep:]
-
     @property
     def memory_bytes(self) -> int:
         return 200 + 24 * len(self.bases)

@@ -9,8 +9,9 @@ Invariants:
 - A failed write or flush is final: the process must stop (`FlushFailed`).
 
 It does not know Raft (terms and indexes only have to follow one another), topics, or records; it reads no
-clock. Everything but `read_cold`, `timestamp_lookup`, `max_timestamp_batch`, `write_checkpoint` and `flush`
-belongs to one thread; those may run in another one. Rules: `docs/disk_format.md`.
+clock. Everything belongs to one thread but `read_cold`, `timestamp_lookup`, `max_timestamp_batch`,
+`partition_bytes`, `retention_candidates`, `write_checkpoint` and `flush`, which may run in another one.
+Rules: `docs/disk_format.md`.
 """
 
 from __future__ import annotations
@@ -254,7 +255,8 @@ class DataLog(LogWriter):
                 raise CorruptLog(f"{segment.path} byte {scan.offset}: {scan.reason}")
         finally:
             self._table.release(held)
-        self._house.add_unindexed(segment)
+        segment.indexed, segment.batches = False, batches
+        self._house.add_unindexed(segment)  # its batches first: another thread writes them down
         return batches
 
     # -- reading ----------------------------------------------------------------------------------------
@@ -300,11 +302,12 @@ class DataLog(LogWriter):
             segment = self._table.get(sequence)
             if segment is None:
                 continue
-            if segment.summary is not None:
-                row = segment.summary.row(partition)
-                total += segment.summary.totals[row] if segment.summary.nexts[row] > from_offset else 0
-            else:
-                index = self._batches[partition]
+            summary, batches = segment.summary, segment.batches
+            if summary is not None:
+                row = summary.row(partition)
+                total += summary.totals[row] if summary.nexts[row] > from_offset else 0
+            elif batches is not None and partition in batches:
+                index = batches[partition]
                 total += sum(index.lengths[bisect_left(index.bases, from_offset) :])
         return total
 

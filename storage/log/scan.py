@@ -33,6 +33,7 @@ from storage.log.marker import MARKER, MARKER_BYTES, MARKER_CRC_FROM, MARKER_MAG
 from storage.types import Buffer, DirectoryEntry, Frame, FrameKind, NewerFormat
 
 WINDOW_BYTES = 4 << 20
+LAST_KIND = max(FrameKind)
 Read = Callable[[int, int], bytes]
 """(length, offset) to bytes, short only at the end of the file."""
 
@@ -149,7 +150,6 @@ class SegmentScan:
         "reason",
         "sequence",
         "tail",
-        "writes",
     )
 
     def __init__(
@@ -174,7 +174,6 @@ class SegmentScan:
         self.last_generation = 0
         self.promise = 0
         self.reason = ""
-        self.writes = 0
 
     def _marker_at(self, offset: int) -> tuple[int, int, int] | None:
         """(generation, flushed position, where the write ends) of the marker that counts here, or None."""
@@ -211,7 +210,6 @@ class SegmentScan:
             self.last_generation, flushed, write_end = marker
             if flushed > self.promise:
                 self.promise = flushed
-            self.writes += 1
             self.offset += MARKER_BYTES
             while self.offset < write_end:
                 frame = self._frame_at(self.offset, write_end)
@@ -250,8 +248,10 @@ class SegmentScan:
         if at < 0 or crc32c(view[at + 4 : at + head + directory], tail.chain) != crc:
             self.reason = "a frame header that does not continue the chain"
             return None
-        if fmt > FORMAT or flags & ~FRAME_FLAGS_KNOWN:
-            raise NewerFormat(f"segment {self.sequence} byte {offset}: frame format {fmt}, flags {flags:#x}")
+        if fmt > FORMAT or flags & ~FRAME_FLAGS_KNOWN or kind > LAST_KIND:
+            raise NewerFormat(
+                f"segment {self.sequence} byte {offset}: frame format {fmt}, kind {kind}, flags {flags:#x}"
+            )
         if index != tail.index + 1 or lsn != tail.next_lsn or term < tail.term:
             self.reason = f"index {index}, term {term}, LSN {lsn} after {tail.index}, {tail.term}"
             return None

@@ -77,23 +77,20 @@ class SegmentPool:
     def wants_more(self) -> bool:
         return len(self._ready) < self._spare_segments
 
-    def ready_at_least_one(self) -> bool:
-        """True when a segment is ready, making one now if need be; False at once while `full`."""
-        if self._ready:
+    def more_than(self, count: int) -> bool:
+        """Are more than `count` files ready, one being made now if need be? Waits for one that another
+        thread is making; False at once while `full`."""
+        if len(self._ready) > count:
             return True
         if self.full:
             return False
         with self._lock:
-            return bool(self._ready) or self.prepare()
+            return len(self._ready) > count or self.prepare()
 
     def take(self) -> ReadyFile | None:
         """The next segment's file, or None where none is ready and none can be made. Waits for nobody
         while one is ready."""
-        if not self._ready:
-            with self._lock:
-                if not self.ready_at_least_one():
-                    return None
-        return self._ready.popleft()
+        return self._ready.popleft() if self.more_than(0) else None
 
     def give_back(self, path: Path) -> None:
         """A file no segment and no reader uses any more."""

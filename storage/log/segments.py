@@ -93,9 +93,6 @@ class Segment:
         self.frame_ends: array[int] | None = array("I")
         """Where each frame ends; None for segments below the checkpoint, whose frames nobody asks for."""
 
-    def last_index(self) -> int:
-        return self.tail.index
-
 
 class PartitionSpans:
     """The segments that hold batches of one partition, by the first base offset there."""
@@ -105,11 +102,6 @@ class PartitionSpans:
     def __init__(self) -> None:
         # One attribute for both, replaced as one: a reader in another thread sees a consistent pair.
         self._pair = (array("q"), array("q"))
-
-    @property
-    def first_offset(self) -> int:
-        """The lowest offset there is; only while there is one."""
-        return self._pair[0][0]
 
     def sequences(self) -> list[int]:
         return self._pair[1].tolist()
@@ -135,11 +127,12 @@ class PartitionSpans:
 
 
 Rebuild = Callable[[Segment], dict[int, BatchIndex]]
-"""A sealed segment's index, from its frames; CorruptLog where they have rotted."""
+"""A sealed segment's index, from its frames, put into it again; CorruptLog where they have rotted."""
 
 
 class SegmentTable:
-    """All segments in use. Changed by the log's own thread; `acquire`, `release`, `index_of` from any."""
+    """All segments in use. Changed by the log's own thread; iterating, `sealed`, `get`, `acquire`, `release`
+    and `index_of` from any."""
 
     def __init__(self, fs: FileSystem, directory: Path, index_cache_bytes: int, rebuild: Rebuild) -> None:
         self._fs = fs
@@ -160,7 +153,7 @@ class SegmentTable:
 
     def sealed(self) -> list[Segment]:
         """Oldest first."""
-        return [s for s in self._segments.values() if s.summary is not None]
+        return [s for s in self if s.summary is not None]
 
     def get(self, sequence: int) -> Segment | None:
         return self._segments.get(sequence)
@@ -187,6 +180,7 @@ class SegmentTable:
         """Out of the table: no new reader finds it. Readers it has keep its file until they release it."""
         with self._lock:
             del self._segments[segment.sequence]
+            self._open_sealed.pop(segment.sequence, None)
             for number, spans in list(self.spans.items()):
                 if spans.remove(segment.sequence):
                     del self.spans[number]
@@ -202,16 +196,24 @@ class SegmentTable:
             if segment.fd < 0:
                 segment.fd = self._fs.open(segment.path)
             if segment.summary is not None:
-                self._open_sealed[sequence] = None
-                self._open_sealed.move_to_end(sequence)
-                if len(self._open_sealed) > OPEN_FILES_MAX:
-                    self._close_oldest()
+                self._note_open(sequence)
             segment.readers += 1
             return segment
 
     def release(self, segment: Segment) -> None:
         with self._lock:
             segment.readers -= 1
+
+    def note_sealed(self, segment: Segment) -> None:
+        """It was the active segment; from now on its file is one of the open sealed ones."""
+        with self._lock:
+            self._note_open(segment.sequence)
+
+    def _note_open(self, sequence: int) -> None:
+        self._open_sealed[sequence] = None
+        self._open_sealed.move_to_end(sequence)
+        if len(self._open_sealed) > OPEN_FILES_MAX:
+            self._close_oldest()
 
     def _close_oldest(self) -> None:
         for sequence in list(self._open_sealed)[:-1]:
@@ -228,7 +230,6 @@ class SegmentTable:
         with self._lock:
             if segment.readers:
                 return False
-            self._open_sealed.pop(segment.sequence, None)
             if segment.fd >= 0:
                 self._fs.close(segment.fd)
                 segment.fd = -1
@@ -265,9 +266,7 @@ class SegmentTable:
         found = self._read_index(segment, summary, row)
         if found is None:
             # Written without a flush: a power loss, or rot. The segment has everything.
-            batches = self._rebuild(segment)
-            segment.indexed, segment.batches = False, batches
-            return batches.get(number)
+            return self._rebuild(segment).get(number)
         self._remember(segment.sequence, number, found)
         return found
 

@@ -101,7 +101,7 @@ class LogWriter:
             unused = min(self.options.max_frame_bytes, need)
             if ready and need <= rest + ready * (self._segment_room - unused):
                 return True
-            if self._pool.full or not self._pool.prepare():
+            if not self._pool.more_than(ready):
                 return False
             ready = self._pool.ready_count
 
@@ -133,8 +133,8 @@ class LogWriter:
                 offset, limit = SEGMENT_HEADER_BYTES + MARKER_BYTES, self.options.segment_bytes
             plan[-1].append(frame)
             offset += size
-        while self._pool.ready_count < len(plan) - 1:
-            if self._pool.full or not self._pool.prepare():
+        while (ready := self._pool.ready_count) < len(plan) - 1:
+            if not self._pool.more_than(ready):
                 raise StorageFull(f"no room for a segment: {self._pool.full}")
         if plan[0]:
             self._write(plan[0])
@@ -267,6 +267,7 @@ class LogWriter:
         old.tail = LogTail(self.last_index, self.last_term, self.next_lsn, self.chain, self.last_time_ms)
         old.summary = SegmentSummary.of(self._batches)
         self._begin_segment(old.end)
+        self._table.note_sealed(old)
         self._house.add_unindexed(old)
         self._house.poke()
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from storage.log import segments
 from storage.log.data_log import DataLog
 from storage.log.options import LogOptions
-from storage.types import Checkpoint, CorruptLog, Frame, HardState, OffsetOutOfRange
+from storage.types import Checkpoint, CorruptLog, Frame, HardState, NewerFormat, OffsetOutOfRange
 from tests.storage.log.frames import FrameMaker, same, whole
 
 SMALL = LogOptions(segment_bytes=16 << 10, tail_cache_bytes=1 << 10, reserve_bytes=1 << 10)
@@ -194,3 +195,42 @@ def test_truncation_forgets_frames_for_good(tmp_path: Path) -> None:
         log.truncate(20)
     fill(log, keep.copy(), 10, 500)
     log.close()
+
+
+def test_a_long_log_does_not_keep_its_files_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "OPEN_FILES_MAX", 4)
+    log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
+    fill(log, make, 300)
+    assert len(log.segments()) > 10
+    assert sum(segment.fd >= 0 for segment in log._table) <= 4 + 1
+    assert len(whole(log.read_cold(1, 0, 1 << 30, 1 << 40).buffers)) > 150 * 600
+    assert sum(segment.fd >= 0 for segment in log._table) <= 4 + 1
+    log.close()
+
+
+def test_a_truncated_segment_stays_open_for_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "OPEN_FILES_MAX", 2)
+    log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
+    frames = fill(log, make, 150)
+    cut = log.segments()[4]
+    log.read_cold(1, 3 * (cut.first_index // 2), 1, 1 << 40)  # it is among the open sealed files
+    log.truncate(cut.first_index)
+    for sealed in log.segments():
+        offset = next(share.first_offset for share in sealed.partitions() if share.partition == 1)
+        log.read_cold(1, offset, 1, 1 << 40)
+    again = FrameMaker()
+    for frame in frames[: cut.first_index]:
+        again.follow(frame)
+    log.append([again.data((1, 1, b"after the cut"))])
+    log.flush()
+    log.close()
+
+
+def test_a_kind_of_frame_that_is_not_known_is_a_newer_formats(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
+    frame = make.no_op()
+    frame.kind = 4  # type: ignore[assignment]
+    log.append([frame])
+    log.close()
+    with pytest.raises(NewerFormat, match="kind 4"):
+        DataLog.open(tmp_path / "g", 1, SMALL)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from pathlib import Path
 
 from storage.log.data_log import DataLog
+from storage.log.file_system import RealFileSystem
 from storage.log.options import LogOptions
+from storage.log.segment_pool import ReadyFile, SegmentPool
 from storage.types import Checkpoint, OffsetOutOfRange
 from tests.storage.log.frames import FrameMaker, whole
 
@@ -147,3 +150,52 @@ def test_freeing_waits_for_a_reader(tmp_path: Path) -> None:
     log.prepare_now()
     assert held.fd < 0 and (path in log._pool._dead or not path.exists())
     log.close()
+
+
+def test_retention_looks_at_the_log_while_it_rolls(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, LogOptions(segment_bytes=16 << 10, flush=False)), FrameMaker()
+    problems: list[BaseException] = []
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            try:
+                shares = list(log.retention_candidates())
+                assert log.partition_bytes(1, 0) >= sum(share.total_bytes for _, share in shares)
+            except BaseException as error:
+                problems.append(error)
+
+    reader = threading.Thread(target=look)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        reader.start()
+        for _ in range(600):
+            log.append([make.data((1, 1, b"x" * 6000))])
+            log.flush()
+    finally:
+        done.set()
+        reader.join()
+        sys.setswitchinterval(interval)
+    assert problems == []
+    assert len(log.segments()) > 500
+    log.close()
+
+
+def test_a_file_that_another_thread_is_making_is_not_made_twice(tmp_path: Path) -> None:
+    pool = SegmentPool(RealFileSystem(), tmp_path, OPTIONS)
+    held = threading.Event()
+
+    def make() -> None:
+        with pool._lock:
+            held.set()
+            time.sleep(0.05)
+            pool.prepare()
+
+    maker = threading.Thread(target=make)
+    maker.start()
+    held.wait()
+    assert pool.more_than(0)
+    maker.join()
+    assert (pool.ready_count, pool.filled_bytes) == (1, OPTIONS.segment_bytes)
+    assert not pool.full and isinstance(pool.take(), ReadyFile)
