@@ -33,6 +33,8 @@ ZSTD_SINCE_PRODUCE: Final = 7
 """Older Produce versions may not carry zstd (KIP-110)."""
 NO_TIMESTAMP: Final = -1
 MAGIC_AT: Final = 16
+LEAST_RECORD_BYTES: Final = 7
+"""A record without key, value and headers."""
 
 
 class AppendLimits(Protocol):
@@ -161,6 +163,12 @@ def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produc
             ErrorCode.INVALID_RECORD,
             f"{header.record_count} records whose last offset delta is {header.last_offset_delta}",
         )
+    if header.codec == Codec.NONE:
+        room = (header.total_bytes - BATCH_HEADER_BYTES) // LEAST_RECORD_BYTES
+        if header.record_count > room:
+            raise Refused(
+                ErrorCode.INVALID_RECORD, f"{header.record_count} records in a batch with room for {room}"
+            )
     if header.base_offset != 0:
         raise Refused(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's is 0")
     if header.is_control:

@@ -24,7 +24,7 @@ from protocol.records.batch import BatchHeader, patch, read_header
 from storage import control_partition as control
 from storage.control_partition import ControlPartition
 from storage.log.data_log import DataLog
-from storage.log.format import frame_size
+from storage.log.format import MAX_FRAME_RECORDS, frame_size
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
 from storage.raft.core import Raft
@@ -289,7 +289,11 @@ class LogGroup:
         if not self._serving:
             raise NotLeader(f"group {self.group_id} is not led here")
         size = len(batch)
-        if frame_size(len(self._directory) + 1, self._open_bytes + size) > self._max_frame_bytes:
+        count = header.record_count
+        if (
+            frame_size(len(self._directory) + 1, self._open_bytes + size) > self._max_frame_bytes
+            or self._open_records + count > MAX_FRAME_RECORDS
+        ):
             self._begin_frame_for(size)
         pending = self._open_bytes + self._closed_bytes + size
         if not self.log.room_for(pending, reserved=reserved):
@@ -299,7 +303,6 @@ class LogGroup:
         base_offset = partition.next_offset
         leader_epoch = self.raft.term + partition.epoch_base
         patch(batch, base_offset, leader_epoch)
-        count = header.record_count
         self._directory.append(
             DirectoryEntry(
                 partition.number, base_offset, count, size, header.crc, leader_epoch, header.max_timestamp

@@ -108,6 +108,10 @@ def encode_frame_head(frame: Frame, chain: int) -> tuple[bytes, int]:
     return CRC.pack(crc) + body, crc
 
 
+MAX_FRAME_RECORDS = (1 << 32) - 1
+"""What a frame's record count can say; one batch may claim up to 2**31 - 1 of them."""
+
+
 def frame_size(batch_count: int, payload_bytes: int) -> int:
     """How many bytes a frame of so many batches takes in a segment."""
     return FRAME_BYTES + ENTRY_BYTES * batch_count + payload_bytes

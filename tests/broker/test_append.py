@@ -133,11 +133,22 @@ async def test_headers_that_lie_are_refused(world: World) -> None:
     world.refuse(changed(batch(), record_count=2), ErrorCode.INVALID_RECORD)
     world.refuse(changed(batch(), record_count=0), ErrorCode.INVALID_RECORD)
     world.refuse(changed(batch(), last_offset_delta=4), ErrorCode.INVALID_RECORD)
+    tiny = batch(b"", b"")
+    world.refuse(changed(tiny, record_count=3, last_offset_delta=2), ErrorCode.INVALID_RECORD)
     world.refuse(changed(batch(), attributes=CONTROL_FLAG), ErrorCode.INVALID_RECORD)
     world.refuse(changed(batch(), attributes=TRANSACTIONAL_FLAG), ErrorCode.INVALID_TXN_STATE)
     for codec in (5, 6, 7):
         world.refuse(changed(batch(), attributes=codec), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     world.refuse(changed(batch(), producer_id=5), ErrorCode.INVALID_RECORD)
+
+
+async def test_batches_that_claim_billions_of_records_end_nothing(world: World) -> None:
+    """What is compressed is not opened, so its count is believed; a frame's count has four bytes."""
+    claim = changed(batch(codec=Codec.GZIP), record_count=2**31 - 1, last_offset_delta=2**31 - 2)
+    assert [world.append(claim) for _ in range(4)] == [place * (2**31 - 1) for place in range(4)]
+    await world.group.committed()
+    assert world.partition.high_watermark == 4 * (2**31 - 1)
+    assert world.group.log.next_lsn == 2 + 4 * (2**31 - 1)
 
 
 async def test_zstd_needs_a_produce_version_that_knows_it(world: World) -> None:

@@ -393,6 +393,25 @@ async def test_a_stop_without_room_for_a_checkpoint_is_a_stop(
     await again.close()
 
 
+async def test_whoever_wakes_with_the_last_commit_appends_nothing_more(tmp_path: Path) -> None:
+    """Between the last commit and the last checkpoint: an append there is in its offsets, not its frames."""
+    group = await open_group(tmp_path)
+    (partition,) = await group.open_partitions([(TOPIC, 0)])
+
+    async def append_twice() -> None:
+        await group.append_values(partition, [b"first"])
+        await group.append_values(partition, [b"second"])
+
+    appending = asyncio.ensure_future(append_twice())
+    await asyncio.sleep(0)
+    await group.close()
+    with pytest.raises(NotLeader):
+        await appending
+    again = await open_group(tmp_path)
+    assert values_of(again, again.partitions[partition.number]) == [b"first"]
+    await again.close()
+
+
 async def test_the_idle_marker_follows_the_last_flush_and_no_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
