@@ -97,6 +97,8 @@ class Connections:
         self._complaints_second = 0
         self.closed = 0
         """Connections closed so far."""
+        self.stopping = False
+        """No more requests are taken, from anybody."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -194,6 +196,7 @@ class Connections:
 
     async def close(self, timeout_seconds: float) -> None:
         """Take no more requests, let those in flight finish, then close every connection."""
+        self.stopping = True
         for connection in list(self._open):
             connection.quiesce()
         turns = int(timeout_seconds / CLOSE_POLL_SECONDS)
@@ -219,6 +222,7 @@ class Connection(asyncio.BufferedProtocol):
         "_context",
         "_fetching",
         "_going_on",
+        "_held_bytes",
         "_host",
         "_idle_since",
         "_output",
@@ -240,6 +244,8 @@ class Connection(asyncio.BufferedProtocol):
         """Requests not yet answered in order, oldest first; None while there is none."""
         self._output: list[Buffer] = []
         self._output_bytes = 0
+        self._held_bytes = 0
+        """Answers that are there and wait for older ones."""
         self._stalled: deque[memoryview] | None = None
         """Whole frames received and not dispatched; nothing is read while there are any."""
         self._reading = True
@@ -328,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
         """May this request not be taken yet? Then `go_on` is called when it may."""
         if self._output_bytes > self._shared.write_buffer_bytes:
             self.write_out()
-        if not self._writable:
+        if not self._writable or self._held_bytes > self._shared.write_buffer_bytes:
             return True
         if self._fetching and frame[:2] == ONE_AT_A_TIME:
             return True
@@ -352,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._going_on = False
         self._stalled = None
-        if not self._reading and not self._closing and self._writable:
+        if not self._reading and not self._closing and self._writable and not self._shared.stopping:
             self._reading = True
             self._transport.resume_reading()
 
@@ -373,6 +379,7 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 reply = Reply(self, header, len(frame), False)
                 reply.buffers, reply.reply_bytes = buffers, reply_bytes
+                self._held_bytes += reply_bytes
             elif answer is None:
                 return
             else:
@@ -410,6 +417,7 @@ class Connection(asyncio.BufferedProtocol):
                 reply.buffers = []
             else:
                 reply.buffers, reply.reply_bytes = _encoded(reply.header, response)
+                self._held_bytes += reply.reply_bytes
         except Exception as error:
             self._refuse("an answer cannot be encoded", error)
             return
@@ -417,6 +425,7 @@ class Connection(asyncio.BufferedProtocol):
         while replies and replies[0].buffers is not None:
             first = replies.pop(0)
             if first.buffers:
+                self._held_bytes -= first.reply_bytes
                 self._put(first.buffers, first.reply_bytes)
             if first.holds_fetch:
                 self._fetching = False

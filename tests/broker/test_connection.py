@@ -233,6 +233,34 @@ async def test_one_fetch_at_a_time(broker: Broker) -> None:
     assert (len(rig.fetches.asked), rig.asked()) == (2, [1, 2])
 
 
+async def test_answers_that_wait_for_older_ones_are_bounded(broker: Broker) -> None:
+    rig = Rig(broker, write_buffer_bytes=100)
+    rig.receive(ask(1))
+    rig.versions.now = ApiVersionsResponse()
+    rig.receive(*(ask(number) for number in range(2, 100)))
+    assert len(rig.asked()) < 20
+    assert not rig.transport.reading
+    rig.answer(1)
+    assert rig.asked() == list(range(1, 100))
+    assert rig.transport.reading
+    assert await rig.sent() == list(range(1, 100))
+    assert rig.connection._held_bytes == 0
+
+
+async def test_a_stop_takes_no_more_requests(broker: Broker) -> None:
+    rig = Rig(broker)
+    rig.receive(ask(1))
+    stop = asyncio.ensure_future(rig.shared.close(2))
+    await asyncio.sleep(0)
+    rig.connection.pause_writing()
+    rig.connection.resume_writing()
+    assert not rig.transport.reading
+    rig.answer(1)
+    assert await rig.sent() == [1]
+    rig.connection.connection_lost(None)
+    await stop
+
+
 async def test_waiting_requests_are_abandoned_with_their_connection(broker: Broker) -> None:
     rig = Rig(broker)
     rig.receive(ask(1), ask(2))
