@@ -86,7 +86,15 @@ class DataLog(LogWriter):
             self._activate(found.segments[-1], found.segments[-1].end)
             self._mark()
         else:
-            self._begin_segment(0)
+            self._begin_first_segment()
+
+    def _begin_first_segment(self) -> None:
+        """From here on the directory without this segment is damaged, not new: the state file says so."""
+        self._begin_segment(0)
+        self._fs.fdatasync(self._fd)
+        self._flushed = self._segment_position | self._offset
+        self._generation = self._house.begin_generation(self._flushed)
+        self._mark()
 
     @classmethod
     def open(

@@ -180,11 +180,13 @@ class Recovery:
     # -- segments below the checkpoint ------------------------------------------------------------------
 
     def _header(self, sequence: int) -> SegmentHeader | None:
-        """The header that counts for this sequence, or None."""
+        """The header that counts for this sequence, or None. CorruptLog for a file cut short: segments have
+        their full size before they have a header."""
         path = self._directory / segment_name(sequence)
         fd = self._fs.open(path)
         try:
             found = decode_segment_header(self._fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
+            size = self._fs.size(fd)
         finally:
             self._fs.close(fd)
         if found is None:
@@ -197,7 +199,11 @@ class Recovery:
             counts = header.generation == current
         else:
             counts = header.generation <= current
-        return header if counts and (header.group_id, header.sequence) == (self._group_id, sequence) else None
+        if not counts or (header.group_id, header.sequence) != (self._group_id, sequence):
+            return None
+        if size < header.segment_bytes:
+            raise CorruptLog(f"{path} byte {size}: the file ends here, it had {header.segment_bytes} bytes")
+        return header
 
     def _new_segment(self, header: SegmentHeader) -> Segment:
         path = self._directory / segment_name(header.sequence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -152,6 +153,32 @@ def test_a_missing_segment_or_state_file_is_named() -> None:
         files = {n: d for n, d in image.files.items() if n != name}
         with pytest.raises(CorruptLog, match=r"state file|segment"):
             DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(Image(files)))
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_a_segment_cut_short_is_named(checkpoints: bool) -> None:
+    """Segments have their full size before they are used, so no crash leaves a shorter one."""
+    image = closed_world(checkpoints).disk.now()
+    in_use = [n for n in sorted(image.files) if n.endswith(".segment")][:-1]
+    assert len(in_use) > 3
+    for name in in_use:
+        for size in (0, 100, 5_000, len(image.files[name]) - 1):
+            with pytest.raises(CorruptLog, match=name):
+                DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, image.files[name][:size]))
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_a_log_without_its_only_segment_is_not_a_new_one(flush: bool) -> None:
+    options = replace(OPTIONS, flush=flush)
+    disk = SimulatedFileSystem()
+    DataLog.open(DIRECTORY, GROUP, options, disk)  # and nothing after it: a kill
+    image = disk.now()
+    name = "0000000000000001.segment"
+    with pytest.raises(CorruptLog, match=rf"{name}.*flushed up to segment 1"):
+        DataLog.open(DIRECTORY, GROUP, options, damaged(image, name, bytes(len(image.files[name]))))
+    files = {n: d for n, d in image.files.items() if n != name}
+    with pytest.raises(CorruptLog, match=name):
+        DataLog.open(DIRECTORY, GROUP, options, SimulatedFileSystem(Image(files)))
 
 
 def test_inspection_shows_every_frame_and_an_undamaged_log_is_ok() -> None:
