@@ -28,7 +28,7 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from storage.types import ReadResult
+from storage.types import OffsetOutOfRange, ReadResult
 
 API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
@@ -165,7 +165,10 @@ class _Fetch:
                 result = self._records(partition, item, max_bytes, total == 0)
                 if result is None:
                     offset = item.fetch_offset
-                    result = await partition.group.read_cold(partition.log, offset, max(0, max_bytes))
+                    try:
+                        result = await partition.group.read_cold(partition.log, offset, max(0, max_bytes))
+                    except OffsetOutOfRange:  # deleted while we waited for the disk
+                        result, data = _EMPTY, self._failed(item, ErrorCode.OFFSET_OUT_OF_RANGE)
                 if result.total_bytes and (total == 0 or result.total_bytes <= max_bytes):
                     data.records = list(result.buffers)
                     total += result.total_bytes
@@ -273,7 +276,10 @@ class _Fetch:
             if self._min_bytes <= 1:
                 return True
             missing = self._min_bytes - self._counted_bytes
-            result = partition.group.read(log, counted[place], missing)
+            try:
+                result = partition.group.read(log, counted[place], missing)
+            except OffsetOutOfRange:  # deleted while we waited: time to say so
+                return True
             if result.cold:
                 return True
             counted[place] = high_watermark

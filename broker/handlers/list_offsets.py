@@ -26,7 +26,7 @@ from protocol.messages.list_offsets import (
 from protocol.records.batch import read_header
 from protocol.records.compression import DecompressedTooLarge
 from protocol.records.record import iter_records
-from storage.types import Buffer
+from storage.types import Buffer, OffsetOutOfRange
 
 API_KEY = ApiKey.LIST_OFFSETS
 VERSIONS = (1, 11)
@@ -135,11 +135,14 @@ async def _search(partition: TopicPartition, timestamp: int, max_bytes: int) -> 
     if found is None:
         return None
     offset = max(found.base_offset, start)
-    result = partition.group.read(log, offset, 1)
-    if result.cold or not result.buffers:
-        result = await partition.group.read_cold(log, offset, 1)
+    try:
+        result = partition.group.read(log, offset, 1)
+        if result.cold or not result.buffers:
+            result = await partition.group.read_cold(log, offset, 1)
+    except OffsetOutOfRange:  # deleted while we looked: search what is left
+        return await _search(partition, timestamp, max_bytes) if log.log_start_offset > start else None
     if not result.buffers:
-        return None  # deleted while we looked
+        return None  # the topic was
     target = found.max_timestamp if timestamp == MAX_TIMESTAMP else timestamp
     return await asyncio.to_thread(first_at, result.buffers[0], target, offset, max_bytes)
 

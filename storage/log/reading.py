@@ -7,7 +7,6 @@ cache holds is read (RWF_NOWAIT), so that the event loop never waits for a disk.
 
 from __future__ import annotations
 
-import errno
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
@@ -113,10 +112,8 @@ class LogReader:
         if not wait:
             try:
                 return self._fs.preadv(fd, [data], start, NO_WAIT)
-            except OSError as error:
-                if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
-                    return 0
-                raise
+            except OSError:
+                return 0  # not in the page cache, or it cannot be read at all: a reader thread will say
         got = 0
         while got < len(data):
             more = self._fs.preadv(fd, [memoryview(data)[got:]], start + got)

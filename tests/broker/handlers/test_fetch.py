@@ -19,7 +19,7 @@ from protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from storage.types import ReadResult
+from storage.types import OffsetOutOfRange, ReadResult
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client, batch, fetch_request, records_of
 
@@ -364,3 +364,46 @@ async def test_reads_that_need_the_disk(
     await client.produce("t", batch(b"new"))
     _, answer = await asyncio.wait_for(reader.receive(request, 12), 2)
     assert values(answer.responses[0].partitions[0]) == [b"new"]  # type: ignore[attr-defined]
+
+
+async def test_records_deleted_during_a_read_are_out_of_range(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.create("t")
+    await client.produce("t", batch(b"a"))
+    group = broker.groups[1]
+
+    async def freed(*_: object) -> ReadResult:
+        raise OffsetOutOfRange("has just been freed")
+
+    monkeypatch.setattr(group, "read_cold", freed)
+    with monkeypatch.context() as patched:
+        patched.setattr(group, "read", lambda *_: ReadResult([], 0, cold=True))
+        data = await client.fetch("t", 0)
+    assert (data.error_code, data.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert values(await client.fetch("t", 0)) == [b"a"]
+
+
+async def test_records_deleted_while_a_fetch_waits_are_out_of_range(client: Client, broker: Broker) -> None:
+    await client.create("t")
+    waiting = client.send(fetch_request({"t": {0: 0}}, max_wait_ms=20_000, min_bytes=1 << 20), 12)
+    partition = broker.services.cluster.partition("t", 0)
+    assert partition is not None
+    for _ in range(500):
+        if partition.waiting:
+            break
+        await asyncio.sleep(0.01)
+    other = await Client.connect(broker.port)
+    group = broker.groups[1]
+
+    def freed(*_: object) -> ReadResult:
+        raise OffsetOutOfRange("has just been freed")
+
+    real, group.read = group.read, freed  # type: ignore[method-assign, assignment]
+    partition.log.log_start_offset = 1
+    await other.produce("t", batch(b"a"))
+    correlation_id, response = await client.receive(fetch_request({}), 12)
+    group.read = real  # type: ignore[method-assign]
+    assert correlation_id == waiting
+    assert response.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE  # type: ignore[attr-defined]
+    await other.close()

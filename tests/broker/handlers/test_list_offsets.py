@@ -22,6 +22,8 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.records.batch import set_log_append_time
 from protocol.records.compression import Codec
+from storage.partition import PartitionLog
+from storage.types import OffsetOutOfRange, ReadResult
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client, batch
 
@@ -163,3 +165,22 @@ async def test_offset_for_leader_epoch(start_broker: StartBroker, version: int) 
     assert (await end(first, current=first))[0] == ErrorCode.FENCED_LEADER_EPOCH
     assert (await end(first, current=second + 1))[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert (await end(first, topic="no"))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_search_goes_on_above_what_is_deleted_meanwhile(
+    client: Client, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.create("t")
+    await client.produce("t", batch(b"a", timestamp_ms=50))
+    await client.produce("t", batch(b"b", timestamp_ms=60))
+    group = broker.groups[1]
+    real = group.read
+
+    def read(log: PartitionLog, offset: int, max_bytes: int) -> ReadResult:
+        if log.log_start_offset == 0:
+            log.log_start_offset = 1
+            raise OffsetOutOfRange("has just been freed")
+        return real(log, offset, max_bytes)
+
+    monkeypatch.setattr(group, "read", read)
+    assert (await ask(client, 40)).offset == 1
