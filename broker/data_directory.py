@@ -69,7 +69,10 @@ class DataDirectory:
                 raise WrongDirectory(f"{self.path} has log groups but no {_META}")
             _write_flushed(meta, f"format={FORMAT}\nnode.id={node_id}\n")
             return
-        known = javaproperties.loads(meta.read_text(encoding="utf-8"))
+        try:
+            known = javaproperties.loads(meta.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise WrongDirectory(f"{meta} cannot be read: {error}") from None
         if "format" not in known:
             raise WrongDirectory(f"{meta} was not written by Lockstep; choose another data directory")
         if not known["format"].isdecimal() or int(known["format"]) > FORMAT:

@@ -141,8 +141,12 @@ class Topics:
     # --- start --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Give a new cluster its id; finish what a crash left half done; show every ready topic."""
+        """Give a new cluster its id; finish what a crash left half done; show every ready topic.
+
+        Raises StorageError where the metadata were lost and records were not.
+        """
         group = self._cluster.groups[METADATA_GROUP]
+        self._check_metadata()
         for partition in group.partitions.values():
             if partition.topic_id == METADATA_TOPIC_ID:
                 self._records = partition
@@ -158,6 +162,17 @@ class Topics:
             else:
                 await self._finish(entry, found)
         await self._close_orphans()
+
+    def _check_metadata(self) -> None:
+        """A cluster has its id before its first topic: data without one would be closed as nobody's."""
+        if self._cluster.image.cluster_id is not None:
+            return
+        for (topic_id, _), partition in self._found_partitions().items():
+            if topic_id != METADATA_TOPIC_ID:
+                raise StorageError(
+                    f"log group {METADATA_GROUP} is empty, but others hold partitions ({partition}): "
+                    f"groups/{METADATA_GROUP} of the data directory was lost or replaced; bring it back"
+                )
 
     async def _finish(self, entry: TopicEntry, found: Mapping[tuple[bytes, int], PartitionLog]) -> None:
         logs = [found.get((entry.topic_id, index)) for index in range(len(entry.groups))]
@@ -287,8 +302,13 @@ class Topics:
     def _created(self, plan: TopicPlan, done: asyncio.Task[Topic]) -> None:
         del self._creating[plan.name]
         self._promised_partitions -= plan.partition_count
-        if done.cancelled() or done.exception() is not None:
+        if (done.cancelled() or done.exception() is not None) and not self._is_half_made(plan.name):
             self._taken.pop(_folded(plan.name), None)
+
+    def _is_half_made(self, name: str) -> bool:
+        """Does an intent stand that could not be undone? The next start makes that topic."""
+        entries = self._cluster.image.topics.values()
+        return any(entry.name == name and entry.state is TopicState.CREATING for entry in entries)
 
     async def _create(self, plan: TopicPlan) -> Topic:
         entry = TopicEntry(
@@ -298,11 +318,11 @@ class Topics:
             await self._commit([create_command(entry)])
             try:
                 opened = await self._open(entry, range(plan.partition_count))
-            except StorageFull:
+                await self._commit([ready_command(entry.topic_id)])
+            except StorageError:
                 await self._commit([delete_command(entry.topic_id)])
                 await self._close_all(entry.topic_id)
                 raise
-            await self._commit([ready_command(entry.topic_id)])
         except StorageError as error:
             raise _refusal(error) from error
         topic = self._cluster.show(entry, [opened[index] for index in range(plan.partition_count)])

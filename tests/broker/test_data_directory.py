@@ -37,6 +37,9 @@ def test_refuses_what_is_not_ours(tmp_path: Path) -> None:
     (kafka / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
     with pytest.raises(WrongDirectory, match="not written by Lockstep"):
         DataDirectory(kafka, 1)
+    (kafka / "meta.properties").write_bytes(b"format=1\nnode.id=1\n\xff\xff")
+    with pytest.raises(WrongDirectory, match="cannot be read"):
+        DataDirectory(kafka, 1)
     headless = tmp_path / "headless"
     (headless / "groups" / "0").mkdir(parents=True)
     with pytest.raises(WrongDirectory):

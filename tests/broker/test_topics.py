@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,10 @@ from broker.metadata import TopicEntry, TopicState, create_command, delete_comma
 from broker.server import Broker
 from broker.topics import Refused, check_assignments, check_name
 from protocol.errors import ErrorCode
+from storage.group import Backlogged
+from storage.types import StorageError
 from tests.broker.conftest import StartBroker
-from tests.broker.wire import Client, batch
+from tests.broker.wire import Client, batch, records_of
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__mine"])
@@ -144,3 +148,57 @@ async def test_half_done_topics_are_finished_at_the_next_start(start_broker: Sta
     plan = again.services.topics.plan("ended", 1, 1, {})
     assert (await again.services.topics.create(plan)).topic_id != ended.topic_id
     assert plan_error(again, "creating", 1, 1) == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+async def test_a_topic_that_could_not_be_made_comes_back_with_no_restart(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker()
+    topics = broker.services.topics
+
+    async def busy(wanted: object) -> None:
+        raise Backlogged("too much waits for the disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.groups[1], "open_partitions", busy)
+        with pytest.raises(Refused):
+            await topics.create(topics.plan("t", 1, 1, {}))
+        assert broker.services.cluster.image.topics == {}
+        commit = topics._commit
+
+        async def commit_no_end(commands: list[dict[str, object]]) -> None:
+            if commands[0]["do"] == "delete":
+                raise Backlogged("nor can it be undone")
+            await commit(commands)
+
+        patched.setattr(topics, "_commit", commit_no_end)
+        with pytest.raises(Refused):
+            await topics.create(topics.plan("u", 1, 1, {}))
+    # Its intent stands, and so does its name.
+    assert plan_error(broker, "u", 1, 1) == ErrorCode.TOPIC_ALREADY_EXISTS
+    made = await topics.create(topics.plan("t", 1, 1, {}))
+    await topics.delete(made)
+    await broker.stop()
+    again = await start_broker()
+    assert [topic.name for topic in again.services.cluster.topics()] == ["u"]
+    assert len(again.groups[1].partitions) == 2
+
+
+async def test_data_without_their_metadata_are_refused_and_kept(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await client.create("t")
+    await client.produce("t", batch(b"kept"))
+    await broker.stop()
+    metadata = tmp_path / "data" / "groups" / "0"
+    metadata.rename(tmp_path / "saved")
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"groups/0 of the data directory was lost"):
+            await start_broker()
+    shutil.rmtree(metadata)
+    (tmp_path / "saved").rename(metadata)
+    again = await start_broker()
+    client = await Client.connect(again.port)
+    assert [record.value for record in records_of(await client.fetch("t", 0))] == [b"kept"]
