@@ -13,6 +13,7 @@ from typing import Final
 
 import javaproperties
 
+from storage.log.file_system import RealFileSystem
 from storage.types import NewerFormat
 
 FORMAT: Final = 1
@@ -38,7 +39,7 @@ class DataDirectory:
         Raises DirectoryInUse, WrongDirectory, NewerFormat, OSError.
         """
         self.path = path
-        path.mkdir(parents=True, exist_ok=True)
+        RealFileSystem().make_dir(path)
         self._lock = _locked(path / _LOCK)
         try:
             self._check(node_id)

@@ -21,7 +21,7 @@ from broker.topic_config import TopicConfig, restored_config
 from protocol.records.record import iter_records
 from storage.group import LogGroup
 from storage.partition import PartitionLog
-from storage.types import Buffer, CorruptLog, DirectoryEntry
+from storage.types import Buffer, CorruptLog, DirectoryEntry, NewerFormat
 
 if TYPE_CHECKING:
     from broker.context import Encoded
@@ -154,13 +154,15 @@ class ClusterImage:
         return json.dumps(state, separators=(",", ":")).encode()
 
     def restore(self, data: bytes) -> None:
-        """Take over a snapshot; empty bytes are the empty image."""
+        """Take over a snapshot; empty bytes are the empty image. NewerFormat."""
         self.cluster_id = None
         self.next_producer_id = 0
         self.topics = {}
         if not data:
             return
         state = json.loads(data)
+        if state["version"] > STATE_VERSION:
+            raise NewerFormat(f"cluster state of version {state['version']}, known up to {STATE_VERSION}")
         self.cluster_id = state["cluster_id"]
         self.next_producer_id = state["next_producer_id"]
         for name, topic_id, groups, overrides, topic_state in state["topics"]:
@@ -250,11 +252,6 @@ class Cluster:
         if cluster_id is None:
             raise RuntimeError("the cluster has no id before its first start is through")
         return cluster_id
-
-    @property
-    def data_groups(self) -> list[LogGroup]:
-        """The groups that new partitions may go to, in order."""
-        return [self.groups[number] for number in range(1, self.settings.lockstep_data_groups + 1)]
 
     def topic(self, name: str | None) -> Topic | None:
         """The topic of this name, if clients can see it."""

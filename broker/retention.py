@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Final
 
 from broker.metadata import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, TopicPartition
@@ -26,6 +26,14 @@ PARTITIONS_PER_STEP: Final = 50
 """Partitions looked at in one go on a thread: few enough that others hardly notice."""
 FIRST_CHECK_SECONDS: Final = 30.0
 """As in Kafka: a broker that is restarted often still enforces retention."""
+
+
+Shares = dict[tuple[int, int], list[SegmentPartition]]
+"""Partitions' parts of sealed segments, oldest first, by group and partition number."""
+
+
+def _key(partition: TopicPartition) -> tuple[int, int]:
+    return partition.group.group_id, partition.log.number
 
 
 def expired_by_size(shares: Sequence[SegmentPartition], total_bytes: int, retention_bytes: int) -> int:
@@ -65,13 +73,12 @@ class Retention:
         while True:
             try:
                 await self.enforce(self._clock_ms())
-            except StorageError as error:
+            except (StorageError, OSError) as error:
                 log.warning("retention has to wait: %s", error)
             await asyncio.sleep(interval_seconds)
 
     async def enforce(self, now_ms: int) -> int:
         """Apply every topic's limits once; returns how many partitions lost records."""
-        shares = await asyncio.to_thread(self._sealed_shares)
         limited = [
             partition
             for topic in self._cluster.topics()
@@ -79,6 +86,8 @@ class Retention:
             for partition in topic.partitions
             if partition.log.log_start_offset < partition.log.high_watermark
         ]
+        sized = {_key(each) for each in limited if each.topic.config.retention_bytes >= 0}
+        shares = await asyncio.to_thread(self._sealed_shares, sized) if sized else {}
         starts: dict[LogGroup, dict[int, int]] = {}
         for first in range(0, len(limited), PARTITIONS_PER_STEP):
             step = limited[first : first + PARTITIONS_PER_STEP]
@@ -101,39 +110,33 @@ class Retention:
         group = self._cluster.groups[METADATA_GROUP]
         if group.log.segments():
             for partition in group.partitions.values():
-                if partition.topic_id == METADATA_TOPIC_ID:
+                moved = partition.log_start_offset < partition.high_watermark
+                if partition.topic_id == METADATA_TOPIC_ID and moved:
                     starts.setdefault(group, {})[partition.number] = partition.high_watermark
 
-    def _sealed_shares(self) -> dict[tuple[int, int], list[SegmentPartition]]:
-        """Each partition's parts of sealed segments, oldest first, by group and partition number."""
-        found: dict[tuple[int, int], list[SegmentPartition]] = {}
+    def _sealed_shares(self, wanted: Set[tuple[int, int]]) -> Shares:
+        """The wanted partitions' parts of sealed segments."""
+        found: Shares = {}
         for group in self._cluster.groups.values():
             for _, share in group.log.retention_candidates():
-                found.setdefault((group.group_id, share.partition), []).append(share)
+                key = group.group_id, share.partition
+                if key in wanted:
+                    found.setdefault(key, []).append(share)
         return found
 
     def _new_starts(
-        self,
-        partitions: Sequence[TopicPartition],
-        now_ms: int,
-        shares: dict[tuple[int, int], list[SegmentPartition]],
+        self, partitions: Sequence[TopicPartition], now_ms: int, shares: Shares
     ) -> list[tuple[TopicPartition, int]]:
         return [(partition, self._new_start(partition, now_ms, shares)) for partition in partitions]
 
     @staticmethod
-    def _new_start(
-        partition: TopicPartition, now_ms: int, shares: dict[tuple[int, int], list[SegmentPartition]]
-    ) -> int:
+    def _new_start(partition: TopicPartition, now_ms: int, shares: Shares) -> int:
         config = partition.topic.config
         start = partition.log.log_start_offset
         if config.retention_ms >= 0:
             start = max(start, expired_by_time(partition, now_ms, config.retention_ms))
         if config.retention_bytes >= 0:
-            own = [
-                share
-                for share in shares.get((partition.group.group_id, partition.log.number), ())
-                if share.last_offset >= start
-            ]
+            own = [share for share in shares.get(_key(partition), ()) if share.last_offset >= start]
             total = partition.group.log.partition_bytes(partition.log.number, start)
             start = max(start, expired_by_size(own, total, config.retention_bytes))
         return min(start, partition.log.high_watermark)

@@ -134,13 +134,19 @@ class Broker:
         for sockets in self._sockets.values():
             for each in sockets:
                 each.close()
+        failure: Exception | None = None
         for group in self.groups.values():
-            await group.close()
+            try:
+                await group.close()
+            except Exception as error:  # the others are closed all the same
+                failure = failure or error
         if self._directory is not None:
             self._directory.close()
         self._servers, self._tasks, self._sockets = [], [], {}
         self._connections, self._directory = None, None
         self.groups = {}
+        if failure is not None:
+            raise failure
 
     async def _open_groups(self) -> None:
         assert self._directory is not None
@@ -168,11 +174,9 @@ class Broker:
                 log=metadata_options if is_metadata else log_options,
                 max_uncommitted_bytes=settings.lockstep_uncommitted_max_bytes,
             )
-            directory = self._directory.group(number)
-            directory.mkdir(parents=True, exist_ok=True)
             producers = ProducerState(settings.producer_id_expiration_ms)
             self.groups[number] = await LogGroup.open(
-                directory,
+                self._directory.group(number),
                 options,
                 clock_ms=self.clock_ms,
                 on_fatal=self._fatal,
@@ -305,7 +309,7 @@ class Broker:
                     if number not in was_full:
                         was_full.add(number)
                         log.error("group %d: the disk is full; produce is refused, reads go on", number)
-                        with contextlib.suppress(StorageError):
+                        with contextlib.suppress(StorageError, OSError):
                             await self._retention.enforce(self.clock_ms())
                     group.log.retry_space()
                 elif number in was_full:

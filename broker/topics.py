@@ -365,7 +365,7 @@ class Topics:
             self._cluster.hide(topic)
             self._taken.pop(_folded(topic.name), None)
             await self._close_all(topic.topic_id)
-            for group in {partition.group for partition in topic.partitions}:
+            for group in dict.fromkeys(partition.group for partition in topic.partitions):
                 group.free_dead_segments()
         except StorageError as error:
             raise _refusal(error) from error

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from protocol.records.record import BatchBuilder, iter_records
 from storage.partition import PartitionLog
-from storage.types import CONTROL_PARTITION, Buffer, CorruptLog, DirectoryEntry
+from storage.types import CONTROL_PARTITION, Buffer, CorruptLog, DirectoryEntry, NewerFormat
 
 NO_TOPIC = bytes(16)
 STATE_VERSION = 1
@@ -118,12 +118,14 @@ class ControlPartition:
         return json.dumps(state, separators=(",", ":")).encode()
 
     def restore(self, data: bytes) -> None:
-        """Take over a snapshot; empty bytes leave only the control partition itself."""
+        """Take over a snapshot; empty bytes leave only the control partition itself. NewerFormat."""
         self.next_number = CONTROL_PARTITION + 1
         self.partitions = {CONTROL_PARTITION: PartitionLog(CONTROL_PARTITION, NO_TOPIC, 0)}
         if not data:
             return
         state = json.loads(data)
+        if state["version"] > STATE_VERSION:
+            raise NewerFormat(f"partitions of version {state['version']}, known up to {STATE_VERSION}")
         self.next_number = state["next_number"]
         for number, topic_id, index, epoch_base, log_start in state["partitions"]:
             partition = PartitionLog(number, bytes.fromhex(topic_id), index, epoch_base)

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
+from broker.server import Broker
+from storage.log.file_system import RealFileSystem
 from storage.types import NewerFormat
+from tests.broker.conftest import small_settings
 
 
 def test_one_broker_at_a_time(tmp_path: Path) -> None:
@@ -54,3 +57,21 @@ def test_groups(tmp_path: Path) -> None:
     (tmp_path / "groups" / "note").touch()
     assert directory.groups() == [0, 2, 10]
     directory.close()
+
+
+async def test_every_directory_is_durable_in_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: set[Path] = set()
+    real = RealFileSystem.fsync_dir
+
+    def flush(self: RealFileSystem, path: Path) -> None:
+        flushed.add(path)
+        real(self, path)
+
+    monkeypatch.setattr(RealFileSystem, "fsync_dir", flush)
+    data = tmp_path / "new" / "data"
+    broker = Broker(small_settings(data))
+    await broker.start()
+    await broker.stop()
+    assert {tmp_path, tmp_path / "new", data, data / "groups"} <= flushed

@@ -19,7 +19,8 @@ from broker.metadata import (
     ready_command,
 )
 from protocol.records.record import BatchBuilder
-from storage.types import CorruptLog, DirectoryEntry
+from storage.control_partition import ControlPartition
+from storage.types import CorruptLog, DirectoryEntry, NewerFormat
 
 ENTRY = DirectoryEntry(1, 0, 1, 1, 0, 1, 0)
 ID = bytes(range(16))
@@ -85,3 +86,10 @@ def test_snapshot_and_restore() -> None:
 def test_what_it_does_not_understand_stops_it(command: Command) -> None:
     with pytest.raises(CorruptLog):
         replay(ClusterImage(), command)
+
+
+def test_a_state_of_a_newer_version_is_refused_by_name() -> None:
+    for machine in (ClusterImage(), ControlPartition()):
+        state = json.loads(machine.snapshot(0)) | {"version": 2}
+        with pytest.raises(NewerFormat, match="version 2"):
+            machine.restore(json.dumps(state).encode())
