@@ -89,6 +89,8 @@ def _run(options: argparse.Namespace) -> int:
 async def _produce(options: argparse.Namespace) -> None:
     from lockstep.commands.standard_input import lines_of
 
+    if sys.stdin is None:
+        raise CommandFailed("standard input is closed")
     async with client_of(options) as client:
         with told_to_user():
             topic = await client.topic(options.topic, create=True)

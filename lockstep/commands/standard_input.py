@@ -1,14 +1,17 @@
 """Lines of standard input for an event loop: as many at a time as are there.
 
 A daemon thread reads, because neither a file nor every terminal can be watched by the loop, and because a
-read that never returns must not hold up the end of the program.
+read that never returns must not hold up the end of the program. It reads from the descriptor: Python aborts
+at its end while a daemon thread holds the lock of a buffered stream.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import BinaryIO
 
 from lockstep.failures import CommandFailed
@@ -44,7 +47,7 @@ async def _chunks(stream: BinaryIO, read_bytes: int) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(_CHUNKS_AHEAD)
-    read = getattr(stream, "read1", stream.read)
+    read = _reader_of(stream)
 
     def pump() -> None:
         item: bytes | OSError = b"-"
@@ -68,3 +71,20 @@ async def _chunks(stream: BinaryIO, read_bytes: int) -> AsyncIterator[bytes]:
         if not item:
             return
         yield item
+
+
+def _reader_of(stream: BinaryIO) -> Callable[[int], bytes]:
+    """Reads what is there, at most so many bytes; nothing may have been read from `stream` before."""
+    try:
+        descriptor = stream.fileno()
+    except OSError:
+        return stream.read  # in memory: no terminal, no pipe
+
+    def read(length: int) -> bytes:
+        while True:
+            try:
+                return os.read(descriptor, length)
+            except BlockingIOError:  # whoever started us shares a descriptor that does not block
+                select.select([descriptor], [], [])
+
+    return read
