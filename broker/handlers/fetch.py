@@ -10,6 +10,7 @@ Source: Kafka's ReplicaManager.fetchMessages and Partition.readRecords for which
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 
 from broker.context import Answer, ClientContext, Deferred
@@ -28,7 +29,9 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from storage.types import OffsetOutOfRange, ReadResult
+from storage.types import OffsetOutOfRange, ReadResult, StorageError
+
+log = logging.getLogger("lockstep.fetch")
 
 API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
@@ -139,7 +142,10 @@ class _Fetch:
         partition: TopicPartition, item: FetchItem, max_bytes: int, min_one: bool
     ) -> ReadResult | None:
         """Batches from memory or page cache; None where they must come from the disk."""
-        result = partition.group.read(partition.log, item.fetch_offset, max(0, max_bytes))
+        try:
+            result = partition.group.read(partition.log, item.fetch_offset, max(0, max_bytes))
+        except (OSError, StorageError):
+            return None  # the reader thread meets it, too, and says so
         if result.cold:
             return None
         if result.total_bytes > max_bytes and not min_one:
@@ -164,11 +170,9 @@ class _Fetch:
                 max_bytes = min(item.max_bytes, budget)
                 result = self._records(partition, item, max_bytes, total == 0)
                 if result is None:
-                    offset = item.fetch_offset
-                    try:
-                        result = await partition.group.read_cold(partition.log, offset, max(0, max_bytes))
-                    except OffsetOutOfRange:  # deleted while we waited for the disk
-                        result, data = _EMPTY, self._failed(item, ErrorCode.OFFSET_OUT_OF_RANGE)
+                    result, error = await _from_disk(partition, item.fetch_offset, max(0, max_bytes))
+                    if error is not ErrorCode.NONE:
+                        data = self._failed(item, error)
                 if result.total_bytes and (total == 0 or result.total_bytes <= max_bytes):
                     data.records = list(result.buffers)
                     total += result.total_bytes
@@ -278,7 +282,7 @@ class _Fetch:
             missing = self._min_bytes - self._counted_bytes
             try:
                 result = partition.group.read(log, counted[place], missing)
-            except OffsetOutOfRange:  # deleted while we waited: time to say so
+            except (OSError, StorageError):  # deleted while we waited, or unreadable: time to say so
                 return True
             if result.cold:
                 return True
@@ -318,3 +322,20 @@ class _Fetch:
 
 
 _EMPTY: Final = ReadResult([], 0)
+
+
+async def _from_disk(partition: TopicPartition, offset: int, max_bytes: int) -> tuple[ReadResult, ErrorCode]:
+    """Batches by way of a reader thread; or nothing, and the error to answer."""
+    try:
+        result = await partition.group.read_cold(partition.log, offset, max_bytes)
+        if result.buffers or offset >= partition.log.high_watermark:
+            return result, ErrorCode.NONE
+        problem: object = "the log's file ends before its records"
+    except OffsetOutOfRange:  # deleted while we waited for the disk
+        return _EMPTY, ErrorCode.OFFSET_OUT_OF_RANGE
+    except (OSError, StorageError) as error:
+        problem = error
+    if partition.topic.deleted or offset < partition.log.log_start_offset:
+        return _EMPTY, ErrorCode.OFFSET_OUT_OF_RANGE
+    log.error("%s-%d: offset %d cannot be read: %s", partition.topic.name, partition.index, offset, problem)
+    return _EMPTY, ErrorCode.KAFKA_STORAGE_ERROR

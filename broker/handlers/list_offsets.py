@@ -8,6 +8,7 @@ Source: Kafka's ReplicaManager.fetchOffset and UnifiedLog.fetchOffsetByTimestamp
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Final
 
@@ -26,7 +27,9 @@ from protocol.messages.list_offsets import (
 from protocol.records.batch import read_header
 from protocol.records.compression import DecompressedTooLarge
 from protocol.records.record import iter_records
-from storage.types import Buffer, OffsetOutOfRange
+from storage.types import Buffer, OffsetOutOfRange, StorageError
+
+log = logging.getLogger("lockstep.list_offsets")
 
 API_KEY = ApiKey.LIST_OFFSETS
 VERSIONS = (1, 11)
@@ -116,7 +119,12 @@ async def _search_all(
     max_bytes = context.services.settings.lockstep_lookup_max_bytes
     for partition, wanted, answer in searches:
         assert partition is not None
-        found = await _search(partition, wanted.timestamp, max_bytes)
+        try:
+            found = await _search(partition, wanted.timestamp, max_bytes)
+        except (OSError, StorageError) as error:
+            log.error("%s-%d: no search by time: %s", partition.topic.name, partition.index, error)
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            continue
         if found is not None:
             answer.offset, answer.timestamp = found
             _tell_epoch(answer, api_version, epoch_at(partition, answer.offset))

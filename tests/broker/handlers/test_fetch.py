@@ -407,3 +407,37 @@ async def test_records_deleted_while_a_fetch_waits_are_out_of_range(client: Clie
     assert correlation_id == waiting
     assert response.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE  # type: ignore[attr-defined]
     await other.close()
+
+
+@pytest.mark.parametrize("damage", ["no answer", "cut short", "index lost, too"])
+async def test_records_that_cannot_be_read_are_an_error_of_their_partition(
+    start_broker: StartBroker, damage: str
+) -> None:
+    broker = await start_broker(lockstep_tail_cache_bytes="0")
+    client = await Client.connect(broker.port)
+    await client.create("t", 2)
+    for place in range(16):
+        await client.produce("t", batch(bytes([place]) * 100_000))
+    await client.produce("t", batch(b"other"), partition=1)
+    await asyncio.sleep(0.1)
+    group = broker.groups[1]
+    files = sorted((broker.settings.directory / "groups" / "1").iterdir())
+    segment = next(path for path in files if path.name.endswith("1.segment"))
+    if damage == "no answer":
+
+        async def broken(*_: object) -> ReadResult:
+            raise OSError(5, "Input/output error")
+
+        group.read_cold = broken  # type: ignore[method-assign, assignment]
+        group.read = lambda *_: ReadResult([], 0, cold=True)  # type: ignore[method-assign]
+    else:
+        with segment.open("r+b") as file:
+            file.truncate(5_000)
+        if damage == "index lost, too":
+            segment.with_suffix(".index").unlink()
+    response: FetchResponse = await client.call(fetch_request({"t": {0: 0, 1: 0}}), 12)
+    first, other = response.responses[0].partitions
+    assert (first.error_code, first.records or b"") == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+    if damage != "no answer":
+        assert values(other) == [b"other"]
+    await client.close()
