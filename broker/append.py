@@ -107,7 +107,8 @@ class Appender:
         except Backlogged as error:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, str(error)) from None
         if header.producer_id >= 0:
-            self.producers.record(partition.number, header, base_offset, time_ms)
+            # The log's time, as at replay: a clock set back must not make live producers look expired.
+            self.producers.record(partition.number, header, base_offset, max(time_ms, self.group.time_ms))
         return Appended(base_offset, append_time_ms)
 
     def _check_sequence(self, partition: PartitionLog, header: BatchHeader) -> int:

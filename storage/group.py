@@ -268,6 +268,11 @@ class LogGroup:
         return self._serving
 
     @property
+    def time_ms(self) -> int:
+        """The newest frame's time. Like the log it never goes back, whatever the clock does."""
+        return self._time_ms
+
+    @property
     def term(self) -> int:
         return self.raft.term
 

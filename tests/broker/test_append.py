@@ -197,6 +197,25 @@ async def test_a_batch_sent_again_is_found_and_not_appended(world: World) -> Non
     world.refuse(idempotent(2), ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
+async def test_a_clock_set_back_makes_no_producer_expire(tmp_path: Path) -> None:
+    """After a frame of the future the log's time stays there; what is appended then is not older."""
+    producers, now_ms = ProducerState(HOUR_MS * 24), [NOW_MS + 72 * HOUR_MS]
+    group = await LogGroup.open(
+        tmp_path,
+        GroupOptions(1, 1, LogOptions(segment_bytes=1 << 20)),
+        clock_ms=lambda: now_ms[0],
+        on_fatal=lambda error: None,
+        tail_machines={"producers": producers},
+    )
+    (partition,) = await group.open_partitions([(bytes(range(16)), 0)])
+    now_ms[0] = NOW_MS
+    appender = Appender(group, producers, lambda: now_ms[0])
+    data = bytes(batch(producer_id=5, producer_epoch=0, base_sequence=0))
+    assert appender.append(partition, data, LIMITS, 9).base_offset == 0
+    await group.close()  # cuts a checkpoint, which forgets the expired
+    assert producers.count() == 1
+
+
 async def test_what_storage_refuses_has_a_kafka_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for failure, error in (
         (StorageFull("full"), ErrorCode.KAFKA_STORAGE_ERROR),
