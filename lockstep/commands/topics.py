@@ -20,9 +20,8 @@ from lockstep.failures import told_to_user
 if TYPE_CHECKING:
     from lockstep.client import Client, Topic
 
-_DEFAULT_CONFIG = 5
-"""Kafka's DescribeConfigs source for a value that nobody set."""
 _TOPIC_CONFIG = 1
+"""Kafka's DescribeConfigs source for a value that the topic itself sets."""
 
 
 def add_to(families: Families) -> None:

@@ -1,4 +1,5 @@
-"""Looking at a log's directory without opening it as a log: what `lockstep log verify` and `dump` show.
+"""Looking at a log's directory without opening it as a log, file by file. So far only tests use it: `lockstep
+log verify` and `dump` read through `lockstep.log_reading`.
 
 Reads only. `verify` judges every file, `frames` gives every frame with its place. Both may run beside a
 broker that is writing; then the last segment may seem to end in a torn tail. The rules are recovery's
