@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from broker.unserved import Unserved
 from protocol.api import RequestHeader
 from protocol.primitives import Buffer
 
@@ -136,6 +137,7 @@ class Services:
         "producer_ids",
         "settings",
         "topics",
+        "unserved",
         "versions",
         "waiting_fetches",
     )
@@ -163,6 +165,8 @@ class Services:
         self.fetch_sessions = fetch_sessions
         self.waiting_fetches = waiting_fetches
         self.clock_ms = clock_ms
+        self.unserved = Unserved(loop.time)
+        """Who waits for groups and transactions, for the log."""
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> host ("" means: the address the client itself connected to) and port."""
         self.versions: dict[int, tuple[int, int]] = {}

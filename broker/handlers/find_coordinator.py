@@ -1,13 +1,14 @@
 """FindCoordinator: there are no groups or transactions yet, said the way Kafka says it.
 
 COORDINATOR_NOT_AVAILABLE is what a Kafka answers until its coordinator's topic exists: clients wait and ask
-again, and no client takes it for a broken connection.
+again, and no client takes it for a broken connection. The log says who waits.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from broker import unserved
 from broker.context import Answer, ClientContext
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -30,6 +31,10 @@ def handle(context: ClientContext, header: RequestHeader, request: FindCoordinat
     if request.key_type in (GROUP, TRANSACTION):
         what = "consumer groups" if request.key_type == GROUP else "transactions"
         error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, f"This broker does not serve {what} yet."
+        keys = [request.key] if header.api_version < BATCHED_SINCE else request.coordinator_keys
+        kind = unserved.GROUP if request.key_type == GROUP else unserved.TRANSACTION
+        for key in keys[:1]:
+            context.services.unserved.asked(header.client_id, kind, key)
     else:
         error, message = ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {request.key_type}."
     if header.api_version < BATCHED_SINCE:

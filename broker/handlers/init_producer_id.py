@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker import unserved
 from broker.context import Answer, ClientContext
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -25,6 +26,9 @@ def handle(context: ClientContext, header: RequestHeader, request: InitProducerI
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if request.transactional_id == "":
             error = ErrorCode.INVALID_REQUEST
+        else:
+            told = context.services.unserved
+            told.asked(header.client_id, unserved.TRANSACTION, request.transactional_id)
         return _refused(error)
     return _grant(context)
 
