@@ -22,7 +22,7 @@ from pathlib import Path
 
 from protocol.records.batch import BatchHeader, patch, read_header
 from storage import control_partition as control
-from storage.control_partition import ControlPartition
+from storage.derived_state import DerivedState
 from storage.log.data_log import DataLog
 from storage.log.format import MAX_FRAME_RECORDS, frame_size
 from storage.log.options import LogOptions
@@ -33,7 +33,6 @@ from storage.types import (
     CONTROL_PARTITION,
     Buffer,
     Checkpoint,
-    CorruptLog,
     DirectoryEntry,
     Frame,
     FrameKind,
@@ -47,8 +46,6 @@ from storage.types import (
 
 Waiter = Callable[[BaseException | None], None]
 
-CONTROL_SECTION = "partitions"
-OFFSETS_SECTION = "offsets"
 IDLE_MARKER_SECONDS = 0.008
 """An idle log writes its marker within 10 ms of the last flush."""
 IDLE_TIMER_SLACK_SECONDS = 0.001
@@ -57,6 +54,8 @@ SLOW_FLUSH_SECONDS = 0.003
 """A disk whose flushes average longer gets a flusher thread, so that it stalls no heartbeat."""
 FAST_FLUSH_SECONDS = 0.0015
 FLUSH_AVERAGE_WEIGHT = 0.1
+GATHER_LOOKS = 8
+"""How often a busy group looks for one more batch before it flushes; each look is one turn of the loop."""
 COMMANDS_PER_BATCH = 1000
 """The group's own commands are some 130 bytes each: so many fit a frame of the smallest segments."""
 
@@ -93,14 +92,13 @@ class LogGroup:
     ) -> None:
         self.group_id = options.group_id
         self.log = log
-        self.control = ControlPartition()
+        self._state = DerivedState(commit_machines, tail_machines)
+        self.control = self._state.control
         self.failed: BaseException | None = None
         self.checkpoint_index = log.checkpoint.index if log.checkpoint else 0
         """The newest entry that a flushed checkpoint covers."""
         self._options = options
         self._clock_ms = clock_ms
-        self._commit_machines = commit_machines
-        self._tail_machines = tail_machines
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix=f"group-{options.group_id}")
@@ -130,6 +128,8 @@ class LogGroup:
         self.after_commit: Callable[[], None] | None = None
         """Called once per commit, after its waiters: whoever gathered their output sends it now."""
         self._turn_scheduled = False
+        self._busy = False
+        self._gathered = self._looks = 0
         self._flushing = False
         self._flush_seconds = 0.0
         self._flushed_at = 0.0
@@ -201,42 +201,13 @@ class LogGroup:
 
     def _recover(self) -> None:
         checkpoint = self.log.checkpoint
-        sections = checkpoint.sections if checkpoint else {}
-        self.control.restore(sections.get(CONTROL_SECTION, b""))
-        self.control.restore_offsets(sections.get(OFFSETS_SECTION, b""))
-        for section, machine in (*self._commit_machines.values(), *self._tail_machines.items()):
-            machine.restore(sections.get(section, b""))
+        self._state.restore(checkpoint.sections if checkpoint else {})
         self._terms = TermIndex(checkpoint.index, checkpoint.term) if checkpoint else TermIndex()
         self._time_ms = checkpoint.time_ms if checkpoint else 0
-        for partition in self.control.partitions.values():
-            self._attach(partition)
         for frame in self.log.replay():
             self._terms.append(frame.index, frame.term)
             self._time_ms = frame.time_ms
-            # With one voter whatever is on disk is committed by the next no-op, so it is applied at once.
-            for entry, payload in zip(frame.directory, frame.payloads, strict=True):
-                self._replay(entry, payload, frame)
-
-    def _replay(self, entry: DirectoryEntry, payload: Buffer, frame: Frame) -> None:
-        partition = self.control.partitions.get(entry.partition)
-        if partition is None:
-            return  # closed since: its records are dead
-        if entry.base_offset != partition.next_offset:
-            raise CorruptLog(
-                f"group {self.group_id}, entry {frame.index}: partition {entry.partition} continues at "
-                f"{entry.base_offset}, expected {partition.next_offset}"
-            )
-        partition.note_epoch(entry.leader_epoch, entry.base_offset)
-        partition.next_offset = partition.high_watermark = entry.base_offset + entry.record_count
-        for machine in self._tail_machines.values():
-            machine.replay(entry, payload, frame.time_ms)
-        self._commit_batch(partition, entry, payload, frame.time_ms)
-
-    def _attach(self, partition: PartitionLog) -> None:
-        if partition.number == CONTROL_PARTITION:
-            partition.machine = self.control
-        elif partition.topic_id in self._commit_machines:
-            partition.machine = self._commit_machines[partition.topic_id][1]
+            self._state.replay(frame)
 
     def _elect(self) -> None:
         self.raft.campaign()
@@ -446,11 +417,26 @@ class LogGroup:
         self._directory, self._payloads, self._partitions = [], [], []
         self._open_bytes = self._open_records = 0
 
+    def _gathering(self) -> bool:
+        """Where the last frame had several batches, look at the sockets again before paying for a flush,
+        as long as each look finds more: whoever is about to send joins this frame, not the next."""
+        waiting = len(self._directory)
+        if not self._busy or waiting <= self._gathered or self._looks >= GATHER_LOOKS:
+            return False
+        self._gathered = waiting
+        self._looks += 1
+        return True
+
     def _turn(self) -> None:
+        if self._gathering():
+            self._loop.call_soon(self._turn)
+            return
         self._turn_scheduled = False
         if self._flushing or self.failed is not None:
             return
+        self._gathered = self._looks = 0
         if self._directory:
+            self._busy = len(self._directory) > 1
             self._close_frame()
         closed = self._closed
         if not closed:
@@ -515,7 +501,7 @@ class LogGroup:
                 partition = partitions[place]
                 partition.high_watermark = entry.base_offset + entry.record_count
                 if partition.machine is not None:
-                    self._commit_batch(partition, entry, payloads[place], frame.time_ms)
+                    self._state.commit(partition, entry, payloads[place], frame.time_ms)
                 moved[partition] = None
             if self._cut is not None and self._cut.index == frame.index:
                 self._write_checkpoint(self._cut)
@@ -528,18 +514,6 @@ class LogGroup:
                 listener()
         if self.after_commit is not None:
             self.after_commit()
-
-    def _commit_batch(
-        self, partition: PartitionLog, entry: DirectoryEntry, payload: Buffer, time_ms: int
-    ) -> None:
-        machine = partition.machine
-        if machine is None:
-            return
-        known = self.control.next_number
-        machine.replay(entry, payload, time_ms)
-        for number in range(known, self.control.next_number):
-            if number in self.control.partitions:
-                self._attach(self.control.partitions[number])
 
     def _idle(self) -> None:
         self._idle_timer = None
@@ -556,18 +530,15 @@ class LogGroup:
 
     def _cut_checkpoint(self) -> Checkpoint:
         """The state that follows the appended log, as of the last frame; no append may be open."""
-        log = self.log
-        sections = {OFFSETS_SECTION: self.control.snapshot_offsets()}
-        for section, machine in self._tail_machines.items():
-            sections[section] = machine.snapshot(self._time_ms)
-        return Checkpoint(log.last_index, log.last_term, log.next_lsn, log.chain, self._time_ms, sections)
+        log, time_ms = self.log, self._time_ms
+        return Checkpoint(
+            log.last_index, log.last_term, log.next_lsn, log.chain, time_ms, self._state.cut(time_ms)
+        )
 
     def _write_checkpoint(self, cut: Checkpoint) -> asyncio.Future[None]:
         """Add the state that follows the commit, which has just reached the cut, and write it all."""
         self._cut = None
-        cut.sections[CONTROL_SECTION] = self.control.snapshot(self._time_ms)
-        for section, machine in self._commit_machines.values():
-            cut.sections[section] = machine.snapshot(self._time_ms)
+        self._state.complete(cut.sections, self._time_ms)
         written = self._loop.run_in_executor(self._threads, self.log.write_checkpoint, cut)
         written.add_done_callback(lambda done: self._checkpointed(done, cut.index))
         self._checkpointing = written
