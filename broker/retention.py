@@ -56,7 +56,7 @@ def expired_by_time(partition: TopicPartition, now_ms: int, retention_ms: int) -
     if log_start >= end:
         return log_start
     data_log = partition.group.log
-    found = data_log.timestamp_lookup(partition.log.number, now_ms - retention_ms, log_start, end)
+    found = data_log.first_younger(partition.log.number, now_ms - retention_ms, log_start, end)
     return end if found is None else max(log_start, found.base_offset)
 
 

@@ -9,9 +9,9 @@ Invariants:
 - A failed write or flush is final: the process must stop (`FlushFailed`).
 
 It does not know Raft (terms and indexes only have to follow one another), topics, or records; it reads no
-clock. Everything belongs to one thread but `read_cold`, `timestamp_lookup`, `max_timestamp_batch`,
-`partition_bytes`, `retention_candidates`, `write_checkpoint` and `flush`, which may run in another one.
-Rules: `docs/disk_format.md`.
+clock. Everything belongs to one thread but `read_cold`, `timestamp_lookup`, `first_younger`,
+`max_timestamp_batch`, `partition_bytes`, `retention_candidates`, `write_checkpoint` and `flush`, which may run
+in another one. Rules: `docs/disk_format.md`.
 """
 
 from __future__ import annotations
@@ -295,6 +295,13 @@ class DataLog(LogWriter):
     ) -> BatchPlace | None:
         """The first batch in the range whose newest record is that new or newer. May load an index file."""
         return self._reader.first_at_or_after(partition, timestamp_ms, start_offset, end_offset)
+
+    def first_younger(
+        self, partition: int, time_ms: int, start_offset: int, end_offset: int
+    ) -> BatchPlace | None:
+        """The first batch in the range that is not older; one without timestamps is as old as the end of
+        its segment, and in the newest segment it is young. May load index files."""
+        return self._reader.first_younger(partition, time_ms, start_offset, end_offset)
 
     def max_timestamp_batch(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
         """The first of the batches with the newest record of the range. May load index files."""

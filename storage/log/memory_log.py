@@ -156,6 +156,15 @@ class MemoryLog:
                 return BatchPlace(e.base_offset, e.base_offset + e.record_count, e.length, e.max_timestamp)
         return None
 
+    def first_younger(
+        self, partition: int, time_ms: int, start_offset: int, end_offset: int
+    ) -> BatchPlace | None:
+        """As `DataLog.first_younger`; all of it is the newest segment."""
+        for e in self._between(partition, start_offset, end_offset):
+            if e.max_timestamp >= time_ms or e.max_timestamp < 0:
+                return BatchPlace(e.base_offset, e.base_offset + e.record_count, e.length, e.max_timestamp)
+        return None
+
     def max_timestamp_batch(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
         found = self._between(partition, start_offset, end_offset)
         if not found:

@@ -126,16 +126,33 @@ class LogReader:
         self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> BatchPlace | None:
         """The first batch with a record that new or newer. Segments without one are not looked into."""
-        for _, sequence in self._newest_by_segment(partition, start_offset, timestamp_ms):
-            for index, row in self._batches(sequence, partition, start_offset, end_offset):
-                if index.timestamps[row] >= timestamp_ms:
-                    return _place(index, row)
+        for newest, sequence in self._newest_by_segment(partition, start_offset):
+            if newest >= timestamp_ms:
+                for index, row in self._batches(sequence, partition, start_offset, end_offset):
+                    if index.timestamps[row] >= timestamp_ms:
+                        return _place(index, row)
+        return None
+
+    def first_younger(
+        self, partition: int, time_ms: int, start_offset: int, end_offset: int
+    ) -> BatchPlace | None:
+        """The first batch that is not older than a time. One whose records have no timestamp is as old as
+        the last frame of its segment."""
+        for newest, sequence in self._newest_by_segment(partition, start_offset):
+            segment = self._table.get(sequence)
+            sealed = segment is not None and segment.summary is not None
+            undated_is_young = segment is not None and (not sealed or segment.tail.time_ms >= time_ms)
+            if newest >= time_ms or undated_is_young:
+                for index, row in self._batches(sequence, partition, start_offset, end_offset):
+                    timestamp = index.timestamps[row]
+                    if timestamp >= time_ms or (timestamp < 0 and undated_is_young):
+                        return _place(index, row)
         return None
 
     def newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
         """The first of the batches with the largest max timestamp. Looks into the newest segments only."""
         best: BatchPlace | None = None
-        ranked = sorted(self._newest_by_segment(partition, start_offset, None), key=lambda s: (-s[0], s[1]))
+        ranked = sorted(self._newest_by_segment(partition, start_offset), key=lambda s: (-s[0], s[1]))
         for timestamp, sequence in ranked:
             if best is not None and timestamp < best.max_timestamp:
                 break
@@ -145,9 +162,7 @@ class LogReader:
                     best = _place(index, row)
         return best
 
-    def _newest_by_segment(
-        self, partition: int, start_offset: int, least_ms: int | None
-    ) -> Iterator[tuple[int, int]]:
+    def _newest_by_segment(self, partition: int, start_offset: int) -> Iterator[tuple[int, int]]:
         """(newest timestamp at most, sequence) of the segments from the one that holds `start_offset` on."""
         spans = self._table.spans.get(partition)
         if spans is None:
@@ -160,8 +175,7 @@ class LogReader:
             if segment.summary is not None:
                 row = segment.summary.row(partition)
                 newest = segment.summary.timestamps[row] if row >= 0 else -(1 << 63)
-            if least_ms is None or newest >= least_ms:
-                yield newest, sequence
+            yield newest, sequence
 
     def _batches(
         self, sequence: int, partition: int, start_offset: int, end_offset: int

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from broker.metadata import TopicEntry, TopicState, create_command, delete_command, deleted_command
-from broker.retention import expired_by_size
+from broker.retention import Retention, expired_by_size
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from storage.log.batch_index import SegmentPartition
@@ -57,6 +57,23 @@ async def test_by_time_frees_files(start_broker: StartBroker) -> None:
     partition = again.services.cluster.partition("old", 0)
     assert partition is not None
     assert partition.log.log_start_offset == 45
+
+
+async def test_records_without_timestamps_are_as_old_as_their_file(start_broker: StartBroker) -> None:
+    broker = await start_broker(log_retention_hours="1")
+    client = await Client.connect(broker.port)
+    await client.create("t")
+    await fill(client, "t", 25, -1)
+    assert len(broker.groups[1].log.segments()) >= 2
+    assert await broker.enforce_retention() == 0
+    assert [r.offset for r in records_of(await client.fetch("t", 0))][:1] == [0]
+    # An hour later the sealed files are old enough, the newest one never is.
+    later = int(time.time() * 1000) + 2 * 3_600_000
+    assert await Retention(broker.services.cluster, broker.clock_ms).enforce(later) == 1
+    partition = broker.services.cluster.partition("t", 0)
+    assert partition is not None
+    assert 10 <= partition.log.log_start_offset < 25
+    await client.close()
 
 
 async def test_everything_may_be_too_old(broker: Broker, client: Client) -> None:
