@@ -10,8 +10,8 @@ Invariants:
 
 It does not know Raft (terms and indexes only have to follow one another), topics, or records; it reads no
 clock. Everything belongs to one thread but `read_cold`, `timestamp_lookup`, `first_younger`,
-`max_timestamp_batch`, `partition_bytes`, `retention_candidates`, `write_checkpoint` and `flush`, which may run
-in another one. Rules: `docs/disk_format.md`.
+`max_timestamp_batch`, `partition_bytes`, `retention_candidates`, `write_checkpoint` and `flush`, which may
+run in another one. Rules: `docs/disk_format.md`.
 """
 
 from __future__ import annotations
