@@ -39,6 +39,8 @@ class DataDirectory:
         Raises DirectoryInUse, WrongDirectory, NewerFormat, OSError.
         """
         self.path = path
+        if path.exists() and not path.is_dir():
+            raise WrongDirectory(f"{path} is a file, not a directory")
         RealFileSystem().make_dir(path)
         self._lock = _locked(path / _LOCK)
         try:
@@ -84,6 +86,12 @@ class DataDirectory:
             raise WrongDirectory(
                 f"{self.path} belongs to node.id={known.get('node.id')}, this is node.id={node_id}"
             )
+
+
+def in_words(error: OSError) -> str:
+    """What the system refused, without its number."""
+    problem = (error.strerror or str(error)).lower()
+    return f"{error.filename}: {problem}" if error.filename else problem
 
 
 def _locked(path: Path) -> int:

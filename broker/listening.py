@@ -7,6 +7,7 @@ several addresses (localhost: IPv4 and IPv6) gets one socket each, all on one po
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 from collections.abc import Sequence
 
@@ -41,13 +42,24 @@ def explain(listener: Listener, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {listener.port} is in use: another program listens on {listener.host or 'all addresses'}"
-            f":{listener.port}. Stop it, or choose another port"
+            f":{listener.port}. Stop it, or choose another port: --listen HOST:PORT, or "
+            f"make serve LISTEN=HOST:PORT"
         )
     if error.errno == errno.EACCES:
         return f"no permission to listen on port {listener.port}; ports below 1024 need privileges"
     if isinstance(error, socket.gaierror):
         return f"{listener.host} is not a name of this machine ({error.strerror})"
     return f"cannot listen on {listener.host}:{listener.port}: {error.strerror}"
+
+
+def host_and_port(host: str, port: int) -> str:
+    """As clients are given it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def only_this_machine(bound: socket.socket) -> bool:
+    """Can no other machine reach this socket?"""
+    return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def _bind_all(listener: Listener) -> list[socket.socket]:

@@ -1,9 +1,10 @@
 """The broker as one object and as one process.
 
 Owns: `Broker` (start, stop; used by `run` and, in-process, by tests) and `run` (signals, log lines, the one
-line on stdout). Invariants: ports are bound before anything is recovered and opened only when everything
-can be served; a stop answers what it can, commits what was accepted and leaves a checkpoint; a failed flush
-ends the process at once, because nothing it would say afterwards could be trusted.
+line on stdout). Invariants: the data directory is locked and ports are bound before anything is recovered,
+and opened only when everything can be served; a stop answers what it can, commits what was accepted and
+leaves a checkpoint; a failed flush ends the process at once, because nothing it would say afterwards could be
+trusted.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from broker.append import Appender
 from broker.config import Listener, Settings
 from broker.connection import Connections
 from broker.context import Services
-from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
+from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, in_words
 from broker.delayed import WaitingFetches
 from broker.fetch_session import FetchSessions
-from broker.listening import CannotListen, bind, explain
+from broker.listening import CannotListen, bind, explain, host_and_port, only_this_machine
 from broker.metadata import METADATA_GROUP, METADATA_SECTION, METADATA_TOPIC_ID, Cluster, ClusterImage
 from broker.producer_ids import ProducerIds
 from broker.producer_state import ProducerState
@@ -54,6 +55,8 @@ SWEEP_SECONDS: Final = 10.0
 CLOSED_BEFORE_TRIM: Final = 200
 """After so many connections have closed, what they leave behind in the heap is worth giving back."""
 FULL_DISK_RETRY_SECONDS: Final = 1.0
+WHOLE_ENDS: Final = ("no marker", "a marker of", "the segment is full")
+"""Reasons to end a recovery's scan that say: there is no further write. Any other is a write cut short."""
 EXIT_BAD_START: Final = 1
 EXIT_FATAL: Final = 70
 LARGE_BLOCK_BYTES: Final = (4 << 20) + (64 << 10)
@@ -108,10 +111,7 @@ class Broker:
     async def start(self) -> None:
         """Recover and serve. Raises CannotStart, ConfigError, StorageError; then nothing is left behind."""
         try:
-            for listener in self.settings.listening():
-                self._sockets[listener] = bind(listener)
-                self._ports[listener] = self._sockets[listener][0].getsockname()[1]
-            self._directory = DataDirectory(self.settings.directory, self.settings.node_id)
+            self._claim()
             await self._open_groups()
             await self._serve()
         except (CannotListen, DirectoryInUse, WrongDirectory) as error:
@@ -148,6 +148,24 @@ class Broker:
         if failure is not None:
             raise failure
 
+    def _claim(self) -> None:
+        """Lock the data directory and bind the ports.
+
+        A directory that is there comes first: a second broker on it is told that, not that a port is in use.
+        One that is not comes last: a start that fails over a port makes none.
+        """
+        settings = self.settings
+        if settings.directory.exists():
+            self._directory = DataDirectory(settings.directory, settings.node_id)
+        for listener in settings.listening():
+            bound = self._sockets[listener] = bind(listener)
+            self._ports[listener] = bound[0].getsockname()[1]
+            if not all(only_this_machine(each) for each in bound):
+                address = host_and_port(listener.host, self._ports[listener])
+                log.warning("whoever reaches %s may do anything: there is no access control yet", address)
+        if self._directory is None:
+            self._directory = DataDirectory(settings.directory, settings.node_id)
+
     async def _open_groups(self) -> None:
         assert self._directory is not None
         settings = self.settings
@@ -183,6 +201,7 @@ class Broker:
                 commit_machines={METADATA_TOPIC_ID: (METADATA_SECTION, image)} if is_metadata else None,
                 tail_machines=None if is_metadata else {PRODUCERS_SECTION: producers},
             )
+            _tell_recovery(self.groups[number])
             if not is_metadata:
                 self._producers[number] = producers
         self._image = image
@@ -248,7 +267,18 @@ class Broker:
         """What a client on this machine connects to."""
         listener = next(iter(self._ports))
         host = "localhost" if listener.host in ANY_ADDRESS else listener.host
-        return f"{f'[{host}]' if ':' in host else host}:{self.port}"
+        return host_and_port(host, self.port)
+
+    @property
+    def told_elsewhere(self) -> list[str]:
+        """HOST:PORT of what clients are told, where that is not what is listened on."""
+        told = self.settings.advertising()
+        found: list[str] = []
+        for listener, port in self._ports.items():
+            address = told.get(listener.name, listener)
+            if (address.host, address.port or port) != (listener.host, port):
+                found.append(host_and_port(address.host, address.port or port))
+        return found
 
     @property
     def services(self) -> Services:
@@ -330,6 +360,22 @@ class Broker:
             self._connections.abort()
 
 
+def _tell_recovery(group: LogGroup) -> None:
+    """One line about how the log of a group that has just been opened was found; none for a new one."""
+    report = group.log.report
+    own_no_op = 1
+    replayed = group.log.last_index - own_no_op - group.checkpoint_index
+    if replayed:
+        text = f"replayed {replayed} frame{'s'[: replayed != 1]} after its last checkpoint"
+    elif group.checkpoint_index:
+        text = "was stopped cleanly, nothing to replay"
+    else:
+        return
+    if not report.reason.startswith(WHOLE_ENDS):
+        text += f"; an unfinished write was cut at {report.cut_at} ({report.reason})"
+    log.info("log group %d %s", group.group_id, text)
+
+
 def _tune(listening: socket.socket, settings: Settings) -> None:
     """Buffer sizes are inherited by accepted sockets; they must be set before listen()."""
     for option, size in (
@@ -380,7 +426,7 @@ def run(settings: Settings) -> None:
         with asyncio.Runner(loop_factory=_new_loop) as runner:
             runner.run(_serve_until_stopped(settings))
     except (CannotStart, ConfigError, CorruptLog, NewerFormat, StorageError, OSError) as error:
-        log.critical("cannot start: %s", error)
+        log.critical("cannot start: %s", in_words(error) if isinstance(error, OSError) else error)
         raise SystemExit(EXIT_BAD_START) from None
 
 
@@ -394,10 +440,9 @@ async def _serve_until_stopped(settings: Settings) -> None:
     # What lives now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    print(
-        f"Lockstep {VERSION} ready on {broker.bootstrap_servers}, data in {_shown(settings.log_dirs)}",
-        flush=True,
-    )
+    ready = f"Lockstep {VERSION} ready on {broker.bootstrap_servers}, data in {_shown(settings.log_dirs)}"
+    told = broker.told_elsewhere
+    print(ready + (f", clients are told {' and '.join(told)}" if told else ""), flush=True)
     await stopped.wait()
     log.info("stopping")
     await broker.stop()

@@ -326,7 +326,8 @@ class Topics:
         except StorageError as error:
             raise _refusal(error) from error
         topic = self._cluster.show(entry, [opened[index] for index in range(plan.partition_count)])
-        log.info("topic %s: created with %d partitions", plan.name, plan.partition_count)
+        count = plan.partition_count
+        log.info("topic %s: created with %d partition%s", plan.name, count, "" if count == 1 else "s")
         return topic
 
     def _place(self, plan: TopicPlan) -> list[int]:

@@ -106,6 +106,7 @@ def test_refusals_in_words(tmp_path: Path) -> None:
         assert (status, out) == (1, "")
         assert f"port {port} is in use" in err
         assert "Traceback" not in err
+        assert "--listen HOST:PORT" in err and "make serve LISTEN=HOST:PORT" in err
     assert not (tmp_path / "a").exists()
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "meta.properties").write_text("format=99\nnode.id=1\n")
@@ -113,16 +114,86 @@ def test_refusals_in_words(tmp_path: Path) -> None:
     assert status == 1
     assert "format 99" in err
     process = serve(tmp_path / "c")
-    ready_port(process)
-    status, _, err = ended(serve(tmp_path / "c"))
-    assert status == 1
-    assert f"process {process.pid}" in err
+    port = ready_port(process)
+    for listen in ("localhost:0", f"localhost:{port}"):
+        status, _, err = ended(serve(tmp_path / "c", listen=listen))
+        assert status == 1
+        assert f"another Lockstep (process {process.pid}) runs on" in err
     process.terminate()
     ended(process)
     (tmp_path / "file").write_text("")
-    status, _, err = ended(serve(tmp_path / "file"))
-    assert status == 1
-    assert "Traceback" not in err
+    for name, said in (("file", "is a file, not a directory"), ("file/below", "not a directory")):
+        status, _, err = ended(serve(tmp_path / name))
+        assert status == 1
+        assert f"{tmp_path / name}" in err and said in err
+        assert "Traceback" not in err and "Errno" not in err
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            ("advertised.listeners=PLAINTEXT://broker.example:19092",),
+            ", clients are told broker.example:19092",
+        ),
+        (("advertised.listeners=PLAINTEXT://localhost:0",), ""),
+        ((), ""),
+    ],
+)
+def test_what_clients_are_told_is_said(tmp_path: Path, settings: tuple[str, ...], told: str) -> None:
+    process = serve(tmp_path / "data", *settings)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    process.terminate()
+    ended(process)
+    assert line.endswith(f", data in {tmp_path / 'data'}{told}\n")
+
+
+def test_what_the_log_was_like_is_one_line_per_group(tmp_path: Path) -> None:
+    said: list[list[str]] = []
+    for stop in (signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
+        process = serve(tmp_path / "data")
+        ready_port(process)
+        process.send_signal(stop)
+        _, _, err = ended(process)
+        said.append([line for line in err.splitlines() if "log group" in line])
+    assert said[0] == []
+    assert [line.split("INFO")[1].strip() for line in said[1]] == [
+        f"log group {number} was stopped cleanly, nothing to replay" for number in (0, 1)
+    ]
+    assert [line.split("INFO")[1].strip() for line in said[2]] == [
+        f"log group {number} replayed 1 frame after its last checkpoint" for number in (0, 1)
+    ]
+
+
+async def test_an_unfinished_write_is_told(
+    start_broker: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = serve(tmp_path / "data", "log.flush=os")
+    client = await Client.connect(ready_port(process), "localhost")
+    await client.create("t")
+    await client.produce("t", batch(b"kept"))
+    await client.produce("t", batch(b"the last words"))
+    process.kill()
+    ended(process)
+    caplog.set_level("INFO", "lockstep")
+    for segment in (tmp_path / "data" / "groups" / "1").glob("*.segment"):
+        data = segment.read_bytes()
+        at = data.rfind(b"the last words")
+        if at >= 0:
+            segment.write_bytes(data[:at] + b"X" + data[at + 1 :])
+    await start_broker(tmp_path / "data", lockstep_segment_bytes="2097152")
+    assert "log group 1 replayed" in caplog.text
+    assert "; an unfinished write was cut at segment" in caplog.text
+
+
+@pytest.mark.parametrize(("host", "warned"), [("0.0.0.0", True), ("", True), ("127.0.0.1", False)])
+async def test_an_address_others_reach_warns(
+    start_broker: StartBroker, caplog: pytest.LogCaptureFixture, host: str, warned: bool
+) -> None:
+    broker = await start_broker(listeners=f"PLAINTEXT://{host}:0")
+    said = f"whoever reaches {host}:{broker.port} may do anything: there is no access control yet"
+    assert (said in caplog.text) == warned
 
 
 async def test_two_brokers_cannot_share_a_directory(start_broker: StartBroker, tmp_path: Path) -> None:
