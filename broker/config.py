@@ -8,6 +8,7 @@ Does not: hold topic configurations (`topic_config.py`), or change after the sta
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -412,19 +413,26 @@ def load(
 ) -> Settings:
     """Settings from a properties file, then `key=value` assignments, then flags (by property name).
 
-    Raises ConfigError naming key and value, or OSError for a file that cannot be read.
+    Raises ConfigError naming key and value, and the file if they are from there; OSError for a file that
+    cannot be read.
     """
-    texts: dict[str, str] = {}
+    filed: dict[str, str] = {}
     if properties_file is not None:
         with open(properties_file, encoding="utf-8") as stream:
-            texts.update(_aliased(javaproperties.load(stream)))
+            filed = _aliased(javaproperties.load(stream))
+    texts = dict(filed)
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals:
             raise ConfigError("--set", assignment, "not of the form key=value")
         texts.update(_aliased({key.strip(): value}))
     texts.update(_aliased(flags or {}))
-    return from_texts(texts)
+    try:
+        return from_texts(texts)
+    except ConfigError as error:
+        if error.key not in filed or texts[error.key] != filed[error.key]:
+            raise
+        raise ConfigError(error.key, error.value, f"{error.problem} (in {properties_file})") from None
 
 
 def from_texts(texts: Mapping[str, str]) -> Settings:
@@ -441,10 +449,16 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
             hint = _HINTS.get(name)
             warnings.append(f"{name} has no effect here" + (f": {hint}" if hint else ""))
         else:
-            raise ConfigError(name, text, "there is no such setting")
+            raise ConfigError(name, text, f"there is no such setting{_meant(name)}")
     settings = Settings(**values, explicit=explicit, warnings=tuple(warnings))
     _check(settings)
     return settings
+
+
+def _meant(name: str) -> str:
+    """The nearest names, as the end of a refusal."""
+    near = difflib.get_close_matches(name.lower(), [*PROPERTIES, *_ALIASES], n=3, cutoff=0.75)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def _aliased(texts: Mapping[str, str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,38 @@ def test_unknown_names_and_bad_values_stop_the_start(assignment: str) -> None:
         load(None, [assignment])
     assert refused.value.key == key
     assert key in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("num.partition", "num.partitions"),
+        ("log.retention.hour", "log.retention.hours"),
+        ("Lockstep.Segment.Bytes", "lockstep.segment.bytes"),
+        ("listener", "listeners"),
+        ("brokerid", "broker.id"),
+    ],
+)
+def test_an_unknown_name_brings_the_nearest(name: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"no such setting; did you mean {re.escape(meant)}\b.*\?$"):
+        load(None, [f"{name}=1"])
+
+
+def test_a_name_like_no_other_brings_none() -> None:
+    with pytest.raises(ConfigError, match=r"there is no such setting$"):
+        load(None, ["zebra=1"])
+
+
+def test_a_refusal_names_the_file_it_is_about(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    for text in ("num.partition=3\n", "num.partitions=many\n", "broker.id=-1\n", "log.dirs=a,b\n"):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=rf"\(in {re.escape(str(file))}\)$"):
+            load(file, ["log.retention.hours=1"])
+    file.write_text("num.partitions=3\n")
+    with pytest.raises(ConfigError) as refused:
+        load(file, ["num.partitions=many"])
+    assert str(file) not in str(refused.value)
 
 
 def test_an_assignment_needs_an_equals_sign() -> None:
