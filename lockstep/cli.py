@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lockstep.commands import consume, log, produce, serve, topics
 from lockstep.failures import CommandFailed
@@ -53,7 +53,7 @@ def shadowed_package() -> str | None:
 
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    root = argparse.ArgumentParser(
+    root = _Parser(
         prog="lockstep",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
@@ -64,6 +64,16 @@ def parser() -> argparse.ArgumentParser:
     for family in (serve, topics, produce, consume, log):
         family.add_to(families)
     return root
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what it does not know itself: argparse leaves that to the root, which shows the root's usage."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,6 +10,12 @@ class CommandFailed(Exception):
     """The command could not do it; the text is one line for the user."""
 
 
+def refused(error: OSError) -> CommandFailed:
+    """What the system refused, without its number."""
+    problem = (error.strerror or str(error)).lower()
+    return CommandFailed(f"{error.filename}: {problem}" if error.filename else problem)
+
+
 @contextmanager
 def told_to_user() -> Iterator[None]:
     """Turns what a client can meet on its way to a broker into CommandFailed."""

@@ -137,7 +137,11 @@ def groups_of(directory: Path) -> list[tuple[int, Path]]:
     Raises NoLog where there is none or a broker is running on it.
     """
     if not directory.is_dir():
-        raise NoLog(f"{directory} is not a directory")
+        raise NoLog(
+            f"{directory} is a file, not a directory"
+            if directory.exists()
+            else f"there is no directory {directory}"
+        )
     if (directory / STATE_NAME).exists() and directory.name.isdecimal():
         _refuse_if_in_use(directory.parent.parent)
         return [(int(directory.name), directory)]

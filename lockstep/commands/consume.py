@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from protocol.records.record import Record
 
 _WAIT_MS = 500
+_EARLIEST = "earliest"
+_LATEST = "latest"
 
 
 def add_to(families: Families) -> None:
@@ -40,9 +42,10 @@ def add_to(families: Families) -> None:
     start.add_argument(
         "-o",
         "--offset",
-        type=int,
+        type=_offset,
         metavar="N",
-        help="from this offset in each partition; below zero: so many records before the end",
+        help="from this offset in each partition; below zero: so many records before the end; also "
+        "earliest (as --from-beginning) and latest",
     )
     consume.add_argument("-f", "--follow", action="store_true", help="wait for new records at the end")
     consume.add_argument(
@@ -66,6 +69,16 @@ def add_to(families: Families) -> None:
     add_json(form, "one object per record and line; bytes that are not UTF-8 are in *_base64")
     add_connection(consume)
     consume.set_defaults(run=_run)
+
+
+def _offset(text: str) -> int | str:
+    """An argument type."""
+    if text in (_EARLIEST, _LATEST):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor earliest or latest") from None
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -112,10 +125,10 @@ class _Reading:
         from lockstep.client import EARLIEST, LATEST
 
         ends = await client.offsets(topic, chosen, LATEST)
-        if not options.from_beginning and options.offset is None:
+        if not options.from_beginning and options.offset in (None, _LATEST):
             return cls(dict(ends), None)
         starts = await client.offsets(topic, chosen, EARLIEST)
-        if options.offset is not None:
+        if options.offset not in (None, _EARLIEST):
             for index in chosen:
                 wanted = options.offset if options.offset >= 0 else ends[index] + options.offset
                 if wanted > ends[index]:

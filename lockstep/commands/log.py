@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep.commands.options import Families, add_json, print_json, print_table, printable, whole_number
-from lockstep.failures import CommandFailed
+from lockstep.failures import CommandFailed, refused
 
 if TYPE_CHECKING:
     from lockstep.log_reading import PartitionNames
@@ -58,8 +58,10 @@ def _verify(options: argparse.Namespace) -> int:
 
     try:
         results = [_verified(number, path) for number, path in groups_of(options.directory)]
-    except (StorageError, OSError) as error:
+    except StorageError as error:
         raise CommandFailed(str(error)) from error
+    except OSError as error:
+        raise refused(error) from error
     rotten = any(result["rot"] for result in results)
     if options.json:
         print_json({"directory": str(options.directory), "ok": not rotten, "groups": results})
@@ -158,8 +160,12 @@ def _dump(options: argparse.Namespace) -> int:
                     _print_frame(document)
     except CorruptLog as error:
         raise CommandFailed(f"rot: {error}") from error
-    except (StorageError, OSError) as error:
+    except BrokenPipeError:
+        raise  # whoever read has gone, as after `| head`
+    except StorageError as error:
         raise CommandFailed(str(error)) from error
+    except OSError as error:
+        raise refused(error) from error
     return 0
 
 

@@ -26,6 +26,7 @@ def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> 
     command.add_argument(
         "-b",
         "--bootstrap",
+        "--bootstrap-server",
         metavar="HOST:PORT",
         default=argparse.SUPPRESS if again else default,
         help=f"a broker of the cluster, or several after commas (default {default}; ${BOOTSTRAP_VARIABLE})",

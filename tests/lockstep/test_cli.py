@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.testing import RunningBroker
+from lockstep.testing import RunningBroker, broker_in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "lockstep"]
@@ -161,3 +161,38 @@ def test_a_broker_that_goes_ends_the_producer_at_once(running: RunningBroker, to
     assert b"connection refused" in producer.stderr.read()
     producer.stdin.close()
     producer.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (("consume", "t", "--from-begining"), "lockstep consume"),
+        (("topics", "create", "t", "--partitons", "3"), "lockstep topics create"),
+        (("topics", "-x", "list"), "lockstep topics"),
+        (("log", "dump", "d", "e"), "lockstep log dump"),
+        (("--nothing", "consume", "t"), "lockstep"),
+    ],
+)
+def test_a_typo_shows_the_usage_of_its_command(arguments: tuple[str, ...], usage: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    said = done.stderr.decode()
+    assert said.startswith(f"usage: {usage} [-h]") and f"{usage}: error: unrecognized arguments" in said
+
+
+def test_a_dump_ends_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
+    with broker_in_thread(data_dir=tmp_path / "data", log_flush="os") as broker:
+        for _ in range(3):
+            assert run("produce", "t", "-b", broker.bootstrap_servers, stdin=b"x\n" * 1000).returncode == 0
+    process = subprocess.Popen(
+        [*COMMAND, "log", "dump", str(tmp_path / "data"), "--records"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(PYTHONUNBUFFERED="1"),
+    )
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline().startswith(b"group 0 ")
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(20), said) == (0, b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import shutil
@@ -201,7 +202,12 @@ def test_a_torn_end_is_no_rot(command: Run, directory: Path) -> None:
 
 def test_what_is_no_log_or_in_use(command: Run, tmp_path: Path) -> None:
     for arguments in (("verify",), ("dump",)):
-        for path, said in [(tmp_path / "nothing", "is not a directory"), (tmp_path, "no data directory")]:
+        (tmp_path / "file").touch()
+        for path, said in [
+            (tmp_path / "nothing", "there is no directory"),
+            (tmp_path / "file", "is a file, not a directory"),
+            (tmp_path, "no data directory"),
+        ]:
             outcome = command("log", *arguments, str(path))
             assert outcome.status == 1 and said in outcome.err and outcome.err.count("\n") == 1
     with served("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0") as (process, _):
@@ -210,3 +216,16 @@ def test_what_is_no_log_or_in_use(command: Run, tmp_path: Path) -> None:
         assert f"a broker (process {process.pid}) is running on" in outcome.err
     outcome = command("log", "dump", str(tmp_path / "data"), "--group", "77")
     assert outcome.status == 1 and "no log group 77" in outcome.err
+
+
+def test_what_the_system_refuses_is_told_in_words(
+    command: Run, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: object, path: Path, create: bool = False) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("lockstep.log_reading.ReadOnlyFileSystem.open", refuse)
+    for what in ("verify", "dump"):
+        outcome = command("log", what, str(directory))
+        assert outcome.status == 1 and outcome.err.endswith(": permission denied\n"), outcome
+        assert outcome.err.startswith(f"lockstep: {directory}") and outcome.err.count("\n") == 1

@@ -105,6 +105,22 @@ def test_offsets_from_either_end(command: Run, topic: str) -> None:
     assert beyond.status == 1 and "ends at offset 4" in beyond.err
 
 
+def test_offsets_by_the_names_other_tools_use(command: Run, topic: str) -> None:
+    command("produce", topic, stdin=b"0\n1\n")
+    assert command("consume", topic, "-o", "earliest").out == "0\n1\n"
+    assert command("consume", topic, "--offset", "latest", "-n", "0") == (0, "", "")
+    wrong = command("consume", topic, "-o", "middle")
+    assert wrong.status == 2 and "'middle' is neither a number nor earliest or latest" in wrong.err
+
+
+def test_the_bootstrap_option_under_kafkas_name(command: Run, topic: str, running: RunningBroker) -> None:
+    address = running.bootstrap_servers
+    command("produce", topic, stdin=b"x\n")
+    assert command("consume", topic, "-o", "earliest", "--bootstrap-server", address).out == "x\n"
+    wrong = command("topics", "--bootstrap-server", "nonsense:port", "list")
+    assert wrong.status == 1 and "not an address" in wrong.err
+
+
 def test_several_records_of_a_fetch_that_began_in_the_middle_of_a_batch(command: Run, topic: str) -> None:
     command("produce", topic, stdin=b"".join(b"%d\n" % number for number in range(1000)))
     assert command("consume", topic, "-o", "990", "-n", "3").out == "990\n991\n992\n"
