@@ -108,10 +108,14 @@ async def test_a_deleted_topics_files_are_freed(start_broker: StartBroker) -> No
     assert topic is not None
     await broker.services.topics.delete(topic)
     await client.create("u")
-    await fill(client, "u", 12, int(time.time() * 1000))  # a roll, and with it a later checkpoint
-    await asyncio.sleep(0.2)
-    await broker.enforce_retention()
-    assert len(log.segments()) <= 2
+    # Rolls bring later checkpoints, below which files may go, however slow the disk is.
+    for _ in range(20):
+        await fill(client, "u", 12, int(time.time() * 1000))
+        await asyncio.sleep(0.1)
+        await broker.enforce_retention()
+        if min(segment.sequence for segment in log._table) > 4:
+            break
+    assert min(segment.sequence for segment in log._table) > 4
 
 
 async def test_metadata_does_not_pile_up(start_broker: StartBroker) -> None:
