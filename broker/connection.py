@@ -88,6 +88,7 @@ class Connections:
         self.write_buffer_bytes = settings.lockstep_connection_write_buffer_bytes
         self.max_in_flight_bytes = settings.queued_max_request_bytes
         self.in_flight_bytes = 0
+        self.max_connections = settings.max_connections
         self._settings = settings
         self._open: dict[Connection, None] = {}
         self._by_host: dict[str, int] = {}
@@ -110,8 +111,9 @@ class Connections:
     def admit(self, connection: Connection, host: str) -> str | None:
         """Count a new connection; or why there is no room for it."""
         settings = self._settings
-        if len(self._open) >= settings.max_connections:
-            return f"{len(self._open)} connections are open, max.connections allows no more"
+        if len(self._open) >= self.max_connections:
+            limit = "max.connections" if self.max_connections == settings.max_connections else "open files"
+            return f"{len(self._open)} connections are open, the limit on {limit} allows no more"
         if self._by_host.get(host, 0) >= settings.max_connections_per_ip:
             return f"{self._by_host[host]} connections are open from there, max.connections.per.ip"
         self._open[connection] = None

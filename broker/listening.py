@@ -1,4 +1,4 @@
-"""Sockets to listen on: bound before recovery, opened to clients after it.
+"""Sockets to listen on: bound before recovery, opened to clients after it; and how many clients there may be.
 
 Owns: turning a listener's host and port into bound sockets, and "port in use" in words. A host that has
 several addresses (localhost: IPv4 and IPv6) gets one socket each, all on one port.
@@ -8,17 +8,42 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import resource
 import socket
 from collections.abc import Sequence
+from typing import Final
 
 from broker.config import Listener
+from storage.log.segments import OPEN_FILES_MAX
 
+OWN_FILES: Final = 64
+FILES_PER_GROUP: Final = OPEN_FILES_MAX + 16
+"""Open files that clients must leave: a log that cannot open its next file ends the process."""
 ATTEMPTS_FOR_A_FREE_PORT = 20
 """Port 0: a free port on the first address may be taken on the second."""
 
 
 class CannotListen(Exception):
     """An address cannot be listened on; the text says why."""
+
+
+def allow_many_files() -> None:
+    """Raise this process's limit on open files as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            return  # macOS says "no limit" and does not take it
+
+
+def connections_allowed(wanted: int, group_count: int) -> int:
+    """`wanted` connections, or as many as the limit on open files leaves beside the log's own."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY:
+        return wanted
+    own = min(OWN_FILES + FILES_PER_GROUP * group_count, files // 2)
+    return min(wanted, files - own)
 
 
 def bind(listener: Listener) -> list[socket.socket]:

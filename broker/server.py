@@ -32,7 +32,15 @@ from broker.context import Services
 from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, in_words
 from broker.delayed import WaitingFetches
 from broker.fetch_session import FetchSessions
-from broker.listening import CannotListen, bind, explain, host_and_port, only_this_machine
+from broker.listening import (
+    CannotListen,
+    allow_many_files,
+    bind,
+    connections_allowed,
+    explain,
+    host_and_port,
+    only_this_machine,
+)
 from broker.metadata import METADATA_GROUP, METADATA_SECTION, METADATA_TOPIC_ID, Cluster, ClusterImage
 from broker.producer_ids import ProducerIds
 from broker.producer_state import ProducerState
@@ -52,6 +60,8 @@ METADATA_SEGMENT_BYTES: Final = 8 << 20
 """Group 0 holds a few hundred bytes per topic: its files need not be as large as those of the data."""
 SWEEP_SECONDS: Final = 10.0
 """How often idle connections are looked for; finer where connections.max.idle.ms is short."""
+FEW_CONNECTIONS: Final = 1000
+"""Where the limit on open files leaves fewer, the start says so."""
 CLOSED_BEFORE_TRIM: Final = 200
 """After so many connections have closed, what they leave behind in the heap is worth giving back."""
 FULL_DISK_RETRY_SECONDS: Final = 1.0
@@ -237,6 +247,13 @@ class Broker:
         services.advertised = self._advertised()
         self._retention = Retention(cluster, self.clock_ms)
         connections = self._connections = Connections(services, Router(services), settings, loop)
+        connections.max_connections = connections_allowed(settings.max_connections, len(self.groups))
+        if connections.max_connections < min(settings.max_connections, FEW_CONNECTIONS):
+            log.warning(
+                "the limit on open files leaves room for %d connections, not for max.connections=%d",
+                connections.max_connections,
+                settings.max_connections,
+            )
         for group in self.groups.values():
             group.after_commit = connections.send_now
         for listener, sockets in self._sockets.items():
@@ -419,6 +436,7 @@ def run(settings: Settings) -> None:
     Raises SystemExit with a status other than 0 where it cannot start; the reason is on stderr.
     """
     _keep_large_blocks_apart()
+    allow_many_files()
     _log_to_stderr()
     for warning in settings.warnings:
         log.warning("%s", warning)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 
 import pytest
 
 from broker.config import Listener
-from broker.listening import CannotListen, bind
+from broker.listening import CannotListen, bind, connections_allowed
 
 
 def test_every_address_of_localhost_on_one_port() -> None:
@@ -45,3 +46,14 @@ def test_all_addresses() -> None:
     finally:
         for each in bound:
             each.close()
+
+
+@pytest.mark.parametrize(
+    ("files", "groups", "allowed"),
+    [(1024, 2, 672), (128, 2, 64), (65_536, 9, 20_000), (resource.RLIM_INFINITY, 2, 20_000)],
+)
+def test_clients_leave_open_files_to_the_log(
+    monkeypatch: pytest.MonkeyPatch, files: int, groups: int, allowed: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (files, files))
+    assert connections_allowed(20_000, groups) == allowed

@@ -78,6 +78,27 @@ def test_one_line_when_ready_and_a_clean_stop(tmp_path: Path, stop: signal.Signa
     assert "Traceback" not in err
 
 
+async def test_clients_cannot_take_the_open_files_of_the_log(tmp_path: Path) -> None:
+    script = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (150, 150)); " + SERVE
+    process = serve(tmp_path / "data", script=script)
+    try:
+        port = ready_port(process)
+        client = await Client.connect(port, "localhost")
+        await client.create("t")
+        held = []
+        for _ in range(200):
+            held.append(await asyncio.open_connection("localhost", port))
+            await asyncio.sleep(0)
+        for _ in range(12):  # several log files
+            assert (await client.produce("t", batch(b"x" * 400_000))).error_code == 0
+        assert process.poll() is None
+        for _, writer in held:
+            writer.close()
+    finally:
+        process.kill()
+        assert "the limit on open files leaves room for 75 connections" in process.communicate()[1]
+
+
 async def test_kill_9_loses_nothing_acknowledged(tmp_path: Path) -> None:
     process = serve(tmp_path / "data")
     client = await Client.connect(ready_port(process), "localhost")
