@@ -252,7 +252,7 @@ class Recovery:
             return None
         try:
             first = self._fs.pread(fd, 4096, 0)
-            size = index_head_bytes(first)
+            size = min(index_head_bytes(first), self._fs.size(fd))  # a rotten one may say any number
             return decode_index_head(first if size <= len(first) else self._fs.pread(fd, size, 0))
         finally:
             self._fs.close(fd)
