@@ -11,7 +11,7 @@ from lockstep.commands.options import Families, add_json, print_json, print_tabl
 from lockstep.failures import CommandFailed, refused
 
 if TYPE_CHECKING:
-    from lockstep.log_reading import PartitionNames
+    from lockstep.stopped_broker import PartitionNames
     from storage.types import Buffer, DirectoryEntry, Frame
 
 ROT = 1
@@ -53,7 +53,7 @@ def add_to(families: Families) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from lockstep.log_reading import groups_of
+    from lockstep.stopped_broker import groups_of
     from storage.types import StorageError
 
     try:
@@ -83,40 +83,20 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _verified(group_id: int, directory: Path) -> Document:
-    from lockstep.log_reading import GroupLog
-    from storage.types import CorruptLog
+    from storage.log.inspect import verify
 
-    counts = {"segments": 0, "frames": 0, "batches": 0, "records": 0, "bytes": 0}
-    rot: list[str] = []
-    notes: list[str] = []
-    ends_at: str | None = None
-    try:
-        log = GroupLog(directory, group_id)
-        counts["segments"] = len(log.segments)
-        rot += [f"checkpoint {name} is damaged" for name in log.report.ignored_checkpoints]
-        if log.report.damaged_slot:
-            notes.append(
-                "one of the two copies of the state is damaged: a crash, or rot that did no harm yet"
-            )
-        if log.report.rebuilt_indexes:
-            notes.append(
-                f"{log.report.rebuilt_indexes} index files are missing or damaged; they can be made again"
-            )
-        ends_at = log.report.cut_at
-        for _, frame in log.frames():
-            counts["frames"] += 1
-            counts["batches"] += frame.batch_count
-            counts["records"] += frame.record_count
-            counts["bytes"] += frame.end - frame.offset
-    except CorruptLog as error:
-        rot.append(str(error))
+    found = verify(directory, group_id)
     return {
         "group": group_id,
         "directory": str(directory),
-        **counts,
-        "ends_at": ends_at,
-        "rot": rot,
-        "notes": notes,
+        "segments": found.segments,
+        "frames": found.frames,
+        "batches": found.batches,
+        "records": found.records,
+        "bytes": found.bytes,
+        "ends_at": found.ends_at,
+        "rot": found.rot,
+        "notes": found.notes,
     }
 
 
@@ -130,7 +110,8 @@ def _texts(value: object) -> list[str]:
 
 
 def _dump(options: argparse.Namespace) -> int:
-    from lockstep.log_reading import GroupLog, NoLog, PartitionNames, groups_of, topic_names
+    from lockstep.stopped_broker import PartitionNames, groups_of, topic_names
+    from storage.log.inspect import GroupLog, NoLog
     from storage.types import CorruptLog, StorageError
 
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,20 @@ def closed_world(checkpoints: bool = True) -> World:
 
 def damaged(image: Image, name: str, data: bytes) -> SimulatedFileSystem:
     return SimulatedFileSystem(Image({**image.files, name: data}))
+
+
+def on_disk(image: Image, directory: Path) -> Path:
+    """The same files for real: inspection takes no file system but its own."""
+    for name, data in image.files.items():
+        (directory / name).write_bytes(data)
+    return directory
+
+
+def rot_is_seen(directory: Path) -> bool:
+    try:
+        return inspect.verify(directory, GROUP).rot != []
+    except NewerFormat:
+        return True
 
 
 def damage(data: bytes, rng: random.Random) -> bytes:
@@ -57,22 +72,25 @@ def everything_read(log: DataLog, frames: list[Frame]) -> bool:
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])
-def test_any_damage_is_refused_repaired_or_seen(checkpoints: bool) -> None:
+def test_any_damage_is_refused_repaired_or_seen(checkpoints: bool, tmp_path: Path) -> None:
     world = closed_world(checkpoints)
     image, rng = world.disk.now(), random.Random(11)
+    on_disk(image, tmp_path)
     refused = served = 0
     for _ in range(600):
         name = rng.choice(sorted(image.files))
         disk = damaged(image, name, damage(image.files[name], rng))
         if disk.now().files[name] == image.files[name]:
             continue
-        verdicts = list(inspect.verify(DIRECTORY, disk)) if name != "state" else []
+        (tmp_path / name).write_bytes(disk.now().files[name])
+        seen = rot_is_seen(tmp_path)
+        (tmp_path / name).write_bytes(image.files[name])
         try:
             log = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
         except (CorruptLog, NewerFormat) as error:
             refused += 1
             assert name in str(error) or "segment" in str(error), f"{name}: {error}"
-            assert any(not v.harmless for v in verdicts) or name == "state", f"{name}: {error}"
+            assert seen, f"{name}: {error}"
             continue
         served += 1
         assert log.last_index == len(world.frames), f"{name}: {log.last_index} frames"
@@ -81,11 +99,12 @@ def test_any_damage_is_refused_repaired_or_seen(checkpoints: bool) -> None:
         assert all(map(same, log.replay(), world.frames[after:]))
         if not everything_read(log, world.frames):
             # Below the checkpoint nothing is scanned at open: consumers' own CRC and `verify` see it.
-            assert checkpoints and any(not v.harmless for v in verdicts), name
+            assert checkpoints and seen, name
     assert refused > 50 and served > 50
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == image.files
 
 
-def test_rot_names_file_and_place_and_a_torn_tail_is_cut() -> None:
+def test_rot_names_file_and_place_and_a_torn_tail_is_cut(tmp_path: Path) -> None:
     world = World()
     frames = [world.make.data((1, 1, bytes([i + 1]) * 300)) for i in range(6)]
     for frame in frames:
@@ -97,16 +116,17 @@ def test_rot_names_file_and_place_and_a_torn_tail_is_cut() -> None:
     places = [data.index(bytes([i + 1]) * 300) for i in range(6)]
     for i in range(6):
         bad = data[: places[i] + 7] + b"?" + data[places[i] + 8 :]
+        verdict = inspect.verify(on_disk(damaged(image, name, bad).now(), tmp_path), GROUP)
         if i < 5:
             with pytest.raises(CorruptLog, match=rf"{name} byte \d+: partition 1 offset {i}.*flushed up to"):
                 DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, bad))
-            assert [v.verdict for v in inspect.verify(DIRECTORY, damaged(image, name, bad))].count("rot") == 1
+            (rot,) = verdict.rot
+            assert name in rot and f"partition 1 offset {i}" in rot
         else:
             # No marker speaks of the last write yet, so it cannot be told from a torn one.
             log = DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, bad))
             assert log.last_index == 5
-            verdicts = {v.path: v.verdict for v in inspect.verify(DIRECTORY, damaged(image, name, bad))}
-            assert verdicts[name] == inspect.TORN_TAIL
+            assert (verdict.rot, verdict.frames, verdict.ends_at) == ([], 5, log.report.cut_at)
     world.idle()
     bad = world.disk.now().files[name].replace(bytes([6]) * 300, bytes([9]) * 300)
     with pytest.raises(CorruptLog, match="batch does not match"):
@@ -181,12 +201,10 @@ def test_a_log_without_its_only_segment_is_not_a_new_one(flush: bool) -> None:
         DataLog.open(DIRECTORY, GROUP, options, SimulatedFileSystem(Image(files)))
 
 
-def test_inspection_shows_every_frame_and_an_undamaged_log_is_ok() -> None:
+def test_inspection_shows_every_frame_and_an_undamaged_log_is_ok(tmp_path: Path) -> None:
     world = closed_world()
-    disk = SimulatedFileSystem(world.disk.now())
-    shown = [placed.frame for placed in inspect.frames(DIRECTORY, disk)]
+    on_disk(world.disk.now(), tmp_path)
+    shown = [scanned.frame() for _, scanned in inspect.GroupLog(tmp_path, GROUP).frames()]
     assert len(shown) == 40 and all(map(same, shown, world.frames))
-    verdicts = list(inspect.verify(DIRECTORY, disk))
-    assert {v.verdict for v in verdicts} <= {inspect.OK, inspect.UNUSED}
-    assert sum(v.frames for v in verdicts) == 40
-    assert inspect.group_of(DIRECTORY, disk) == GROUP
+    verdict = inspect.verify(tmp_path, GROUP)
+    assert (verdict.rot, verdict.notes, verdict.frames) == ([], [], 40)

@@ -1,0 +1,118 @@
+"""A stopped broker's data directory: its log groups, and what their partitions are called.
+
+Owns: finding the log groups, refusing a directory that a broker is running on, and the names of topics and
+partitions, as far as the logs still tell them.
+Does not: read or verify a log; that is `storage.log.inspect`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from storage.control_partition import ControlPartition
+from storage.log.inspect import GroupLog, NoLog
+from storage.log.state_file import STATE_NAME
+from storage.types import CONTROL_PARTITION, Buffer, Checkpoint
+
+GROUPS = "groups"
+LOCK = ".lock"
+
+
+def groups_of(directory: Path) -> list[tuple[int, Path]]:
+    """(group id, directory) of each log group of a data directory, or of the one that `directory` is.
+
+    Raises NoLog where there is none or a broker is running on it.
+    """
+    if not directory.is_dir():
+        raise NoLog(
+            f"{directory} is a file, not a directory"
+            if directory.exists()
+            else f"there is no directory {directory}"
+        )
+    if (directory / STATE_NAME).exists() and directory.name.isdecimal():
+        _refuse_if_in_use(directory.parent.parent)
+        return [(int(directory.name), directory)]
+    _refuse_if_in_use(directory)
+    root = directory / GROUPS
+    found = [path for path in root.iterdir() if path.name.isdecimal()] if root.is_dir() else []
+    if not found:
+        raise NoLog(f"{directory} is no data directory of Lockstep: it has no {GROUPS}/0")
+    return sorted((int(path.name), path) for path in found)
+
+
+def _refuse_if_in_use(directory: Path) -> None:
+    try:
+        lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return  # no broker has ever been here
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.read(lock, 32).decode(errors="replace").strip()
+        by = f" (process {holder})" if holder else ""
+        raise NoLog(f"a broker{by} is running on {directory}; stop it first") from None
+    finally:
+        os.close(lock)
+
+
+class PartitionNames:
+    """What the numbers of a group's partitions stand for, as far as its log still says."""
+
+    def __init__(self, group_id: int, checkpoint: Checkpoint | None, topics: dict[bytes, str]) -> None:
+        self._group_id = group_id
+        self._topics = topics
+        self._known: dict[int, tuple[bytes, int]] = {}
+        if checkpoint is not None:
+            control = ControlPartition()
+            control.restore(checkpoint.sections.get("partitions", b""))
+            for number, partition in control.partitions.items():
+                self._known[number] = (partition.topic_id, partition.index)
+
+    def learn(self, number: int, payload: Buffer) -> None:
+        """Note the partitions that a batch of the control partition opens."""
+        if number != CONTROL_PARTITION:
+            return
+        for command in _commands(payload):
+            if command.get("do") == "open":
+                topic_id = bytes.fromhex(str(command["topic_id"]))
+                self._known[int(command["partition"])] = (topic_id, int(command["index"]))
+
+    def name(self, number: int) -> str:
+        """`topic-index`, or what is known instead."""
+        if number == CONTROL_PARTITION:
+            return "(control)"
+        topic_id, index = self._known.get(number, (b"", 0))
+        if not topic_id:
+            return f"(partition {number})"
+        return f"{self._topics.get(topic_id, topic_id.hex())}-{index}"
+
+
+def topic_names(metadata_group: GroupLog) -> dict[bytes, str]:
+    """Topic id to name, as far as group 0 still tells; topics that are gone included."""
+    from broker.metadata import METADATA_SECTION, METADATA_TOPIC_ID, ClusterImage
+
+    names = {METADATA_TOPIC_ID: "__cluster_metadata"}
+    if metadata_group.checkpoint is not None:
+        image = ClusterImage()
+        image.restore(metadata_group.checkpoint.sections.get(METADATA_SECTION, b""))
+        names.update({topic_id: topic.name for topic_id, topic in image.topics.items()})
+    for _, scanned in metadata_group.frames():
+        frame = scanned.frame()
+        for entry, payload in zip(frame.directory, frame.payloads, strict=True):
+            if entry.partition != CONTROL_PARTITION:
+                for command in _commands(payload):
+                    if command.get("do") == "create":
+                        names[bytes.fromhex(str(command["id"]))] = str(command["topic"])
+    return names
+
+
+def _commands(payload: Buffer) -> Iterator[dict[str, Any]]:
+    from protocol.records.record import iter_records
+
+    for record in iter_records(payload):
+        yield json.loads(record.value or b"{}")
