@@ -156,13 +156,17 @@ async def _search(partition: TopicPartition, timestamp: int, max_bytes: int) -> 
 
 
 def first_at(batch: Buffer, timestamp: int, start_offset: int, max_bytes: int) -> tuple[int, int]:
-    """(offset, timestamp) of the batch's first record at or after both a time and an offset."""
+    """(offset, timestamp) of the batch's first record at or after both a time and an offset.
+
+    Records were never opened before; one that lies outside its batch's offsets or times is not believed.
+    """
     header = read_header(batch)
+    first, last, newest = max(header.base_offset, start_offset), header.last_offset, header.max_timestamp
     if not header.is_log_append_time:
         try:
             for record in iter_records(batch, max_decompressed_bytes=max_bytes):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
+                if timestamp <= record.timestamp <= newest and first <= record.offset <= last:
                     return record.offset, record.timestamp
         except (ValueError, DecompressedTooLarge):
             pass  # what the producer wrote cannot be read; the batch is the best answer there is
-    return max(header.base_offset, start_offset), header.max_timestamp
+    return first, newest

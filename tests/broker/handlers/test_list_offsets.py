@@ -22,6 +22,7 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.records.batch import set_log_append_time
 from protocol.records.compression import Codec
+from protocol.records.record import iter_records
 from storage.partition import PartitionLog
 from storage.types import OffsetOutOfRange, ReadResult
 from tests.broker.conftest import StartBroker
@@ -133,6 +134,18 @@ def test_records_that_cannot_be_read() -> None:
     broken = bytearray(batch(b"abc", timestamp_ms=10))
     broken[61] = 0x7F
     assert first_at(broken, 5, 0, 1 << 20) == (0, 10)
+
+
+@pytest.mark.parametrize("delta_at", [63, 64])  # the record's timestamp delta, its offset delta
+def test_records_outside_their_batch_are_not_believed(delta_at: int) -> None:
+    """What a client is told must be in the log, and fit the answer's fields."""
+    lying = bytearray(batch(b"a", timestamp_ms=10))
+    far = b"\x80" * 8 + b"\x01"  # 2**55
+    lying[delta_at : delta_at + 1] = far
+    lying[61] += 2 * (len(far) - 1)  # the record's length, zigzag
+    lying[8:12] = (len(lying) - 12).to_bytes(4, "big")
+    assert next(iter_records(lying)).value == b"a"
+    assert first_at(lying, 5, 0, 1 << 20) == (0, 10)
 
 
 @pytest.mark.parametrize("version", range(2, 5))
