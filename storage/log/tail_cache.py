@@ -18,9 +18,10 @@ _COMPACT_AT = 1024
 class PartitionTail:
     """One partition's cached batches; the first `start` entries are gone."""
 
-    __slots__ = ("bases", "ends", "payloads", "start", "total_bytes")
+    __slots__ = ("bases", "ends", "number", "payloads", "start", "total_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.bases = array("q")
         self.ends = array("q")
         """Running total of bytes after each batch, so that a byte budget is one bisection."""
@@ -53,7 +54,7 @@ class TailCache:
     def add(self, partition: int, base: int, payload: Buffer, length: int) -> None:
         tail = self._partitions.get(partition)
         if tail is None:
-            tail = self._partitions[partition] = PartitionTail()
+            tail = self._partitions[partition] = PartitionTail(partition)
         tail.bases.append(base)
         tail.total_bytes = end = tail.total_bytes + length
         tail.ends.append(end)
@@ -61,7 +62,10 @@ class TailCache:
         self._order.append(tail)
         self._used_bytes += length
         while self._used_bytes > self._limit_bytes:
-            self._used_bytes -= self._order.popleft().evict()
+            oldest = self._order.popleft()
+            self._used_bytes -= oldest.evict()
+            if oldest.start == len(oldest.payloads):  # partitions come and go
+                del self._partitions[oldest.number]
 
     def read(
         self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool
