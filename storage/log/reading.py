@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from struct import Struct
 
 from storage.log.batch_index import BatchIndex
 from storage.log.file_system import NO_WAIT, FileSystem
+from storage.log.format import BATCH_LENGTH_OFFSET
 from storage.log.segments import Segment, SegmentTable
-from storage.types import Buffer, OffsetOutOfRange, ReadResult
+from storage.types import Buffer, CorruptLog, OffsetOutOfRange, ReadResult
 
+_OFFSET_AND_LENGTH = Struct(">qi")
+"""The batch's own word for them: its CRC leaves them out, so a client cannot see that they have rotted."""
 GAP_BYTES = 16 << 10
 """Reading this much of other partitions' bytes costs less than another system call."""
 RUN_BYTES = 4 << 20
@@ -81,10 +85,12 @@ class LogReader:
     def _read_batches(
         self, segment: Segment, index: BatchIndex, wanted: _Wanted, buffers: list[Buffer], wait: bool
     ) -> int:
-        """Append views of the wanted batches; how many bytes came, fewer where the page cache had no more."""
+        """Append views of the wanted batches; how many bytes came, fewer where the page cache had no more.
+        CorruptLog where a batch is not the one that the index says."""
         total = 0
+        offset_and_length = _OFFSET_AND_LENGTH.unpack_from
         for first, last in _runs(index, wanted.first, wanted.last):
-            positions, lengths = index.positions, index.lengths
+            positions, lengths, bases = index.positions, index.lengths, index.bases
             start = positions[first]
             length = positions[last - 1] + lengths[last - 1] - start
             data = bytearray(length)
@@ -96,6 +102,10 @@ class LogReader:
                 after = at + lengths[i]
                 if after > got:
                     break
+                if offset_and_length(view, at) != (bases[i], lengths[i] - BATCH_LENGTH_OFFSET):
+                    raise CorruptLog(
+                        f"{segment.path} byte {positions[i]}: not the batch at offset {bases[i]} any more"
+                    )
                 if at != end:
                     if end > begin:
                         buffers.append(view[begin:end])
