@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Final
 
 from broker.context import ClientContext
+from broker.handlers.create_topics import TOPICS_AT_ONCE
 from broker.metadata import Topic
 from broker.topics import Refused
 from protocol.api import ApiKey, RequestHeader
@@ -51,7 +52,10 @@ async def handle(
             continue
         result.name, result.topic_id = topic.name, topic.topic_id
         ending[topic.topic_id] = topic, result
-    await asyncio.gather(*(_delete(context, topic, result) for topic, result in ending.values()))
+    each_ending = list(ending.values())
+    for first in range(0, len(each_ending), TOPICS_AT_ONCE):
+        now = each_ending[first : first + TOPICS_AT_ONCE]
+        await asyncio.gather(*(_delete(context, topic, result) for topic, result in now))
     return DeleteTopicsResponse(responses=results)
 
 

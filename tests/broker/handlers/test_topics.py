@@ -47,6 +47,32 @@ async def create(
     return results
 
 
+async def test_hundreds_in_one_request_are_made_and_ended_a_hundred_at_a_time(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics, running, most = broker.services.topics, 0, 0
+    for name in ("create", "delete"):
+        real = getattr(topics, name)
+
+        async def counted(what: Any, real: Any = real) -> Any:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            result = await real(what)
+            running -= 1
+            return result
+
+        monkeypatch.setattr(topics, name, counted)
+    names = [f"t{number}" for number in range(250)]
+    made = await create(client, *map(wanted, names))
+    assert [(each.name, each.error_code) for each in made] == [(name, 0) for name in names]
+    assert (most, len(broker.services.cluster.topics())) == (100, 250)
+    most = 0
+    ended = await client.call(DeleteTopicsRequest(topic_names=names, timeout_ms=1000), 4)
+    assert [(each.name, each.error_code) for each in ended.responses] == [(name, 0) for name in names]
+    assert (most, broker.services.cluster.topics()) == (100, [])
+
+
 @pytest.mark.parametrize("version", range(2, 8))
 async def test_create_in_every_version(broker: Broker, client: Client, version: int) -> None:
     (result,) = await create(client, wanted("t", 3, retention_ms="5"), version=version)
