@@ -57,7 +57,7 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
 class _Produced:
     """What one request has done so far."""
 
-    __slots__ = ("context", "groups", "produce_version", "refusal", "topics")
+    __slots__ = ("context", "groups", "produce_version", "refusal")
 
     def __init__(self, context: ClientContext, produce_version: int) -> None:
         self.context = context
@@ -65,8 +65,6 @@ class _Produced:
         self.groups: list[LogGroup] = []
         """The groups that a response must wait for."""
         self.refusal: Refused | None = None
-        self.topics: set[Topic] = set()
-        """Topics named so far. Clients name each once; a request of a million batches would stall others."""
 
     def topic(self, data: TopicProduceData) -> TopicProduceResponse:
         """Append what the request has for one topic."""
@@ -79,9 +77,6 @@ class _Produced:
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is None:
             return self.refuse_topic(data, Refused(unknown, unknown.message))
-        if topic in self.topics or len(data.partition_data) > len(topic.partitions):
-            return self.refuse_topic(data, Refused(ErrorCode.INVALID_REQUEST, "a partition is named twice"))
-        self.topics.add(topic)
         return TopicProduceResponse(
             name=data.name,
             topic_id=data.topic_id,
