@@ -177,16 +177,34 @@ class Topics:
     async def _finish(self, entry: TopicEntry, found: Mapping[tuple[bytes, int], PartitionLog]) -> None:
         logs = [found.get((entry.topic_id, index)) for index in range(len(entry.groups))]
         self._taken[_folded(entry.name)] = entry.name
+        missing = [index for index, partition in enumerate(logs) if partition is None]
         if entry.state is TopicState.CREATING:
-            missing = [index for index, partition in enumerate(logs) if partition is None]
             log.info("topic %s: finishing its creation (%d partitions)", entry.name, len(missing))
-            for index, partition in (await self._open(entry, missing)).items():
-                logs[index] = partition
+        elif missing:
+            self._check_loss(entry, missing)
+            log.error("topic %s: a power loss took %d partitions; empty again", entry.name, len(missing))
+        for index, partition in (await self._open(entry, missing)).items():
+            logs[index] = partition
+        if entry.state is TopicState.CREATING:
             await self._commit([ready_command(entry.topic_id)])
-        present = [partition for partition in logs if partition is not None]
-        if len(present) != len(logs):
-            raise StorageError(f"topic {entry.name} lacks partitions in the log groups' own records")
-        self._cluster.show(entry, present)
+        self._cluster.show(entry, [partition for partition in logs if partition is not None])
+
+    def _check_loss(self, entry: TopicEntry, missing: Sequence[int]) -> None:
+        """With log.flush=os a power loss may take what one group knows and leave what another does. Raises
+        StorageError for any other loss."""
+        for index in missing:
+            number = entry.groups[index]
+            group = self._cluster.groups.get(number)
+            if group is None or (group.log.checkpoint is None and not group.log.report.frames_scanned):
+                raise StorageError(
+                    f"topic {entry.name} lacks partition {index}: groups/{number} of the data directory was "
+                    "lost; bring it back"
+                )
+            if self._settings.log_flush != "os":
+                raise StorageError(
+                    f"topic {entry.name} lacks partition {index} in the records of log group {number}; after "
+                    "a power loss with log.flush=os, start with that once more"
+                )
 
     def _found_partitions(self) -> dict[tuple[bytes, int], PartitionLog]:
         return {

@@ -208,6 +208,11 @@ class LogGroup:
             self._terms.append(frame.index, frame.term)
             self._time_ms = frame.time_ms
             self._state.replay(frame)
+        # With log.flush=os a power loss may take back a log start, but not the freeing that followed it.
+        for partition in self.control.partitions.values():
+            first = self.log.first_offset(partition.number)
+            there = partition.next_offset if first is None else first
+            partition.log_start_offset = max(partition.log_start_offset, there)
 
     def _elect(self) -> None:
         self.raft.campaign()

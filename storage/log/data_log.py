@@ -326,6 +326,11 @@ class DataLog(LogWriter):
                 total += sum(index.lengths[bisect_left(index.bases, from_offset) :])
         return total
 
+    def first_offset(self, partition: int) -> int | None:
+        """The lowest offset of a partition that any segment holds; None where none holds a batch of it."""
+        spans = self._table.spans.get(partition)
+        return spans.first_offset if spans is not None else None
+
     def segments(self) -> list[SealedSegment]:
         """The sealed segments, oldest first."""
         return [SealedSegment(segment, self._table) for segment in self._table.sealed()]

@@ -103,6 +103,11 @@ class PartitionSpans:
         # One attribute for both, replaced as one: a reader in another thread sees a consistent pair.
         self._pair = (array("q"), array("q"))
 
+    @property
+    def first_offset(self) -> int:
+        """The lowest offset there is; only while there is one."""
+        return self._pair[0][0]
+
     def sequences(self) -> list[int]:
         return self._pair[1].tolist()
 

@@ -202,3 +202,28 @@ async def test_data_without_their_metadata_are_refused_and_kept(
     again = await start_broker()
     client = await Client.connect(again.port)
     assert [record.value for record in records_of(await client.fetch("t", 0))] == [b"kept"]
+
+
+async def test_partitions_that_a_power_loss_took_are_empty_where_nothing_was_flushed(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await client.create("t", 2)
+    for partition in (0, 1):
+        await client.produce("t", batch(b"x"), partition)
+    lost = broker.services.cluster.partition("t", 1)
+    assert lost is not None
+    await broker.groups[1].close_partitions([lost.log.number])  # of a deletion that group 0 has lost
+    await broker.stop()
+    with pytest.raises(StorageError, match=r"topic t lacks partition 1 in the records of log group 1"):
+        await start_broker(log_flush="always")
+    again = await start_broker(log_flush="os")
+    client = await Client.connect(again.port)
+    assert [record.value for record in records_of(await client.fetch("t", 0, 0))] == [b"x"]
+    assert (await client.fetch("t", 0, 1)).high_watermark == 0
+    assert (await client.produce("t", batch(b"y"), 1)).base_offset == 0
+    await again.stop()
+    shutil.rmtree(tmp_path / "data" / "groups" / "1")
+    with pytest.raises(StorageError, match=r"groups/1 of the data directory was lost"):
+        await start_broker(log_flush="os")

@@ -7,6 +7,7 @@ import json
 import shutil
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -243,6 +244,35 @@ async def test_deleted_records_free_segments(tmp_path: Path) -> None:
     assert partition.number not in again.partitions
     (other,) = await again.open_partitions([(OTHER_TOPIC, 0)])
     assert other.number > partition.number
+    await again.close()
+
+
+async def test_a_log_start_that_a_power_loss_took_back_follows_the_files(tmp_path: Path) -> None:
+    """With `flush` off: the entry that moved it is lost, the files it freed are gone."""
+    group = await open_group(tmp_path / "group", replace(SMALL, flush=False))
+    kept, gone = await group.open_partitions([(TOPIC, 0), (TOPIC, 1)])
+    append(group, gone, b"all of it")
+    for _ in range(100):
+        append(group, kept, b"z" * 50_000)
+        await group.committed()
+        await asyncio.sleep(0)
+    await checkpointed(group)
+    active = group.log._active.path
+    before = active.read_bytes()
+    await group.advance_log_starts({kept.number: 90, gone.number: 1})
+    assert group.free_dead_segments() > 0
+    for _ in range(1000):
+        if group.log._house.state.oldest_sequence > 1:
+            break
+        await asyncio.sleep(0.01)
+    shutil.copytree(tmp_path / "group", tmp_path / "lost")
+    (tmp_path / "lost" / active.name).write_bytes(before)
+    await group.close()
+    again = await open_group(tmp_path / "lost")
+    kept, gone = again.partitions[kept.number], again.partitions[gone.number]
+    assert 0 < kept.log_start_offset < 90
+    assert (gone.log_start_offset, gone.high_watermark) == (1, 1)
+    assert len(values_of(again, kept, kept.log_start_offset)) == 100 - kept.log_start_offset
     await again.close()
 
 
