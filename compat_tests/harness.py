@@ -16,12 +16,14 @@ from typing import Any
 
 from compat_tests.clients.aio_kafka import AioKafka
 from compat_tests.clients.confluent import Confluent
+from compat_tests.clients.driven import Driven
 from compat_tests.clients.face import Client
 from compat_tests.clients.java import Java
 from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kcat import Kcat
 from compat_tests.java_driver import JavaDriver
 from compat_tests.kafka_jars import ToolchainMissing, require_java, skip_or_fail
+from compat_tests.line_driver import LineDriver
 from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, TargetFailed
 
 TARGETS = ("kafka", "lockstep")
@@ -57,7 +59,7 @@ class World:
         self._targets: dict[str, Target] = {}
         self._broken: dict[str, str] = {}
         self._clients: dict[tuple[str, str], Client] = {}
-        self._driver: JavaDriver | None = None
+        self._drivers: dict[str, LineDriver] = {}
 
     def target(self, name: str) -> Target:
         """The running broker. TargetFailed (the same each time) when it cannot start."""
@@ -89,7 +91,9 @@ class World:
             bootstrap = self.target(target_name).bootstrap
             try:
                 kind = CLIENTS[name]
-                made = Java(bootstrap, self.driver()) if kind is Java else kind(bootstrap)
+                made = (
+                    kind(bootstrap, self._line_driver(kind)) if issubclass(kind, Driven) else kind(bootstrap)
+                )
             except ToolchainMissing as missing:
                 skip_or_fail(str(missing))
                 raise
@@ -98,17 +102,23 @@ class World:
 
     def driver(self) -> JavaDriver:
         """The one JVM for the Java client and Kafka's tools, for both brokers."""
-        if self._driver is None:
-            require_java("javac")
-            self._driver = JavaDriver()
-        return self._driver
+        require_java("javac")
+        found = self._line_driver(Java)
+        assert isinstance(found, JavaDriver)
+        return found
+
+    def _line_driver(self, kind: type[Driven]) -> LineDriver:
+        """One process per client, for both brokers."""
+        if kind.name not in self._drivers:
+            self._drivers[kind.name] = kind.start_driver()
+        return self._drivers[kind.name]
 
     def close(self, *, failed: bool) -> list[Path]:
         """End everything; after a failure the brokers' logs are kept and their paths returned."""
         for client in self._clients.values():
             client.close()
-        if self._driver is not None:
-            self._driver.close()
+        for driver in self._drivers.values():
+            driver.close()
         logs = []
         for target in self._targets.values():
             if failed and target.log_path.exists():

@@ -62,6 +62,26 @@ class Cluster:
     cluster_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One member of a group as a client's admin describes it."""
+
+    member_id: str
+    client_id: str
+    host: str
+    assignment: frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group; `state` as Kafka spells it, without case and punctuation: "stable", "preparingrebalance"."""
+
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[GroupMember, ...]
+
+
 class Refused(Exception):
     """The broker's error, as this client reported it: `code` is Kafka's number."""
 
@@ -84,6 +104,27 @@ class Tail(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+class Member(ABC):
+    """A consumer that subscribed within a group. It heartbeats and rebalances while it is polled."""
+
+    @abstractmethod
+    def poll(self, count: int, timeout_s: float) -> list[Stored]:
+        """Up to `count` records; fewer when the time is over. With count 0 it only drives the client for
+        `timeout_s`, or until its assignment has changed, and loses no record that arrives meanwhile."""
+
+    @abstractmethod
+    def assignment(self) -> set[tuple[str, int]]:
+        """The partitions it owns now."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Commit the position behind every record that `poll` returned, and wait. Refused."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave the group in good order (without committing)."""
 
 
 class Client(ABC):
@@ -163,6 +204,48 @@ class Client(ABC):
     @abstractmethod
     def cluster(self) -> Cluster: ...
 
+    # -- groups: a client that lacks one of these names it in `cannot` ------------------------------------
+
+    def join(
+        self,
+        topics: Sequence[str],
+        group: str,
+        *,
+        start: str = "earliest",
+        auto_commit: bool = False,
+        assignor: str | None = None,
+        instance_id: str | None = None,
+        session_timeout_ms: int = 10_000,
+    ) -> Member:
+        """Subscribe within a group. `start`: where a partition without a committed offset begins; `assignor`:
+        "range", "roundrobin", "cooperative-sticky" (abilities "roundrobin", "cooperative"); `instance_id`: a
+        static member (ability "static members"). Heartbeats come at least every session_timeout_ms / 4.
+        """
+        raise CannotDo(self.cannot["groups"])
+
+    def committed(self, group: str, topic: str, partition: int) -> int | None:
+        """The group's committed offset, None without one; no membership needed."""
+        raise CannotDo(self.cannot["committed"])
+
+    def groups(self) -> set[str]:
+        """Ids of all groups."""
+        raise CannotDo(self.cannot["group admin"])
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """Refused(69) for an unknown group where the client's API version says so, else state "dead"."""
+        raise CannotDo(self.cannot["group admin"])
+
+    def delete_group(self, group: str) -> None:
+        """Refused(68) while it has members, Refused(69) when there is none."""
+        raise CannotDo(self.cannot["delete group"])
+
+    def set_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Commit from outside (an empty group). Refused."""
+        raise CannotDo(self.cannot["set offset"])
+
+    def delete_offset(self, group: str, topic: str, partition: int) -> None:
+        raise CannotDo(self.cannot["delete offset"])
+
     # -- administration: a client that has none says so in `cannot["admin"]` -----------------------------
 
     def create_topic(
@@ -177,6 +260,18 @@ class Client(ABC):
 
     def delete_topic(self, topic: str) -> None:
         raise CannotDo(self.cannot["admin"])
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Grow a topic to `total` partitions. Refused(37) when it has as many."""
+        raise CannotDo(self.cannot["add partitions"])
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """Delete what lies below an offset (-1: everything); the new beginning. Refused(1) beyond the end."""
+        raise CannotDo(self.cannot["delete records"])
+
+    def set_config(self, topic: str, configs: Mapping[str, str | None]) -> None:
+        """Set (None: reset) some configs of a topic and leave the others. Refused(40) for a bad one."""
+        raise CannotDo(self.cannot["set config"])
 
     def topic_config(self, topic: str) -> dict[str, str | None]:
         """Every config of a topic, defaults included. Refused."""

@@ -2,172 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
-from compat_tests.clients.face import Broker, Client, Cluster, Message, Stored, Tail
+from compat_tests.clients.driven import Driven
 from compat_tests.java_driver import JavaDriver
 from compat_tests.kafka_jars import KAFKA_VERSION
 
 
-class Java(Client):
+class Java(Driven):
     name = "Java"
     cannot: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, bootstrap: str, driver: JavaDriver | None = None) -> None:
-        """A `driver` that is given is shared and stays open."""
-        super().__init__(bootstrap)
-        self._owned = driver is None
-        self._driver = driver or JavaDriver()
+    @classmethod
+    def start_driver(cls) -> JavaDriver:
+        return JavaDriver()
 
     @classmethod
     def version(cls) -> str:
         return KAFKA_VERSION
-
-    def ask(self, what: str, *, settings: Mapping[str, str] | None = None, **fields: Any) -> Any:
-        return self._driver.ask(what, {"bootstrap.servers": self.bootstrap, **(settings or {})}, **fields)
-
-    def produce(
-        self,
-        topic: str,
-        messages: Sequence[Message],
-        *,
-        codec: str = "none",
-        acks: str = "all",
-        idempotent: bool = False,
-        batch_bytes: int | None = None,
-        max_request_bytes: int | None = None,
-    ) -> list[int]:
-        settings = {
-            "compression.type": codec,
-            "acks": acks,
-            "enable.idempotence": "true" if idempotent else "false",
-        }
-        if batch_bytes is not None:
-            settings["batch.size"] = str(batch_bytes)
-        if max_request_bytes is not None:
-            settings["max.request.size"] = str(max_request_bytes)
-        return list(
-            self.ask("produce", settings=settings, topic=topic, messages=[_wire(m) for m in messages])
-        )
-
-    def read(
-        self,
-        topic: str,
-        count: int,
-        *,
-        partitions: Sequence[int] = (0,),
-        start: int | str = "earliest",
-        timeout_s: float = 15.0,
-        partition_fetch_bytes: int | None = None,
-    ) -> list[Stored]:
-        settings = {}
-        if partition_fetch_bytes is not None:
-            settings["max.partition.fetch.bytes"] = str(partition_fetch_bytes)
-        found = self.ask(
-            "read",
-            settings=settings,
-            topic=topic,
-            count=count,
-            partitions=list(partitions),
-            start=str(start),
-            timeout_s=timeout_s,
-        )
-        return [_stored(each) for each in found]
-
-    def tail(self, topic: str, partition: int, *, max_wait_ms: int) -> Tail:
-        settings = {"fetch.max.wait.ms": str(max_wait_ms)}
-        return _JavaTail(self, self.ask("tail_open", settings=settings, topic=topic, partition=partition))
-
-    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
-        begin, end = self.ask("offsets", topic=topic, partition=partition)
-        return begin, end
-
-    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        found: int | None = self.ask(
-            "offset_for_time", topic=topic, partition=partition, timestamp_ms=timestamp_ms
-        )
-        return found
-
-    def create_topic(
-        self,
-        topic: str,
-        partitions: int = 1,
-        configs: Mapping[str, str] | None = None,
-        replication_factor: int = 1,
-    ) -> None:
-        self.ask(
-            "create_topic",
-            topic=topic,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            configs=dict(configs or {}),
-        )
-
-    def delete_topic(self, topic: str) -> None:
-        self.ask("delete_topic", topic=topic)
-
-    def topics(self) -> set[str]:
-        return set(self.ask("topics"))
-
-    def partition_count(self, topic: str) -> int:
-        return int(self.ask("describe_topic", topic=topic)["partitions"])
-
-    def topic_id(self, topic: str) -> str:
-        return str(self.ask("describe_topic", topic=topic)["topic_id"])
-
-    def topic_config(self, topic: str) -> dict[str, str | None]:
-        return dict(self.ask("topic_config", topic=topic))
-
-    def cluster(self) -> Cluster:
-        found = self.ask("cluster")
-        brokers = tuple(Broker(*each) for each in found["brokers"])
-        return Cluster(brokers, found["controller_id"], found["cluster_id"])
-
-    def close(self) -> None:
-        if self._owned:
-            self._driver.close()
-
-
-class _JavaTail(Tail):
-    def __init__(self, client: Java, number: int) -> None:
-        self._client = client
-        self._number = number
-
-    def next(self, timeout_s: float) -> Stored | None:
-        found = self._client.ask("tail_next", tail=self._number, timeout_s=timeout_s)
-        return None if found is None else _stored(found)
-
-    def close(self) -> None:
-        self._client.ask("tail_close", tail=self._number)
-
-
-def _wire(message: Message) -> dict[str, Any]:
-    return {
-        "value": _text(message.value),
-        "key": _text(message.key),
-        "headers": [[name, _text(value)] for name, value in message.headers],
-        "timestamp_ms": message.timestamp_ms,
-        "partition": message.partition,
-    }
-
-
-def _stored(each: Mapping[str, Any]) -> Stored:
-    return Stored(
-        each["partition"],
-        each["offset"],
-        _bytes(each["key"]),
-        _bytes(each["value"]),
-        tuple((name, _bytes(value)) for name, value in each["headers"]),
-        each["timestamp_ms"],
-        each["timestamp_type"],
-    )
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode()
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)

@@ -1,0 +1,272 @@
+"""A client in another language: every ability is a question to its driver (`line_driver.py`).
+
+Owns: the one vocabulary that all drivers answer; `java/Driver.java` is its reference. Settings are written
+with the Java client's property names, whatever the language.
+"""
+
+from __future__ import annotations
+
+import base64
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compat_tests.clients.face import (
+    Broker,
+    Client,
+    Cluster,
+    GroupDescription,
+    GroupMember,
+    Member,
+    Message,
+    Stored,
+    Tail,
+)
+from compat_tests.line_driver import LineDriver
+
+
+class Driven(Client):
+    """A client behind a driver; a subclass names it and says how its driver is started."""
+
+    def __init__(self, bootstrap: str, driver: LineDriver | None = None) -> None:
+        """A `driver` that is given is shared and stays open."""
+        super().__init__(bootstrap)
+        self._owned = driver is None
+        self._driver = driver or self.start_driver()
+
+    @classmethod
+    @abstractmethod
+    def start_driver(cls) -> LineDriver:
+        """Start this client's driver, which serves any broker. ToolchainMissing."""
+
+    def ask(self, what: str, *, settings: Mapping[str, str] | None = None, **fields: Any) -> Any:
+        return self._driver.ask(what, {"bootstrap.servers": self.bootstrap, **(settings or {})}, **fields)
+
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        codec: str = "none",
+        acks: str = "all",
+        idempotent: bool = False,
+        batch_bytes: int | None = None,
+        max_request_bytes: int | None = None,
+    ) -> list[int]:
+        settings = {
+            "compression.type": codec,
+            "acks": acks,
+            "enable.idempotence": "true" if idempotent else "false",
+        }
+        if batch_bytes is not None:
+            settings["batch.size"] = str(batch_bytes)
+        if max_request_bytes is not None:
+            settings["max.request.size"] = str(max_request_bytes)
+        return list(
+            self.ask("produce", settings=settings, topic=topic, messages=[_wire(m) for m in messages])
+        )
+
+    def read(
+        self,
+        topic: str,
+        count: int,
+        *,
+        partitions: Sequence[int] = (0,),
+        start: int | str = "earliest",
+        timeout_s: float = 15.0,
+        partition_fetch_bytes: int | None = None,
+    ) -> list[Stored]:
+        settings = {}
+        if partition_fetch_bytes is not None:
+            settings["max.partition.fetch.bytes"] = str(partition_fetch_bytes)
+        found = self.ask(
+            "read",
+            settings=settings,
+            topic=topic,
+            count=count,
+            partitions=list(partitions),
+            start=str(start),
+            timeout_s=timeout_s,
+        )
+        return [_stored(each) for each in found]
+
+    def tail(self, topic: str, partition: int, *, max_wait_ms: int) -> Tail:
+        settings = {"fetch.max.wait.ms": str(max_wait_ms)}
+        return _DrivenTail(self, self.ask("tail_open", settings=settings, topic=topic, partition=partition))
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        begin, end = self.ask("offsets", topic=topic, partition=partition)
+        return begin, end
+
+    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        found: int | None = self.ask(
+            "offset_for_time", topic=topic, partition=partition, timestamp_ms=timestamp_ms
+        )
+        return found
+
+    # -- groups -----------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        topics: Sequence[str],
+        group: str,
+        *,
+        start: str = "earliest",
+        auto_commit: bool = False,
+        assignor: str | None = None,
+        instance_id: str | None = None,
+        session_timeout_ms: int = 10_000,
+    ) -> Member:
+        settings = {
+            "group.id": group,
+            "auto.offset.reset": start,
+            "enable.auto.commit": "true" if auto_commit else "false",
+            "session.timeout.ms": str(session_timeout_ms),
+            "heartbeat.interval.ms": str(min(1000, session_timeout_ms // 4)),
+        }
+        if assignor is not None:
+            settings["partition.assignment.strategy"] = assignor
+        if instance_id is not None:
+            settings["group.instance.id"] = instance_id
+        return _DrivenMember(self, self.ask("join", settings=settings, topics=list(topics)))
+
+    def committed(self, group: str, topic: str, partition: int) -> int | None:
+        found: int | None = self.ask("committed", group=group, topic=topic, partition=partition)
+        return found
+
+    def groups(self) -> set[str]:
+        return set(self.ask("groups"))
+
+    def describe_group(self, group: str) -> GroupDescription:
+        found = self.ask("describe_group", group=group)
+        members = tuple(
+            GroupMember(
+                each["member_id"],
+                each["client_id"],
+                each["host"],
+                frozenset((topic, number) for topic, number in each["assignment"]),
+            )
+            for each in found["members"]
+        )
+        return GroupDescription(found["state"], found["protocol_type"], found["protocol"], members)
+
+    def delete_group(self, group: str) -> None:
+        self.ask("delete_group", group=group)
+
+    def set_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        self.ask("set_offset", group=group, topic=topic, partition=partition, offset=offset)
+
+    def delete_offset(self, group: str, topic: str, partition: int) -> None:
+        self.ask("delete_offset", group=group, topic=topic, partition=partition)
+
+    # -- administration ---------------------------------------------------------------------------------
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        self.ask("add_partitions", topic=topic, total=total)
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        return int(self.ask("delete_records", topic=topic, partition=partition, before_offset=before_offset))
+
+    def set_config(self, topic: str, configs: Mapping[str, str | None]) -> None:
+        self.ask("set_config", topic=topic, configs=dict(configs))
+
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        replication_factor: int = 1,
+    ) -> None:
+        self.ask(
+            "create_topic",
+            topic=topic,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=dict(configs or {}),
+        )
+
+    def delete_topic(self, topic: str) -> None:
+        self.ask("delete_topic", topic=topic)
+
+    def topics(self) -> set[str]:
+        return set(self.ask("topics"))
+
+    def partition_count(self, topic: str) -> int:
+        return int(self.ask("describe_topic", topic=topic)["partitions"])
+
+    def topic_id(self, topic: str) -> str:
+        return str(self.ask("describe_topic", topic=topic)["topic_id"])
+
+    def topic_config(self, topic: str) -> dict[str, str | None]:
+        return dict(self.ask("topic_config", topic=topic))
+
+    def cluster(self) -> Cluster:
+        found = self.ask("cluster")
+        brokers = tuple(Broker(*each) for each in found["brokers"])
+        return Cluster(brokers, found["controller_id"], found["cluster_id"])
+
+    def close(self) -> None:
+        if self._owned:
+            self._driver.close()
+
+
+class _DrivenMember(Member):
+    def __init__(self, client: Driven, number: int) -> None:
+        self._client = client
+        self._number = number
+
+    def poll(self, count: int, timeout_s: float) -> list[Stored]:
+        found = self._client.ask("poll", member=self._number, count=count, timeout_s=timeout_s)
+        return [_stored(each) for each in found]
+
+    def assignment(self) -> set[tuple[str, int]]:
+        return {(topic, number) for topic, number in self._client.ask("assignment", member=self._number)}
+
+    def commit(self) -> None:
+        self._client.ask("commit", member=self._number)
+
+    def close(self) -> None:
+        self._client.ask("leave", member=self._number)
+
+
+class _DrivenTail(Tail):
+    def __init__(self, client: Driven, number: int) -> None:
+        self._client = client
+        self._number = number
+
+    def next(self, timeout_s: float) -> Stored | None:
+        found = self._client.ask("tail_next", tail=self._number, timeout_s=timeout_s)
+        return None if found is None else _stored(found)
+
+    def close(self) -> None:
+        self._client.ask("tail_close", tail=self._number)
+
+
+def _wire(message: Message) -> dict[str, Any]:
+    return {
+        "value": _text(message.value),
+        "key": _text(message.key),
+        "headers": [[name, _text(value)] for name, value in message.headers],
+        "timestamp_ms": message.timestamp_ms,
+        "partition": message.partition,
+    }
+
+
+def _stored(each: Mapping[str, Any]) -> Stored:
+    return Stored(
+        each["partition"],
+        each["offset"],
+        _bytes(each["key"]),
+        _bytes(each["value"]),
+        tuple((name, _bytes(value)) for name, value in each["headers"]),
+        each["timestamp_ms"],
+        each["timestamp_type"],
+    )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
