@@ -261,7 +261,7 @@ class LockstepTarget(Target):
         command: Sequence[str] | None = None,
         **options: Unpack[TargetOptions],
     ) -> None:
-        super().__init__(settings, **options)
+        super().__init__({"group.initial.rebalance.delay.ms": "0", **(settings or {})}, **options)
         if command is None:
             self._environment.setdefault("PYTHONPATH", str(ROOT))
         self._program = list(command or [sys.executable, "-m", "lockstep"])

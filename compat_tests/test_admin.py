@@ -7,11 +7,16 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from compat_tests.clients.face import Client, Refused
+from compat_tests.clients.face import Client, Message, Refused
 from compat_tests.conftest import NewTopic
+from compat_tests.raw import RawConnection, batch
 from compat_tests.targets import Target
 
+OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
+MESSAGE_TOO_LARGE = 10
+INVALID_PARTITIONS = 37
+INVALID_CONFIG = 40
 
 DEFAULTS = {
     "cleanup.policy": "delete",
@@ -117,6 +122,86 @@ def test_recreation(client: Client, unused_name: Callable[[], str]) -> None:
         client.delete_topic(topic)
         _until_gone(client, topic)
     assert ids[0] != ids[1]
+
+
+@pytest.mark.case("Administration", "partitions are added and used at once")
+def test_add_partitions(client: Client, new_topic: NewTopic) -> None:
+    client.needs("add partitions")
+    topic = new_topic()
+    client.add_partitions(topic, 3)
+    assert client.partition_count(topic) == 3
+    client.produce(topic, [Message(b"in the new one", partition=2)])
+    assert [each.value for each in client.read(topic, 1, partitions=(2,))] == [b"in the new one"]
+
+
+@pytest.mark.case("Administration", "partitions cannot become fewer: INVALID_PARTITIONS")
+def test_fewer_partitions(client: Client, new_topic: NewTopic) -> None:
+    client.needs("add partitions")
+    with pytest.raises(Refused) as refused:
+        client.add_partitions(new_topic(partitions=3), 2)
+    assert refused.value.code == INVALID_PARTITIONS
+
+
+@pytest.mark.case("Administration", "records are deleted up to an offset")
+def test_delete_records(client: Client, new_topic: NewTopic, raw: RawConnection) -> None:
+    client.needs("delete records")
+    topic = new_topic()
+    for n in range(5):
+        raw.produce(topic, batch([b"%d" % n]))
+    assert client.delete_records(topic, 0, 3) == 3
+    assert client.offsets(topic, 0) == (3, 5)
+    assert [each.offset for each in client.read(topic, 2)] == [3, 4]
+
+
+@pytest.mark.case("Administration", "deleting records beyond the end is OFFSET_OUT_OF_RANGE")
+def test_delete_records_beyond(client: Client, new_topic: NewTopic) -> None:
+    client.needs("delete records")
+    with pytest.raises(Refused) as refused:
+        client.delete_records(new_topic(), 0, 7)
+    assert refused.value.code == OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.case("Administration", "a topic's config is set and reset, the others stay")
+def test_set_config(client: Client, new_topic: NewTopic) -> None:
+    client.needs("set config")
+    topic = new_topic(configs={"max.message.bytes": "20000"})
+    client.set_config(topic, {"retention.ms": "3600000"})
+    _until_config(client, topic, {"retention.ms": "3600000", "max.message.bytes": "20000"})
+    client.set_config(topic, {"retention.ms": None})
+    _until_config(client, topic, {"retention.ms": DEFAULTS["retention.ms"], "max.message.bytes": "20000"})
+
+
+@pytest.mark.case("Administration", "a changed max.message.bytes holds for the next record")
+def test_config_in_force(client: Client, new_topic: NewTopic) -> None:
+    client.needs("set config")
+    topic = new_topic()
+    client.produce(topic, [Message(b"x" * 5000)])
+    client.set_config(topic, {"max.message.bytes": "1000"})
+    _until_config(client, topic, {"max.message.bytes": "1000"})
+    with pytest.raises(Refused) as refused:
+        client.produce(topic, [Message(b"x" * 5000)])
+    assert refused.value.code == MESSAGE_TOO_LARGE
+
+
+@pytest.mark.case("Administration", "a bad config value is INVALID_CONFIG and changes nothing")
+def test_set_bad_config(client: Client, new_topic: NewTopic) -> None:
+    client.needs("set config")
+    topic = new_topic()
+    with pytest.raises(Refused) as refused:
+        client.set_config(topic, {"retention.ms": "often"})
+    assert refused.value.code == INVALID_CONFIG
+    assert client.topic_config(topic)["retention.ms"] == DEFAULTS["retention.ms"]
+
+
+def _until_config(client: Client, topic: str, wanted: Mapping[str, str]) -> None:
+    found: dict[str, str | None] = {}
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        found = client.topic_config(topic)
+        if {name: found.get(name) for name in wanted} == wanted:
+            return
+        time.sleep(0.05)
+    assert {name: found.get(name) for name in wanted} == wanted
 
 
 @pytest.mark.case("Administration", "cluster description: broker, controller, cluster id")
