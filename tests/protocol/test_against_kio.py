@@ -31,6 +31,8 @@ _LATEST_MS = 4_000_000_000_000
 
 _KIOS_TIMES = ("timestamp", "log_append_time_ms", "retention_time_ms")
 
+_NEVER_UNKNOWN = ("transaction_start_time_ms",)
+"""Times that kio does not let be -1."""
 _UNKNOWN_TO_KIO = {(ApiKey.INIT_PRODUCER_ID, 6)}
 """Versions Kafka marks unstable."""
 
@@ -101,7 +103,7 @@ def _within_kios_time(message: Any) -> Any:
             for item in value:
                 if isinstance(item, Struct):
                     _within_kios_time(item)
-        elif field.name in _KIOS_TIMES and value != -1:
+        elif field.name in _NEVER_UNKNOWN or (field.name in _KIOS_TIMES and value != -1):
             setattr(message, field.name, abs(value) % _LATEST_MS)
     return message
 
