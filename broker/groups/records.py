@@ -1,0 +1,216 @@
+"""A group's records in `__consumer_offsets`, and what they say in our words.
+
+Owns: `CommittedOffset`, `GroupMetadata`, and the way to and from a record's key and value. Invariants: what is
+written is byte for byte what Kafka 4.3.1 writes (offsets in version 4, or 1 where the client set how long they
+are kept; metadata in version 3); whatever Kafka ever wrote is read.
+Source: Kafka's GroupCoordinatorRecordHelpers and OffsetAndMetadata.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from protocol.compiler import decode
+from protocol.coordinator_records import (
+    GROUP_METADATA,
+    LEGACY_OFFSET_COMMIT,
+    OFFSET_COMMIT,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    key_bytes,
+    value_bytes,
+)
+from protocol.coordinator_records import MemberMetadata as MemberRecord
+from protocol.primitives import ZERO_UUID, MalformedMessage
+
+Record = tuple[bytes, bytes | None]
+"""Key and value; without a value what the key names is gone."""
+
+NEVER: Final = -1
+OFFSET_VALUE_VERSION: Final = 4
+OFFSET_VALUE_WITH_EXPIRATION: Final = 1
+GROUP_VALUE_VERSION: Final = 3
+LATEST_VALUE_VERSION: Final = 4
+OFFSET_KINDS: Final = (OFFSET_COMMIT, LEGACY_OFFSET_COMMIT)
+
+
+class UnknownRecord(Exception):
+    """A key or a value of a kind or version that is not known here: to be passed over."""
+
+
+class CommittedOffset(NamedTuple):
+    """How far a group has read in one partition. A tuple: a checkpoint turns 100,000 of them into columns."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_time_ms: int = 0
+    expire_time_ms: int = NEVER
+    """Set by clients up to OffsetCommit 4; otherwise the broker's retention counts."""
+    topic_id: bytes = ZERO_UUID
+    """Tells a topic from an earlier one of its name; zero where the record did not say."""
+
+
+@dataclass(slots=True, frozen=True)
+class MemberMetadata:
+    """One member of a generation, as committed."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(slots=True, frozen=True)
+class GroupMetadata:
+    """One generation of a group, as committed."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    state_time_ms: int
+    members: tuple[MemberMetadata, ...]
+
+
+# --- to records -------------------------------------------------------------------------------------------
+
+
+def offset_record(group_id: str, topic: str, index: int, committed: CommittedOffset | None) -> Record:
+    """A group's offset in a partition; None: there is none any more."""
+    key = key_bytes(OffsetCommitKey(group=group_id, topic=topic, partition=index))
+    if committed is None:
+        return key, None
+    offset, leader_epoch, metadata, commit_time_ms, expire_time_ms, topic_id = committed
+    value = OffsetCommitValue(
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=metadata,
+        commit_timestamp=commit_time_ms,
+        expire_timestamp=expire_time_ms,
+        topic_id=topic_id,
+    )
+    forever = expire_time_ms == NEVER
+    return key, value_bytes(value, OFFSET_VALUE_VERSION if forever else OFFSET_VALUE_WITH_EXPIRATION)
+
+
+def group_record(group_id: str, metadata: GroupMetadata | None) -> Record:
+    """A group's generation; None: the group is gone."""
+    key = key_bytes(GroupMetadataKey(group=group_id))
+    if metadata is None:
+        return key, None
+    value = GroupMetadataValue(
+        protocol_type=metadata.protocol_type,
+        generation=metadata.generation,
+        protocol=metadata.protocol,
+        leader=metadata.leader,
+        current_state_timestamp=metadata.state_time_ms,
+        members=[
+            MemberRecord(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.subscription,
+                assignment=member.assignment,
+            )
+            for member in metadata.members
+        ],
+    )
+    return key, value_bytes(value, GROUP_VALUE_VERSION)
+
+
+# --- from records -----------------------------------------------------------------------------------------
+
+
+def kind_of(key: bytes | None) -> int:
+    """What a record is about: OFFSET_KINDS, GROUP_METADATA, or a kind not known here. Raises MalformedMessage."""
+    if key is None or len(key) < 2:
+        raise MalformedMessage("a record without a key")
+    return int.from_bytes(key[:2], "big")
+
+
+def offset_key(key: bytes) -> OffsetCommitKey:
+    """Raises MalformedMessage."""
+    return decode(OffsetCommitKey, 0, key, 2)
+
+
+def group_key(key: bytes) -> str:
+    """The group's id. Raises MalformedMessage."""
+    return decode(GroupMetadataKey, 0, key, 2).group
+
+
+def committed_offset(value: bytes) -> CommittedOffset:
+    """Raises MalformedMessage, UnknownRecord."""
+    read = decode(OffsetCommitValue, _version(value), value, 2)
+    return CommittedOffset(
+        read.offset,
+        read.leader_epoch,
+        read.metadata,
+        read.commit_timestamp,
+        read.expire_timestamp,
+        read.topic_id,
+    )
+
+
+def group_metadata(value: bytes) -> GroupMetadata:
+    """Raises MalformedMessage, UnknownRecord."""
+    read = decode(GroupMetadataValue, _version(value), value, 2)
+    members = tuple(
+        MemberMetadata(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            # Version 0 knew one timeout for both. Source: Kafka's GroupMetadataManager.replay.
+            member.session_timeout if member.rebalance_timeout == -1 else member.rebalance_timeout,
+            member.session_timeout,
+            bytes(member.subscription),
+            bytes(member.assignment),
+        )
+        for member in read.members
+    )
+    return GroupMetadata(
+        read.protocol_type,
+        read.generation,
+        read.protocol,
+        read.leader,
+        read.current_state_timestamp,
+        members,
+    )
+
+
+def _version(value: bytes) -> int:
+    if len(value) < 2:
+        raise MalformedMessage("a value without a version")
+    version = int.from_bytes(value[:2], "big", signed=True)
+    if not 0 <= version <= LATEST_VALUE_VERSION:
+        raise UnknownRecord(f"a value of version {version}; known up to {LATEST_VALUE_VERSION}")
+    return version
+
+
+__all__ = [
+    "GROUP_METADATA",
+    "OFFSET_KINDS",
+    "CommittedOffset",
+    "GroupMetadata",
+    "MemberMetadata",
+    "Record",
+    "UnknownRecord",
+    "committed_offset",
+    "group_key",
+    "group_metadata",
+    "group_record",
+    "kind_of",
+    "offset_key",
+    "offset_record",
+]
