@@ -54,6 +54,8 @@ class Ratio:
     policies: tuple[str, str]
     own: str = ""
     """Set for growth: the baseline is this figure of the same side."""
+    bound: float = 0.0
+    """Set for what has a bound of its own, in `unit`: the baseline is the bound."""
 
 
 def _ratios() -> Iterable[Ratio]:
@@ -77,6 +79,19 @@ def _ratios() -> Iterable[Ratio]:
         words = f"16 librdkafka producers, {_WORDS[name]}"
         yield Ratio(f"clients16.rate.{name}", words, "requests/s", "clients16.requests_per_s", policies)
         yield Ratio(f"clients16.p99.{name}", f"{words}, p99", "ms", "clients16.p99_ms", policies)
+    yield Ratio("commits.flush", "offset commits, both flush", "commits/s", "commits.requests_per_s", both)
+    yield Ratio("commits.p99.flush", "offset commits, both flush, p99", "ms", "commits.p99_ms", both)
+    for name, words in (("start", "starts"), ("join", "gets one more"), ("leave", "loses one")):
+        title = f"group of 50 {words}: seconds to settle"
+        yield Ratio(f"rebalance.{name}", title, "s", f"rebalance.{name}_s", both)
+    yield Ratio(
+        "members.memory",
+        "memory of one of 10,000 members, connection included, against 40 KiB",
+        "KiB",
+        "members.kib_each",
+        both,
+        bound=40.0,
+    )
     yield Ratio("consume.raw", "catch-up read", "GB/s", "consume.gb_per_s", none)
     yield Ratio("consume.client", "catch-up read with librdkafka", "MB/s", "consume_client.mb_per_s", none)
     yield Ratio("memory.max", "resident memory, highest", "MB", "memory.rss_max_mb", none)
@@ -124,6 +139,11 @@ GOALS = tuple(
         ("restart", "<=", 0.2),
         ("growth.one", "<=", 1.3),
         ("growth.sixteen", "<=", 1.3),
+        ("commits.flush", ">=", 2.0),
+        ("rebalance.start", "<=", 1.0),
+        ("rebalance.join", "<=", 1.0),
+        ("rebalance.leave", "<=", 1.0),
+        ("members.memory", "<=", 1.0),
     )
 )
 """What the project wants to show for one node against a warmed-up Apache Kafka 4.3.1."""
@@ -183,6 +203,8 @@ def compare(
         subject = figures.get((SUBJECT, ratio.figure, ratio.policies[0]))
         if ratio.own:
             baseline = figures.get((SUBJECT, ratio.own, ratio.policies[0]))
+        elif ratio.bound:
+            baseline = [ratio.bound]
         else:
             baseline = figures.get((BASELINE, ratio.figure, ratio.policies[1]))
         if not subject or not baseline:

@@ -11,6 +11,7 @@ Does not do: retries (except `first_ack`), batching or compression: it measures 
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import select
@@ -19,9 +20,12 @@ import struct
 import sys
 import time
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.group_wire import CommitTemplate
+from bench.members import await_coordinator, hold_members, rebalance
 from bench.wire import FetchTemplate, ProduceTemplate, WrongAnswer, batch_is_sound, batch_span, record_batch
 
 RECV_BYTES = 64 * 1024
@@ -31,6 +35,9 @@ PARTITION_FETCH_BYTES = 1024 * 1024
 SOCKET_TIMEOUT_S = 60.0
 
 Result = dict[str, Any]
+
+
+Template = ProduceTemplate | CommitTemplate
 
 
 def connect(host: str, port: int, timeout_s: float = SOCKET_TIMEOUT_S) -> socket.socket:
@@ -73,11 +80,11 @@ def quantiles(latencies_ns: array[int]) -> dict[str, float]:
 
 
 class Producer:
-    """One closed-loop producer: a socket, at most one request in flight."""
+    """One closed-loop producer (or committer): a socket, at most one request in flight."""
 
     __slots__ = ("_filled", "_turn", "_view", "correlation_id", "current", "sent_ns", "sock", "templates")
 
-    def __init__(self, sock: socket.socket, templates: list[ProduceTemplate], first_turn: int) -> None:
+    def __init__(self, sock: socket.socket, templates: Sequence[Template], first_turn: int) -> None:
         self.sock = sock
         self.templates = templates
         self.current = templates[0]
@@ -363,7 +370,26 @@ def client_closed_loop(job: Result) -> Result:
     }
 
 
+def commit_loop(job: Result) -> Result:
+    """`producers` closed loops that commit offsets, each for a group of its own, from outside."""
+    groups = [f"{job['group']}-{number}" for number in range(job["producers"])]
+    for group in groups:
+        asyncio.run(await_coordinator(job["host"], job["port"], group))
+    committers = [
+        Producer(connect(job["host"], job["port"]), [CommitTemplate(group, job["topic"], 0)], 0)
+        for group in groups
+    ]
+    window = Window(job["warmup_s"], job["seconds"])
+    totals = _many_producers(committers, window)
+    for committer in committers:
+        committer.sock.close()
+    return window.result(*totals)
+
+
 JOBS = {
+    "commit_loop": commit_loop,
+    "rebalance": rebalance,
+    "hold_members": hold_members,
     "closed_loop": closed_loop,
     "client_closed_loop": client_closed_loop,
     "fill": fill,

@@ -1,8 +1,8 @@
 """The blocks of work behind each row of the comparison.
 
-Owns: what is run on a warm `Session` for "produce", "latency", "partitions", "consume" and "restart", and
-how much may be unacknowledged at once in each (the durability proof rests on it). Identical for both
-brokers. "memory" has no work of its own: it is sampled while these run.
+Owns: what is run on a warm `Session` for "produce", "latency", "partitions", "consume" and "restart"
+("groups" is in `groups.py`), and how much may be unacknowledged at once in each (the durability proof rests
+on it). Identical for both brokers. "memory" has no work of its own: it is sampled while these run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from bench import groups
 from bench.session import Block, RoundFailed, Session, say
 from bench.settings import (
     BACKLOG_ROWS,
@@ -234,6 +235,8 @@ def run_rows(session: Session, rows: frozenset[str], *, with_restart: bool) -> N
             latency(session, policy)
         if "partitions" in rows:
             partitions(session, policy)
+        if "groups" in rows:
+            groups.run(session, policy)
     if rows & BACKLOG_ROWS:
         topic, filled = fill(session, session.policies[-1])
         if "consume" in rows:

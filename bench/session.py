@@ -86,7 +86,8 @@ class Session:
 
     def _make_target(self, tree: Path | None) -> Target:
         if self.kind == "kafka":
-            return KafkaTarget(directory=self.directory)
+            # as shipped, where the tests take one partition to be quick
+            return KafkaTarget({"offsets.topic.num.partitions": "50"}, directory=self.directory)
         (policy,) = self.policies
         flush = "always" if policy == FLUSH else "os"
         environment = {"PYTHONPATH": str(tree.resolve())} if tree else {}
@@ -221,7 +222,7 @@ class Session:
             **words,
         }
         command = [sys.executable, "-m", "bench.load", json.dumps(job)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
     def finish_job(self, child: subprocess.Popen[str]) -> Block:
         """The result of a started job. RoundFailed."""
@@ -285,17 +286,22 @@ class Session:
         which at most `max_outstanding` were ever unacknowledged together.
         """
         topic = self.topic(policy, partitions)
+        block = self.observe(name, policy, lambda: work(topic), max_outstanding=max_outstanding)
+        self._count_records(topic, partitions, int(block["figures"]["total_records"]))
+        return block
+
+    def observe(self, name: str, policy: str, work: Callable[[], Block], *, max_outstanding: int) -> Block:
+        """As `measure`, without a topic of its own."""
         os.sync()
         cpu, busy = process.cpu_seconds(self.target.pid), process.machine_busy_seconds()
         ours = _own_cpu_seconds()
         counters, began = device.read_counters(self.device), time.monotonic()
-        result = work(topic)
+        result = work()
         seconds = time.monotonic() - began
         on_device = device.read_counters(self.device).since(counters)
         broker_cpu = process.cpu_seconds(self.target.pid) - cpu
         now_busy = process.machine_busy_seconds()
         foreign = now_busy[0] - busy[0] - broker_cpu - (_own_cpu_seconds() - ours)
-        self._count_records(topic, partitions, int(result["total_records"]))
         block = {
             "name": name,
             "policy": policy,

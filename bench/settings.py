@@ -13,7 +13,7 @@ OS = "os"
 """The operating system flushes when it likes: Kafka as shipped, Lockstep log.flush=os."""
 POLICIES = (FLUSH, OS)
 
-ROWS = ("produce", "latency", "partitions", "consume", "memory", "restart")
+ROWS = ("produce", "latency", "partitions", "groups", "consume", "memory", "restart")
 """The rows that can be asked for by name; "memory" is sampled while the others load the broker."""
 BACKLOG_ROWS = frozenset({"consume", "restart"})
 """Rows that need a backlog; one policy is enough for them."""
@@ -22,6 +22,13 @@ RECORD_BYTES = 1024
 PARTITIONS = 16
 """How many partitions the row that compares one with many uses."""
 PRODUCERS = 16
+COMMITTERS = 16
+GROUP_MEMBERS = 50
+HEARTBEAT_S = 0.1
+"""Members notice a rebalance at their next heartbeat; Kafka's default of 3 s would hide both brokers."""
+HELD_GROUPS = 1_000
+HELD_MEMBERS = 10
+"""Members of each held group, every one on a connection of its own."""
 FILL_BATCH_RECORDS = 15
 """Records of 1 KB that fit a batch of 16 KiB, what a producer with default settings sends."""
 FILL_WINDOW = 8
@@ -54,6 +61,8 @@ class Sizes:
     read_passes: int
     client_read_records: int
     """How much of the backlog the cross-check with librdkafka reads."""
+    rebalances: int
+    """Groups of GROUP_MEMBERS that start, grow and shrink, one after another."""
     restarts_per_session: int
     restart_sessions: int
     """In how many sessions of each kind the restart is measured."""
@@ -72,6 +81,7 @@ QUICK = Sizes(
     backlog_bytes=512 * 1024 * 1024,
     read_passes=6,
     client_read_records=150_000,
+    rebalances=3,
     restarts_per_session=1,
     restart_sessions=1,
     warmup_min_s=16.0,
@@ -87,6 +97,7 @@ FULL = Sizes(
     backlog_bytes=1024 * 1024 * 1024,
     read_passes=8,
     client_read_records=500_000,
+    rebalances=7,
     restarts_per_session=1,
     restart_sessions=4,
     warmup_min_s=40.0,

@@ -1,0 +1,106 @@
+"""The blocks of work behind the row "groups": offset commits, rebalances, what an idle member costs.
+
+Owns: how `__consumer_offsets` is made to flush on a broker that does it by topic. Everything else is the load
+generator's (`members.py`, `load.commit_loop`).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from bench import process
+from bench.session import Block, RoundFailed, Session, say
+from bench.settings import COMMITTERS, FLUSH, GROUP_MEMBERS, HEARTBEAT_S, HELD_GROUPS, HELD_MEMBERS
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+def run(session: Session, policy: str) -> None:
+    """All blocks, where every write is flushed; what a group does without flushing is not compared."""
+    if policy != FLUSH:
+        return
+    topic = session.topic(policy)
+    words = {"topic": topic, "group": f"bench-{topic}"}
+    session.job("commit_loop", producers=COMMITTERS, warmup_s=0.0, seconds=1.0, **words)
+    if session.kind == "kafka":
+        _flush_offsets_topic(session)
+        # until the compiler is through with this path
+        session.job("commit_loop", producers=COMMITTERS, warmup_s=0.0, seconds=10.0, **words)
+    _commits(session, policy, words)
+    _rebalances(session, policy, words)
+    _held(session, policy, words)
+
+
+def _flush_offsets_topic(session: Session) -> None:
+    admin = AdminClient({"bootstrap.servers": session.target.bootstrap, "log_level": 0})
+    entry = ConfigEntry("flush.messages", "1", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, OFFSETS_TOPIC, incremental_configs=[entry])
+    try:
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(30)
+    except KafkaException as error:
+        raise RoundFailed(f"{session.kind}: {OFFSETS_TOPIC} cannot be made to flush: {error}") from error
+
+
+def _commits(session: Session, policy: str, words: dict[str, str]) -> None:
+    seconds, warmup_s = session.sizes.latency_s, session.sizes.latency_warmup_s
+
+    def work() -> Block:
+        result = session.job("commit_loop", producers=COMMITTERS, seconds=seconds, warmup_s=warmup_s, **words)
+        return {**result, "writes": result["total_requests"]}
+
+    block = session.observe("commits", policy, work, max_outstanding=COMMITTERS)
+    figures = block["figures"]
+    say(f"  commits          {figures['requests_per_s']:,.0f} commits/s, p99 {figures['p99_ms']:.2f} ms")
+
+
+def _rebalances(session: Session, policy: str, words: dict[str, str]) -> None:
+    size = {"members": GROUP_MEMBERS, "heartbeat_s": HEARTBEAT_S, "rounds": session.sizes.rebalances}
+    if session.kind == "kafka":
+        session.job("rebalance", **{**size, **words, "group": f"{words['group']}-warm"})
+    figures = session.job("rebalance", **size, **words)
+    session.blocks.append({"name": "rebalance", "policy": policy, "figures": figures, "proven": True})
+    shown = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
+    say(f"  rebalance        {GROUP_MEMBERS} members: {shown}")
+
+
+def _held(session: Session, policy: str, words: dict[str, str]) -> None:
+    """Resident memory before the first connection and with every member in its group."""
+    before = process.rss_bytes(session.target.pid)
+    child = session.start_job("hold_members", groups=HELD_GROUPS, members=HELD_MEMBERS, **words)
+    _next_line(child)
+    connected = process.rss_bytes(session.target.pid)
+    held = _next_line(child)
+    after = process.rss_bytes(session.target.pid)
+    session.finish_job(child)
+    count = HELD_GROUPS * HELD_MEMBERS
+    figures = {
+        "kib_each": (after - before) / count / 1024,
+        "kib_each_connection": (connected - before) / count / 1024,
+        "seconds": held["seconds"],
+    }
+    session.blocks.append({"name": "members", "policy": policy, "figures": figures, "proven": True})
+    say(f"  members          {count} members: {figures['kib_each']:.1f} KiB each")
+
+
+def _next_line(child: subprocess.Popen[str]) -> dict[str, Any]:
+    """What the job says next; then it is told to go on. RoundFailed."""
+    assert child.stdin is not None and child.stdout is not None
+    line = child.stdout.readline()
+    found: dict[str, Any] = json.loads(line or '{"error": "the load generator ended"}')
+    if "error" in found:
+        raise RoundFailed(f"members: {found['error']}")
+    child.stdin.write("\n")
+    child.stdin.flush()
+    return found

@@ -1,0 +1,280 @@
+"""Members of consumer groups as raw sockets: how fast a group settles, and what an idle member costs.
+
+Owns: a member's loop (join, sync, heartbeat, join again when told) and two jobs of the load generator.
+`rebalance`: one group; seconds until every member has the assignment of one generation, after all start,
+after one more comes, after one leaves. `hold_members`: many small groups, each member on a connection of
+its own, held until a byte arrives on stdin, so that the harness can look at the broker's memory. Invariant:
+a settled generation has exactly the expected members and its partitions are each owned once. Does not do:
+back-off, discovery beyond the one broker, decoding of others' metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import struct
+import sys
+import time
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from bench import group_wire as wire
+from bench.wire import WrongAnswer
+
+SESSION_MS = 30_000
+HELD_SESSION_MS = 1_800_000
+"""Kafka's largest session timeout: held members need no heartbeat."""
+REBALANCE_MS = 60_000
+SETTLE_TIMEOUT_S = 60.0
+CONNECTS_AT_ONCE = 200
+GROUPS_AT_ONCE = 8
+REJOIN = (wire.REBALANCE_IN_PROGRESS, wire.ILLEGAL_GENERATION)
+
+Result = dict[str, Any]
+
+
+class Connection:
+    """One request at a time on one socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._correlation_id = 0
+
+    @classmethod
+    async def open(cls, host: str, port: int) -> Connection:
+        return cls(*await asyncio.open_connection(host, port, limit=1 << 20))
+
+    async def ask(self, api_key: int, body: bytes) -> bytes:
+        """The response's body. WrongAnswer."""
+        self._correlation_id += 1
+        self._writer.write(wire.framed(api_key, self._correlation_id, body))
+        try:
+            size, got = struct.unpack(">ii", await self._reader.readexactly(8))
+            answer = await self._reader.readexactly(size - 4)
+        except asyncio.IncompleteReadError as error:
+            raise WrongAnswer("the broker closed the connection") from error
+        if got != self._correlation_id:
+            raise WrongAnswer(f"correlation id {got} instead of {self._correlation_id}")
+        return answer
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Group:
+    """What the members of one group share: which generation is settled, and with whom."""
+
+    def __init__(self, name: str, topic: str, partitions: int) -> None:
+        self.name, self.topic, self.partitions = name, topic, partitions
+        self.owned: dict[int, dict[str, bytes]] = {}
+        """Generation -> member id -> assignment received."""
+        self.sizes: dict[int, int] = {}
+        """Generation -> how many members its leader saw."""
+        self.changed = asyncio.Event()
+
+    def assign(self, members: tuple[str, ...]) -> dict[str, bytes]:
+        """Partitions dealt out in turn."""
+        return {
+            member: wire.assignment(self.topic, list(range(place, self.partitions, len(members))))
+            for place, member in enumerate(members)
+        }
+
+    def synced(self, generation: int, member_id: str, assignment: bytes) -> None:
+        self.owned.setdefault(generation, {})[member_id] = assignment
+        self.changed.set()
+
+    async def settled(self, members: int) -> None:
+        """Wait until one generation of so many members has been given out whole. WrongAnswer."""
+        until = time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
+            newest = max(self.owned, default=0)
+            if self.sizes.get(newest) == members and len(self.owned.get(newest, {})) == members:
+                self._check(newest)
+                return
+            self.changed.clear()
+            try:
+                await asyncio.wait_for(self.changed.wait(), until - time.monotonic())
+            except TimeoutError:
+                seen = {number: len(found) for number, found in self.owned.items()}
+                raise WrongAnswer(f"{self.name}: never settled with {members} members: {seen}") from None
+
+    def _check(self, generation: int) -> None:
+        given = list(self.owned[generation].values())
+        if len(set(given)) != len(given):
+            raise WrongAnswer(f"{self.name}: an assignment given twice in generation {generation}")
+
+
+class Member:
+    """One member; `join` takes it through one rebalance, `live` keeps it until cancelled."""
+
+    def __init__(self, group: Group, connection: Connection, session_ms: int) -> None:
+        self.group, self.connection, self._session_ms = group, connection, session_ms
+        self.member_id = ""
+        self.generation = -1
+        self._metadata = wire.subscription(group.topic)
+
+    async def join(self) -> None:
+        """Join and sync until both succeed. WrongAnswer for an error that is no part of a rebalance."""
+        while not await self._join_once():
+            pass
+
+    async def _join_once(self) -> bool:
+        group, ask = self.group, self.connection.ask
+        body = wire.join_request(group.name, self.member_id, self._session_ms, REBALANCE_MS, self._metadata)
+        joined = wire.join_answer(await ask(wire.JOIN_GROUP, body))
+        if joined.error == wire.MEMBER_ID_REQUIRED:
+            self.member_id = joined.member_id
+            return False
+        if joined.error != wire.NO_ERROR:
+            raise WrongAnswer(f"join refused with error code {joined.error}")
+        self.member_id, self.generation = joined.member_id, joined.generation
+        assignments = {}
+        if joined.leader == joined.member_id:
+            group.sizes[joined.generation] = len(joined.members)
+            assignments = group.assign(joined.members)
+        body = wire.sync_request(group.name, self.generation, self.member_id, assignments)
+        error, assignment = wire.sync_answer(await ask(wire.SYNC_GROUP, body))
+        if error in REJOIN:
+            return False
+        if error != wire.NO_ERROR:
+            raise WrongAnswer(f"sync refused with error code {error}")
+        group.synced(self.generation, self.member_id, assignment)
+        return True
+
+    async def live(self, heartbeat_s: float) -> None:
+        """Join, then heartbeat for ever, joining again whenever the group rebalances."""
+        await self.join()
+        await asyncio.sleep(random.random() * heartbeat_s)
+        while True:
+            body = wire.heartbeat_request(self.group.name, self.generation, self.member_id)
+            error = wire.error_answer(await self.connection.ask(wire.HEARTBEAT, body))
+            if error in REJOIN:
+                await self.join()
+            elif error != wire.NO_ERROR:
+                raise WrongAnswer(f"heartbeat refused with error code {error}")
+            await asyncio.sleep(heartbeat_s)
+
+    async def leave(self) -> None:
+        body = wire.leave_request(self.group.name, self.member_id)
+        error = wire.error_answer(await self.connection.ask(wire.LEAVE_GROUP, body))
+        if error != wire.NO_ERROR:
+            raise WrongAnswer(f"leave refused with error code {error}")
+        self.connection.close()
+
+
+async def await_coordinator(host: str, port: int, group: str) -> None:
+    """Ask until the group's coordinator is there: at first use its topic has to be made. WrongAnswer."""
+    connection = await Connection.open(host, port)
+    until = time.monotonic() + SETTLE_TIMEOUT_S
+    while True:
+        error = wire.find_coordinator_answer(
+            await connection.ask(wire.FIND_COORDINATOR, wire.find_coordinator_request(group))
+        )
+        if error == wire.NO_ERROR:
+            body = wire.heartbeat_request(group, 0, "nobody")
+            error = wire.error_answer(await connection.ask(wire.HEARTBEAT, body))
+            if error == wire.UNKNOWN_MEMBER:  # it is served: the group is merely not there
+                break
+        if time.monotonic() > until:
+            raise WrongAnswer(f"no coordinator: error code {error}")
+        await asyncio.sleep(0.05)
+    connection.close()
+
+
+def rebalance(job: Result) -> Result:
+    """`members` in one group, `rounds` times: start together, one more, one less; seconds of each."""
+    return asyncio.run(_rebalance(job))
+
+
+async def _rebalance(job: Result) -> Result:
+    times: dict[str, list[float]] = {"start_s": [], "join_s": [], "leave_s": []}
+    for number in range(job["rounds"]):
+        name = f"{job['group']}-{number}"
+        await await_coordinator(job["host"], job["port"], name)
+        for key, seconds in zip(times, await _one_group(job, name), strict=True):
+            times[key].append(seconds)
+    return {key: sorted(values)[len(values) // 2] for key, values in times.items()}
+
+
+async def _one_group(job: Result, name: str) -> tuple[float, float, float]:
+    size, heartbeat_s = job["members"], job["heartbeat_s"]
+    group = Group(name, job["topic"], size + 1)
+    connections = [await Connection.open(job["host"], job["port"]) for _ in range(size + 1)]
+    members = [Member(group, each, SESSION_MS) for each in connections]
+    began = time.perf_counter()
+    tasks = [asyncio.ensure_future(member.live(heartbeat_s)) for member in members[:-1]]
+    try:
+        await _first(group.settled(size), tasks)
+        start_s = time.perf_counter() - began
+        await asyncio.sleep(2 * heartbeat_s)
+        began = time.perf_counter()
+        last = asyncio.ensure_future(members[-1].live(heartbeat_s))
+        await _first(group.settled(size + 1), [*tasks, last])
+        join_s = time.perf_counter() - began
+        await asyncio.sleep(2 * heartbeat_s)
+        last.cancel()
+        began = time.perf_counter()
+        await members[-1].leave()
+        await _first(group.settled(size), tasks)
+        return start_s, join_s, time.perf_counter() - began
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for member in members[:-1]:
+            await member.leave()
+
+
+async def _first(settled: Coroutine[Any, Any, None], members: Sequence[asyncio.Task[None]]) -> None:
+    """Wait for `settled`, unless a member, which never ends by itself, fails first."""
+    task = asyncio.ensure_future(settled)
+    done, _ = await asyncio.wait({task, *members}, return_when=asyncio.FIRST_COMPLETED)
+    if task not in done:
+        task.cancel()
+    for each in done:
+        each.result()
+
+
+def hold_members(job: Result) -> Result:
+    """`groups` groups of `members` members each; says "held" on stdout, ends at the end of stdin."""
+    return asyncio.run(_hold_members(job))
+
+
+async def _hold_members(job: Result) -> Result:
+    host, port, size = job["host"], job["port"], job["members"]
+    await await_coordinator(host, port, "held-0")
+    gate = asyncio.Semaphore(CONNECTS_AT_ONCE)
+
+    async def connect() -> Connection:
+        async with gate:
+            return await Connection.open(host, port)
+
+    connections = await asyncio.gather(*(connect() for _ in range(job["groups"] * size)))
+    print(json.dumps({"connected": len(connections)}), flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    began = time.perf_counter()
+    at_once = asyncio.Semaphore(GROUPS_AT_ONCE)
+
+    async def settle(number: int) -> None:
+        async with at_once:
+            group = Group(f"held-{number}", job["topic"], size)
+            mine = connections[number * size : (number + 1) * size]
+            members = [Member(group, each, HELD_SESSION_MS) for each in mine]
+            tasks = [asyncio.ensure_future(_until_settled(member, size)) for member in members]
+            await asyncio.gather(*tasks)
+
+    await asyncio.gather(*(settle(number) for number in range(job["groups"])))
+    seconds = time.perf_counter() - began
+    print(json.dumps({"held": len(connections), "seconds": seconds}), flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    return {"held": len(connections), "seconds": seconds}
+
+
+async def _until_settled(member: Member, size: int) -> None:
+    """Join, and heartbeat often until the whole group is one generation."""
+    live = asyncio.ensure_future(member.live(0.02))
+    try:
+        await _first(member.group.settled(size), [live])
+    finally:
+        live.cancel()
