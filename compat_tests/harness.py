@@ -18,7 +18,7 @@ from compat_tests.clients.aio_kafka import AioKafka
 from compat_tests.clients.confluent import Confluent
 from compat_tests.clients.driven import Driven
 from compat_tests.clients.face import Client
-from compat_tests.clients.java import Java
+from compat_tests.clients.java import Java, Java34, Java39, Java44
 from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kcat import Kcat
 from compat_tests.java_driver import JavaDriver
@@ -29,7 +29,7 @@ from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, Targ
 TARGETS = ("kafka", "lockstep")
 """Apache Kafka first: an expectation that fails there is a mistake of the case."""
 CLIENTS: Mapping[str, type[Client]] = {
-    each.name: each for each in (Java, Confluent, Kcat, KafkaPython, AioKafka)
+    each.name: each for each in (Java34, Java39, Java, Java44, Confluent, Kcat, KafkaPython, AioKafka)
 }
 WIRE = "wire"
 TOOLS = "Kafka's tools"
@@ -101,7 +101,7 @@ class World:
         return self._clients[key]
 
     def driver(self) -> JavaDriver:
-        """The one JVM for the Java client and Kafka's tools, for both brokers."""
+        """The one JVM for the judge's Java client and Kafka's tools, for both brokers."""
         require_java("javac")
         found = self._line_driver(Java)
         assert isinstance(found, JavaDriver)

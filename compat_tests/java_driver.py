@@ -1,6 +1,6 @@
-"""The Java side in one process: compiles `java/*.java` once and talks to the driver in JSON lines.
+"""The Java side in one process per Kafka version: compiles `java/*.java` once for each and talks in JSON lines.
 
-Owns: the compiled classes (`.cache/kafka-4.3.1/classes-*`, named by the sources' digest) and how the JVM is
+Owns: the compiled classes (`.cache/kafka-*/classes-*`, named by the sources' digest) and how the JVM is
 started; its pipes are `line_driver.py`'s.
 """
 
@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compat_tests.kafka_jars import ToolchainMissing, cache_dir, classpath, java_command
+from compat_tests.kafka_jars import KAFKA, JarSet, ToolchainMissing, classpath, java_command
 from compat_tests.line_driver import LineDriver
 
-_SOURCES = sorted((Path(__file__).resolve().parent / "java").glob("*.java"))
+_JAVA = Path(__file__).resolve().parent / "java"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,17 @@ class ToolResult:
     stderr: str
 
 
-def compiled_classes() -> Path:
+def compiled_classes(jars: JarSet = KAFKA) -> Path:
     """The directory of compiled classes; compiles when the source changed. ToolchainMissing without a JDK."""
-    digest = hashlib.sha256(b"".join(each.read_bytes() for each in _SOURCES)).hexdigest()
-    target = cache_dir() / f"classes-{digest[:16]}"
+    sources = sorted([*_JAVA.glob("*.java"), *(_JAVA.glob("tools/*.java") if jars == KAFKA else ())])
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()
+    target = jars.directory / f"classes-{digest[:16]}"
     if not target.is_dir():
         javac = java_command("javac")
-        class_path = classpath()
-        with tempfile.TemporaryDirectory(dir=cache_dir()) as fresh:
+        class_path = jars.classpath()
+        with tempfile.TemporaryDirectory(dir=jars.directory) as fresh:
             command = [javac, "--release", "17", "-nowarn", "-cp", class_path, "-d", fresh]
-            command += [str(each) for each in _SOURCES]
+            command += [str(each) for each in sources]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode != 0:
                 raise ToolchainMissing(f"javac failed:\n{done.stderr}{done.stdout}")
@@ -55,15 +56,16 @@ def compiled_classes() -> Path:
 
 
 class JavaDriver(LineDriver):
-    """One JVM; close it at the end."""
+    """One JVM with one version's client, the judge's unless said otherwise; close it at the end."""
 
-    def __init__(self, heap: str = "256M") -> None:
+    def __init__(self, jars: JarSet = KAFKA) -> None:
+        heap = "256M" if jars == KAFKA else "128M"  # the tools need more than a client
         # the parallel compiler tiers cost more than they bring in a process this short
         options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true"]
-        super().__init__([java_command(), *options, "-cp", classpath(compiled_classes()), "Driver"])
+        super().__init__([java_command(), *options, "-cp", jars.classpath(compiled_classes(jars)), "Driver"])
 
     def tool(self, main: str, *args: str, stdin: bytes = b"") -> ToolResult:
-        """Run one of Kafka's tools by its main class, unchanged, inside this JVM."""
+        """Run one of Kafka's tools by its main class, unchanged, inside this JVM (the judge's)."""
         answer = self.ask("tool", {}, main=main, args=list(args), stdin=base64.b64encode(stdin).decode())
         return ToolResult(answer["status"], answer["stdout"], answer["stderr"])
 

@@ -1,9 +1,9 @@
-"""Apache Kafka 4.3.1's jars, resolved by Maven once and kept under `.cache/`.
+"""Apache Kafka's jars, resolved by Maven once and kept under `.cache/`: all of 4.3.1, and clients of other versions.
 
-Owns: the pinned `java/pom.xml`, `.cache/kafka-4.3.1/libs`, its stamp and its lock. `jars()` is idempotent
-and may be called by several processes at once; the stamp is written last, so a half-filled directory is
-never trusted.
-Does not start anything: `compat_tests.targets` runs the broker, `compat_tests.java_tools` the tools.
+Owns: the pinned `java/pom.xml` and `java/clients/pom.xml`, `.cache/kafka-*/libs`, their stamps and locks. `jars()`
+is idempotent and may be called by several processes at once; the stamp is written last, so a half-filled directory
+is never trusted.
+Does not start anything: `compat_tests.targets` runs the broker, `compat_tests.java_driver` clients and tools.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 KAFKA_VERSION = "4.3.1"
 JAVA_MINIMUM = 17
 
 _ROOT = Path(__file__).resolve().parent.parent
-_POM = Path(__file__).resolve().parent / "java" / "pom.xml"
-_CACHE = _ROOT / ".cache" / f"kafka-{KAFKA_VERSION}"
-_LIBS = _CACHE / "libs"
+_CACHE = _ROOT / ".cache"
+_JAVA = Path(__file__).resolve().parent / "java"
 _MAVEN_TIMEOUT_S = 900
 
 
@@ -31,9 +31,39 @@ class ToolchainMissing(RuntimeError):
     """Java or Maven is absent or too old, or Maven could not resolve the jars; the text says which."""
 
 
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """What one pom resolves to for one Kafka version; `directory` is for all that is derived from it."""
+
+    version: str
+    pom: Path
+    directory: Path
+
+    def jars(self) -> list[Path]:
+        """All jars, sorted; Maven runs only when they are not there. ToolchainMissing."""
+        return _resolved(self)
+
+    def classpath(self, *extra: Path) -> str:
+        """A Java class path: `extra` first, then every jar."""
+        return os.pathsep.join(str(path) for path in [*extra, *self.jars()])
+
+    @property
+    def libs(self) -> Path:
+        return self.directory / "libs"
+
+
+KAFKA = JarSet(KAFKA_VERSION, _JAVA / "pom.xml", _CACHE / f"kafka-{KAFKA_VERSION}")
+"""The judge: broker, command-line tools and client."""
+
+
+def client_jars(version: str) -> JarSet:
+    """Only the Java client of another version, with what the driver needs beside it."""
+    return JarSet(version, _JAVA / "clients" / "pom.xml", _CACHE / f"kafka-clients-{version}")
+
+
 def cache_dir() -> Path:
-    """The directory for everything derived from this Kafka version (jars, compiled classes)."""
-    return _CACHE
+    """The directory for everything derived from the judge (jars, compiled classes)."""
+    return KAFKA.directory
 
 
 @functools.cache
@@ -61,22 +91,26 @@ def major_version(text: str) -> int:
 
 
 @functools.cache
-def jars() -> list[Path]:
-    """All jars of Apache Kafka 4.3.1, sorted; Maven runs only when they are not there. ToolchainMissing."""
-    wanted = hashlib.sha256(_POM.read_bytes()).hexdigest()
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    with open(_CACHE / "lock", "w") as lock:
+def _resolved(wanted: JarSet) -> list[Path]:
+    digest = hashlib.sha256(wanted.pom.read_bytes()).hexdigest()
+    wanted.directory.mkdir(parents=True, exist_ok=True)
+    with open(wanted.directory / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _stamped(wanted):
-            _resolve()
-            names = sorted(path.name for path in _LIBS.glob("*.jar"))
-            _stamp_path().write_text("\n".join([wanted, *names]) + "\n")
-    return sorted(_LIBS.glob("*.jar"))
+        if not _stamped(wanted.libs, digest):
+            _resolve(wanted)
+            names = sorted(path.name for path in wanted.libs.glob("*.jar"))
+            (wanted.libs / ".stamp").write_text("\n".join([digest, *names]) + "\n")
+    return sorted(wanted.libs.glob("*.jar"))
+
+
+def jars() -> list[Path]:
+    """All jars of the judge. ToolchainMissing."""
+    return KAFKA.jars()
 
 
 def classpath(*extra: Path) -> str:
-    """A Java class path: `extra` first, then every jar."""
-    return os.pathsep.join(str(path) for path in [*extra, *jars()])
+    """The judge's class path: `extra` first, then every jar."""
+    return KAFKA.classpath(*extra)
 
 
 def require_java(*commands: str) -> list[Path]:
@@ -102,46 +136,35 @@ def skip_or_fail(reason: str) -> None:
     pytest.skip(reason)
 
 
-def _stamp_path() -> Path:
-    return _LIBS / ".stamp"
-
-
-def _stamped(wanted: str) -> bool:
+def _stamped(libs: Path, wanted: str) -> bool:
     try:
-        digest, *names = _stamp_path().read_text().split()
+        digest, *names = (libs / ".stamp").read_text().split()
     except (OSError, ValueError):
         return False
-    return digest == wanted and bool(names) and all((_LIBS / name).is_file() for name in names)
+    return digest == wanted and bool(names) and all((libs / name).is_file() for name in names)
 
 
-def _resolve() -> None:
+def _resolve(wanted: JarSet) -> None:
     """Fill `libs` afresh; caller holds the lock."""
     java_command()
     maven = shutil.which("mvn")
     if maven is None:
         raise ToolchainMissing("mvn not found: install Maven to resolve Apache Kafka's jars")
-    shutil.rmtree(_LIBS, ignore_errors=True)
-    command = [
-        maven,
-        "-q",
-        "-B",
-        "-f",
-        str(_POM),
-        "dependency:copy-dependencies",
-        f"-DoutputDirectory={_LIBS}",
-    ]
+    shutil.rmtree(wanted.libs, ignore_errors=True)
+    command = [maven, "-q", "-B", "-f", str(wanted.pom), "dependency:copy-dependencies"]
+    command += [f"-DoutputDirectory={wanted.libs}", f"-Dkafka.version={wanted.version}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MAVEN_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as late:
         raise ToolchainMissing(f"Maven took longer than {_MAVEN_TIMEOUT_S} s") from late
-    if done.returncode != 0 or not any(_LIBS.glob("kafka-clients-*.jar")):
+    if done.returncode != 0 or not (wanted.libs / f"kafka-clients-{wanted.version}.jar").is_file():
         raise ToolchainMissing(
-            f"Maven could not resolve Apache Kafka {KAFKA_VERSION}:\n{done.stdout[-2000:]}"
+            f"Maven could not resolve Apache Kafka {wanted.version}:\n{done.stdout[-2000:]}"
         )
 
 
 if __name__ == "__main__":
     try:
-        print(f"{len(jars())} jars in {_LIBS}")
+        print(f"{len(jars())} jars in {KAFKA.libs}")
     except ToolchainMissing as missing:
         sys.exit(str(missing))

@@ -130,15 +130,15 @@ def _outcomes() -> list[Outcome]:
         return Outcome("Records", case, client, target, result, reason)
 
     return [
-        one("codec zstd", "Java", "kafka", PASSED),
-        one("codec zstd", "Java", "lockstep", PASSED),
+        one("codec zstd", "Java 4.3.1", "kafka", PASSED),
+        one("codec zstd", "Java 4.3.1", "lockstep", PASSED),
         one("codec zstd", "kcat", "kafka", PASSED),
         one("codec zstd", "kcat", "lockstep", FAILED, "assert [] == [1]"),
         one("codec zstd", "kcat", "lockstep", PASSED),  # a teardown that went well
         one("nulls", "kcat", "kafka", LIMITED, "cannot"),
         one("nulls", "kcat", "lockstep", LIMITED, "cannot"),
-        one("nulls", "Java", "kafka", FAILED, "wrong case"),
-        one("nulls", "Java", "lockstep", PASSED),
+        one("nulls", "Java 4.3.1", "kafka", FAILED, "wrong case"),
+        one("nulls", "Java 4.3.1", "lockstep", PASSED),
     ]
 
 

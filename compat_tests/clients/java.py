@@ -1,4 +1,4 @@
-"""Apache Kafka's own Java client 4.3.1, through the driver JVM."""
+"""Apache Kafka's own Java client in several versions, each through a driver JVM of its own."""
 
 from __future__ import annotations
 
@@ -7,17 +7,41 @@ from typing import ClassVar
 
 from compat_tests.clients.driven import Driven
 from compat_tests.java_driver import JavaDriver
-from compat_tests.kafka_jars import KAFKA_VERSION
+from compat_tests.kafka_jars import KAFKA, JarSet, client_jars
 
 
 class Java(Driven):
-    name = "Java"
+    """The judge's version; its JVM runs Kafka's tools too."""
+
+    name = f"Java {KAFKA.version}"
+    jars: ClassVar[JarSet] = KAFKA
     cannot: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def start_driver(cls) -> JavaDriver:
-        return JavaDriver()
+        return JavaDriver(cls.jars)
 
     @classmethod
     def version(cls) -> str:
-        return KAFKA_VERSION
+        return cls.jars.version
+
+
+class Java34(Java):
+    """The version in Spark 3.5."""
+
+    name = "Java 3.4.1"
+    jars = client_jars("3.4.1")
+
+
+class Java39(Java):
+    """The last of 3.x, in Spark 4."""
+
+    name = "Java 3.9.2"
+    jars = client_jars("3.9.2")
+
+
+class Java44(Java):
+    """The newest."""
+
+    name = "Java 4.4.0"
+    jars = client_jars("4.4.0")
