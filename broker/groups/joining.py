@@ -1,0 +1,196 @@
+"""What a JoinGroup means: a new member, one that joins again, a static member that came back.
+
+Owns: that decision, on a `LiveGroup`. Each function answers, or leaves it to the end of the join or to a
+commit. Source: Kafka's GroupMetadataManager.classicGroupJoinToClassicGroup; KIP-394 (member ids first),
+KIP-345 (static members), KIP-814 (a static leader that comes back keeps the assignment).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from broker.groups.answers import JoinAnswer, Outbox, fenced, join_error
+from broker.groups.classic import ClassicGroup, Member, Protocols, State
+from broker.groups.live_group import NEW_MEMBER_JOIN_TIMEOUT_MS, LiveGroup
+from broker.groups.surroundings import GroupLimits
+from protocol.errors import ErrorCode
+from protocol.messages.join_group import JoinGroupResponse
+
+log = logging.getLogger("lockstep.groups")
+
+MEMBER_ID_REQUIRED_SINCE: Final = 4
+SKIP_ASSIGNMENT_SINCE: Final = 9
+NAME_CHARACTERS: Final = 8_000
+"""Of a client's name at the beginning of a member id: an id must fit a string of the wire."""
+
+
+@dataclass(slots=True)
+class Joining:
+    """One JoinGroup, its bytes copied, with whom to answer."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    api_version: int
+    answer: JoinAnswer
+
+    def new_member_id(self) -> str:
+        """An id as Kafka makes them."""
+        name = self.client_id if self.instance_id is None else self.instance_id
+        return f"{name[:NAME_CHARACTERS]}-{uuid.uuid4()}"
+
+
+def join(live: LiveGroup, joining: Joining, limits: GroupLimits, outbox: Outbox) -> None:
+    """Take in one JoinGroup."""
+    group, answer, member_id = live.group, joining.answer, joining.member_id
+    if not _has_room(group, member_id, joining.protocols, limits):
+        if member_id in group.members:
+            live.drop(member_id)
+            live.membership_changed()
+        answer.complete(join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
+    elif not group.supports(joining.protocol_type, joining.protocols):
+        answer.complete(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+    elif not member_id:
+        _join_new(live, joining, outbox)
+    elif member_id in group.pending and joining.instance_id is None:
+        _add(live, joining, member_id)
+    else:
+        error = group.validate(member_id, joining.instance_id)
+        if error is not ErrorCode.NONE:
+            answer.complete(join_error(error, member_id))
+        else:
+            _join_again(live, joining, group.members[member_id])
+
+
+def _has_room(group: ClassicGroup, member_id: str, protocols: Protocols, limits: GroupLimits) -> bool:
+    member = group.members.get(member_id)
+    added_bytes = sum(len(name) + len(metadata) for name, metadata in protocols)
+    if group.protocol_bytes + added_bytes > limits.max_group_bytes:
+        grows = member is None or added_bytes > member.protocol_bytes
+        if grows:
+            return False
+    if group.state is State.PREPARING_REBALANCE:
+        # Those that wait count: whoever joins again last is left out of a group that became too large.
+        waits = member is not None and member.join_waiter is not None
+        return waits or group.awaiting_join < limits.max_size
+    if group.state is State.EMPTY:
+        return True
+    return member is not None or len(group.members) < limits.max_size
+
+
+def _join_new(live: LiveGroup, joining: Joining, outbox: Outbox) -> None:
+    group = live.group
+    member_id = joining.new_member_id()
+    if joining.instance_id is not None:
+        known = group.static_ids.get(joining.instance_id)
+        if known is None:
+            _add(live, joining, member_id)
+        else:
+            _replace(live, joining, group.members[known], member_id, outbox)
+    elif joining.api_version >= MEMBER_ID_REQUIRED_SINCE:
+        group.pending.add(member_id)
+        live.alive(member_id, joining.session_timeout_ms)
+        joining.answer.complete(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+    else:
+        _add(live, joining, member_id)
+
+
+def _add(live: LiveGroup, joining: Joining, member_id: str) -> None:
+    member = Member(
+        member_id,
+        joining.instance_id,
+        joining.client_id,
+        joining.client_host,
+        joining.session_timeout_ms,
+        joining.rebalance_timeout_ms,
+        joining.protocols,
+    )
+    member.is_new = True
+    live.group.add(member, joining.protocol_type)
+    live.await_join(member, joining.answer)
+    live.member_added()
+    live.alive(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
+    live.prepare_or_complete()
+
+
+def _update(live: LiveGroup, joining: Joining, member: Member) -> None:
+    live.group.update(member, joining.protocols, joining.session_timeout_ms, joining.rebalance_timeout_ms)
+    live.await_join(member, joining.answer)
+
+
+def _join_again(live: LiveGroup, joining: Joining, member: Member) -> None:
+    group = live.group
+    unchanged = member.protocols == joining.protocols
+    leads = group.leader == member.member_id
+    if (group.state is State.COMPLETING_REBALANCE and unchanged) or (
+        group.state is State.STABLE and unchanged and not leads
+    ):
+        # Its answer was lost, or it has nothing new to say: the present generation. A leader of a Stable
+        # group joins again because something else changed, partitions for one.
+        joining.answer.complete(live.generation_for(member))
+        return
+    _update(live, joining, member)
+    live.prepare_or_complete()
+
+
+def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, outbox: Outbox) -> None:
+    """A static member came back without its id: the old self is fenced, the part stays."""
+    group = live.group
+    old_id, old_leader = member.member_id, group.leader
+    before = member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms
+    join_fence, sync_fence = fenced(member)
+    outbox.put(group.joined(member), join_fence)
+    waiter, member.sync_waiter = member.sync_waiter, None
+    outbox.put(waiter, sync_fence)
+    live.end_session(old_id)
+    group.rename(member, member_id)
+    live.alive(member_id, joining.session_timeout_ms)
+    _update(live, joining, member)
+    if group.state is State.COMPLETING_REBALANCE:
+        # The leader may have been told the old id already: its assignment would miss the new one.
+        live.prepare()
+        return
+    if group.state is not State.STABLE:
+        live.complete_join_if_all_there()
+        return
+    if group.select_protocol() != group.protocol:
+        live.prepare()
+        return
+    generation = group.generation
+
+    def written(error: ErrorCode) -> None:
+        current = group.members.get(member_id)
+        if current is not member or group.state is not State.STABLE or group.generation != generation:
+            return  # fenced, gone, or answered by the rebalance that runs or ran
+        if error is not ErrorCode.NONE:
+            log.warning("group %s: static member %s was not written: %s", group.group_id, old_id, error.name)
+            outbox.put(group.joined(member), join_error(error))
+            live.end_session(member_id)
+            group.rename(member, old_id)
+            group.update(member, *before)
+            live.alive(old_id, member.session_timeout_ms)
+            return
+        live.answer_join(member, _came_back(live, member, joining.api_version, old_leader))
+
+    live.write_members(written)
+
+
+def _came_back(
+    live: LiveGroup, member: Member, api_version: int, old_leader: str | None
+) -> JoinGroupResponse:
+    """The generation as it is. Before version 9 a leader is told the old leader's id, so that it follows."""
+    response = live.generation_for(member)
+    if api_version >= SKIP_ASSIGNMENT_SINCE:
+        response.skip_assignment = bool(response.members)
+    else:
+        response.members = []
+        response.leader = old_leader or ""
+    return response

@@ -1,0 +1,427 @@
+"""A group that has members, or is about to: its timers, its rebalances, its place in the log.
+
+Owns: `LiveGroup`, around one `ClassicGroup`: the wait for all members to join, the wait for all to sync, each
+member's session, the write of a generation. Invariants: every member has an armed session or waits for an
+answer; every handed out id has an armed session; a member is told an assignment only after it is committed;
+whoever waits is answered by the end of the rebalance, an error, or `resign`.
+Does not: decide what a JoinGroup means (`joining.py`) or find groups (`coordinator.py`).
+Source: Kafka's GroupMetadataManager (classicGroup...), KIP-134 for the first rebalance of a group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.groups.answers import NO_MEMBER, join_error, sync_error
+from broker.groups.classic import ClassicGroup, Member, State, Waiter
+from broker.groups.deadline import Deadline
+from broker.groups.records import group_record
+from broker.groups.surroundings import Surroundings
+from protocol.errors import ErrorCode
+from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
+from protocol.messages.sync_group import SyncGroupResponse
+
+log = logging.getLogger("lockstep.groups")
+
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""A new member cannot send heartbeats while it waits for its first join: so long it is taken to be there."""
+
+_UNAVAILABLE: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+_MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR})
+_TOO_LARGE: Final = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_FETCH_SIZE,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    }
+)
+
+
+class LiveGroup:
+    """One group's soft state. Public methods leave it whole; answers leave a turn later."""
+
+    __slots__ = (
+        "_around",
+        "_emptied",
+        "_held_bytes",
+        "_initial",
+        "_join_timer",
+        "_joined_meanwhile",
+        "_sessions",
+        "_storing_generation",
+        "_sync_timer",
+        "group",
+        "writes",
+    )
+
+    def __init__(self, group: ClassicGroup, around: Surroundings) -> None:
+        self.group = group
+        self._around = around
+        self._initial = False
+        """Is this rebalance the first of a group that had no members? It is given time for more to come."""
+        self._joined_meanwhile = False
+        self._join_timer: asyncio.TimerHandle | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._sessions: dict[str, Deadline] = {}
+        """By member id, handed out ones included."""
+        self._storing_generation = -1
+        self.writes = 0
+        """Writes under way."""
+        self._emptied: list[Callable[[ErrorCode], None]] = []
+        """Who wants to hear of the newest write that says the group is empty."""
+        self._held_bytes = 0
+
+    # --- what there is ------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Is there nothing that the committed state does not say?"""
+        group = self.group
+        if group.state is not State.EMPTY or group.pending or self.writes:
+            return False
+        committed = self._around.store.state.group(group.group_id)
+        return committed is None or not committed.members
+
+    @property
+    def session_count(self) -> int:
+        """Timers of members; for tests."""
+        return sum(each.armed for each in self._sessions.values())
+
+    @property
+    def phase_timers(self) -> int:
+        """Timers of the group; for tests."""
+        return (self._join_timer is not None) + (self._sync_timer is not None)
+
+    def account(self) -> None:
+        """Tell what it holds now to those who limit it."""
+        held_bytes = self.group.held_bytes if self.group.state is not State.DEAD else 0
+        self._around.held_bytes += held_bytes - self._held_bytes
+        self._held_bytes = held_bytes
+
+    # --- sessions -----------------------------------------------------------------------------------------
+
+    def alive(self, member_id: str, timeout_ms: int) -> None:
+        """A sign of life: the member is expected again within `timeout_ms`."""
+        session = self._sessions.get(member_id)
+        if session is None:
+            session = Deadline(self._around.loop, self._missed, member_id)
+            self._sessions[member_id] = session
+        session.put_off(timeout_ms)
+
+    def end_session(self, member_id: str) -> None:
+        """It is not expected any more."""
+        session = self._sessions.pop(member_id, None)
+        if session is not None:
+            session.cancel()
+
+    def _missed(self, member_id: str) -> None:
+        group = self.group
+        member = group.members.get(member_id)
+        if member is not None:
+            if member.is_waiting and not member.is_new:
+                return  # it cannot send heartbeats; its session begins again with the answer
+            log.info("group %s: member %s is gone, no heartbeat came", group.group_id, member_id)
+        if self.drop(member_id):
+            self.membership_changed()
+        else:
+            self.complete_join_if_all_there()
+        self._around.settled(self)
+
+    def drop(self, member_id: str) -> bool:
+        """Let a member, or a handed out id, go; was it a member? The caller goes on from there."""
+        self.end_session(member_id)
+        member = self.group.remove(member_id)
+        if member is None:
+            return False
+        outbox = self._around.outbox
+        outbox.put(member.join_waiter, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        outbox.put(member.sync_waiter, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        member.join_waiter = member.sync_waiter = None
+        return True
+
+    def membership_changed(self) -> None:
+        """Members went: rebalance those that are there, or see whether nobody else is waited for."""
+        if self.group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            self.prepare()
+        else:
+            self.complete_join_if_all_there()
+
+    # --- joining ------------------------------------------------------------------------------------------
+
+    def await_join(self, member: Member, waiter: Waiter) -> None:
+        """The member waits for the end of the join. An earlier request of it, sent again, is answered."""
+        before = self.group.await_join(member, waiter)
+        self._around.outbox.put(before, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+
+    def answer_join(self, member: Member, response: JoinGroupResponse) -> None:
+        """It has its answer, and is to send heartbeats."""
+        self._around.outbox.put(self.group.joined(member), response)
+        member.is_new = False
+        self.alive(member.member_id, member.session_timeout_ms)
+
+    def generation_for(self, member: Member) -> JoinGroupResponse:
+        """The present generation as this member is told it; the leader is told the members, too."""
+        group = self.group
+        return JoinGroupResponse(
+            generation_id=group.generation,
+            protocol_type=group.protocol_type,
+            protocol_name=group.protocol,
+            leader=group.leader or NO_MEMBER,
+            member_id=member.member_id,
+            members=self._members() if group.leader == member.member_id else [],
+        )
+
+    def _members(self) -> list[JoinGroupResponseMember]:
+        protocol = self.group.protocol
+        return [
+            JoinGroupResponseMember(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                metadata=each.metadata(protocol),
+            )
+            for each in self.group.members.values()
+        ]
+
+    def member_added(self) -> None:
+        """A member was added to the group: the first rebalance may wait for another."""
+        self._joined_meanwhile = self._joined_meanwhile or self._initial
+
+    def prepare_or_complete(self) -> None:
+        """Somebody joined: begin a rebalance, or end one if everybody is there."""
+        if self.group.can_rebalance:
+            self.prepare()
+        else:
+            self.complete_join_if_all_there()
+
+    def prepare(self) -> None:
+        """Begin a rebalance: everybody is to join again."""
+        group = self.group
+        if group.state is State.COMPLETING_REBALANCE:
+            self._answer_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
+        group.pending_sync.clear()
+        self._stop_sync_timer()
+        was_empty = group.state is State.EMPTY
+        group.transition(State.PREPARING_REBALANCE, self._around.store.time_ms())
+        self._initial, self._joined_meanwhile = was_empty, False
+        if was_empty:
+            delay_ms = self._around.limits.initial_rebalance_delay_ms
+            self._wait_for_more(delay_ms, max(group.rebalance_timeout_ms - delay_ms, 0))
+        elif group.all_joined:
+            self._complete_join()
+        else:
+            self._start_join_timer(group.rebalance_timeout_ms, self._join_over)
+
+    def complete_join_if_all_there(self) -> None:
+        """End the join early, unless it is a group's first."""
+        if self.group.state is State.PREPARING_REBALANCE and not self._initial and self.group.all_joined:
+            self._complete_join()
+
+    def _wait_for_more(self, delay_ms: int, left_ms: int) -> None:
+        self._start_join_timer(delay_ms, self._waited_for_more, delay_ms, left_ms)
+
+    def _waited_for_more(self, delay_ms: int, left_ms: int) -> None:
+        self._join_timer = None
+        if self._joined_meanwhile and left_ms:
+            self._joined_meanwhile = False
+            next_ms = min(self._around.limits.initial_rebalance_delay_ms, left_ms)
+            self._wait_for_more(next_ms, max(left_ms - delay_ms, 0))
+        else:
+            self._join_over()
+
+    def _join_over(self) -> None:
+        self._join_timer = None
+        self._complete_join()
+        self._around.settled(self)
+
+    def _complete_join(self) -> None:
+        """No longer wait: who has not joined again is left behind, but for static members."""
+        group = self.group
+        self._stop_join_timer()
+        for member in list(group.not_rejoined()):
+            log.info("group %s: member %s did not join again in time", group.group_id, member.member_id)
+            self.drop(member.member_id)
+        if group.members and not group.elect_joined_leader():
+            # Only static members that are silent: until their sessions end, or one joins.
+            self._start_join_timer(group.rebalance_timeout_ms, self._join_over)
+            return
+        self._initial = False
+        group.next_generation(self._around.store.time_ms())
+        if group.state is State.EMPTY:
+            log.info("group %s is empty, generation %d", group.group_id, group.generation)
+            self._write_emptied()
+            return
+        log.info(
+            "group %s: generation %d has %d members, leader %s, protocol %s",
+            group.group_id,
+            group.generation,
+            len(group.members),
+            group.leader,
+            group.protocol,
+        )
+        group.pending_sync.update(group.members)
+        for member in group.members.values():
+            self.answer_join(member, self.generation_for(member))
+        self._sync_timer = self._around.loop.call_later(
+            group.rebalance_timeout_ms / 1000, self._sync_over, group.generation
+        )
+
+    # --- syncing ------------------------------------------------------------------------------------------
+
+    def sync(self, member: Member, assignments: Mapping[str, bytes], waiter: Waiter) -> None:
+        """A member of this generation asks for its part; the leader brings everybody's."""
+        group = self.group
+        outbox = self._around.outbox
+        group.pending_sync.discard(member.member_id)
+        if not group.pending_sync:
+            self._stop_sync_timer()
+        if group.state is State.STABLE:
+            outbox.put(waiter, self._part_of(member))
+            return
+        before, member.sync_waiter = member.sync_waiter, waiter
+        outbox.put(before, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+        generation = group.generation
+        if member.member_id == group.leader and self._storing_generation != generation:
+            self._storing_generation = generation
+            known = {each: assignments.get(each, b"") for each in group.members}
+            self._write(known, lambda error: self._stored(generation, known, error))
+
+    def _stored(self, generation: int, assignments: Mapping[str, bytes], error: ErrorCode) -> None:
+        group = self.group
+        if self._storing_generation == generation:
+            self._storing_generation = -1
+        if group.state is not State.COMPLETING_REBALANCE or group.generation != generation:
+            return  # membership changed meanwhile: the running rebalance goes on
+        if error is not ErrorCode.NONE:
+            log.warning("group %s: generation %d was not written: %s", group.group_id, generation, error.name)
+            self._answer_syncs(error)
+            self.prepare()
+            return
+        group.transition(State.STABLE, self._around.store.time_ms())
+        for member in group.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+            if member.sync_waiter is not None:
+                self._answer_sync(member, self._part_of(member))
+
+    def _part_of(self, member: Member) -> SyncGroupResponse:
+        group = self.group
+        return SyncGroupResponse(
+            protocol_type=group.protocol_type, protocol_name=group.protocol, assignment=member.assignment
+        )
+
+    def _answer_syncs(self, error: ErrorCode) -> None:
+        """No assignment comes of this generation."""
+        for member in self.group.members.values():
+            member.assignment = b""
+            if member.sync_waiter is not None:
+                self._answer_sync(member, sync_error(error))
+
+    def _answer_sync(self, member: Member, response: SyncGroupResponse) -> None:
+        waiter, member.sync_waiter = member.sync_waiter, None
+        self._around.outbox.put(waiter, response)
+        self.alive(member.member_id, member.session_timeout_ms)
+
+    def _sync_over(self, generation: int) -> None:
+        """Members that took part in the join and never sent SyncGroup are left behind (KAFKA-13419)."""
+        self._sync_timer = None
+        group = self.group
+        assert generation == group.generation, "a new generation stops this timer"
+        late = [each for each in group.members if each in group.pending_sync]
+        for member_id in late:
+            log.info("group %s: member %s did not sync in time", group.group_id, member_id)
+            self.drop(member_id)
+        if late:
+            self.prepare()
+        self._around.settled(self)
+
+    # --- the log ------------------------------------------------------------------------------------------
+
+    def _write(self, assignments: Mapping[str, bytes], then: Callable[[ErrorCode], None]) -> None:
+        """Write the present generation; `then` is called when it is committed, or is known not to be."""
+        group, around = self.group, self._around
+        key, value = group_record(group.group_id, group.committable(assignments))
+        self.writes += 1
+
+        def done(error: ErrorCode) -> None:
+            self.writes -= 1
+            dead = group.state is State.DEAD
+            then(ErrorCode.NOT_COORDINATOR if dead else _answerable(error))
+            around.settled(self)
+
+        if len(key) + len(value or b"") > around.limits.max_record_bytes:
+            around.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
+        else:
+            around.store.append(group.group_id, [(key, value)], done)
+
+    def write_members(self, then: Callable[[ErrorCode], None]) -> None:
+        """Write a Stable group again: a static member has a new id."""
+        self._write({each.member_id: each.assignment for each in self.group.members.values()}, then)
+
+    def _write_emptied(self) -> None:
+        tell: list[Callable[[ErrorCode], None]] = []
+        self._emptied = tell
+
+        def emptied(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                # The generation before counts again after a restart; its members will be missed.
+                log.warning("group %s: that it is empty was not written: %s", self.group.group_id, error.name)
+            for each in tell:
+                each(error)
+
+        self._write({}, emptied)
+
+    def when_emptied(self, tell: Callable[[ErrorCode], None]) -> None:
+        """Call `tell` when it is committed that the group became empty just now, or known not to be."""
+        self._emptied.append(tell)
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def resign(self) -> None:
+        """Somebody else looks after this group now, or nobody: answer all, stop all timers."""
+        group = self.group
+        group.transition(State.DEAD, self._around.store.time_ms())
+        self._stop_join_timer()
+        self._stop_sync_timer()
+        for member_id in [*group.members, *group.pending]:
+            self.end_session(member_id)
+        error = ErrorCode.NOT_COORDINATOR
+        for member in group.members.values():
+            waiter, member.sync_waiter = member.sync_waiter, None
+            self._around.outbox.put(waiter, sync_error(error))
+            self._around.outbox.put(group.joined(member), join_error(error, member.member_id))
+
+    # --- timers -------------------------------------------------------------------------------------------
+
+    def _start_join_timer(self, timeout_ms: int, over: Callable[..., None], *args: int) -> None:
+        self._stop_join_timer()
+        self._join_timer = self._around.loop.call_later(timeout_ms / 1000, over, *args)
+
+    def _stop_join_timer(self) -> None:
+        if self._join_timer is not None:
+            self._join_timer.cancel()
+            self._join_timer = None
+
+    def _stop_sync_timer(self) -> None:
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+            self._sync_timer = None
+
+
+def _answerable(error: ErrorCode) -> ErrorCode:
+    """The answer for a write that failed, as Kafka's coordinator words it."""
+    if error in _UNAVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error in _MOVED:
+        return ErrorCode.NOT_COORDINATOR
+    if error in _TOO_LARGE:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return error

@@ -1,0 +1,62 @@
+"""What the live groups of one coordinator share: the log, limits, the loop, the way answers leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from broker.groups.answers import Outbox
+from broker.groups.records import Record
+from broker.groups.state import GroupsState
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from broker.groups.live_group import LiveGroup
+
+
+class Store(Protocol):
+    """Where groups are written; `store.GroupStore`."""
+
+    @property
+    def state(self) -> GroupsState: ...
+    def append(self, group_id: str, records: list[Record], done: Callable[[ErrorCode], None]) -> None: ...
+    def time_ms(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """What groups may ask for and take."""
+
+    min_session_timeout_ms: int
+    max_session_timeout_ms: int
+    initial_rebalance_delay_ms: int
+    max_size: int
+    max_group_bytes: int
+    """Metadata that the members of one group may bring."""
+    max_record_bytes: int
+    """What is written of a generation must fit one batch, as in Kafka."""
+    max_total_bytes: int
+    """Memory that all live groups of a coordinator may take."""
+
+
+class Surroundings:
+    """What the live groups of one coordinator share."""
+
+    __slots__ = ("held_bytes", "limits", "loop", "outbox", "settled", "store")
+
+    def __init__(
+        self,
+        store: Store,
+        limits: GroupLimits,
+        loop: asyncio.AbstractEventLoop,
+        settled: Callable[[LiveGroup], None],
+    ) -> None:
+        self.store = store
+        self.limits = limits
+        self.loop = loop
+        self.outbox = Outbox(loop)
+        self.settled = settled
+        """Called after each change: the group may be idle now."""
+        self.held_bytes = 0
