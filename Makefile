@@ -8,9 +8,10 @@ DATA_DIR ?= data
 LISTEN ?= localhost:9092
 KILLS ?= 200
 FRAMES ?= 100000
+SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check bench-quick system-deps kill malformed disk-full
+.PHONY: help setup serve test check bench-quick system-deps kill group-stress malformed disk-full
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,6 +41,9 @@ system-deps: ## Install what pip cannot: kcat, and Java 17 and Maven when absent
 
 kill: setup ## Campaign: KILLS=200 times kill -9 under real clients, nothing acknowledged may be missing
 	$(BIN)/python -m tests.campaigns.kill9 --kills $(KILLS) --resume
+
+group-stress: setup ## Campaign: SECONDS=600 of 50 group members dying, pausing, joining, the broker killed as well
+	$(BIN)/python -m tests.campaigns.groups --seconds $(SECONDS) --resume
 
 malformed: setup ## Campaign: FRAMES=100000 malformed frames against a running broker
 	$(BIN)/python -m tests.campaigns.malformed --frames $(FRAMES)
