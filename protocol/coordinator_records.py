@@ -3,7 +3,7 @@
 A key begins with its kind (two bytes: 0 and 1 offset commits, 2 group metadata), a value with its version;
 `key_bytes` and `value_bytes` put them there. Kafka's definitions number the kinds as API keys.
 
-Source: Kafka's OffsetCommitKey, OffsetCommitValue, GroupMetadataKey and GroupMetadataValue (group-coordinator).
+Source: the definitions in Kafka's group-coordinator.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OffsetCommitKey(Struct):
 
 @message(api_key=OFFSET_COMMIT, versions="0-4", flexible="4+", kind="coordinator-value")
 class OffsetCommitValue(Struct):
-    """A committed offset. 1 says when it expires, 3 adds the leader epoch, 4 is flexible, with the topic's id."""
+    """A committed offset. 1 says when it expires, 3 adds the leader epoch, 4 (flexible) the topic's id."""
 
     offset: int = int64()
     leader_epoch: int = int32(default=-1, versions="3+", ignorable=True)
@@ -62,7 +62,7 @@ class MemberMetadata(Struct):
 
 @message(api_key=GROUP_METADATA, versions="0-4", flexible="4+", kind="coordinator-value")
 class GroupMetadataValue(Struct):
-    """A generation of a classic group. 1 adds rebalance timeouts, 2 the time, 3 static members; 4 is flexible."""
+    """A group's generation. 1 adds rebalance timeouts, 2 the time, 3 static members, 4 is flexible."""
 
     protocol_type: str = string()
     generation: int = int32()

@@ -1,1 +1,5 @@
-"""Consumer groups: what is committed of them (`state`), how it gets there (`store`), who looks after it (`groups`)."""
+"""Consumer groups on log groups.
+
+`records` (Kafka's formats), `state` (what is committed), `store` (how it gets there), `coordinator` (members
+and rebalances, lost at a failover), `groups` (the front door: which coordinator has which group).
+"""

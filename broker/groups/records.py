@@ -1,8 +1,8 @@
 """A group's records in `__consumer_offsets`, and what they say in our words.
 
-Owns: `CommittedOffset`, `GroupMetadata`, and the way to and from a record's key and value. Invariants: what is
-written is byte for byte what Kafka 4.3.1 writes (offsets in version 4, or 1 where the client set how long they
-are kept; metadata in version 3); whatever Kafka ever wrote is read.
+Owns: `CommittedOffset`, `GroupMetadata`, and the way to and from a record's key and value. Invariants: what
+is written is byte for byte what Kafka 4.3.1 writes (offsets in version 4, or 1 where the client set how long
+they are kept; metadata in version 3); whatever Kafka ever wrote is read.
 Source: Kafka's GroupCoordinatorRecordHelpers and OffsetAndMetadata.
 """
 
@@ -133,7 +133,7 @@ def group_record(group_id: str, metadata: GroupMetadata | None) -> Record:
 
 
 def kind_of(key: bytes | None) -> int:
-    """What a record is about: OFFSET_KINDS, GROUP_METADATA, or a kind not known here. Raises MalformedMessage."""
+    """One of OFFSET_KINDS, GROUP_METADATA, or a kind not known here. Raises MalformedMessage."""
     if key is None or len(key) < 2:
         raise MalformedMessage("a record without a key")
     return int.from_bytes(key[:2], "big")

@@ -175,7 +175,7 @@ class GroupsState:
     # --- snapshot -----------------------------------------------------------------------------------------
 
     def snapshot(self, time_ms: int) -> bytes:
-        """A JSON head with the names, the generations' records, then the offsets' numbers column by column."""
+        """A JSON head with the names, the generations' records, the offsets' numbers column by column."""
         places = list(chain.from_iterable(self._offsets.values()))
         values = list(chain.from_iterable(map(dict.values, self._offsets.values())))
         topics = zip(map(_TOPIC, places), map(_TOPIC_ID, values), strict=True)
