@@ -1,4 +1,4 @@
-"""The Java side in one process per Kafka version: compiles `java/*.java` once for each and talks in JSON lines.
+"""The Java side, one process per Kafka version: compiles `java/*.java` once for each and talks in JSON lines.
 
 Owns: the compiled classes (`.cache/kafka-*/classes-*`, named by the sources' digest) and how the JVM is
 started; its pipes are `line_driver.py`'s.

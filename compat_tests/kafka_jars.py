@@ -1,8 +1,8 @@
-"""Apache Kafka's jars, resolved by Maven once and kept under `.cache/`: all of 4.3.1, and clients of other versions.
+"""Apache Kafka's jars, resolved by Maven once and kept under `.cache/`: all of 4.3.1, and other clients.
 
-Owns: the pinned `java/pom.xml` and `java/clients/pom.xml`, `.cache/kafka-*/libs`, their stamps and locks. `jars()`
-is idempotent and may be called by several processes at once; the stamp is written last, so a half-filled directory
-is never trusted.
+Owns: the pinned `java/pom.xml` and `java/clients/pom.xml`, `.cache/kafka-*/libs`, their stamps and locks.
+`jars()` is idempotent and may be called by several processes at once; the stamp is written last, so a
+half-filled directory is never trusted.
 Does not start anything: `compat_tests.targets` runs the broker, `compat_tests.java_driver` clients and tools.
 """
 

@@ -12,15 +12,35 @@ from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
+    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Producer,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
-from compat_tests.clients.face import Broker, Client, Cluster, Message, Refused, Stored, Tail
+from compat_tests.clients.face import (
+    Broker,
+    Client,
+    Cluster,
+    GroupDescription,
+    GroupMember,
+    Member,
+    Message,
+    Refused,
+    Stored,
+    Tail,
+)
 
 _OFFSET_BEGINNING = -2
 _OFFSET_END = -1
@@ -32,6 +52,7 @@ class Confluent(Client):
     name = "confluent-kafka"
     cannot: ClassVar[Mapping[str, str]] = {
         "split": "fails every record of a batch that is too large, it does not split it",
+        "delete offset": "has no call to delete a group's offset (librdkafka has)",
     }
 
     def __init__(self, bootstrap: str) -> None:
@@ -171,6 +192,68 @@ class Confluent(Client):
         finally:
             consumer.close()
 
+    # -- groups -----------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        topics: Sequence[str],
+        group: str,
+        *,
+        start: str = "earliest",
+        auto_commit: bool = False,
+        assignor: str | None = None,
+        instance_id: str | None = None,
+        session_timeout_ms: int = 10_000,
+    ) -> Member:
+        settings: dict[str, Any] = {
+            "group.id": group,
+            "auto.offset.reset": start,
+            "enable.auto.commit": auto_commit,
+            "enable.auto.offset.store": False,  # stored when `poll` hands a record out
+            "session.timeout.ms": session_timeout_ms,
+            "heartbeat.interval.ms": min(1000, session_timeout_ms // 4),
+        }
+        if assignor is not None:
+            settings["partition.assignment.strategy"] = assignor
+        if instance_id is not None:
+            settings["group.instance.id"] = instance_id
+        return _RdMember(self._consumer(**settings), topics)
+
+    def committed(self, group: str, topic: str, partition: int) -> int | None:
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
+        (found,) = _result(self.admin.list_consumer_group_offsets([asked])[group]).topic_partitions
+        _raise_if(found.error)
+        return None if found.offset < 0 else int(found.offset)
+
+    def groups(self) -> set[str]:
+        found = _result(self.admin.list_consumer_groups(request_timeout=10))
+        return {each.group_id for each in found.valid}
+
+    def describe_group(self, group: str) -> GroupDescription:
+        found = _result(self.admin.describe_consumer_groups([group], request_timeout=10)[group])
+        members = tuple(
+            GroupMember(
+                each.member_id,
+                each.client_id,
+                each.host,
+                frozenset((one.topic, one.partition) for one in each.assignment.topic_partitions),
+            )
+            for each in found.members
+        )
+        state = found.state.name.lower().replace("_", "").replace("rebalancing", "rebalance")
+        # it says only whether there is a protocol type at all
+        kind = "" if found.is_simple_consumer_group else "consumer"
+        return GroupDescription(state, kind, found.partition_assignor, members)
+
+    def delete_group(self, group: str) -> None:
+        _result(self.admin.delete_consumer_groups([group], request_timeout=10)[group])
+
+    def set_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, offset)])
+        answer = _result(self.admin.alter_consumer_group_offsets([wanted], request_timeout=10)[group])
+        for each in answer.topic_partitions:
+            _raise_if(each.error)
+
     # -- administration ---------------------------------------------------------------------------------
 
     @property
@@ -191,6 +274,25 @@ class Confluent(Client):
 
     def delete_topic(self, topic: str) -> None:
         _result(self.admin.delete_topics([topic])[topic])
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        _result(self.admin.create_partitions([NewPartitions(topic, total)])[topic])
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        ((_, future),) = self.admin.delete_records([TopicPartition(topic, partition, before_offset)]).items()
+        return int(_result(future).low_watermark)
+
+    def set_config(self, topic: str, configs: Mapping[str, str | None]) -> None:
+        changes = [
+            ConfigEntry(
+                name,
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for name, value in configs.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=changes)
+        _result(self.admin.incremental_alter_configs([resource])[resource])
 
     def topics(self) -> set[str]:
         return set(self.admin.list_topics(timeout=10).topics)
@@ -231,6 +333,56 @@ class _RdTail(Tail):
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class _RdMember(Member):
+    """librdkafka joins and heartbeats in its own thread; rebalances are served while it is polled."""
+
+    def __init__(self, consumer: Consumer, topics: Sequence[str]) -> None:
+        self._consumer = consumer
+        self._waiting: list[Any] = []
+        """Records that came while the client was only driven."""
+        consumer.subscribe(list(topics), on_revoke=self._revoked, on_lost=self._revoked)
+
+    def _revoked(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        gone = {(each.topic, each.partition) for each in partitions}
+        self._waiting = [each for each in self._waiting if (each.topic(), each.partition()) not in gone]
+
+    def poll(self, count: int, timeout_s: float) -> list[Stored]:
+        if count == 0:
+            self._drive(timeout_s)
+            return []
+        if not self._waiting:
+            self._waiting = self._consumer.consume(count, timeout=timeout_s)
+        handed, self._waiting = self._waiting[:count], self._waiting[count:]
+        found = [_stored(each) for each in handed]
+        for each in handed:
+            self._consumer.store_offsets(each)
+        return found
+
+    def _drive(self, timeout_s: float) -> None:
+        before = self.assignment()
+        until = time.monotonic() + timeout_s
+        while self.assignment() == before and time.monotonic() < until:
+            self._waiting += self._consumer.consume(1, timeout=0.02)
+
+    def assignment(self) -> set[tuple[str, int]]:
+        return {(each.topic, each.partition) for each in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        try:
+            for each in self._consumer.commit(asynchronous=False) or ():
+                _raise_if(each.error)
+        except KafkaException as error:
+            raise _refused(error) from error
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _raise_if(error: KafkaError | None) -> None:
+    if error is not None:
+        raise Refused(error.code(), error.str())
 
 
 def _result(future: Any) -> Any:
