@@ -10,13 +10,28 @@ from typing import Any, ClassVar, TypeVar
 
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import BrokerResponseError, OffsetOutOfRangeError
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.errors import BrokerResponseError, CommitFailedError, OffsetOutOfRangeError
 
-from compat_tests.clients.face import Broker, Client, Cluster, Message, Refused, Stored, Tail
+from compat_tests.clients.face import (
+    Broker,
+    Client,
+    Cluster,
+    GroupDescription,
+    GroupMember,
+    Member,
+    Message,
+    Refused,
+    Stored,
+    Tail,
+)
 
 T = TypeVar("T")
+_ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _WAIT_S = 60.0
 
@@ -28,6 +43,10 @@ class AioKafka(Client):
         "null key and value": "refuses a record without key and value",
         "describe without creating": "its metadata question lets the broker create the topic",
         "topic id": "speaks Metadata up to v5, which has no topic ids",
+        "cooperative": "rebalances eagerly only",
+        "delete group": "has no call to delete a group",
+        "delete offset": "has no call to delete a group's offset",
+        "set config": "its alter_configs replaces all of a topic's configs",
     }
 
     def __init__(self, bootstrap: str) -> None:
@@ -48,6 +67,8 @@ class AioKafka(Client):
             return asyncio.run_coroutine_threadsafe(work, self._loop).result(_WAIT_S)
         except BrokerResponseError as error:
             raise Refused(error.errno, str(error)) from error
+        except CommitFailedError as error:  # it does not tell an unknown member from an old generation
+            raise Refused(25, str(error)) from error
 
     # -- produce ----------------------------------------------------------------------------------------
 
@@ -193,6 +214,80 @@ class AioKafka(Client):
 
         return self.run(ask())
 
+    # -- groups -----------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        topics: Sequence[str],
+        group: str,
+        *,
+        start: str = "earliest",
+        auto_commit: bool = False,
+        assignor: str | None = None,
+        instance_id: str | None = None,
+        session_timeout_ms: int = 10_000,
+    ) -> Member:
+        settings: dict[str, Any] = {
+            "group_id": group,
+            "auto_offset_reset": start,
+            "enable_auto_commit": auto_commit,
+            "session_timeout_ms": session_timeout_ms,
+            "heartbeat_interval_ms": min(1000, session_timeout_ms // 4),
+            "group_instance_id": instance_id,
+        }
+        if assignor is not None:
+            settings["partition_assignment_strategy"] = (_ASSIGNORS[assignor],)
+
+        async def ask() -> AIOKafkaConsumer:
+            consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, **settings)
+            await consumer.start()
+            consumer.subscribe(topics)  # now, since start() would wait for the assignment
+            return consumer
+
+        return _AioMember(self, self.run(ask()))
+
+    def committed(self, group: str, topic: str, partition: int) -> int | None:
+        async def ask() -> int | None:
+            asked = TopicPartition(topic, partition)
+            admin = await self._started_admin()
+            found = (await admin.list_consumer_group_offsets(group, partitions=[asked]))[asked]
+            return None if found.offset < 0 else int(found.offset)
+
+        return self.run(ask())
+
+    def groups(self) -> set[str]:
+        async def ask() -> set[str]:
+            return {name for name, *_ in await (await self._started_admin()).list_consumer_groups()}
+
+        return self.run(ask())
+
+    def describe_group(self, group: str) -> GroupDescription:
+        async def ask() -> GroupDescription:
+            (answer,) = await (await self._started_admin()).describe_consumer_groups([group])
+            ((code, _, state, kind, protocol, members, *_),) = answer.groups
+            if code:
+                raise Refused(code)
+            return GroupDescription(state.lower(), kind, protocol, tuple(_group_member(*m) for m in members))
+
+        return self.run(ask())
+
+    def set_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Its admin cannot, a consumer that names the group and does not join it can."""
+
+        async def ask() -> None:
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False
+            )
+            await consumer.start()
+            try:
+                asked = TopicPartition(topic, partition)
+                consumer.assign([asked])
+                await consumer.commit({asked: offset})
+            finally:
+                await consumer.stop()
+
+        self.run(ask())
+
     # -- administration ---------------------------------------------------------------------------------
 
     async def _started_admin(self) -> AIOKafkaAdminClient:
@@ -226,6 +321,20 @@ class AioKafka(Client):
                     raise Refused(code)
 
         self.run(ask())
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        async def ask() -> None:
+            await (await self._started_admin()).create_partitions({topic: NewPartitions(total)})
+
+        self.run(ask())
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        async def ask() -> int:
+            asked = TopicPartition(topic, partition)
+            admin = await self._started_admin()
+            return int((await admin.delete_records({asked: RecordsToDelete(before_offset)}))[asked])
+
+        return self.run(ask())
 
     def topics(self) -> set[str]:
         async def ask() -> set[str]:
@@ -289,6 +398,48 @@ class _AioTail(Tail):
 
     def close(self) -> None:
         self._client.run(self._consumer.stop())
+
+
+class _AioMember(Member):
+    """It joins, heartbeats and rebalances in tasks of its own, polled or not."""
+
+    def __init__(self, client: AioKafka, consumer: AIOKafkaConsumer) -> None:
+        self._client = client
+        self._consumer = consumer
+
+    def poll(self, count: int, timeout_s: float) -> list[Stored]:
+        if count == 0:
+            self._drive(timeout_s)
+            return []
+        return self._client.run(self._records(count, timeout_s))
+
+    async def _records(self, count: int, timeout_s: float) -> list[Stored]:
+        got = await self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=count)
+        return [_stored(record) for records in got.values() for record in records]
+
+    def _drive(self, timeout_s: float) -> None:
+        before = self.assignment()
+        until = time.monotonic() + timeout_s
+        while self.assignment() == before and time.monotonic() < until:
+            time.sleep(0.02)
+
+    def assignment(self) -> set[tuple[str, int]]:
+        return {(each.topic, each.partition) for each in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        self._client.run(self._consumer.commit())
+
+    def close(self) -> None:
+        self._client.run(self._consumer.stop())
+
+
+def _group_member(
+    member_id: str, client_id: str, host: str, _metadata: bytes, assignment: bytes
+) -> GroupMember:
+    """It leaves the assignment in the bytes in which the group's leader wrote it."""
+    owned = ConsumerProtocolMemberAssignment.decode(assignment).assignment if assignment else ()
+    partitions = frozenset((topic, number) for topic, numbers in owned for number in numbers)
+    return GroupMember(member_id, client_id, host, partitions)
 
 
 def _stored(record: Any) -> Stored:

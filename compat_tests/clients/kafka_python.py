@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import kafka
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import BrokerResponseError, KafkaError
+from kafka.errors import BrokerResponseError, CommitFailedError, KafkaError
+from kafka.structs import OffsetAndMetadata
 
-from compat_tests.clients.face import Broker, Client, Cluster, Message, Refused, Stored, Tail
+from compat_tests.clients.face import (
+    Broker,
+    Client,
+    Cluster,
+    GroupDescription,
+    GroupMember,
+    Member,
+    Message,
+    Refused,
+    Stored,
+    Tail,
+)
 
+T = TypeVar("T")
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 _WAIT_S = 30.0
 
@@ -89,13 +104,8 @@ class KafkaPython(Client):
             producer.close(timeout=1)
 
     def _consumer(self, **settings: Any) -> KafkaConsumer:
-        return KafkaConsumer(
-            bootstrap_servers=self.bootstrap,
-            group_id=None,
-            enable_auto_commit=False,
-            allow_auto_create_topics=False,
-            **settings,
-        )
+        settings = {"group_id": None, "enable_auto_commit": False, **settings}
+        return KafkaConsumer(bootstrap_servers=self.bootstrap, allow_auto_create_topics=False, **settings)
 
     def read(
         self,
@@ -160,6 +170,65 @@ class KafkaPython(Client):
         finally:
             consumer.close()
 
+    # -- groups -----------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        topics: Sequence[str],
+        group: str,
+        *,
+        start: str = "earliest",
+        auto_commit: bool = False,
+        assignor: str | None = None,
+        instance_id: str | None = None,
+        session_timeout_ms: int = 10_000,
+    ) -> Member:
+        settings: dict[str, Any] = {
+            "group_id": group,
+            "auto_offset_reset": start,
+            "enable_auto_commit": auto_commit,
+            "session_timeout_ms": session_timeout_ms,
+            "heartbeat_interval_ms": min(1000, session_timeout_ms // 4),
+        }
+        if assignor is not None:
+            settings["partition_assignment_strategy"] = (_assignor(assignor),)
+        if instance_id is not None:
+            settings["group_instance_id"] = instance_id
+        return PolledMember(self._consumer(**settings), topics)
+
+    def committed(self, group: str, topic: str, partition: int) -> int | None:
+        asked = TopicPartition(topic, partition)
+        found = _asked(self.admin.list_group_offsets, {group: [asked]})[group].get(asked)
+        return None if found is None or found.offset < 0 else int(found.offset)
+
+    def groups(self) -> set[str]:
+        return {each["group_id"] for each in _asked(self.admin.list_groups)}
+
+    def describe_group(self, group: str) -> GroupDescription:
+        found = _asked(self.admin.describe_groups, [group])[group]
+        _refuse_text(found["error"])
+        members = tuple(
+            GroupMember(
+                each["member_id"], each["client_id"], each["client_host"], _owned(each["member_assignment"])
+            )
+            for each in found["members"]
+        )
+        state = found["group_state"].lower()
+        return GroupDescription(state, found["protocol_type"], found["protocol_data"], members)
+
+    def delete_group(self, group: str) -> None:
+        said = _asked(self.admin.delete_groups, [group])[group]
+        if said != "OK":  # it answers with the name of one of its exceptions
+            raise Refused(getattr(kafka.errors, said).errno, said)
+
+    def set_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        wanted = {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)}
+        _refuse_class(*_asked(self.admin.alter_group_offsets, group, wanted).values())
+
+    def delete_offset(self, group: str, topic: str, partition: int) -> None:
+        asked = [TopicPartition(topic, partition)]
+        _refuse_class(*_asked(self.admin.delete_group_offsets, group, asked).values())
+
     # -- administration ---------------------------------------------------------------------------------
 
     @property
@@ -185,6 +254,21 @@ class KafkaPython(Client):
 
     def delete_topic(self, topic: str) -> None:
         _refuse_any(self.admin.delete_topics([topic], raise_errors=False)["topics"])
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        _asked(self.admin.create_partitions, {topic: total})
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        asked = TopicPartition(topic, partition)
+        return int(_asked(self.admin.delete_records, {asked: before_offset})[asked]["low_watermark"])
+
+    def set_config(self, topic: str, configs: Mapping[str, str | None]) -> None:
+        changes = {
+            name: ("DELETE", None) if value is None else ("SET", value) for name, value in configs.items()
+        }
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, changes)
+        said = _asked(self.admin.alter_configs, [resource])["topic"][topic]
+        _refuse_text(None if said == "OK" else said)
 
     def topics(self) -> set[str]:
         return set(self.admin.list_topics())
@@ -238,6 +322,102 @@ class _PolledTail(Tail):
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class _Pausing(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Pauses new partitions while the member is only driven."""
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self._consumer = consumer
+        self.driven = False
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        """Nothing is held for them."""
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        if self.driven:
+            self._consumer.pause(*assigned)
+
+
+class PolledMember(Member):
+    """It joins and rebalances in `poll`, and heartbeats in a thread of its own."""
+
+    def __init__(self, consumer: KafkaConsumer, topics: Sequence[str]) -> None:
+        self._consumer = consumer
+        self._listener = _Pausing(consumer)
+        consumer.subscribe(list(topics), listener=self._listener)
+
+    def poll(self, count: int, timeout_s: float) -> list[Stored]:
+        if count == 0:
+            self._drive(timeout_s)
+            return []
+        got = _asked(self._consumer.poll, timeout_ms=int(timeout_s * 1000), max_records=count)
+        return [_stored(record) for records in got.values() for record in records]
+
+    def _drive(self, timeout_s: float) -> None:
+        """Poll with every partition paused, so that no record comes out of it."""
+        before = self._consumer.assignment()
+        until = time.monotonic() + timeout_s
+        self._listener.driven = True
+        self._consumer.pause(*before)
+        try:
+            while self._consumer.assignment() == before and time.monotonic() < until:
+                _asked(self._consumer.poll, timeout_ms=50)
+        finally:
+            self._listener.driven = False
+            self._consumer.resume(*self._consumer.paused())
+
+    def assignment(self) -> set[tuple[str, int]]:
+        return {(each.topic, each.partition) for each in self._consumer.assignment()}
+
+    def commit(self) -> None:
+        _asked(self._consumer.commit)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _assignor(name: str) -> Any:
+    module = importlib.import_module("kafka.coordinator.assignors." + name.replace("-", "_"))
+    (found,) = (
+        each
+        for each in vars(module).values()
+        if getattr(each, "name", None) == name and each.__module__ == module.__name__
+    )
+    return found
+
+
+def _owned(assignment: Any) -> frozenset[tuple[str, int]]:
+    if not assignment:
+        return frozenset()
+    return frozenset(
+        (topic["topic"], number)
+        for topic in assignment["assigned_partitions"]
+        for number in topic["partitions"]
+    )
+
+
+def _asked(call: Callable[..., T], *args: Any, **named: Any) -> T:
+    try:
+        return call(*args, **named)
+    except BrokerResponseError as error:
+        raise Refused(error.errno, str(error)) from error
+    except CommitFailedError as error:  # it does not tell an unknown member from an old generation
+        raise Refused(25, str(error)) from error
+
+
+def _refuse_class(*errors: Any) -> None:
+    """Where it answers with its exceptions' classes."""
+    for each in errors:
+        if each.errno:
+            raise Refused(each.errno, each.__name__)
+
+
+def _refuse_text(said: str | None) -> None:
+    """Where it answers with an exception's text, which begins with the number."""
+    if said is not None:
+        found = re.match(r"\[Error (\d+)\]", said)
+        raise Refused(int(found[1]) if found else -1, said)
 
 
 def _stored(record: Any) -> Stored:
