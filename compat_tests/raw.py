@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from kio.index import load_entity_schema
+from kio.index import UnknownEntity, load_entity_schema
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
@@ -290,7 +290,10 @@ def values_in(records: bytes | None) -> list[tuple[int, bytes | None]]:
 
 
 def request_frame(api: str, api_version: int, correlation_id: int, fields: Mapping[str, Any]) -> bytes:
-    """The whole frame, length included."""
+    """The whole frame, length included. TypeError for a field that no version has."""
+    unknown = fields.keys() - _field_names(api)
+    if unknown:
+        raise TypeError(f"{api} has no {', '.join(sorted(unknown))}")
     kind: Any = load_entity_schema(api, api_version, EntityType.request)
     header: Any = kind.__header_schema__
     out = io.BytesIO()
@@ -308,6 +311,17 @@ def request_frame(api: str, api_version: int, correlation_id: int, fields: Mappi
     )
     entity_writer(kind)(out, _build(kind, fields))
     return struct.pack(">i", out.tell()) + out.getvalue()
+
+
+@functools.cache
+def _field_names(api: str) -> frozenset[str]:
+    """The top-level fields of every version: a case may name what only some versions have."""
+    found: set[str] = set()
+    for version in range(25):
+        with contextlib.suppress(UnknownEntity):
+            kind: Any = load_entity_schema(api, version, EntityType.request)
+            found.update(each.name for each in dataclasses.fields(kind))
+    return frozenset(found)
 
 
 def parse_response(api: str, api_version: int, frame: bytes) -> Answer:
