@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import random
 import signal
@@ -77,9 +78,11 @@ def run(plan: Plan) -> None:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable()  # what clients say of a dead broker fills a terminal
     diary = Diary(plan)
     diary.write("started", client=plan.client, pid=os.getpid())
-    MEMBERS[plan.client](plan, diary, lambda: stopping)
+    parent = os.getppid()
+    MEMBERS[plan.client](plan, diary, lambda: stopping or os.getppid() != parent)
     diary.write("left")
 
 

@@ -36,7 +36,8 @@ from broker.groups.records import (
     kind_of,
     offset_key,
 )
-from compat_tests.targets import LockstepTarget, Target
+from compat_tests.raw import ConnectionClosed, raw_connection
+from compat_tests.targets import KafkaTarget, LockstepTarget, Target
 from tests.campaigns import evidence, group_member
 from tests.campaigns.group_history import Event, GroupLog, GroupVerdict, Observation, Place, check
 from tests.campaigns.group_member import COOPERATIVE, Plan
@@ -51,6 +52,7 @@ PAUSE_S = (0.5, 12.0)
 """Some pauses outlive the session timeout of 6 s, some do not."""
 CATCH_UP_S = 120.0
 OFFSETS_TOPIC = "__consumer_offsets"
+_GONE = (OSError, ConnectionClosed)
 ACTIONS = {"start": 8, "kill": 5, "leave": 2, "pause": 4, "grow": 2, "broker": 1}
 """How often each happens, relative to the others."""
 
@@ -149,9 +151,10 @@ class Stream:
         self.topics = topics
         self.partitions = {topic: FIRST_PARTITIONS // len(topics) for topic in topics}
         self._rng = random.Random(seed)
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._bootstrap = bootstrap
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         new = [NewTopic(topic, count, 1) for topic, count in self.partitions.items()]
-        for future in self._admin.create_topics(new).values():
+        for future in admin.create_topics(new).values():
             future.result(30)
         self._producer = Producer(
             {
@@ -178,15 +181,13 @@ class Stream:
 
     def grow(self) -> None:
         """One to three partitions more for one topic, while the broker is there to do it."""
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
-
         topic = self._rng.choice(self.topics)
         total = min(self.partitions[topic] + self._rng.randint(1, 3), MOST_PARTITIONS // len(self.topics))
         if total > self.partitions[topic]:
-            with contextlib.suppress(KafkaException):
-                self._admin.create_partitions([NewPartitions(topic, total)])[topic].result(10)
-                self.partitions[topic] = total
+            wanted = [{"name": topic, "count": total, "assignments": None}]
+            with contextlib.suppress(*_GONE), raw_connection(self._bootstrap, 10.0) as raw:
+                (done,) = raw.call("create_partitions", 3, topics=wanted, timeout=10_000)["results"]
+                self.partitions[topic] = self.partitions[topic] if done["error_code"] else total
 
     def end(self) -> None:
         """Stop and wait until everything is acknowledged."""
@@ -198,34 +199,34 @@ class Stream:
 
 
 class Observer:
-    """Asks for the group's committed offsets all the time, from outside."""
+    """Asks for the group's committed offsets all the time, from outside.
+
+    On the wire itself: librdkafka's admin client aborts the process when the broker dies under this question.
+    """
 
     def __init__(self, bootstrap: str, group: str) -> None:
-        from confluent_kafka.admin import AdminClient
-
         self.seen: list[Observation] = []
-        self._group = group
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._bootstrap, self._group = bootstrap, group
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def ask(self) -> Observation | None:
         """One answer; None while the broker cannot give one."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-
         asked_ns = time.monotonic_ns()
+        wanted = [{"group_id": self._group, "topics": None}]
         try:
-            request = [ConsumerGroupTopicPartitions(self._group)]
-            answer = self._admin.list_consumer_group_offsets(request, request_timeout=5)[self._group].result(
-                10
-            )
-        except KafkaException:
+            with raw_connection(self._bootstrap, 10.0) as raw:
+                (answer,) = raw.call("offset_fetch", 8, groups=wanted, require_stable=True)["groups"]
+        except _GONE:
+            return None
+        if answer["error_code"]:
             return None
         found = {
-            (each.topic, each.partition): each.offset
-            for each in answer.topic_partitions
-            if each.error is None and each.offset >= 0
+            (topic["name"], each["partition_index"]): int(each["committed_offset"])
+            for topic in answer["topics"]
+            for each in topic["partitions"]
+            if each["committed_offset"] >= 0
         }
         return Observation(asked_ns, found)
 
@@ -406,6 +407,15 @@ def _figures(
     }
 
 
+def _made(name: str) -> Target:
+    """Kafka flushes each append, so that both promise the same."""
+    return (
+        KafkaTarget({"log.flush.interval.messages": "1"}, heap="512M")
+        if name == "kafka"
+        else LockstepTarget()
+    )
+
+
 def seconds_on_record() -> float:
     """Seconds already recorded for this source."""
     digest = evidence.source_digest()
@@ -420,13 +430,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--members", type=int, default=MEMBERS)
     parser.add_argument("--seed", type=int, default=None, help="default: drawn, and printed")
     parser.add_argument("--resume", action="store_true", help="count seconds recorded for this source")
+    parser.add_argument("--target", choices=["lockstep", "kafka"], default="lockstep")
     parser.add_argument("--no-evidence", action="store_true")
     arguments = parser.parse_args(words)
     spent = seconds_on_record() if arguments.resume else 0.0
     seed = random.SystemRandom().randrange(2**31) if arguments.seed is None else arguments.seed
     print(f"groups: seed {seed}, {arguments.seconds:.0f} s wanted, {spent:.0f} s on record", flush=True)
     sound = True
-    with tempfile.TemporaryDirectory(prefix="lockstep-groups-") as name, LockstepTarget() as target:
+    with tempfile.TemporaryDirectory(prefix="lockstep-groups-") as name, _made(arguments.target) as target:
         while spent < arguments.seconds and sound:
             directory = Path(name) / str(seed)
             directory.mkdir()
@@ -438,7 +449,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 directory=directory,
             )
             print(f"seed {seed}: {run}", flush=True)
-            if not arguments.no_evidence:
+            if not arguments.no_evidence and arguments.target == "lockstep":
                 evidence.add_run("groups", run)
             sound = not run["problems"]
             spent += run["duration_s"]
