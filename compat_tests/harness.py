@@ -21,6 +21,7 @@ from compat_tests.clients.face import Client
 from compat_tests.clients.java import Java, Java34, Java39, Java44
 from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kcat import Kcat
+from compat_tests.clients.node import KafkaJs, Platformatic
 from compat_tests.java_driver import JavaDriver
 from compat_tests.kafka_jars import ToolchainMissing, require_java, skip_or_fail
 from compat_tests.line_driver import LineDriver
@@ -29,7 +30,8 @@ from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, Targ
 TARGETS = ("kafka", "lockstep")
 """Apache Kafka first: an expectation that fails there is a mistake of the case."""
 CLIENTS: Mapping[str, type[Client]] = {
-    each.name: each for each in (Java34, Java39, Java, Java44, Confluent, Kcat, KafkaPython, AioKafka)
+    each.name: each
+    for each in (Java34, Java39, Java, Java44, Confluent, Kcat, KafkaPython, AioKafka, KafkaJs, Platformatic)
 }
 WIRE = "wire"
 TOOLS = "Kafka's tools"

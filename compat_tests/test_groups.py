@@ -360,7 +360,7 @@ def test_set_offset(client: Client, new_topic: NewTopic, raw: RawConnection, gro
 
 @pytest.mark.case("Group administration", "offsets of a group with members are not set from outside")
 def test_set_offset_live(client: Client, new_topic: NewTopic, group: str) -> None:
-    client.needs("groups", "set offset")
+    client.needs("groups", "set offset", "set offset of a live group")
     topic = new_topic()
     member = client.join([topic], group)
     _settle([member], [(topic, 0)])

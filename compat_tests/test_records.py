@@ -34,6 +34,7 @@ def _written_and_read(client: Client, topic: str, messages: list[Message], **how
 @pytest.mark.case("Records", "codec {codec}")
 @pytest.mark.parametrize("codec", CODECS)
 def test_codec(client: Client, new_topic: NewTopic, codec: str) -> None:
+    client.needs(f"codec {codec}")
     _written_and_read(
         client, new_topic(), [Message(_text(n), key=b"k%d" % n) for n in range(60)], codec=codec
     )
@@ -82,6 +83,7 @@ def test_create_time(client: Client, new_topic: NewTopic) -> None:
 
 @pytest.mark.case("Records", "LogAppendTime: the broker's timestamps")
 def test_log_append_time(client: Client, new_topic: NewTopic) -> None:
+    client.needs("LogAppendTime")
     topic = new_topic(configs={"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
     old = None if "explicit timestamps" in client.cannot else before - AN_HOUR_MS

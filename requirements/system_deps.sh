@@ -1,16 +1,19 @@
 #!/bin/sh
-# Installs the system packages that pip cannot: kcat, and a JDK 17 and Maven when there is none.
+# Installs the system packages that pip cannot: kcat, and a JDK 17, Maven, Node.js and npm when there are none.
 # Only what is missing is asked for, so a machine that has everything needs no network and no root.
 set -eu
 
 missing=""
 command -v kcat >/dev/null 2>&1 || missing="$missing kcat"
 command -v mvn >/dev/null 2>&1 || missing="$missing maven"
+# the Node clients want Node.js 20.19 or newer; a distribution with an older one leaves them out by name
+command -v node >/dev/null 2>&1 || missing="$missing nodejs"
+command -v npm >/dev/null 2>&1 || missing="$missing npm"
 java_release=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
 command -v javac >/dev/null 2>&1 && [ "${java_release:-0}" -ge 17 ] || missing="$missing openjdk-17-jdk-headless"
 
 if [ -z "$missing" ]; then
-    echo "system-deps: everything is here (kcat, Maven, Java $java_release)"
+    echo "system-deps: everything is here (kcat, Maven, Java $java_release, Node.js)"
     exit 0
 fi
 if ! command -v apt-get >/dev/null 2>&1; then
