@@ -1,0 +1,44 @@
+"""DescribeGroups: members of classic groups, what they said on joining and what they are assigned.
+
+A group that there is not is Dead; from version 6 that is an error (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import Answer, ClientContext
+from broker.groups.classic import State
+from broker.groups.errors import GroupRefused
+from broker.handlers.authorized import GROUP_OPERATIONS
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+
+API_KEY = ApiKey.DESCRIBE_GROUPS
+VERSIONS = (0, 6)
+NOT_FOUND_SINCE: Final = 6
+
+
+def handle(context: ClientContext, header: RequestHeader, request: DescribeGroupsRequest) -> Answer:
+    """Serve one DescribeGroups."""
+    groups = [_describe(context, header, group_id) for group_id in dict.fromkeys(request.groups)]
+    if request.include_authorized_operations:
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
+
+
+def _describe(context: ClientContext, header: RequestHeader, group_id: str) -> DescribedGroup:
+    try:
+        described = context.services.groups.coordinator(group_id).describe(group_id)
+    except GroupRefused as refused:
+        return DescribedGroup(group_id=group_id, error_code=refused.error)
+    if described is not None:
+        return described
+    missing = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+    if header.api_version >= NOT_FOUND_SINCE:
+        missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        missing.error_message = f"Group {group_id} not found."
+    return missing

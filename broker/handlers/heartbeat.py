@@ -1,0 +1,23 @@
+"""Heartbeat: a member is alive, and is told when it must join again."""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from broker.groups.errors import GroupRefused
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+API_KEY = ApiKey.HEARTBEAT
+VERSIONS = (0, 4)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: HeartbeatRequest) -> Answer:
+    """Serve one Heartbeat."""
+    if not request.group_id:
+        return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        coordinator = context.services.groups.coordinator(request.group_id)
+    except GroupRefused as refused:
+        return HeartbeatResponse(error_code=refused.error)
+    return HeartbeatResponse(error_code=coordinator.heartbeat(request))

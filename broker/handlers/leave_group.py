@@ -1,0 +1,23 @@
+"""LeaveGroup: members go at once instead of by timeout; administrators remove static ones by instance id."""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from broker.groups.errors import GroupRefused
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+
+API_KEY = ApiKey.LEAVE_GROUP
+VERSIONS = (0, 5)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: LeaveGroupRequest) -> Answer:
+    """Serve one LeaveGroup."""
+    if not request.group_id:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        coordinator = context.services.groups.coordinator(request.group_id)
+    except GroupRefused as refused:
+        return LeaveGroupResponse(error_code=refused.error)
+    return coordinator.leave(request, header.api_version)

@@ -1,0 +1,25 @@
+"""ListGroups: every group coordinated here, by state and type if asked (KIP-518, KIP-848)."""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from protocol.api import ApiKey, RequestHeader
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+API_KEY = ApiKey.LIST_GROUPS
+VERSIONS = (0, 5)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: ListGroupsRequest) -> Answer:
+    """Serve one ListGroups. Filters do not mind case; a name that is no state or type finds nothing."""
+    states = {each.strip().lower() for each in request.states_filter}
+    types = {each.lower() for each in request.types_filter}
+    return ListGroupsResponse(
+        groups=[
+            group
+            for coordinator in context.services.groups.coordinators()
+            for group in coordinator.listed()
+            if (not states or group.group_state.lower() in states)
+            and (not types or group.group_type.lower() in types)
+        ]
+    )

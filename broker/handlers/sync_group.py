@@ -1,0 +1,32 @@
+"""SyncGroup: the leader hands in what everybody is assigned, every member is given its part.
+
+The parts are told when they are committed. Source: Kafka's KafkaApis.handleSyncGroupRequest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import Answer, ClientContext
+from broker.groups.errors import GroupRefused
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+API_KEY = ApiKey.SYNC_GROUP
+VERSIONS = (0, 5)
+PROTOCOL_SINCE: Final = 5
+"""From here on the request must name the protocol (KIP-559)."""
+
+
+def handle(context: ClientContext, header: RequestHeader, request: SyncGroupRequest) -> Answer:
+    """Serve one SyncGroup."""
+    if header.api_version >= PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not request.group_id:
+        return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        coordinator = context.services.groups.coordinator(request.group_id)
+    except GroupRefused as refused:
+        return SyncGroupResponse(error_code=refused.error)
+    return coordinator.sync(request)
