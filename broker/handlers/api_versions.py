@@ -1,7 +1,12 @@
 """ApiVersions: what this broker serves, computed from the handlers (KIP-511).
 
-The answer to a version we do not know is the router's: it cannot even be decoded. No features are
-advertised: a lowest version of 0 breaks old Java clients (KAFKA-17011), and none is finalized yet.
+The answer to a version we do not know is the router's: it cannot even be decoded.
+
+No features are advertised, and UpdateFeatures is not served: a feature is a promise. transaction.version 2
+makes Java and Go clients leave out requests that a broker with it no longer needs (KIP-890), the features of
+the consumer, share and streams protocols name APIs that are not here, metadata.version counts Kafka's own
+records. A lowest version of 0 breaks Java clients before 3.9 (KAFKA-17011). Without any, clients use what the
+ranges of the APIs tell, and `kafka-features describe` prints an empty list.
 """
 
 from __future__ import annotations

@@ -133,8 +133,14 @@ class _Answer:
         try:
             check_name(name)
         except Refused as refused:
-            return _failed(name, refused.error)
-        return _failed(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return self.refused(name, refused.error)
+        return self.refused(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def refused(self, name: str, error: ErrorCode) -> MetadataResponseTopic:
+        """As Kafka, what may be done with a topic is told also of one that is not there (KIP-430)."""
+        topic = _failed(name, error)
+        topic.topic_authorized_operations = self._operations
+        return topic
 
     def to_make(self, names: list[str]) -> list[str]:
         """Which of these are to be made first."""
@@ -149,7 +155,7 @@ class _Answer:
         topics = []
         for name in names:
             error = failures.get(name, ErrorCode.NONE)
-            topics.append(self.by_name(name) if error is ErrorCode.NONE else _failed(name, error))
+            topics.append(self.by_name(name) if error is ErrorCode.NONE else self.refused(name, error))
         return self.response(topics)
 
     async def _make(self, name: str) -> ErrorCode:

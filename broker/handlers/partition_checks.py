@@ -25,6 +25,11 @@ def epoch_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCo
     return ErrorCode.NONE
 
 
+def known_leader(partition: TopicPartition) -> tuple[int, int]:
+    """Who leads as far as this node knows (-1: nobody), and the leader epoch. Source: KIP-951."""
+    return partition.group.raft.leader_id, partition.leader_epoch
+
+
 def end_of_epoch(partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
     """The newest epoch at or below `leader_epoch` and the offset where it ends; (-1, -1) where unknown.
 

@@ -1,0 +1,20 @@
+"""What the three APIs about access rules answer where there are none to keep (KIP-140).
+
+Source: Kafka's AclApis without an authorizer, and its requests' own checks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import ConnectionRefused
+
+NO_AUTHORIZER_HERE: Final = "No Authorizer is configured on the broker"
+NO_AUTHORIZER: Final = "No Authorizer is configured."
+_UNKNOWN: Final = 0
+
+
+def refuse_unknown(*elements: int) -> None:
+    """A rule with an element of kind 0, "unknown", is no request: Kafka closes the connection."""
+    if _UNKNOWN in elements:
+        raise ConnectionRefused("a request about access rules contains UNKNOWN elements")

@@ -1,0 +1,24 @@
+"""CreateAcls: this broker keeps no access rules, and says so for each."""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from broker.handlers.access_rules import NO_AUTHORIZER, refuse_unknown
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+
+API_KEY = ApiKey.CREATE_ACLS
+VERSIONS = (1, 3)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: CreateAclsRequest) -> Answer:
+    """SECURITY_DISABLED for every rule."""
+    for each in request.creations:
+        refuse_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+    return CreateAclsResponse(
+        results=[
+            AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+            for _ in request.creations
+        ]
+    )

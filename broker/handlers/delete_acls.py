@@ -1,0 +1,26 @@
+"""DeleteAcls: this broker keeps no access rules, and says so for each filter."""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from broker.handlers.access_rules import NO_AUTHORIZER, refuse_unknown
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
+
+API_KEY = ApiKey.DELETE_ACLS
+VERSIONS = (1, 3)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: DeleteAclsRequest) -> Answer:
+    """SECURITY_DISABLED for every filter."""
+    for each in request.filters:
+        refuse_unknown(
+            each.resource_type_filter, each.pattern_type_filter, each.operation, each.permission_type
+        )
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+            for _ in request.filters
+        ]
+    )

@@ -1,0 +1,106 @@
+"""DeleteRecords: partitions begin at a later offset from now on (KIP-107).
+
+One commit per log group for all of a request's partitions; the answer waits for it, so that what it says
+survives a crash. Files follow where nothing in them is alive any more.
+Source: Kafka's ReplicaManager.deleteRecordsOnLocalLog for which error answers what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from broker.context import ClientContext
+from broker.metadata import TopicPartition
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from storage.group import Backlogged, LogGroup
+from storage.types import NotLeader, StorageError
+
+log = logging.getLogger("lockstep.delete_records")
+
+API_KEY = ApiKey.DELETE_RECORDS
+VERSIONS = (0, 2)
+
+HIGH_WATERMARK: Final = -1
+UNKNOWN: Final = -1
+
+Moving = list[tuple[TopicPartition, int, DeleteRecordsPartitionResult]]
+"""Partitions with their new first offsets, and where to say what became of them."""
+
+
+async def handle(
+    context: ClientContext, header: RequestHeader, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    """Delete what can be deleted; of a partition that is named twice, up to the last offset given."""
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            wanted.setdefault(topic.name, {})[each.partition_index] = each.offset
+    response = DeleteRecordsResponse()
+    moving: dict[LogGroup, Moving] = {}
+    for name, offsets in wanted.items():
+        told = DeleteRecordsTopicResult(name=name)
+        response.topics.append(told)
+        for index, offset in offsets.items():
+            result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=UNKNOWN)
+            told.partitions.append(result)
+            partition = context.services.cluster.partition(name, index)
+            result.error_code, start = _checked(partition, offset)
+            if partition is not None and result.error_code == ErrorCode.NONE:
+                moving.setdefault(partition.group, []).append((partition, start, result))
+    await asyncio.gather(*(_move(group, each) for group, each in moving.items()))
+    return response
+
+
+def _checked(partition: TopicPartition | None, offset: int) -> tuple[ErrorCode, int]:
+    """Whether the partition may begin there; and where, the high watermark resolved."""
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN
+    if partition.topic.is_internal:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, UNKNOWN
+    if not partition.group.is_leader:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER, UNKNOWN
+    if "delete" not in partition.topic.config.cleanup_policy:
+        return ErrorCode.POLICY_VIOLATION, UNKNOWN
+    high_watermark = partition.log.high_watermark
+    start = high_watermark if offset == HIGH_WATERMARK else offset
+    if not 0 <= start <= high_watermark:
+        return ErrorCode.OFFSET_OUT_OF_RANGE, UNKNOWN
+    return ErrorCode.NONE, start
+
+
+async def _move(group: LogGroup, moving: Moving) -> None:
+    """Record the new log starts of one group's partitions, and say where each begins then."""
+    starts = {
+        partition.log.number: start
+        for partition, start, _ in moving
+        if start > partition.log.log_start_offset and partition.log.number in group.partitions
+    }
+    error = ErrorCode.NONE
+    if starts:
+        try:
+            await group.advance_log_starts(starts)
+        except StorageError as failure:
+            log.warning("group %d: no records were deleted: %s", group.group_id, failure)
+            error = _code_of(failure)
+        else:
+            group.free_dead_segments()
+    for partition, start, result in moving:
+        if start <= partition.log.log_start_offset:
+            result.low_watermark = partition.log.log_start_offset
+        else:
+            result.error_code = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # deleted meanwhile
+
+
+def _code_of(failure: StorageError) -> ErrorCode:
+    if isinstance(failure, NotLeader):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.REQUEST_TIMED_OUT if isinstance(failure, Backlogged) else ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,0 +1,80 @@
+"""DescribeLogDirs: what each partition takes of the disk, and what the disk has (KIP-113, KIP-827).
+
+A partition's size is that of its live batches in its group's log, from the indexes: a sealed file that holds
+any of them counts with all of that partition's. What the files take beyond that (frames' headers, spare
+files, records deleted from files that others still need) belongs to no partition. Off the loop: indexes may
+have to be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from broker.context import ClientContext
+from broker.metadata import TopicPartition
+from protocol.api import ApiKey, RequestHeader
+from protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+API_KEY = ApiKey.DESCRIBE_LOG_DIRS
+VERSIONS = (1, 5)
+
+PARTITIONS_PER_STEP: Final = 200
+"""Partitions measured in one go on a thread: few enough that others hardly notice."""
+UNKNOWN: Final = -1
+
+
+async def handle(
+    context: ClientContext, header: RequestHeader, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    """This broker has one directory. Partitions that are not here are left out."""
+    partitions = _wanted(context, request)
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for first in range(0, len(partitions), PARTITIONS_PER_STEP):
+        step = partitions[first : first + PARTITIONS_PER_STEP]
+        for partition, size in zip(step, await asyncio.to_thread(_sizes, step), strict=True):
+            name = partition.topic.name
+            topic = topics.setdefault(name, DescribeLogDirsTopic(name=name))
+            topic.partitions.append(
+                DescribeLogDirsPartition(partition_index=partition.index, partition_size=size)
+            )
+    directory, total, usable = await asyncio.to_thread(_volume, context.services.settings.log_dirs)
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                log_dir=directory, topics=list(topics.values()), total_bytes=total, usable_bytes=usable
+            )
+        ]
+    )
+
+
+def _wanted(context: ClientContext, request: DescribeLogDirsRequest) -> list[TopicPartition]:
+    """The partitions asked for that are here, each once."""
+    cluster = context.services.cluster
+    if request.topics is None:
+        return [partition for topic in cluster.topics() for partition in topic.partitions]
+    places = dict.fromkeys((topic.topic, index) for topic in request.topics for index in topic.partitions)
+    found = (cluster.partition(name, index) for name, index in sorted(places))
+    return [partition for partition in found if partition is not None]
+
+
+def _sizes(partitions: Sequence[TopicPartition]) -> list[int]:
+    return [each.group.log.partition_bytes(each.log.number, each.log.log_start_offset) for each in partitions]
+
+
+def _volume(directory: str) -> tuple[str, int, int]:
+    """The whole path, bytes of the volume, and those of them that this process may still use."""
+    path = os.path.abspath(directory)
+    try:
+        volume = os.statvfs(path)
+    except OSError:
+        return path, UNKNOWN, UNKNOWN
+    return path, volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize

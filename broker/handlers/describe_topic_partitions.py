@@ -1,0 +1,95 @@
+"""DescribeTopicPartitions: topics by name, a page of partitions at a time (KIP-966).
+
+The lists of eligible leaders are never null: Kafka's tools and Java's admin client read them without looking.
+Source: Kafka's DescribeTopicPartitionsRequestHandler and KRaftMetadataCache.describeTopicResponse.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import Answer, ClientContext
+from broker.handlers.authorized import TOPIC_OPERATIONS
+from broker.metadata import Topic
+from broker.topics import Refused, check_name
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+VERSIONS = (0, 0)
+
+MAX_PARTITIONS: Final = 2000
+"""Kafka's default of max.request.partition.size.limit."""
+
+
+def handle(context: ClientContext, header: RequestHeader, request: DescribeTopicPartitionsRequest) -> Answer:
+    """One page, from the cursor on."""
+    names, cursor = {topic.name for topic in request.topics}, request.cursor
+    if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+                for topic in request.topics
+            ]
+        )
+    if not names:
+        names = {topic.name for topic in context.services.cluster.topics()}
+    begin = cursor.topic_name if cursor is not None else ""
+    response = DescribeTopicPartitionsResponse()
+    left = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    for name in sorted(name for name in names if name >= begin):
+        if left == 0:
+            response.next_cursor = Cursor(topic_name=name)
+            break
+        first = cursor.partition_index if cursor is not None and name == begin else 0
+        topic = context.services.cluster.topic(name)
+        if topic is None:
+            response.topics.append(_unknown(name))
+            continue
+        end = min(len(topic.partitions), first + left)
+        response.topics.append(_page(context, topic, first, end))
+        left -= max(0, end - first)
+        if end < len(topic.partitions):
+            response.next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+    return response
+
+
+def _page(context: ClientContext, topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
+    node = [context.services.settings.node_id]
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=partition.index,
+                leader_id=node[0],
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=node,
+                isr_nodes=node,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+            for partition in topic.partitions[first:end]
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_name(name)
+    except Refused as refused:
+        error = refused.error
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=error, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+    )
