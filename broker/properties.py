@@ -21,6 +21,7 @@ INT64_MAX = 2**63 - 1
 class Kind(IntEnum):
     """Value types, numbered as DescribeConfigs reports them."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -80,7 +81,7 @@ class Property:
             except ValueError:
                 raise ConfigError(self.name, original, "not a number") from None
         if self.kind is Kind.LIST:
-            return tuple(item.strip() for item in text.split(",")) if text else ()
+            return tuple(dict.fromkeys(item.strip() for item in text.split(","))) if text else ()
         if self.kind is Kind.STRING:
             return text
         if not _WHOLE_NUMBER.fullmatch(text) or len(text) > 20:

@@ -1,9 +1,9 @@
 """Topic configurations: each takes effect, is true here anyway, or is refused by name.
 
-Owns: `TopicConfig` (what the broker acts on), how overrides are checked, and how they are described to
-clients. Invariants: a topic's stored overrides were valid when they were accepted; a default follows the
-broker's own setting. A configuration never names a class, a path or an address.
-Does not: store anything (`metadata.py` does).
+Owns: `TopicConfig` (what the broker acts on) and how overrides are checked. Invariants: a topic's stored
+overrides were valid when they were accepted; a default follows the broker's own setting, also while that
+changes. A configuration never names a class, a path or an address.
+Does not: store anything (`metadata.py` does) or describe it to clients (`described_config.py`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from broker.config import HOUR_MS, PROPERTIES, Settings
-from broker.properties import INT64_MAX, ConfigError, Kind, Property, properties_of, setting
+from broker.config import HOUR_MS, Settings
+from broker.properties import INT64_MAX, ConfigError, Kind, properties_of, setting
 
 
 class InvalidTopicConfig(ValueError):
@@ -140,7 +140,11 @@ class TopicConfig:
 
     # --- one value only, so far ---
     cleanup_policy: tuple[str, ...] = setting(
-        "cleanup.policy", Kind.LIST, ("delete",), "Only delete so far.", choices=("delete",)
+        "cleanup.policy",
+        Kind.LIST,
+        ("delete",),
+        "Only delete so far; the broker's own topics are compact: nothing of them is deleted by age or size.",
+        choices=("delete", "compact"),
     )
     compression_type: str = setting(
         "compression.type",
@@ -186,6 +190,12 @@ NOT_YET = {
 }
 """Kafka's and our own names that are refused, and what they would need."""
 
+QUOTED = 250
+"""Characters of a client's text that a refusal repeats."""
+
+FIXED_AT_CREATION = frozenset({"lockstep.group"})
+"""Configurations that no change reaches: a partition stays in the log group it was made in."""
+
 BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     "retention.bytes": ("log.retention.bytes",),
@@ -210,25 +220,31 @@ def broker_defaults(settings: Settings) -> dict[str, object]:
         "timestamp_before_max_ms": settings.log_message_timestamp_before_max_ms,
         "timestamp_after_max_ms": settings.log_message_timestamp_after_max_ms,
         "min_insync_replicas": settings.min_insync_replicas,
+        "cleanup_policy": settings.log_cleanup_policy,
     }
 
 
-def topic_config(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
-    """The configuration of a topic that sets `overrides`. Raises InvalidTopicConfig."""
+def topic_config(overrides: Mapping[str, str], settings: Settings, *, compacted: bool = False) -> TopicConfig:
+    """The configuration of a topic that sets `overrides`; only the broker's own may be `compacted`.
+
+    Raises InvalidTopicConfig.
+    """
     values = broker_defaults(settings)
     for name, text in overrides.items():
         known = TOPIC_PROPERTIES.get(name)
         if known is None:
             if name in NOT_YET:
                 raise InvalidTopicConfig(f"{name} is refused: this broker has no {NOT_YET[name]} yet")
-            raise InvalidTopicConfig(f"Unknown topic config name: {name}")
+            raise InvalidTopicConfig(f"Unknown topic config name: {name[:QUOTED]}")
         try:
             values[known[0]] = known[1].parse(text)
         except ConfigError as error:
             raise InvalidTopicConfig(
-                f"Invalid value {text} for configuration {name}: {error.problem}"
+                f"Invalid value {text[:QUOTED]} for configuration {name}: {error.problem}"
             ) from None
     config = TopicConfig(**values, overrides=dict(overrides))  # type: ignore[arg-type]
+    if "compact" in config.cleanup_policy and not compacted:
+        raise InvalidTopicConfig("cleanup.policy=compact is refused: this broker has no compaction yet")
     if config.max_message_bytes > settings.largest_batch_bytes:
         raise InvalidTopicConfig(
             f"Invalid value {config.max_message_bytes} for configuration max.message.bytes: "
@@ -248,59 +264,9 @@ def restored_config(overrides: Mapping[str, str], settings: Settings) -> tuple[T
     problems: list[str] = []
     for name, text in overrides.items():
         try:
-            topic_config({name: text}, settings)
+            topic_config({name: text}, settings, compacted=True)
         except InvalidTopicConfig as error:
             problems.append(str(error))
         else:
             kept[name] = text
-    return topic_config(kept, settings), problems
-
-
-class Described:
-    """One configuration as DescribeConfigs and CreateTopics report it."""
-
-    __slots__ = ("declared", "source", "synonyms", "value")
-
-    TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-    def __init__(
-        self, declared: Property, value: str | None, source: int, synonyms: list[tuple[str, str | None, int]]
-    ) -> None:
-        self.declared = declared
-        self.value = value
-        self.source = source
-        self.synonyms = synonyms
-        """(name, value, source), the one in force first."""
-
-
-def describe_topic(config: TopicConfig, settings: Settings) -> list[Described]:
-    """Every configuration of a topic, by name, with where its value comes from."""
-    described = []
-    for name, (attribute, declared) in sorted(TOPIC_PROPERTIES.items()):
-        value = declared.show(getattr(config, attribute))
-        synonyms: list[tuple[str, str | None, int]] = []
-        if name in config.overrides:
-            synonyms.append((name, value, Described.TOPIC))
-        for broker_name in BROKER_SYNONYMS.get(name, ()):
-            broker_attribute, broker_property = PROPERTIES[broker_name]
-            set_here = broker_name in settings.explicit
-            broker_value = broker_property.show(getattr(settings, broker_attribute))
-            if set_here:
-                synonyms.append((broker_name, broker_value, Described.STATIC_BROKER))
-            elif broker_value is not None:
-                synonyms.append((broker_name, broker_value, Described.DEFAULT))
-        source = synonyms[0][2] if synonyms else Described.DEFAULT
-        described.append(Described(declared, value, source, synonyms))
-    return described
-
-
-def describe_broker(settings: Settings) -> list[Described]:
-    """Every setting of this broker, by name."""
-    described = []
-    for name, (attribute, declared) in sorted(PROPERTIES.items()):
-        value = declared.show(getattr(settings, attribute))
-        source = Described.STATIC_BROKER if name in settings.explicit else Described.DEFAULT
-        described.append(Described(declared, value, source, [(name, value, source)] if value else []))
-    return described
+    return topic_config(kept, settings, compacted=True), problems

@@ -1,14 +1,27 @@
 """DescribeConfigs: what is configured, where each value comes from, and what it does.
 
+A group need not exist, nor does any have a configuration to begin with.
+
 Source: Kafka's ConfigHelper for which resource names are refused and how.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+import re
+from typing import Final
 
 from broker.context import Answer, ClientContext
-from broker.topic_config import Described, describe_broker, describe_topic
+from broker.described_config import (
+    Described,
+    ResourceType,
+    describe_broker,
+    describe_client_metrics,
+    describe_cluster_default,
+    describe_group,
+    describe_loggers,
+    describe_topic,
+)
+from broker.metadata import GROUP_CONFIGS, WHOLE_CLUSTER
 from broker.topics import Refused, check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -24,15 +37,7 @@ from protocol.messages.describe_configs import (
 API_KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = (1, 4)
 
-
-class ResourceType(IntEnum):
-    """What can have configurations."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeConfigsRequest) -> Answer:
@@ -52,20 +57,20 @@ def _describe(
         resource_name=resource.resource_name,
     )
     try:
-        described, read_only = _configs(context, resource)
+        described = _configs(context, resource)
     except Refused as refused:
         result.error_code = refused.error
         result.error_message = refused.message
         return result
     keys = resource.configuration_keys
     result.configs = [
-        _result(each, request, read_only) for each in described if keys is None or each.declared.name in keys
+        _result(each, request) for each in described if keys is None or each.declared.name in keys
     ]
     return result
 
 
-def _configs(context: ClientContext, resource: DescribeConfigsResource) -> tuple[list[Described], bool]:
-    """What is configured for one resource, and whether it is fixed. Raises Refused."""
+def _configs(context: ClientContext, resource: DescribeConfigsResource) -> list[Described]:
+    """What is configured for one resource. Raises Refused."""
     services = context.services
     name = resource.resource_name
     match resource.resource_type:
@@ -75,44 +80,44 @@ def _configs(context: ClientContext, resource: DescribeConfigsResource) -> tuple
             if topic is None:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 raise Refused(error, error.message)
-            return describe_topic(topic.config, services.settings), False
+            return describe_topic(topic.config, services.settings)
         case ResourceType.BROKER:
-            if name == "":
-                return [], False  # settings for all brokers that were changed while running: there are none
-            _check_broker(name, services.settings.node_id)
-            return describe_broker(services.settings), True
+            if name == WHOLE_CLUSTER:
+                return describe_cluster_default(services.settings)
+            _check_broker(name, services.settings.node_id, " or empty string,")
+            return describe_broker(services.settings)
         case ResourceType.BROKER_LOGGER:
-            _check_broker(name, services.settings.node_id)
-            return [], False
-        case ResourceType.CLIENT_METRICS | ResourceType.GROUP:
-            if name == "":
-                raise Refused(ErrorCode.INVALID_REQUEST, "The resource name must not be empty")
-            return [], False
+            if not name:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+            _check_broker(name, services.settings.node_id, "")
+            return describe_loggers()
+        case ResourceType.GROUP:
+            if not name:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            return describe_group(services.cluster.image.configs.get((GROUP_CONFIGS, name), {}))
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+            return describe_client_metrics()
     raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}")
 
 
-def _check_broker(name: str, node_id: int) -> None:
-    try:
-        number = int(name)
-    except ValueError:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name[:64]}"
-        ) from None
-    if number != node_id:
+def _check_broker(name: str, node_id: int, otherwise: str) -> None:
+    if not _NUMBER.fullmatch(name):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name[:64]}")
+    if int(name) != node_id:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {node_id} or empty string, but received {name[:64]}",
+            f"Unexpected broker id, expected {node_id}{otherwise} but received {name[:64]}",
         )
 
 
-def _result(
-    described: Described, request: DescribeConfigsRequest, read_only: bool
-) -> DescribeConfigsResourceResult:
+def _result(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     declared = described.declared
     result = DescribeConfigsResourceResult(
         name=declared.name,
         value=described.value,
-        read_only=read_only,
+        read_only=described.read_only,
         config_source=described.source,
         config_type=int(declared.kind),
         documentation=declared.doc if request.include_documentation else None,

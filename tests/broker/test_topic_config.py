@@ -6,13 +6,9 @@ import pytest
 
 from broker.config import Settings, from_texts
 from broker.topic_config import (
-    BROKER_SYNONYMS,
     NOT_YET,
     TOPIC_PROPERTIES,
-    Described,
     InvalidTopicConfig,
-    describe_broker,
-    describe_topic,
     restored_config,
     topic_config,
 )
@@ -98,25 +94,13 @@ def test_a_stored_value_that_no_longer_holds_is_dropped_with_a_word() -> None:
     assert "lockstep.group" in problems[0]
 
 
-def test_described_sources_and_synonyms() -> None:
-    settings = from_texts({"log.retention.ms": "10"})
-    described = {
-        each.declared.name: each
-        for each in describe_topic(topic_config({"retention.bytes": "7"}, settings), settings)
-    }
-    by_broker = described["retention.ms"]
-    assert (by_broker.value, by_broker.source) == ("10", Described.STATIC_BROKER)
-    assert by_broker.synonyms == [
-        ("log.retention.ms", "10", Described.STATIC_BROKER),
-        ("log.retention.hours", "168", Described.DEFAULT),
-    ]
-    by_topic = described["retention.bytes"]
-    assert (by_topic.value, by_topic.source) == ("7", Described.TOPIC)
-    assert by_topic.synonyms[1] == ("log.retention.bytes", "-1", Described.DEFAULT)
-    assert described["segment.ms"].source == Described.DEFAULT
-    assert described["cleanup.policy"].value == "delete"
-    broker = {each.declared.name: each for each in describe_broker(settings)}
-    assert broker["log.retention.ms"].source == Described.STATIC_BROKER
-    assert broker["num.partitions"].source == Described.DEFAULT
-    for names in BROKER_SYNONYMS.values():
-        assert set(names) <= broker.keys()
+def test_an_empty_list_is_a_policy_too() -> None:
+    assert topic_config({"cleanup.policy": ""}, Settings()).cleanup_policy == ()
+    assert topic_config({"cleanup.policy": "delete, delete"}, Settings()).cleanup_policy == ("delete",)
+
+
+def test_a_refusal_quotes_no_more_than_a_string_of_the_wire_holds() -> None:
+    for texts in ({"retention.ms": "9" * 40_000}, {"x" * 40_000: "1"}):
+        with pytest.raises(InvalidTopicConfig) as refused:
+            topic_config(texts, Settings())
+        assert len(str(refused.value)) < 1_000

@@ -1,0 +1,355 @@
+"""Changing configurations while the broker runs: topics, brokers, groups, log levels.
+
+Owns: how changes are checked and combined (`Change`, `edited`), their way through group 0, and acting on
+them. Invariants: one change at a time, so that two clients who change one resource do not undo each other; a
+change is in force once its request is answered, and was recorded before; a resource is changed as a whole or
+not at all, whatever becomes of the others. A topic that is deleted meanwhile stays deleted, and one made
+again under its name is another: changes go by topic id.
+Does not: speak Kafka's messages (the handlers do) or describe (`described_config.py`).
+Source: Kafka's ConfigurationControlManager and ConfigAdminManager for which error answers what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from typing import Final
+
+from broker.config import PROPERTIES
+from broker.described_config import ResourceType
+from broker.dynamic_config import InvalidBrokerConfig, in_force, normal, refuse_fixed
+from broker.group_config import (
+    GROUP_PROPERTIES,
+    MAX_CONFIGURED_GROUPS,
+    MAX_GROUP_NAME,
+    InvalidGroupConfig,
+    group_config,
+)
+from broker.log_levels import LEVELS, ROOT, levels, set_level
+from broker.metadata import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    WHOLE_CLUSTER,
+    Cluster,
+    Command,
+    Topic,
+    configs_command,
+    topic_configs_command,
+)
+from broker.properties import Kind, Property
+from broker.topic_config import FIXED_AT_CREATION, TOPIC_PROPERTIES, InvalidTopicConfig, topic_config
+from broker.topics import Refused, Topics, check_name
+from protocol.errors import ErrorCode
+
+log = logging.getLogger("lockstep.configs")
+
+RESOURCES_AT_ONCE: Final = 100
+"""They share a commit, and others are served before the next."""
+MAX_MESSAGE: Final = 1_000
+"""Characters of a refusal: it quotes what the client sent, and a string of the wire has its limit."""
+MAX_EDITS: Final = 1_000
+"""Configurations one resource may name in one request: several times as many as Kafka has for any."""
+
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+
+
+class Operation(IntEnum):
+    """What is done with one configuration."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One configuration of one resource."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to be done with one resource."""
+
+    resource_type: int
+    resource_name: str
+    edits: Sequence[Edit]
+    replaces: bool = False
+    """Is what is not named reset (AlterConfigs), or left as it is?"""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A change that may be made: what to record, and what to do then."""
+
+    command: Command | None
+    act: Callable[[], None]
+
+
+class ConfigChanges:
+    """Configuration on the node that leads group 0."""
+
+    def __init__(self, cluster: Cluster, topics: Topics) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._changing = asyncio.Lock()
+
+    async def make(self, changes: Sequence[Change], validate_only: bool) -> list[Refused | None]:
+        """Make each change, or only check it; for each None or why it was refused."""
+        named = Counter((change.resource_type, change.resource_name) for change in changes)
+        outcomes: list[Refused | None] = []
+        async with self._changing:
+            for first in range(0, len(changes), RESOURCES_AT_ONCE):
+                step = changes[first : first + RESOURCES_AT_ONCE]
+                outcomes += await self._make(step, named, validate_only)
+        return outcomes
+
+    async def _make(
+        self, changes: Sequence[Change], named: Mapping[tuple[int, str], int], validate_only: bool
+    ) -> list[Refused | None]:
+        outcomes: list[Refused | None] = [None] * len(changes)
+        plans: dict[int, _Plan] = {}
+        for place, change in enumerate(changes):
+            try:
+                if named[change.resource_type, change.resource_name] > 1:
+                    raise _invalid("Each resource must appear at most once.")
+                plans[place] = self._plan(change)
+            except Refused as refused:
+                outcomes[place] = refused
+        if validate_only:
+            await asyncio.sleep(0)
+            return outcomes
+        commands = [plan.command for plan in plans.values() if plan.command is not None]
+        try:
+            if commands:
+                await self._topics.record_configs(commands)
+        except Refused as refused:
+            return [refused if place in plans else outcome for place, outcome in enumerate(outcomes)]
+        for place, plan in plans.items():
+            try:
+                plan.act()
+            except Refused as refused:
+                outcomes[place] = refused
+        return outcomes
+
+    # --- one resource -------------------------------------------------------------------------------------
+
+    def _plan(self, change: Change) -> _Plan:
+        """Raises Refused."""
+        if len(change.edits) > MAX_EDITS:
+            raise _invalid(f"{len(change.edits)} configurations of one resource, at most {MAX_EDITS}")
+        match change.resource_type:
+            case ResourceType.TOPIC:
+                return self._plan_topic(change)
+            case ResourceType.BROKER:
+                return self._plan_broker(change)
+            case ResourceType.GROUP:
+                return self._plan_group(change)
+            case ResourceType.CLIENT_METRICS:
+                return _plan_client_metrics(change)
+            case ResourceType.BROKER_LOGGER if not change.replaces:
+                return self._plan_loggers(change)
+        raise _invalid(f"Unknown resource type {change.resource_type}")
+
+    def _plan_topic(self, change: Change) -> _Plan:
+        name = change.resource_name
+        if not name:
+            raise _invalid("Default topic resources are not allowed.")
+        check_name(name)
+        topic = self._cluster.topic(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        self._topics.check_alterable(topic)
+        config = topic.config
+
+        def shown(wanted: str) -> str | None:
+            attribute, declared = TOPIC_PROPERTIES[wanted]
+            return declared.show(getattr(config, attribute))
+
+        texts = edited(config.overrides, change, lambda each: _second(TOPIC_PROPERTIES.get(each)), shown)
+        for fixed in (*FIXED_AT_CREATION, *(["cleanup.policy"] if topic.is_internal else [])):
+            if change.replaces and fixed in config.overrides:
+                texts.setdefault(fixed, config.overrides[fixed])
+            if texts.get(fixed) != config.overrides.get(fixed):
+                raise Refused(ErrorCode.INVALID_CONFIG, f"{fixed} of {name} stays what it was made with")
+        try:
+            new = topic_config(texts, self._cluster.settings, compacted=topic.is_internal)
+        except InvalidTopicConfig as error:
+            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+        for each in texts:
+            attribute, declared = TOPIC_PROPERTIES[each]
+            texts[each] = declared.show(getattr(new, attribute)) or ""
+        return _Plan(topic_configs_command(topic.topic_id, texts), partial(self._act_on_topic, topic))
+
+    def _act_on_topic(self, topic: Topic) -> None:
+        self._topics.check_alterable(topic)
+        self._cluster.reconfigure(topic)
+        log.info("topic %s: configured: %s", topic.name, _shown(topic.config.overrides))
+
+    def _plan_broker(self, change: Change) -> _Plan:
+        settings = self._cluster.settings
+        if change.resource_name != WHOLE_CLUSTER:
+            check_node(change.resource_name, settings.node_id, "Unexpected broker id, expected")
+        for_all = change.resource_name == WHOLE_CLUSTER
+        name = WHOLE_CLUSTER if for_all else str(settings.node_id)
+        current = settings.dynamic_cluster if for_all else settings.dynamic_node
+        try:
+            refuse_fixed(each.name for each in change.edits if each.operation != Operation.DELETE)
+            texts = edited(
+                current,
+                change,
+                lambda each: _second(PROPERTIES.get(each)),
+                lambda each: PROPERTIES[each][1].show(getattr(settings, PROPERTIES[each][0])),
+            )
+            texts = {each: normal(each, text) for each, text in texts.items()}
+            in_force(settings, *((texts, {}) if for_all else ({}, texts)))
+        except InvalidBrokerConfig as error:
+            raise _invalid(str(error)) from None
+        return _Plan(configs_command(BROKER_CONFIGS, name, texts), partial(self._act_on_broker, name, texts))
+
+    def _act_on_broker(self, name: str, texts: Mapping[str, str]) -> None:
+        self._cluster.reconfigure_all()
+        log.info("%s: configured: %s", f"broker {name}" if name else "all brokers", _shown(texts))
+
+    def _plan_group(self, change: Change) -> _Plan:
+        name = change.resource_name
+        if not name:
+            raise _invalid("Default group resources are not allowed.")
+        configs = self._cluster.image.configs
+        current = configs.get((GROUP_CONFIGS, name), {})
+        texts = edited(
+            current,
+            change,
+            lambda each: GROUP_PROPERTIES[each].declared if each in GROUP_PROPERTIES else None,
+            lambda each: None,  # no list among them
+        )
+        try:
+            texts = group_config(texts)
+        except InvalidGroupConfig as error:
+            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+        if texts and not current:
+            configured = len(configs)  # one or two of them are brokers'
+            if configured >= MAX_CONFIGURED_GROUPS or len(name) > MAX_GROUP_NAME:
+                raise Refused(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"{configured} groups are configured; at most {MAX_CONFIGURED_GROUPS} can be, with names "
+                    f"of at most {MAX_GROUP_NAME} characters",
+                )
+        command = configs_command(GROUP_CONFIGS, name, texts) if texts != current else None
+        return _Plan(command, lambda: None)
+
+    def _plan_loggers(self, change: Change) -> _Plan:
+        check_node(change.resource_name, self._cluster.settings.node_id, "Unexpected node id. Expected")
+        _check_edits(change)
+        known = levels()
+        for edit in change.edits:
+            if edit.operation not in (Operation.SET, Operation.DELETE):
+                operation = Operation(edit.operation).name
+                raise _invalid(f"{operation} operation is not allowed for the BROKER_LOGGER resource")
+            if edit.name not in known:
+                raise Refused(ErrorCode.INVALID_CONFIG, f"Logger {edit.name} does not exist!")
+            if edit.operation == Operation.SET and edit.value not in LEVELS:
+                raise Refused(
+                    ErrorCode.INVALID_CONFIG,
+                    f"Cannot set the log level of {edit.name} to {edit.value} as it is not a supported log "
+                    f"level. Valid log levels are {', '.join(sorted(LEVELS))}",
+                )
+            if edit.operation == Operation.DELETE and edit.name == ROOT:
+                raise _invalid("Removing the log level of the root logger is not allowed")
+        return _Plan(None, partial(_set_levels, change.edits))
+
+
+def edited(
+    current: Mapping[str, str],
+    change: Change,
+    declared: Callable[[str], Property | None],
+    shown: Callable[[str], str | None],
+) -> dict[str, str]:
+    """What a resource sets itself after `change`, unchecked.
+
+    `declared` gives a configuration's declaration, None for an unknown name; `shown` its value in force, what
+    a list that the resource does not set itself is appended to. Raises Refused.
+    """
+    _check_edits(change)
+    texts = {} if change.replaces else dict(current)
+    for edit in change.edits:
+        if edit.operation == Operation.DELETE:
+            texts.pop(edit.name, None)
+        elif edit.operation == Operation.SET:
+            texts[edit.name] = edit.value or ""
+        else:
+            known = declared(edit.name)
+            if known is None or known.kind is not Kind.LIST:
+                problem = f"Can't {Operation(edit.operation).name} to key {edit.name}"
+                raise Refused(ErrorCode.INVALID_CONFIG, f"{problem} because its type is not LIST.")
+            now = _items(texts[edit.name] if edit.name in texts else shown(edit.name))
+            named = _items(edit.value)
+            if edit.operation == Operation.APPEND:
+                now += [item for item in named if item not in now]
+            else:
+                now = [item for item in now if item not in named]
+            texts[edit.name] = ",".join(now)
+    return texts
+
+
+def check_node(name: str, node_id: int, otherwise: str) -> None:
+    """A resource of this node bears its id. Raises Refused; `otherwise` begins what is said of another id."""
+    if not _NUMBER.fullmatch(name):
+        raise _invalid(f"Node id must be an integer, but it is: {name[:64]}")
+    if int(name) != node_id:
+        raise _invalid(f"{otherwise} {node_id}, but received {name[:64]}")
+
+
+def _plan_client_metrics(change: Change) -> _Plan:
+    """There are no subscriptions: deleting one changes nothing."""
+    if not change.resource_name:
+        raise _invalid("Subscription name can't be empty")
+    _check_edits(change)
+    if any(edit.operation != Operation.DELETE for edit in change.edits):
+        raise _invalid("Clients' metrics are not collected by this broker: there is nothing to subscribe to")
+    return _Plan(None, lambda: None)
+
+
+def _check_edits(change: Change) -> None:
+    names = Counter(edit.name for edit in change.edits)
+    if len(names) < len(change.edits):
+        raise _invalid("Error due to duplicate config keys")
+    for edit in change.edits:
+        if not 0 <= edit.operation <= max(Operation):
+            raise _invalid(f"Unknown operation type {edit.operation}")
+    nulls = [edit.name for edit in change.edits if edit.value is None and edit.operation != Operation.DELETE]
+    if nulls:
+        raise _invalid(f"Null value not supported for : {','.join(nulls)}")
+
+
+def _set_levels(edits: Sequence[Edit]) -> None:
+    for edit in edits:
+        set_level(edit.name, edit.value if edit.operation == Operation.SET else None)
+        log.info("log level of %s: %s", edit.name, levels()[edit.name])
+
+
+def _items(text: str | None) -> list[str]:
+    return [item.strip() for item in text.split(",")] if text else []
+
+
+def _second(pair: tuple[str, Property] | None) -> Property | None:
+    return pair[1] if pair is not None else None
+
+
+def _shown(texts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={text}" for name, text in texts.items()) or "defaults"
+
+
+def _invalid(message: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,162 @@
+"""Configurations as clients are told them: value, where it comes from, what else it could have been.
+
+Owns: `Described` and one function per type of resource. Source numbers, the order of synonyms and which of
+them are left out are Kafka's (ConfigHelper, DynamicBrokerConfig.brokerConfigSynonyms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+from broker.config import PROPERTIES, Settings
+from broker.dynamic_config import CHANGEABLE
+from broker.group_config import GROUP_PROPERTIES
+from broker.log_levels import levels
+from broker.properties import Kind, Property
+from broker.topic_config import BROKER_SYNONYMS, FIXED_AT_CREATION, TOPIC_PROPERTIES, TopicConfig
+
+Synonym = tuple[str, str | None, int]
+"""Name, value, source."""
+
+
+class ResourceType(IntEnum):
+    """What can have configurations."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Source(IntEnum):
+    """Where a value comes from."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    BROKER_LOGGER = 6
+    GROUP = 8
+
+
+class Described:
+    """One configuration as DescribeConfigs and CreateTopics report it."""
+
+    __slots__ = ("declared", "read_only", "source", "synonyms", "value")
+
+    def __init__(
+        self,
+        declared: Property,
+        value: str | None,
+        synonyms: list[Synonym],
+        *,
+        read_only: bool = False,
+        source: int | None = None,
+    ) -> None:
+        self.declared = declared
+        self.value = value
+        self.source = source or (synonyms[0][2] if synonyms else Source.DEFAULT)
+        self.synonyms = synonyms
+        """The one in force first."""
+        self.read_only = read_only
+
+
+_RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+
+_CLIENT_METRICS: Final = (
+    Property("interval.ms", Kind.INT, 300_000, "How often clients are to push their metrics."),
+    Property("match", Kind.LIST, (), "Which clients are to push metrics."),
+    Property("metrics", Kind.LIST, (), "Which metrics clients are to push."),
+)
+
+
+def broker_synonyms(name: str, settings: Settings) -> list[Synonym]:
+    """Where the value of a broker setting is found, the strongest first."""
+    names = _RETENTION if name in _RETENTION else (name,)
+    defaults = {each: PROPERTIES[each][1].show(PROPERTIES[each][1].default) for each in names}
+    sources: tuple[tuple[Mapping[str, str | None], Source], ...] = (
+        (settings.dynamic_node, Source.DYNAMIC_BROKER),
+        (settings.dynamic_cluster, Source.DYNAMIC_DEFAULT_BROKER),
+        (settings.explicit, Source.STATIC_BROKER),
+        (defaults, Source.DEFAULT),
+    )
+    found: list[Synonym] = [
+        (each, _normal(each, texts[each]), source)
+        for texts, source in sources
+        for each in names
+        if texts.get(each) is not None
+    ]
+    while found and found[0][0] != name:  # Kafka leaves out what stands before the name itself
+        del found[0]
+    return found
+
+
+def describe_topic(config: TopicConfig, settings: Settings) -> list[Described]:
+    """Every configuration of a topic, by name."""
+    described = []
+    for name, (attribute, declared) in sorted(TOPIC_PROPERTIES.items()):
+        value = declared.show(getattr(config, attribute))
+        synonyms = broker_synonyms(BROKER_SYNONYMS[name][0], settings) if name in BROKER_SYNONYMS else []
+        if name in config.overrides:
+            synonyms.insert(0, (name, value, Source.TOPIC))
+        described.append(Described(declared, value, synonyms, read_only=name in FIXED_AT_CREATION))
+    return described
+
+
+def describe_broker(settings: Settings) -> list[Described]:
+    """Every setting of this broker, by name."""
+    return [
+        Described(
+            declared,
+            declared.show(getattr(settings, attribute)),
+            broker_synonyms(name, settings),
+            read_only=name not in CHANGEABLE,
+        )
+        for name, (attribute, declared) in sorted(PROPERTIES.items())
+    ]
+
+
+def describe_cluster_default(settings: Settings) -> list[Described]:
+    """What was changed for all brokers, by name."""
+    return [
+        Described(
+            PROPERTIES[name][1],
+            text,
+            [each for each in broker_synonyms(name, settings) if each[2] == Source.DYNAMIC_DEFAULT_BROKER],
+        )
+        for name, text in sorted(settings.dynamic_cluster.items())
+    ]
+
+
+def describe_group(texts: Mapping[str, str]) -> list[Described]:
+    """Every configuration of a group that sets `texts`, by name."""
+    described = []
+    for name, known in sorted(GROUP_PROPERTIES.items()):
+        default = known.declared.show(known.declared.default)
+        synonyms: list[Synonym] = [(known.broker_name, default, Source.DEFAULT)]
+        if name in texts:
+            synonyms.insert(0, (name, texts[name], Source.GROUP))
+        described.append(Described(known.declared, texts.get(name, default), synonyms))
+    return described
+
+
+def describe_loggers() -> list[Described]:
+    """The level of every logger, by name."""
+    return [
+        Described(Property(name, Kind.UNKNOWN, None, ""), level, [], source=Source.BROKER_LOGGER)
+        for name, level in levels().items()
+    ]
+
+
+def describe_client_metrics() -> list[Described]:
+    """Any subscription to clients' metrics: there is none, so each has its defaults."""
+    return [Described(each, each.show(each.default), []) for each in _CLIENT_METRICS]
+
+
+def _normal(name: str, text: str | None) -> str | None:
+    declared = PROPERTIES[name][1]
+    return None if text is None else declared.show(declared.parse(text))

@@ -1,0 +1,31 @@
+"""AlterClientQuotas: a quota is not taken, since none would be enforced; removing none is fine (KIP-546)."""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.alter_client_quotas import AlterClientQuotasResponse, EntityData, EntryData
+from protocol.messages.alter_client_quotas_request import AlterClientQuotasRequest
+from protocol.messages.alter_client_quotas_request import EntryData as Wanted
+
+API_KEY = ApiKey.ALTER_CLIENT_QUOTAS
+VERSIONS = (0, 1)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: AlterClientQuotasRequest) -> Answer:
+    """One result per entity."""
+    return AlterClientQuotasResponse(entries=[_result(entry) for entry in request.entries])
+
+
+def _result(entry: Wanted) -> EntryData:
+    result = EntryData(
+        error_message=None,
+        entity=[
+            EntityData(entity_type=each.entity_type, entity_name=each.entity_name) for each in entry.entity
+        ],
+    )
+    if not all(each.remove for each in entry.ops):
+        result.error_code = ErrorCode.INVALID_REQUEST
+        result.error_message = "Quotas are not enforced by this broker"
+    return result

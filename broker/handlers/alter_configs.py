@@ -1,0 +1,43 @@
+"""AlterConfigs: each resource sets what is named and nothing else (KIP-133)."""
+
+from __future__ import annotations
+
+from broker.config_changes import MAX_MESSAGE, Change, Edit, Operation
+from broker.context import ClientContext
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+API_KEY = ApiKey.ALTER_CONFIGS
+VERSIONS = (0, 2)
+
+
+async def handle(
+    context: ClientContext, header: RequestHeader, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
+    """Change what can be changed."""
+    changes = [
+        Change(
+            resource.resource_type,
+            resource.resource_name,
+            [Edit(each.name, Operation.SET, each.value) for each in resource.configs],
+            replaces=True,
+        )
+        for resource in request.resources
+    ]
+    outcomes = await context.services.config_changes.make(changes, request.validate_only)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=ErrorCode.NONE if refused is None else refused.error,
+                error_message=None if refused is None else refused.message[:MAX_MESSAGE],
+                resource_type=change.resource_type,
+                resource_name=change.resource_name,
+            )
+            for change, refused in zip(changes, outcomes, strict=True)
+        ]
+    )

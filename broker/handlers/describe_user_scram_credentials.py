@@ -1,0 +1,39 @@
+"""DescribeUserScramCredentials: nobody has any, there is no authentication (KIP-554)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from broker.context import Answer, ClientContext
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+API_KEY = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
+VERSIONS = (0, 0)
+
+
+def handle(
+    context: ClientContext, header: RequestHeader, request: DescribeUserScramCredentialsRequest
+) -> Answer:
+    """For each user that is named: there is no such credential."""
+    users = Counter(user.name for user in request.users or ())
+    return DescribeUserScramCredentialsResponse(
+        error_message="", results=[_result(user, count > 1) for user, count in users.items()]
+    )
+
+
+def _result(user: str, named_twice: bool) -> DescribeUserScramCredentialsResult:
+    if named_twice:
+        error = ErrorCode.DUPLICATE_RESOURCE
+        message = "Cannot describe SCRAM credentials for the same user twice in a single request"
+    else:
+        error = ErrorCode.RESOURCE_NOT_FOUND
+        message = "Attempt to describe a user credential that does not exist"
+    return DescribeUserScramCredentialsResult(
+        user=user, error_code=error, error_message=f"{message}: {user[:250]}"
+    )

@@ -1,0 +1,42 @@
+"""IncrementalAlterConfigs: what is named is set, deleted, appended to or subtracted from (KIP-339)."""
+
+from __future__ import annotations
+
+from broker.config_changes import MAX_MESSAGE, Change, Edit
+from broker.context import ClientContext
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+API_KEY = ApiKey.INCREMENTAL_ALTER_CONFIGS
+VERSIONS = (0, 1)
+
+
+async def handle(
+    context: ClientContext, header: RequestHeader, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Change what can be changed."""
+    changes = [
+        Change(
+            resource.resource_type,
+            resource.resource_name,
+            [Edit(each.name, each.config_operation, each.value) for each in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    outcomes = await context.services.config_changes.make(changes, request.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=ErrorCode.NONE if refused is None else refused.error,
+                error_message=None if refused is None else refused.message[:MAX_MESSAGE],
+                resource_type=change.resource_type,
+                resource_name=change.resource_name,
+            )
+            for change, refused in zip(changes, outcomes, strict=True)
+        ]
+    )

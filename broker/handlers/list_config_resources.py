@@ -1,0 +1,59 @@
+"""ListConfigResources: topics, brokers, their loggers, and the groups that configure anything (KIP-1142).
+
+Version 0 asks for subscriptions to clients' metrics, of which there are none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import Answer, ClientContext
+from broker.described_config import ResourceType
+from broker.metadata import GROUP_CONFIGS
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+API_KEY = ApiKey.LIST_CONFIG_RESOURCES
+VERSIONS = (0, 1)
+
+_LISTED: Final = (
+    ResourceType.GROUP,
+    ResourceType.CLIENT_METRICS,
+    ResourceType.BROKER_LOGGER,
+    ResourceType.BROKER,
+    ResourceType.TOPIC,
+)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: ListConfigResourcesRequest) -> Answer:
+    """The names, by type."""
+    wanted = set(request.resource_types) or set(_LISTED)
+    if header.api_version == 0:
+        wanted = {ResourceType.CLIENT_METRICS}
+    if not wanted.issubset(_LISTED):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in _LISTED
+            if kind in wanted
+            for name in _names(context, kind)
+        ]
+    )
+
+
+def _names(context: ClientContext, kind: ResourceType) -> list[str]:
+    cluster = context.services.cluster
+    match kind:
+        case ResourceType.TOPIC:
+            return [topic.name for topic in cluster.topics()]
+        case ResourceType.GROUP:
+            return sorted(name for of, name in cluster.image.configs if of == GROUP_CONFIGS)
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+            return [str(context.services.settings.node_id)]
+    return []
