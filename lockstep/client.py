@@ -33,6 +33,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -313,6 +314,25 @@ class Client:
         return found
 
     # -- connections ------------------------------------------------------------------------------------
+
+    async def brokers(self) -> list[Connection]:
+        """A connection to each broker of the cluster."""
+        await self._metadata([], create=False)
+        return [await self._node(node_id) for node_id in self._addresses]
+
+    async def coordinator(self, group: str) -> Connection:
+        """The broker that looks after a consumer group; waits a few seconds for one. BrokerError."""
+
+        async def ask() -> Connection:
+            request = FindCoordinatorRequest(coordinator_keys=[group])
+            answer = await (await self._any()).call(request, FindCoordinatorResponse)
+            (found,) = answer.coordinators
+            if found.error_code:
+                raise BrokerError(found.error_code, f"group {group}", found.error_message)
+            self._addresses[found.node_id] = (found.host, found.port)
+            return await self._node(found.node_id)
+
+        return await self._patiently(ask, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
 
     async def _any(self) -> Connection:
         if self._first is not None and self._first.is_open:

@@ -107,13 +107,13 @@ class Connection:
     def is_open(self) -> bool:
         return self._wire is not None and self._wire.failure is None
 
-    def version_of(self, request: type[Struct]) -> int:
-        """The highest version both sides speak. Raises Unsupported."""
+    def version_of(self, request: type[Struct], newest: int | None = None) -> int:
+        """The highest version both sides speak, up to `newest`. Raises Unsupported."""
         schema = request.SCHEMA
         key = schema.api_key
         assert key is not None
         lowest, highest = self.versions.get(key, (0, -1))
-        version = min(highest, schema.versions.high)
+        version = min(highest, schema.versions.high if newest is None else newest)
         if version < max(lowest, schema.versions.low):
             theirs = f"versions {lowest} to {highest}" if highest >= 0 else "nothing"
             raise Unsupported(
@@ -122,13 +122,20 @@ class Connection:
             )
         return version
 
-    async def call(self, request: Struct, answer: type[T], *, timeout_s: float | None = None) -> T:
+    async def call(
+        self,
+        request: Struct,
+        answer: type[T],
+        *,
+        timeout_s: float | None = None,
+        newest: int | None = None,
+    ) -> T:
         """Send a request and return its response; record data in it are the caller's to keep.
 
         `timeout_s` is how long to wait, besides what the request itself allows the broker to take.
         Raises Unsupported, ConnectionFailed, TimedOut, ClientError.
         """
-        version = self.version_of(type(request))
+        version = self.version_of(type(request), newest)
         frame = await self._exchange(request, version, self.timeout_s if timeout_s is None else timeout_s)
         return self._decoded(answer, version, frame)
 

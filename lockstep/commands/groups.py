@@ -1,0 +1,265 @@
+"""`lockstep groups list|describe|reset|delete`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from lockstep.commands.options import (
+    Families,
+    add_connection,
+    add_json,
+    client_of,
+    print_json,
+    print_table,
+    whole_number,
+)
+from lockstep.failures import CommandFailed, told_to_user
+
+if TYPE_CHECKING:
+    from lockstep.client import Client
+    from lockstep.groups import Place
+
+_NO_MEMBERS = ("Empty", "Dead")
+
+
+def add_to(families: Families) -> None:
+    """Declare the command."""
+    family = families.add_parser("groups", help="list, describe, reset and delete consumer groups")
+    add_connection(family)
+    commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    listing = commands.add_parser("list", help="the groups of the cluster")
+    add_json(listing, "one object per group and line")
+    listing.set_defaults(run=_list)
+
+    describe = commands.add_parser("describe", help="members, committed offsets and lag of groups")
+    describe.add_argument("group", nargs="+")
+    add_json(describe, "one object per group and line")
+    describe.set_defaults(run=_describe)
+
+    reset = commands.add_parser(
+        "reset",
+        help="set a group's committed offsets anew",
+        description="Set where a group without members goes on reading. Without --execute it only shows "
+        "what it would do.",
+    )
+    reset.add_argument("group")
+    reset.add_argument("topic", nargs="+", help="TOPIC, or TOPIC:PARTITION,PARTITION")
+    where = reset.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to-earliest", action="store_true", help="the oldest record there is")
+    where.add_argument("--to-latest", action="store_true", help="behind the newest record")
+    where.add_argument(
+        "--to-offset", type=whole_number, metavar="N", help="this offset, or the nearest that is there"
+    )
+    where.add_argument(
+        "--to-time", type=whole_number, metavar="MS", help="the first record not older than this Unix time"
+    )
+    where.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back if below zero")
+    reset.add_argument("--execute", action="store_true", help="do it")
+    add_json(reset, "one object per partition and line")
+    reset.set_defaults(run=_reset)
+
+    delete = commands.add_parser("delete", help="delete groups without members, and their offsets")
+    delete.add_argument("group", nargs="+")
+    add_json(delete, "one object per group and line")
+    delete.set_defaults(run=_delete)
+
+    for command in (listing, describe, reset, delete):
+        add_connection(command, again=True)
+
+
+def _list(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from lockstep.groups import list_groups
+
+    async def run() -> None:
+        async with client_of(options) as client:
+            groups = await list_groups(client)
+        if options.json:
+            for each in groups:
+                print_json({"group": each.group, "state": each.state, "protocol_type": each.protocol_type})
+        elif groups:
+            print_table(("GROUP", "STATE", "TYPE"), [(g.group, g.state, g.protocol_type) for g in groups])
+        else:
+            print("no groups")
+
+    with told_to_user():
+        asyncio.run(run())
+    return 0
+
+
+def _describe(options: argparse.Namespace) -> int:
+    import asyncio
+
+    async def run() -> None:
+        async with client_of(options) as client:
+            for number, name in enumerate(options.group):
+                described = await _described(client, name)
+                if options.json:
+                    print_json(described)
+                else:
+                    _show(described, number > 0)
+
+    with told_to_user():
+        asyncio.run(run())
+    return 0
+
+
+async def _described(client: Client, name: str) -> dict[str, object]:
+    from lockstep.groups import committed_offsets, describe_group, end_offsets
+
+    group = await describe_group(client, name)
+    offsets: dict[Place, int | None] = dict(await committed_offsets(client, name))
+    owners = {place: member for member in group.members for place in member.owned or ()}
+    if group.state == "Dead" and not offsets:
+        raise CommandFailed(f"group {name}: there is no such group")
+    offsets = dict(sorted({**{place: None for place in owners}, **offsets}.items()))
+    ends = await end_offsets(client, {place: 0 for place in offsets})
+    return {
+        "group": name,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "instance_id": member.instance_id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "partitions": None if member.owned is None else [list(place) for place in member.owned],
+            }
+            for member in group.members
+        ],
+        "partitions": [
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "committed": offset,
+                "end_offset": ends.get(place),
+                "lag": ends[place] - offset if offset is not None and place in ends else None,
+                "member_id": owners[place].member_id if place in owners else None,
+            }
+            for place, offset in offsets.items()
+        ],
+    }
+
+
+def _show(described: dict[str, object], after_another: bool) -> None:
+    if after_another:
+        print()
+    members, partitions = described["members"], described["partitions"]
+    assert isinstance(members, list) and isinstance(partitions, list)
+    protocol = f", {described['protocol']}" if described["protocol"] else ""
+    print(f"group {described['group']}   {described['state']}, {len(members)} members{protocol}")
+    if members:
+        print_table(
+            ("MEMBER", "CLIENT", "HOST", "PARTITIONS"),
+            [
+                (
+                    member["member_id"],
+                    member["client_id"],
+                    member["host"],
+                    "?" if member["partitions"] is None else len(member["partitions"]),
+                )
+                for member in members
+            ],
+        )
+    if partitions:
+        keys = ("topic", "partition", "committed", "end_offset", "lag", "member_id")
+        print_table(
+            ("TOPIC", "PARTITION", "COMMITTED", "END OFFSET", "LAG", "MEMBER"),
+            [["-" if row[key] is None else row[key] for key in keys] for row in partitions],
+        )
+
+
+def _reset(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from lockstep.groups import commit_offsets, committed_offsets, describe_group
+
+    async def run() -> None:
+        async with client_of(options) as client:
+            group = await describe_group(client, options.group)
+            if group.state not in _NO_MEMBERS:
+                raise CommandFailed(f"group {options.group} has members ({group.state}); stop them first")
+            before = await committed_offsets(client, options.group)
+            wanted: dict[Place, int] = {}
+            for text in options.topic:
+                wanted.update(await _wanted(client, options, text, before))
+            if options.execute:
+                await commit_offsets(client, options.group, wanted)
+        rows = [(topic, index, before.get((topic, index)), new) for (topic, index), new in wanted.items()]
+        if options.json:
+            for topic, index, old, new in rows:
+                print_json(
+                    {"topic": topic, "partition": index, "before": old, "after": new, "done": options.execute}
+                )
+            return
+        print_table(
+            ("TOPIC", "PARTITION", "BEFORE", "AFTER"),
+            [(topic, index, "-" if old is None else old, new) for topic, index, old, new in rows],
+        )
+        if not options.execute:
+            print("nothing was changed; --execute does it")
+
+    with told_to_user():
+        asyncio.run(run())
+    return 0
+
+
+async def _wanted(
+    client: Client, options: argparse.Namespace, text: str, before: dict[Place, int]
+) -> dict[Place, int]:
+    """The new offset of each partition that `text` names."""
+    from lockstep.client import EARLIEST, LATEST
+
+    name, colon, numbers = text.rpartition(":")
+    topic = await client.topic(name if colon else text)
+    there = [partition.index for partition in topic.partitions]
+    indexes = there
+    if colon:
+        try:
+            indexes = [int(number) for number in numbers.split(",")]
+        except ValueError:
+            raise CommandFailed(f"{text!r} is not of the form TOPIC:PARTITION,PARTITION") from None
+        unknown = sorted(set(indexes) - set(there))
+        if unknown:
+            raise CommandFailed(f"topic {topic.name} has no partition {unknown[0]}")
+    first = await client.offsets(topic, indexes, EARLIEST)
+    end = await client.offsets(topic, indexes, LATEST)
+    if options.to_earliest:
+        asked = first
+    elif options.to_latest:
+        asked = end
+    elif options.to_time is not None:
+        found = await client.offsets(topic, indexes, options.to_time)
+        asked = {index: offset if offset >= 0 else end[index] for index, offset in found.items()}
+    elif options.to_offset is not None:
+        asked = {index: options.to_offset for index in indexes}
+    else:
+        missing = [index for index in indexes if (topic.name, index) not in before]
+        if missing:
+            raise CommandFailed(f"{topic.name}, partition {missing[0]}: nothing committed to shift from")
+        asked = {index: before[topic.name, index] + options.shift_by for index in indexes}
+    return {(topic.name, index): min(max(asked[index], first[index]), end[index]) for index in indexes}
+
+
+def _delete(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from lockstep.groups import delete_group
+
+    async def run() -> None:
+        async with client_of(options) as client:
+            for name in options.group:
+                await delete_group(client, name)
+                if options.json:
+                    print_json({"group": name, "deleted": True})
+                else:
+                    print(f"deleted {name}")
+
+    with told_to_user():
+        asyncio.run(run())
+    return 0

@@ -1,0 +1,198 @@
+"""Consumer groups seen from outside: who is in them, how far they have read, and setting that anew.
+
+Owns: what `lockstep groups` needs of the group APIs, on top of a `Client`. Offsets are changed only of groups
+without members; the broker refuses the rest. Does not: join a group. Raises BrokerError throughout.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lockstep.client import LATEST, Client
+from lockstep.connection import BrokerError
+from protocol.errors import ErrorCode
+from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from protocol.messages.describe_groups import (
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+
+Place = tuple[str, int]
+NAMES_UNTIL: Final = 9
+"""OffsetCommit and OffsetFetch name topics up to this version, and give their ids from the next."""
+BATCHED_SINCE: Final = 8
+CONSUMER: Final = "consumer"
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """One line of the list."""
+
+    group: str
+    protocol_type: str
+    state: str
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """One member; `owned` is None where the protocol is not a consumer's."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    owned: tuple[Place, ...] | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group as its coordinator describes it; an unknown one has the state "Dead"."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[GroupMember, ...]
+
+
+async def list_groups(client: Client) -> list[GroupSummary]:
+    """Every group of every broker, by name."""
+    found = {}
+    for connection in await client.brokers():
+        answer = await connection.call(ListGroupsRequest(), ListGroupsResponse)
+        if answer.error_code:
+            raise BrokerError(answer.error_code, "listing groups")
+        for each in answer.groups:
+            found[each.group_id] = GroupSummary(each.group_id, each.protocol_type, each.group_state)
+    return [found[name] for name in sorted(found)]
+
+
+async def describe_group(client: Client, group: str) -> Group:
+    """State and members."""
+    connection = await client.coordinator(group)
+    answer = await connection.call(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse)
+    (found,) = answer.groups
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return Group(group, "Dead", "", "", ())
+    if found.error_code:
+        raise BrokerError(found.error_code, f"group {group}", found.error_message)
+    members = tuple(_member(each, found.protocol_type) for each in found.members)
+    return Group(group, found.group_state, found.protocol_type, found.protocol_data, members)
+
+
+async def committed_offsets(client: Client, group: str) -> dict[Place, int]:
+    """What the group has committed, sorted by topic and partition."""
+    connection = await client.coordinator(group)
+    if connection.version_of(OffsetFetchRequest, NAMES_UNTIL) < BATCHED_SINCE:
+        request = OffsetFetchRequest(group_id=group, topics=None)
+    else:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+    answer = await connection.call(request, OffsetFetchResponse, newest=NAMES_UNTIL)
+    topics = answer.groups[0].topics if answer.groups else answer.topics
+    error = answer.groups[0].error_code if answer.groups else answer.error_code
+    if error:
+        raise BrokerError(error, f"group {group}")
+    offsets = {
+        (topic.name, each.partition_index): each.committed_offset
+        for topic in topics
+        for each in topic.partitions
+        if each.committed_offset >= 0
+    }
+    return dict(sorted(offsets.items()))
+
+
+async def commit_offsets(client: Client, group: str, offsets: Mapping[Place, int]) -> None:
+    """Set the offsets of a group without members. BrokerError names the first partition refused."""
+    by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+    for (topic, index), offset in offsets.items():
+        partition = OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=offset, committed_metadata=""
+        )
+        by_topic.setdefault(topic, []).append(partition)
+    request = OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequestTopic(name=name, partitions=partitions)
+            for name, partitions in by_topic.items()
+        ],
+    )
+    connection = await client.coordinator(group)
+    answer = await connection.call(request, OffsetCommitResponse, newest=NAMES_UNTIL)
+    for result in answer.topics:
+        for each in result.partitions:
+            if each.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                raise BrokerError(each.error_code, f"group {group}", "it has members; stop them first")
+            if each.error_code:
+                raise BrokerError(
+                    each.error_code, f"group {group}, {result.name}, partition {each.partition_index}"
+                )
+
+
+async def delete_group(client: Client, group: str) -> None:
+    """Delete a group without members, and its offsets."""
+    connection = await client.coordinator(group)
+    answer = await connection.call(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
+    (result,) = answer.results
+    if result.error_code == ErrorCode.NON_EMPTY_GROUP:
+        raise BrokerError(result.error_code, f"group {group}", "it has members; stop them first")
+    if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        raise BrokerError(result.error_code, f"group {group}", "there is no such group")
+    if result.error_code:
+        raise BrokerError(result.error_code, f"group {group}")
+
+
+async def end_offsets(client: Client, places: Mapping[Place, int]) -> dict[Place, int]:
+    """Where each partition ends; partitions of topics that are gone are left out."""
+    found: dict[Place, int] = {}
+    for name in dict.fromkeys(topic for topic, _ in places):
+        try:
+            topic = await client.topic(name)
+        except BrokerError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            continue
+        there = {partition.index for partition in topic.partitions}
+        wanted = [index for of_topic, index in places if of_topic == name and index in there]
+        ends = await client.offsets(topic, wanted, LATEST)
+        found.update({(name, index): end for index, end in ends.items()})
+    return found
+
+
+def _member(found: DescribedGroupMember, protocol_type: str) -> GroupMember:
+    owned = owned_partitions(bytes(found.member_assignment)) if protocol_type == CONSUMER else None
+    return GroupMember(found.member_id, found.group_instance_id, found.client_id, found.client_host, owned)
+
+
+def owned_partitions(assignment: bytes) -> tuple[Place, ...] | None:
+    """The partitions of a consumer's assignment (version, topics with partitions); None if it is not one.
+
+    Source: Kafka's ConsumerProtocolAssignment. Members write it: it may be anything.
+    """
+    if not assignment:
+        return ()
+    places: list[Place] = []
+    try:
+        (topics,) = struct.unpack_from(">i", assignment, 2)
+        position = 6
+        for _ in range(topics):
+            (length,) = struct.unpack_from(">h", assignment, position)
+            name = assignment[position + 2 : position + 2 + length].decode()
+            position += 2 + length
+            (count,) = struct.unpack_from(">i", assignment, position)
+            places += [(name, index) for index in struct.unpack_from(f">{count}i", assignment, position + 4)]
+            position += 4 + 4 * count
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return tuple(sorted(places))
