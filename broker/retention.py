@@ -82,7 +82,8 @@ class Retention:
         limited = [
             partition
             for topic in self._cluster.topics()
-            if topic.config.retention_ms >= 0 or topic.config.retention_bytes >= 0
+            if "delete" in topic.config.cleanup_policy
+            and (topic.config.retention_ms >= 0 or topic.config.retention_bytes >= 0)
             for partition in topic.partitions
             if partition.log.log_start_offset < partition.log.high_watermark
         ]

@@ -1,9 +1,9 @@
 """The way of a group's records into its partition of `__consumer_offsets`.
 
-Owns: `GroupStore`, one per data log group: one append is one record batch (several where they would not fit),
-like a producer's, and shares the group commit with whatever else the turn brings. Invariants: `done` is called
-exactly once, never before `append` returns, and with NONE only when `state` has the records; whose records are
-under way is known, because what is decided from `state` alone is then out of date.
+Owns: `GroupStore`, one per data log group: one append is one record batch (several where they would not
+fit), like a producer's, and shares the group commit with whatever else the turn brings. Invariants: `done` is
+called exactly once, never before `append` returns, and with NONE only when `state` has the records; whose
+records are under way is known, because what is decided from `state` alone is then out of date.
 Does not: decide what may be written (handlers and the coordinator do).
 """
 

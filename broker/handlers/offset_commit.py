@@ -1,0 +1,168 @@
+"""OffsetCommit: what can be stored is stored in one batch, and answered when that is committed.
+
+Versions 2 to 4 may say how long offsets are kept, 9 and newer tell a group that there is not from an old
+generation (KIP-848), 10 names topics by id. A partition that does not exist is refused on its own; a refusal
+of the group or of the member is every other partition's.
+Source: Kafka's KafkaApis.handleOffsetCommitRequest, OffsetMetadataManager.commitOffset.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import Answer, ClientContext, Deferred
+from broker.groups.errors import GroupRefused
+from broker.groups.records import NEVER, CommittedOffset, Record, offset_record
+from broker.groups.store import GroupStore
+from broker.metadata import Topic
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+API_KEY = ApiKey.OFFSET_COMMIT
+VERSIONS = (2, 10)
+
+UNKNOWN_GROUP_SINCE: Final = 9
+TOPIC_IDS_SINCE: Final = 10
+INT64_MAX: Final = 2**63 - 1
+
+
+def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitRequest) -> Answer:
+    """Store what may be stored."""
+    commit = _Commit(context, header.api_version, request)
+    response = OffsetCommitResponse(topics=[commit.topic(each) for each in request.topics if each.partitions])
+    if not commit.valid:
+        return response
+    group_id = request.group_id
+    try:
+        error = commit.refusal()
+        if error is ErrorCode.NONE:
+            store = context.services.groups.store(group_id)
+            records = commit.records(store.time_ms())
+    except GroupRefused as refused:
+        error = refused.error
+    if error is not ErrorCode.NONE:
+        commit.refuse(error)
+        return response
+    return _Answer(response, commit.stored, store, group_id, records) if records else response
+
+
+class _Commit:
+    """One request, on its way."""
+
+    __slots__ = ("_api_version", "_context", "_request", "stored", "valid")
+
+    def __init__(self, context: ClientContext, api_version: int, request: OffsetCommitRequest) -> None:
+        self._context = context
+        self._api_version = api_version
+        self._request = request
+        self.valid: list[tuple[Topic, OffsetCommitRequestPartition, OffsetCommitResponsePartition]] = []
+        """The partitions that exist, with what is answered."""
+        self.stored: list[OffsetCommitResponsePartition] = []
+
+    def topic(self, wanted: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
+        """The answer for one topic, if all goes well."""
+        cluster = self._context.services.cluster
+        if self._api_version >= TOPIC_IDS_SINCE:
+            topic = cluster.topic_by_id(wanted.topic_id)
+            error = ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = cluster.topic(wanted.name)
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        count = 0 if topic is None else len(topic.partitions)
+        answers = []
+        for partition in wanted.partitions:
+            answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
+            answers.append(answer)
+            if topic is None:
+                answer.error_code = error
+            elif 0 <= partition.partition_index < count:
+                self.valid.append((topic, partition, answer))
+            else:
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return OffsetCommitResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=answers)
+
+    def refusal(self) -> ErrorCode:
+        """May this member commit now? Raises GroupRefused."""
+        request = self._request
+        coordinator = self._context.services.groups.coordinator(request.group_id)
+        error = coordinator.check_commit(
+            request.group_id,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id_or_member_epoch,
+        )
+        if (
+            error is ErrorCode.ILLEGAL_GENERATION
+            and self._api_version >= UNKNOWN_GROUP_SINCE
+            and not coordinator.exists(request.group_id)
+        ):
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return error
+
+    def refuse(self, error: ErrorCode) -> None:
+        """Nothing is stored, for this reason."""
+        for _, _, answer in self.valid:
+            answer.error_code = error
+
+    def records(self, time_ms: int) -> list[Record]:
+        """What to write; metadata that is too long is refused on its own."""
+        expire_time_ms = NEVER
+        if self._request.retention_time_ms != -1:
+            expire_time_ms = min(time_ms + self._request.retention_time_ms, INT64_MAX)
+        longest = self._context.services.settings.offset_metadata_max_bytes
+        group_id = self._request.group_id
+        records = []
+        for topic, partition, answer in self.valid:
+            metadata = partition.committed_metadata or ""
+            if metadata and _java_length(metadata) > longest:
+                answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            committed = CommittedOffset(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                metadata,
+                time_ms,
+                expire_time_ms,
+                topic.topic_id,
+            )
+            records.append(offset_record(group_id, topic.name, partition.partition_index, committed))
+            self.stored.append(answer)
+        return records
+
+
+def _java_length(text: str) -> int:
+    """Kafka counts as Java does, in UTF-16."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
+class _Answer(Deferred):
+    """An OffsetCommit response that waits for the commit."""
+
+    __slots__ = ("_stored", "_waiting_response")
+
+    def __init__(
+        self,
+        response: OffsetCommitResponse,
+        stored: list[OffsetCommitResponsePartition],
+        store: GroupStore,
+        group_id: str,
+        records: list[Record],
+    ) -> None:
+        super().__init__()
+        self._waiting_response = response
+        self._stored = stored
+        store.append(group_id, records, self._committed)
+
+    def _committed(self, error: ErrorCode) -> None:
+        if error is not ErrorCode.NONE:
+            for each in self._stored:
+                each.error_code = error
+        self.complete(self._waiting_response)

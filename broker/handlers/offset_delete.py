@@ -1,0 +1,102 @@
+"""OffsetDelete: a group forgets what it has committed in some partitions (KIP-496).
+
+A topic that a member subscribes to is refused on its own; a group with members of another protocol than
+`consumer` as a whole. Source: Kafka's OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete.
+"""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext, Deferred
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.errors import GroupRefused
+from broker.groups.records import Record, offset_record
+from broker.groups.store import GroupStore
+from broker.groups.subscription import CONSUMER
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+API_KEY = ApiKey.OFFSET_DELETE
+VERSIONS = (0, 0)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteRequest) -> Answer:
+    """Forget what may be forgotten."""
+    group_id = request.group_id
+    try:
+        if not group_id:
+            raise GroupRefused(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+        store = context.services.groups.store(group_id)
+        coordinator = context.services.groups.coordinator(group_id)
+    except GroupRefused as refused:
+        return OffsetDeleteResponse(error_code=refused.error)
+    error = _refusal(coordinator, group_id)
+    if error is not ErrorCode.NONE:
+        return OffsetDeleteResponse(error_code=error)
+    subscribed = coordinator.subscribed_topics(group_id)
+    places: list[tuple[str, int]] = []
+    topics = []
+    for topic in request.topics:
+        of_members = subscribed is None or topic.name in subscribed
+        topics.append(_topic(context, topic, of_members, places))
+    response = OffsetDeleteResponse(topics=topics)
+    if not store.is_under_way(group_id):  # else a commit that is not to be seen yet may be one of them
+        committed = store.state.offsets(group_id)
+        places = [place for place in places if place in committed]
+    if not places:
+        return response
+    return _Answer(response, store, group_id, [offset_record(group_id, *place, None) for place in places])
+
+
+def _refusal(coordinator: GroupCoordinator, group_id: str) -> ErrorCode:
+    if not coordinator.exists(group_id):
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if not coordinator.is_empty(group_id) and coordinator.protocol_type(group_id) != CONSUMER:
+        return ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE
+
+
+def _topic(
+    context: ClientContext,
+    wanted: OffsetDeleteRequestTopic,
+    of_members: bool,
+    places: list[tuple[str, int]],
+) -> OffsetDeleteResponseTopic:
+    """The answer for one topic; adds to `places` what is to be forgotten."""
+    cluster = context.services.cluster
+    answers = []
+    for each in wanted.partitions:
+        answer = OffsetDeleteResponsePartition(partition_index=each.partition_index)
+        answers.append(answer)
+        if cluster.partition(wanted.name, each.partition_index) is None:
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif of_members:
+            answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        else:
+            places.append((wanted.name, each.partition_index))
+    return OffsetDeleteResponseTopic(name=wanted.name, partitions=answers)
+
+
+class _Answer(Deferred):
+    """An OffsetDelete response that waits for the commit."""
+
+    __slots__ = ("_waiting_response",)
+
+    def __init__(
+        self, response: OffsetDeleteResponse, store: GroupStore, group_id: str, records: list[Record]
+    ) -> None:
+        super().__init__()
+        self._waiting_response = response
+        store.append(group_id, records, self._committed)
+
+    def _committed(self, error: ErrorCode) -> None:
+        if error is ErrorCode.NONE:
+            self.complete(self._waiting_response)
+        else:
+            self.complete(OffsetDeleteResponse(error_code=error))

@@ -1,0 +1,212 @@
+"""OffsetFetch: what groups have committed; -1 where that is nothing, also in groups that there are not.
+
+Versions: 2 all topics (null); 7 offsets must be stable (KIP-447); 8 several groups (KIP-709); 9 member ids
+and epochs, which only groups of the new protocol check (KIP-848); 10 topic ids. Without transactions every
+committed offset is stable, but commits that are under way are waited for, as in Kafka. An offset committed to
+an earlier topic of the same name is not shown. Source: Kafka's OffsetMetadataManager.fetchOffsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker.context import Answer, ClientContext
+from broker.groups.errors import GroupRefused
+from broker.groups.records import CommittedOffset
+from broker.groups.store import GroupStore
+from broker.metadata import Topic
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from protocol.primitives import ZERO_UUID
+from storage.types import StorageError
+
+API_KEY = ApiKey.OFFSET_FETCH
+VERSIONS = (1, 10)
+
+GROUP_ERRORS_SINCE: Final = 2
+BATCHED_SINCE: Final = 8
+TOPIC_IDS_SINCE: Final = 10
+NOTHING: Final = CommittedOffset(-1)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: OffsetFetchRequest) -> Answer:
+    """Answer at once, unless commits are under way and only stable offsets will do."""
+    version = header.api_version
+    groups = request.groups if version >= BATCHED_SINCE else [_only_group(request)]
+    if request.require_stable:
+        unstable = _under_way(context, groups)
+        if unstable:
+            return _when_stable(context, version, groups, unstable)
+    return _response(context, version, groups)
+
+
+def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """An old request in the new form."""
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=each.name, partition_indexes=each.partition_indexes)
+            for each in request.topics
+        ]
+    return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def _under_way(context: ClientContext, groups: Iterable[OffsetFetchRequestGroup]) -> list[GroupStore]:
+    found: dict[int, GroupStore] = {}
+    for group in groups:
+        try:
+            store = context.services.groups.store(group.group_id)
+        except GroupRefused:
+            continue
+        if store.is_under_way(group.group_id):
+            found[store.group.group_id] = store
+    return list(found.values())
+
+
+async def _when_stable(
+    context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup], stores: list[GroupStore]
+) -> OffsetFetchResponse:
+    try:
+        for store in stores:
+            await store.group.committed()
+    except StorageError:
+        failed = [_refused(group, ErrorCode.NOT_COORDINATOR) for group in groups]
+        return _as_asked(version, groups, failed)
+    return _response(context, version, groups)
+
+
+def _response(
+    context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup]
+) -> OffsetFetchResponse:
+    return _as_asked(version, groups, [_group(context, version, group) for group in groups])
+
+
+def _as_asked(
+    version: int, groups: list[OffsetFetchRequestGroup], answers: list[OffsetFetchResponseGroup]
+) -> OffsetFetchResponse:
+    """New answers in the form of the request's version."""
+    if version >= BATCHED_SINCE:
+        return OffsetFetchResponse(groups=answers)
+    answer = answers[0]
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name, partitions=[_old_partition(each) for each in topic.partitions]
+        )
+        for topic in answer.topics
+    ]
+    if answer.error_code and version < GROUP_ERRORS_SINCE:
+        topics = [
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=-1,
+                        metadata="",
+                        error_code=answer.error_code,
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in groups[0].topics or ()
+        ]
+    return OffsetFetchResponse(topics=topics, error_code=answer.error_code)
+
+
+def _old_partition(answer: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=answer.partition_index,
+        committed_offset=answer.committed_offset,
+        committed_leader_epoch=answer.committed_leader_epoch,
+        metadata=answer.metadata,
+        error_code=answer.error_code,
+    )
+
+
+def _refused(group: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
+
+
+def _group(context: ClientContext, version: int, wanted: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    services = context.services
+    try:
+        offsets = services.groups.store(wanted.group_id).state.offsets(wanted.group_id)
+    except GroupRefused as refused:
+        return _refused(wanted, refused.error)
+    cluster = services.cluster
+    topics: list[OffsetFetchResponseTopics] = []
+    if wanted.topics is None:
+        by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
+        for (name, index), committed in offsets.items():
+            by_topic.setdefault(name, []).append((index, committed))
+        for name, found in by_topic.items():
+            topic = cluster.topic(name)
+            shown = [each for each in found if not _is_of_another(each[1], topic)]
+            if topic is None and version >= TOPIC_IDS_SINCE:
+                continue  # a topic that is gone has no id to be called by
+            if shown:
+                topics.append(_topic(name, topic, shown))
+        return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
+    for each in wanted.topics:
+        if version >= TOPIC_IDS_SINCE:
+            topic = cluster.topic_by_id(each.topic_id)
+            if topic is None:
+                topics.append(_unknown(each))
+                continue
+            name = topic.name
+        else:
+            name, topic = each.name, cluster.topic(each.name)
+        pairs = [(index, offsets.get((name, index), NOTHING)) for index in each.partition_indexes]
+        pairs = [(index, NOTHING if _is_of_another(found, topic) else found) for index, found in pairs]
+        topics.append(_topic(name, topic, pairs))
+    return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
+
+
+def _is_of_another(committed: CommittedOffset, topic: Topic | None) -> bool:
+    """Was it committed to an earlier topic of this name?"""
+    return topic is not None and committed.topic_id not in (ZERO_UUID, topic.topic_id)
+
+
+def _topic(
+    name: str, topic: Topic | None, found: Iterable[tuple[int, CommittedOffset]]
+) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=name,
+        topic_id=ZERO_UUID if topic is None else topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+            )
+            for index, committed in found
+        ],
+    )
+
+
+def _unknown(wanted: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=wanted.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=-1,
+                metadata="",
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            )
+            for index in wanted.partition_indexes
+        ],
+    )
