@@ -13,7 +13,7 @@ the Kafka clients for those.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
@@ -34,6 +34,12 @@ from protocol.messages.describe_configs import (
 )
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -60,6 +66,9 @@ DEFAULT_PORT: Final = 9092
 EARLIEST: Final = -2
 LATEST: Final = -1
 _TOPIC_RESOURCE: Final = 2
+_BROKER_RESOURCE: Final = 4
+_DELETE: Final = 1
+"""IncrementalAlterConfigs' operation: back to the default; 0 sets."""
 _RETRY_PAUSE_S: Final = 0.05
 _SETTLE_S: Final = 5.0
 """How long a topic that was just asked for may take to get its leaders."""
@@ -197,20 +206,62 @@ class Client:
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
 
+    # -- configurations ---------------------------------------------------------------------------------
+
     async def topic_configs(self, name: str) -> list[DescribeConfigsResourceResult]:
         """The topic's configuration, set and default. BrokerError."""
+        return await self.configs(_TOPIC_RESOURCE, name)
+
+    async def configs(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
+        """The configuration of a topic (kind 2), a broker (4; "" is what all have in common) or a group (32).
+
+        BrokerError.
+        """
         request = DescribeConfigsRequest(
             resources=[
-                DescribeConfigsResource(
-                    resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None
-                )
+                DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
             ]
         )
-        answer = await (await self._any()).call(request, DescribeConfigsResponse)
-        (result,) = answer.results
+        connection = await self._configured_by(kind, name)
+        (result,) = (await connection.call(request, DescribeConfigsResponse)).results
         if result.error_code:
-            raise _topic_error(name, result.error_code, result.error_message)
+            raise _config_error(kind, name, result.error_code, result.error_message)
         return list(result.configs)
+
+    async def alter_configs(
+        self,
+        kind: int,
+        name: str,
+        wanted: Mapping[str, str],
+        deleted: Iterable[str] = (),
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Set some configurations, take others back to their defaults; kinds as in `configs`. BrokerError."""
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[
+                        *(AlterableConfig(name=key, value=value) for key, value in wanted.items()),
+                        *(AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in deleted),
+                    ],
+                )
+            ],
+            validate_only=validate_only,
+        )
+        connection = await self._configured_by(kind, name)
+        (result,) = (await connection.call(request, IncrementalAlterConfigsResponse)).responses
+        if result.error_code:
+            raise _config_error(kind, name, result.error_code, result.error_message)
+
+    async def _configured_by(self, kind: int, name: str) -> Connection:
+        """A broker answers for itself; for everything else the controller does."""
+        await self._metadata([], create=False)
+        if kind == _BROKER_RESOURCE and name.isdecimal() and int(name) in self._addresses:
+            return await self._node(int(name))
+        return await self._controller()
 
     # -- records ----------------------------------------------------------------------------------------
 
@@ -400,6 +451,12 @@ def _topic_error(name: str, code: int, message: str | None = None) -> BrokerErro
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         message = "there is no such topic"
     return BrokerError(code, f"topic {name}", message)
+
+
+def _config_error(kind: int, name: str, code: int, message: str | None) -> BrokerError:
+    if kind == _TOPIC_RESOURCE:
+        return _topic_error(name, code, message)
+    return BrokerError(code, f"broker {name}".strip() if kind == _BROKER_RESOURCE else name, message)
 
 
 def _topic(found: MetadataResponseTopic) -> Topic:

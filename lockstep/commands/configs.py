@@ -1,0 +1,143 @@
+"""`lockstep configs describe|alter`: configurations of topics, of one broker and of all brokers."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from lockstep.commands.options import (
+    Families,
+    add_connection,
+    add_json,
+    client_of,
+    pair,
+    print_json,
+    print_table,
+)
+from lockstep.failures import CommandFailed, told_to_user
+
+if TYPE_CHECKING:
+    from protocol.messages.describe_configs import DescribeConfigsResourceResult
+
+_RESOURCES: Final = {"topic": 2, "broker": 4, "group": 32}
+"""Kafka's numbers of what can be configured."""
+_DEFAULT: Final = 5
+_SOURCES: Final = {
+    1: "topic",
+    2: "this broker, changed while running",
+    3: "all brokers, changed while running",
+    4: "this broker, at its start",
+    5: "default",
+    8: "group",
+}
+
+
+def add_to(families: Families) -> None:
+    """Declare the command."""
+    family = families.add_parser("configs", help="show and change configurations")
+    add_connection(family)
+    commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    describe = commands.add_parser("describe", help="what is configured, and where each value comes from")
+    _add_resource(describe)
+    describe.add_argument("--all", action="store_true", help="also what has its default")
+    add_json(describe, "one object per configuration and line")
+    describe.set_defaults(run=_describe)
+
+    alter = commands.add_parser("alter", help="change configurations; in force at once")
+    _add_resource(alter)
+    alter.add_argument("setting", nargs="*", type=pair, metavar="NAME=VALUE", help="set it")
+    alter.add_argument(
+        "-d", "--delete", action="append", default=[], metavar="NAME", help="back to the default; repeatable"
+    )
+    alter.add_argument("--check", action="store_true", help="only say whether it could be done")
+    alter.set_defaults(run=_alter)
+
+    for command in (describe, alter):
+        add_connection(command, again=True)
+
+
+def _add_resource(command: argparse.ArgumentParser) -> None:
+    command.add_argument("kind", choices=sorted(_RESOURCES))
+    command.add_argument(
+        "name", nargs="?", default="", help="the topic, the group or the broker's number; none: all brokers"
+    )
+
+
+def _describe(options: argparse.Namespace) -> int:
+    import asyncio
+
+    kind, name = _resource(options)
+
+    async def run() -> None:
+        async with client_of(options) as client:
+            found = sorted(await client.configs(kind, name), key=lambda each: each.name)
+        chosen = [each for each in found if options.all or each.config_source != _DEFAULT]
+        if options.json:
+            for each in chosen:
+                print_json(_document(each))
+        elif chosen:
+            print_table(
+                ("NAME", "VALUE", "FROM", ""),
+                [
+                    (each.name, _value(each), _source(each), "fixed" if each.read_only else "")
+                    for each in chosen
+                ],
+            )
+        else:
+            print("nothing but defaults")
+
+    with told_to_user():
+        asyncio.run(run())
+    return 0
+
+
+def _alter(options: argparse.Namespace) -> int:
+    import asyncio
+
+    kind, name = _resource(options)
+    wanted = dict(options.setting)
+    if not wanted and not options.delete:
+        raise CommandFailed("nothing to change: name NAME=VALUE or --delete NAME")
+
+    async def run() -> None:
+        async with client_of(options) as client:
+            await client.alter_configs(kind, name, wanted, options.delete, validate_only=options.check)
+        what = f"{options.kind} {name}" if name else "all brokers"
+        print(f"{what}: this could be done" if options.check else f"{what}: changed")
+
+    with told_to_user():
+        asyncio.run(run())
+    return 0
+
+
+def _resource(options: argparse.Namespace) -> tuple[int, str]:
+    """Type and name of what is asked for.
+
+    `configs alter broker retention=1` names all brokers: what holds a "=" is no broker's number.
+    """
+    name: str = options.name
+    if options.kind == "broker" and "=" in name:
+        options.setting.insert(0, pair(name))
+        name = ""
+    elif options.kind != "broker" and not name:
+        raise CommandFailed(f"which {options.kind}? Its name is missing")
+    return _RESOURCES[options.kind], name
+
+
+def _value(each: DescribeConfigsResourceResult) -> str:
+    return "" if each.value is None else each.value
+
+
+def _source(each: DescribeConfigsResourceResult) -> str:
+    return _SOURCES.get(each.config_source, str(each.config_source))
+
+
+def _document(each: DescribeConfigsResourceResult) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "value": each.value,
+        "source": _source(each),
+        "default": each.config_source == _DEFAULT,
+        "fixed": each.read_only,
+    }
