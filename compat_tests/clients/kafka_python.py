@@ -346,6 +346,10 @@ class PolledMember(Member):
         self._consumer = consumer
         self._listener = _Pausing(consumer)
         consumer.subscribe(list(topics), listener=self._listener)
+        # 3.0.12 loses its assignment for good when new metadata makes it join again and `poll` ends before it
+        # has: the first metadata must be there before it joins
+        for topic in topics:
+            consumer.partitions_for_topic(topic)
 
     def poll(self, count: int, timeout_s: float) -> list[Stored]:
         if count == 0:
@@ -362,7 +366,7 @@ class PolledMember(Member):
         self._consumer.pause(*before)
         try:
             while self._consumer.assignment() == before and time.monotonic() < until:
-                _asked(self._consumer.poll, timeout_ms=50)
+                _asked(self._consumer.poll, timeout_ms=min(100, int(timeout_s * 1000)))
         finally:
             self._listener.driven = False
             self._consumer.resume(*self._consumer.paused())
