@@ -201,9 +201,10 @@ class GroupCoordinator:
         live = self._live.get(request.group_id)
         member_count = 0 if live is None else len(live.group.members)
         members = [_leave(live, each) for each in leaving]
-        response = LeaveGroupResponse(members=members)
         if api_version < BATCHED_LEAVE_SINCE:
-            response.error_code = members[0].error_code
+            response = LeaveGroupResponse(error_code=members[0].error_code)
+        else:
+            response = LeaveGroupResponse(members=members)
         if live is None or all(each.error_code for each in members):
             return response
         writes = live.writes
