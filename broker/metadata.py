@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.config import Settings
-from broker.topic_config import TopicConfig, restored_config
+from broker.dynamic_config import in_force, still_valid
+from broker.topic_config import TopicConfig, restored_config, topic_config
 from protocol.records.record import iter_records
 from storage.group import LogGroup
 from storage.partition import PartitionLog
@@ -33,7 +34,15 @@ METADATA_GROUP: Final = 0
 METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 """Kafka's own id for __cluster_metadata."""
 METADATA_SECTION: Final = "cluster"
-STATE_VERSION: Final = 1
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+CONSUMER_OFFSETS_TOPIC_ID: Final = bytes(15) + b"\x02"
+"""Fixed, so that a log group can be told before it is opened what that topic is replayed into."""
+STATE_VERSION: Final = 2
+"""1 had no configurations but those of topics."""
+BROKER_CONFIGS: Final = "broker"
+GROUP_CONFIGS: Final = "group"
+WHOLE_CLUSTER: Final = ""
+"""The name that stands for all brokers."""
 
 Command = dict[str, object]
 
@@ -49,7 +58,7 @@ class TopicState(Enum):
 class TopicEntry:
     """A topic as group 0 recorded it."""
 
-    __slots__ = ("groups", "name", "overrides", "state", "topic_id")
+    __slots__ = ("groups", "growing", "name", "overrides", "state", "topic_id")
 
     def __init__(
         self, name: str, topic_id: bytes, groups: list[int], overrides: dict[str, str], state: TopicState
@@ -58,6 +67,8 @@ class TopicEntry:
         self.topic_id = topic_id
         self.groups = groups
         """The log group of each partition."""
+        self.growing: list[int] = []
+        """The log groups of partitions to come, which are being opened."""
         self.overrides = overrides
         self.state = state
 
@@ -93,6 +104,26 @@ def deleted_command(topic_id: bytes) -> Command:
     return {"do": "deleted", "id": topic_id.hex()}
 
 
+def grow_command(topic_id: bytes, groups: list[int]) -> Command:
+    """The topic is to get further partitions, in these log groups; none: it is not to grow after all."""
+    return {"do": "grow", "id": topic_id.hex(), "groups": groups}
+
+
+def grown_command(topic_id: bytes) -> Command:
+    """Every further partition is open: clients may see them."""
+    return {"do": "grown", "id": topic_id.hex()}
+
+
+def topic_configs_command(topic_id: bytes, overrides: Mapping[str, str]) -> Command:
+    """This is all that the topic sets itself from now on."""
+    return {"do": "topic_configs", "id": topic_id.hex(), "configs": dict(overrides)}
+
+
+def configs_command(kind: str, name: str, texts: Mapping[str, str]) -> Command:
+    """This is all that is configured for a broker (or all of them) or a group from now on."""
+    return {"do": "configs", "of": kind, "name": name, "configs": dict(texts)}
+
+
 def producer_ids_command(next_producer_id: int) -> Command:
     """Producer ids below this one have been handed to some node."""
     return {"do": "producer_ids", "next": next_producer_id}
@@ -101,12 +132,14 @@ def producer_ids_command(next_producer_id: int) -> Command:
 class ClusterImage:
     """What the metadata records say. A `StateMachine` of group 0."""
 
-    __slots__ = ("cluster_id", "next_producer_id", "topics")
+    __slots__ = ("cluster_id", "configs", "next_producer_id", "topics")
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
         self.next_producer_id = 0
         self.topics: dict[bytes, TopicEntry] = {}
+        self.configs: dict[tuple[str, str], dict[str, str]] = {}
+        """What is configured for brokers and groups, by kind and name; nothing where nothing is."""
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Apply one committed batch of commands. Raises CorruptLog for a command it does not know."""
@@ -129,14 +162,17 @@ class ClusterImage:
                     name, bytes.fromhex(topic_id), _numbers(groups), _texts(configs), TopicState.CREATING
                 )
                 self.topics[made.topic_id] = made
-            case {"do": "ready", "id": str(topic_id)}:
-                self.topics[bytes.fromhex(topic_id)].state = TopicState.READY
-            case {"do": "delete", "id": str(topic_id)}:
-                self.topics[bytes.fromhex(topic_id)].state = TopicState.DELETING
-            case {"do": "deleted", "id": str(topic_id)}:
-                self.topics.pop(bytes.fromhex(topic_id), None)
+            case {"do": "configs", "of": str(kind), "name": str(name), "configs": configs}:
+                self.configs.pop((kind, name), None)
+                if _texts(configs):
+                    self.configs[kind, name] = _texts(configs)
             case {"do": "producer_ids", "next": int(next_producer_id)}:
                 self.next_producer_id = max(self.next_producer_id, next_producer_id)
+            case {"do": "deleted", "id": str(topic_id)}:
+                self.topics.pop(bytes.fromhex(topic_id), None)
+            case {"id": str(topic_id)}:
+                changed = self.topics.get(bytes.fromhex(topic_id))
+                _apply_to_topic(command, changed)
             case _:
                 raise CorruptLog(f"metadata command not understood: {command!r}")
 
@@ -150,6 +186,10 @@ class ClusterImage:
                 [entry.name, entry.topic_id.hex(), entry.groups, entry.overrides, entry.state.value]
                 for entry in self.topics.values()
             ],
+            "growing": {
+                entry.topic_id.hex(): entry.growing for entry in self.topics.values() if entry.growing
+            },
+            "configs": [[kind, name, texts] for (kind, name), texts in self.configs.items()],
         }
         return json.dumps(state, separators=(",", ":")).encode()
 
@@ -158,6 +198,7 @@ class ClusterImage:
         self.cluster_id = None
         self.next_producer_id = 0
         self.topics = {}
+        self.configs = {}
         if not data:
             return
         state = json.loads(data)
@@ -168,6 +209,29 @@ class ClusterImage:
         for name, topic_id, groups, overrides, topic_state in state["topics"]:
             entry = TopicEntry(name, bytes.fromhex(topic_id), groups, overrides, TopicState(topic_state))
             self.topics[entry.topic_id] = entry
+        for growing_id, added in state.get("growing", {}).items():
+            self.topics[bytes.fromhex(growing_id)].growing = added
+        for kind, name, texts in state.get("configs", ()):
+            self.configs[kind, name] = texts
+
+
+def _apply_to_topic(command: Command, topic: TopicEntry | None) -> None:
+    """Apply what is said of one topic; of one that is gone, nothing matters any more."""
+    if topic is None:
+        return
+    match command:
+        case {"do": "ready"}:
+            topic.state = TopicState.READY
+        case {"do": "delete"}:
+            topic.state = TopicState.DELETING
+        case {"do": "grow", "groups": groups}:
+            topic.growing = _numbers(groups)
+        case {"do": "grown"}:
+            topic.groups, topic.growing = topic.groups + topic.growing, []
+        case {"do": "topic_configs", "configs": configs}:
+            topic.overrides = _texts(configs)
+        case _:
+            raise CorruptLog(f"metadata command not understood: {command!r}")
 
 
 def _numbers(value: object) -> list[int]:
@@ -208,7 +272,7 @@ class TopicPartition:
 class Topic:
     """One topic that clients can see."""
 
-    __slots__ = ("config", "deleted", "name", "partitions", "topic_id")
+    __slots__ = ("config", "deleted", "is_internal", "name", "partitions", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes, config: TopicConfig) -> None:
         self.name = name
@@ -217,13 +281,11 @@ class Topic:
         self.partitions: list[TopicPartition] = []
         self.deleted = False
         """True once it is gone, for those who still hold the object."""
-
-    @property
-    def is_internal(self) -> bool:
-        return self.name in INTERNAL_TOPICS
+        self.is_internal = name in INTERNAL_TOPICS
+        """Is it the broker's own? Clients may read it, not write to it."""
 
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, "__transaction_state", "__share_group_state"})
 
 
 class Cluster:
@@ -236,12 +298,16 @@ class Cluster:
         groups: Mapping[int, LogGroup],
         waiting_fetches: WaitingFetches,
     ) -> None:
-        self.settings = settings
-        self._waiting_fetches = waiting_fetches
         self.image = image
+        self._started = settings
+        self.settings = self._settings_in_force()
+        """Those of the start and the changes made since."""
+        self.on_settings: list[Callable[[Settings], None]] = []
+        """Told whenever `settings` is another."""
+        self._waiting_fetches = waiting_fetches
         self.groups = groups
         self.encoded: dict[tuple[object, ...], Encoded] = {}
-        """Answers about all topics; emptied whenever a topic appears or goes."""
+        """Answers about all topics; emptied whenever a topic appears, grows or goes."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self.partition_count = 0
@@ -278,16 +344,48 @@ class Cluster:
         for problem in problems:
             log.warning("topic %s: %s; the default is used", entry.name, problem)
         topic = Topic(entry.name, entry.topic_id, config)
-        for index, partition_log in enumerate(logs):
+        self._add(topic, entry, logs)
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        return topic
+
+    def grow(self, topic: Topic, entry: TopicEntry, logs: Sequence[PartitionLog]) -> None:
+        """Make a visible topic's new partitions visible, too; `logs` are these, in order."""
+        self._add(topic, entry, logs)
+
+    def _add(self, topic: Topic, entry: TopicEntry, logs: Sequence[PartitionLog]) -> None:
+        for index, partition_log in enumerate(logs, len(topic.partitions)):
             group = self.groups[entry.groups[index]]
             partition = TopicPartition(topic, index, group, partition_log)
             partition_log.on_advance.append(partial(self._waiting_fetches.wake, partition))
             topic.partitions.append(partition)
-        self._by_name[topic.name] = topic
-        self._by_id[topic.topic_id] = topic
-        self.partition_count += len(topic.partitions)
+        self.partition_count += len(logs)
         self.encoded.clear()
-        return topic
+
+    def reconfigure(self, topic: Topic) -> None:
+        """Act on the topic's configuration as it is recorded now."""
+        topic.config, _ = restored_config(self.image.topics[topic.topic_id].overrides, self.settings)
+        self.encoded.clear()
+
+    def reconfigure_all(self) -> None:
+        """Act on the brokers' settings as they are recorded now: each topic follows where it sets nothing."""
+        self.settings = self._settings_in_force()
+        plain = topic_config({}, self.settings)
+        for topic in self._by_name.values():
+            overrides = self.image.topics[topic.topic_id].overrides
+            topic.config = restored_config(overrides, self.settings)[0] if overrides else plain
+        self.encoded.clear()
+        for listener in self.on_settings:
+            listener(self.settings)
+
+    def _settings_in_force(self) -> Settings:
+        changes = []
+        for name in (WHOLE_CLUSTER, str(self._started.node_id)):
+            kept, problems = still_valid(self._started, self.image.configs.get((BROKER_CONFIGS, name), {}))
+            for problem in problems:
+                log.warning("broker configuration: %s; it has no effect", problem)
+            changes.append(kept)
+        return in_force(self._started, *changes)
 
     def hide(self, topic: Topic) -> None:
         """Make a topic invisible: it is being deleted."""

@@ -106,6 +106,10 @@ class ProducerState:
         producer.last_time_ms = time_ms
         producer.batches.append((header.base_sequence, last_sequence, base_offset))
 
+    def of(self, partition: int) -> list[tuple[int, Producer]]:
+        """The producers that a partition remembers, by id."""
+        return sorted(self._partitions.get(partition, {}).items(), key=lambda item: item[0])
+
     def forget(self, partition: int) -> None:
         """The partition is gone."""
         self._partitions.pop(partition, None)

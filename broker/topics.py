@@ -1,6 +1,6 @@
-"""Making and ending topics: checks, then intent, partitions, and the word that it is done.
+"""Making, growing and ending topics: checks, then intent, partitions, and the word that it is done.
 
-Owns: what a topic may be called and how large it may be; the three steps that make or end one, and
+Owns: what a topic may be called and how large it may be; the three steps that make, grow or end one, and
 finishing whatever a crash left in between. Invariants: group 0 records the intent before a partition is
 opened and the end only after the last one is closed, so that every half-done state can be finished at the
 next start. A name is taken from its intent until its topic's deletion is recorded.
@@ -15,11 +15,14 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from broker.config import Settings
 from broker.metadata import (
+    CONSUMER_OFFSETS,
+    CONSUMER_OFFSETS_TOPIC_ID,
     METADATA_GROUP,
     METADATA_TOPIC_ID,
     Cluster,
@@ -31,6 +34,8 @@ from broker.metadata import (
     create_command,
     delete_command,
     deleted_command,
+    grow_command,
+    grown_command,
     ready_command,
 )
 from broker.topic_config import InvalidTopicConfig, TopicConfig, topic_config
@@ -44,6 +49,13 @@ log = logging.getLogger("lockstep.topics")
 MAX_NAME_CHARACTERS: Final = 249
 """Kafka's limit: a name, a dash and a partition number make a directory name there."""
 METADATA_TOPIC: Final = "__cluster_metadata"
+RESERVED: Final = {
+    METADATA_TOPIC: "the cluster's metadata are kept elsewhere",
+    "__transaction_state": "this broker has no transactions yet",
+    "__share_group_state": "this broker has no share groups",
+}
+"""Names that only Kafka's own topics have, and why they are not made here."""
+OFFSETS_OVERRIDES: Final = {"cleanup.policy": "compact"}
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
@@ -64,6 +76,8 @@ class TopicPlan:
     partition_count: int
     overrides: Mapping[str, str]
     config: TopicConfig
+    topic_id: bytes | None = None
+    """Of a topic whose id is fixed; otherwise a random one is made."""
 
 
 def check_name(name: str) -> None:
@@ -83,25 +97,15 @@ def check_name(name: str) -> None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
-def check_assignments(assignments: Mapping[int, Sequence[int]], node_ids: Sequence[int]) -> None:
-    """Manual replica assignments must name this cluster's nodes. Raises Refused."""
-    if sorted(assignments) != list(range(len(assignments))):
+def check_may_change(topic: Topic) -> None:
+    """Clients may not end or grow a topic that the cluster keeps for itself. Raises Refused.
+
+    One that only has such a name, from before the cluster had its own, may go: it is in the way.
+    """
+    if topic.topic_id == CONSUMER_OFFSETS_TOPIC_ID:
         raise Refused(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "partitions should be a consecutive 0-based integer sequence",
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"The topic {topic.name} is internal: it stays as it is."
         )
-    for index, brokers in assignments.items():
-        problem = None
-        if not brokers:
-            problem = "includes an empty replica list"
-        elif len(set(brokers)) != len(brokers):
-            problem = "includes a broker more than once"
-        elif set(brokers) != set(node_ids):
-            problem = f"names brokers {list(brokers)}; the log group's are {list(node_ids)}"
-        if problem is not None:
-            raise Refused(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The assignment of partition {index} {problem}."
-            )
 
 
 def random_id() -> bytes:
@@ -127,16 +131,18 @@ class Topics:
         new_id: Callable[[], bytes] = random_id,
     ) -> None:
         self._cluster = cluster
-        self._settings = cluster.settings
         self._closed = closed
         """Told (group, partition numbers) of what is gone."""
         self._new_id = new_id
         self._taken: dict[str, str] = {}
         """Names in use with '.' as '_' -> the name itself. Kafka's metrics could not tell such two apart."""
         self._creating: dict[str, asyncio.Task[Topic]] = {}
+        self._growing: dict[bytes, asyncio.Task[None]] = {}
         self._deleting: set[bytes] = set()
         self._promised_partitions = 0
         self._records: PartitionLog | None = None
+        self.hidden: Callable[[Topic], Awaitable[None]] | None = None
+        """Told of a topic that clients see no more, before its name is free again."""
 
     # --- start --------------------------------------------------------------------------------------------
 
@@ -175,18 +181,23 @@ class Topics:
                 )
 
     async def _finish(self, entry: TopicEntry, found: Mapping[tuple[bytes, int], PartitionLog]) -> None:
-        logs = [found.get((entry.topic_id, index)) for index in range(len(entry.groups))]
+        logs = [found.get((entry.topic_id, index)) for index in range(len(entry.groups + entry.growing))]
         self._taken[_folded(entry.name)] = entry.name
         missing = [index for index, partition in enumerate(logs) if partition is None]
         if entry.state is TopicState.CREATING:
             log.info("topic %s: finishing its creation (%d partitions)", entry.name, len(missing))
-        elif missing:
-            self._check_loss(entry, missing)
-            log.error("topic %s: a power loss took %d partitions; empty again", entry.name, len(missing))
+        elif entry.growing:
+            log.info("topic %s: finishing its growth to %d partitions", entry.name, len(logs))
+        lost = [index for index in missing if entry.state is TopicState.READY and index < len(entry.groups)]
+        if lost:
+            self._check_loss(entry, lost)
+            log.error("topic %s: a power loss took %d partitions; empty again", entry.name, len(lost))
         for index, partition in (await self._open(entry, missing)).items():
             logs[index] = partition
         if entry.state is TopicState.CREATING:
             await self._commit([ready_command(entry.topic_id)])
+        if entry.growing:
+            await self._commit([grown_command(entry.topic_id)])
         self._cluster.show(entry, [partition for partition in logs if partition is not None])
 
     def _check_loss(self, entry: TopicEntry, missing: Sequence[int]) -> None:
@@ -215,13 +226,16 @@ class Topics:
         }
 
     async def _close_orphans(self) -> None:
-        """Partitions whose topic nobody knows: opened before a crash that lost nothing else of them."""
-        known = self._cluster.image.topics.keys() | {METADATA_TOPIC_ID}
+        """Partitions that no topic knows of: opened before a crash that lost nothing else of them."""
+        topics = self._cluster.image.topics
+        known = {(each.topic_id, index) for each in topics.values() for index in range(len(each.groups))}
+        known.add((METADATA_TOPIC_ID, 0))
         for group in self._cluster.groups.values():
             orphans = [
                 partition.number
                 for partition in group.partitions.values()
-                if partition.number != CONTROL_PARTITION and partition.topic_id not in known
+                if partition.number != CONTROL_PARTITION
+                and (partition.topic_id, partition.index) not in known
             ]
             if orphans:
                 log.warning("group %d: closing %d partitions of no topic", group.group_id, len(orphans))
@@ -232,6 +246,10 @@ class Topics:
         """The partition of group 0 that holds the metadata; there after `start`."""
         assert self._records is not None
         return self._records
+
+    @property
+    def _settings(self) -> Settings:
+        return self._cluster.settings
 
     # --- create -------------------------------------------------------------------------------------------
 
@@ -246,6 +264,10 @@ class Topics:
         check_name(name)
         self._check_free(name)
         settings = self._settings
+        is_offsets = name == CONSUMER_OFFSETS
+        if is_offsets:
+            partition_count = self._offsets_partitions(partition_count)
+            overrides = {**OFFSETS_OVERRIDES, **overrides}
         if partition_count == -1:
             partition_count = settings.num_partitions
         if partition_count < 1:
@@ -264,27 +286,46 @@ class Topics:
                 f"Unable to replicate the partition {replication_factor} time(s): The target replication "
                 f"factor of {replication_factor} cannot be reached because only 1 broker(s) are registered.",
             )
-        total = self._cluster.partition_count + self._promised_partitions + partition_count
-        if total > settings.lockstep_max_partitions:
-            raise Refused(
-                ErrorCode.POLICY_VIOLATION,
-                f"{total} partitions on this broker; lockstep.max.partitions is "
-                f"{settings.lockstep_max_partitions}",
-            )
+        self._check_limit(partition_count)
         try:
-            config = topic_config(overrides, settings)
+            config = topic_config(overrides, settings, compacted=is_offsets)
         except InvalidTopicConfig as error:
             raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
-        return TopicPlan(name, partition_count, dict(overrides), config)
+        if is_offsets and config.cleanup_policy != ("compact",):
+            raise Refused(
+                ErrorCode.INVALID_CONFIG, f"cleanup.policy of {CONSUMER_OFFSETS} can only be compact."
+            )
+        topic_id = CONSUMER_OFFSETS_TOPIC_ID if is_offsets else None
+        return TopicPlan(name, partition_count, dict(overrides), config, topic_id)
+
+    def _offsets_partitions(self, wanted: int) -> int:
+        """A group's partition follows from their number, which is therefore a setting. Raises Refused."""
+        count = self._settings.offsets_topic_num_partitions
+        if wanted not in (-1, count):
+            raise Refused(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{CONSUMER_OFFSETS} has offsets.topic.num.partitions={count} partitions, not {wanted}.",
+            )
+        return count
+
+    def _check_limit(self, added: int) -> None:
+        total = self._cluster.partition_count + self._promised_partitions + added
+        limit = self._settings.lockstep_max_partitions
+        if total > limit:
+            raise Refused(
+                ErrorCode.POLICY_VIOLATION,
+                f"{total} partitions on this broker; lockstep.max.partitions is {limit}",
+            )
 
     def _check_free(self, name: str) -> None:
-        if name == METADATA_TOPIC:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_TOPIC} is prohibited."
-            )
         holder = self._taken.get(_folded(name))
         if holder == name:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if name in RESERVED:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"Creation of internal topic {name} is prohibited: {RESERVED[name]}.",
+            )
         if holder is not None:
             raise Refused(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -329,9 +370,9 @@ class Topics:
         return any(entry.name == name and entry.state is TopicState.CREATING for entry in entries)
 
     async def _create(self, plan: TopicPlan) -> Topic:
-        entry = TopicEntry(
-            plan.name, self._new_id(), self._place(plan), dict(plan.overrides), TopicState.CREATING
-        )
+        groups = self._place(plan.config, plan.partition_count)
+        topic_id = plan.topic_id or self._new_id()
+        entry = TopicEntry(plan.name, topic_id, groups, dict(plan.overrides), TopicState.CREATING)
         try:
             await self._commit([create_command(entry)])
             try:
@@ -348,18 +389,19 @@ class Topics:
         log.info("topic %s: created with %d partition%s", plan.name, count, "" if count == 1 else "s")
         return topic
 
-    def _place(self, plan: TopicPlan) -> list[int]:
-        """A group for each partition: in turn, unless the topic is pinned to one."""
-        if plan.config.lockstep_group is not None:
-            return [plan.config.lockstep_group] * plan.partition_count
+    def _place(self, config: TopicConfig, partition_count: int) -> list[int]:
+        """A group for each new partition: in turn, unless the topic is pinned to one."""
+        if config.lockstep_group is not None:
+            return [config.lockstep_group] * partition_count
         count = self._settings.lockstep_data_groups
         first = self._cluster.partition_count
-        return [(first + index) % count + 1 for index in range(plan.partition_count)]
+        return [(first + index) % count + 1 for index in range(partition_count)]
 
     async def _open(self, entry: TopicEntry, indexes: Sequence[int]) -> dict[int, PartitionLog]:
+        groups = entry.groups + entry.growing
         by_group: dict[int, list[int]] = {}
         for index in indexes:
-            by_group.setdefault(entry.groups[index], []).append(index)
+            by_group.setdefault(groups[index], []).append(index)
         opened: dict[int, PartitionLog] = {}
         for number, wanted in by_group.items():
             group = self._cluster.groups[number]
@@ -367,10 +409,72 @@ class Topics:
             opened.update(zip(wanted, logs, strict=True))
         return opened
 
+    # --- grow ---------------------------------------------------------------------------------------------
+
+    def check_growth(self, topic: Topic, partition_count: int) -> int:
+        """How many partitions the topic lacks to have so many. Raises Refused.
+
+        Source: Kafka's ReplicationControlManager.createPartitions.
+        """
+        present = len(topic.partitions)
+        if topic.deleted or topic.topic_id in self._deleting:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise Refused(error, error.message)
+        check_may_change(topic)
+        if partition_count == present:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
+        if partition_count < present:
+            raise Refused(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {topic.name} currently has {present} partition(s); "
+                f"{partition_count} would not be an increase.",
+            )
+        self._check_limit(partition_count - present)
+        return partition_count - present
+
+    async def grow(self, topic: Topic, partition_count: int) -> None:
+        """Give a visible topic so many partitions. Not undone when the caller goes away. Raises Refused."""
+        while topic.topic_id in self._growing:
+            await asyncio.wait([self._growing[topic.topic_id]])
+        added = self.check_growth(topic, partition_count)
+        self._check_room()
+        self._promised_partitions += added
+        task = asyncio.ensure_future(self._grow(topic, added))
+        self._growing[topic.topic_id] = task
+        task.add_done_callback(lambda done: self._grown(topic, added))
+        await asyncio.shield(task)
+
+    def _grown(self, topic: Topic, added: int) -> None:
+        del self._growing[topic.topic_id]
+        self._promised_partitions -= added
+
+    async def _grow(self, topic: Topic, added: int) -> None:
+        entry = self._cluster.image.topics[topic.topic_id]
+        first = len(entry.groups)
+        try:
+            if entry.growing:  # of an intent that could neither be met nor undone
+                await self._undo_growth(entry)
+            await self._commit([grow_command(topic.topic_id, self._place(topic.config, added))])
+            try:
+                opened = await self._open(entry, range(first, first + added))
+                await self._commit([grown_command(topic.topic_id)])
+            except StorageError:
+                await self._undo_growth(entry)
+                raise
+        except StorageError as error:
+            raise _refusal(error) from error
+        self._cluster.grow(topic, entry, [opened[index] for index in range(first, first + added)])
+        log.info("topic %s: grown from %d to %d partitions", topic.name, first, first + added)
+
+    async def _undo_growth(self, entry: TopicEntry) -> None:
+        await self._close_where(lambda p: p.topic_id == entry.topic_id and p.index >= len(entry.groups))
+        await self._commit([grow_command(entry.topic_id, [])])
+
     # --- delete -------------------------------------------------------------------------------------------
 
     async def delete(self, topic: Topic) -> None:
         """End a visible topic: gone for clients once that is recorded, then closed. Raises Refused."""
+        check_may_change(topic)
         if topic.topic_id in self._deleting:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is being deleted.")
         self._deleting.add(topic.topic_id)
@@ -379,9 +483,14 @@ class Topics:
         await asyncio.shield(task)
 
     async def _delete(self, topic: Topic) -> None:
+        growing = self._growing.get(topic.topic_id)
+        if growing is not None:
+            await asyncio.wait([growing])
         try:
             await self._commit([delete_command(topic.topic_id)])
             self._cluster.hide(topic)
+            if self.hidden is not None:
+                await self.hidden(topic)
             self._taken.pop(_folded(topic.name), None)
             await self._close_all(topic.topic_id)
             for group in dict.fromkeys(partition.group for partition in topic.partitions):
@@ -391,12 +500,32 @@ class Topics:
         log.info("topic %s: deleted", topic.name)
 
     async def _close_all(self, topic_id: bytes) -> None:
+        await self._close_where(lambda partition: partition.topic_id == topic_id)
+        await self._commit([deleted_command(topic_id)])
+
+    async def _close_where(self, unwanted: Callable[[PartitionLog], bool]) -> None:
         for group in self._cluster.groups.values():
-            numbers = [p.number for p in group.partitions.values() if p.topic_id == topic_id]
+            numbers = [each.number for each in group.partitions.values() if unwanted(each)]
             if numbers:
                 await group.close_partitions(numbers)
                 self._closed(group.group_id, numbers)
-        await self._commit([deleted_command(topic_id)])
+
+    # --- configure ----------------------------------------------------------------------------------------
+
+    def check_alterable(self, topic: Topic) -> None:
+        """Raises Refused for a topic that is going."""
+        if topic.deleted or topic.topic_id in self._deleting:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist.")
+
+    async def record_configs(self, commands: Sequence[Command]) -> None:
+        """Commit configurations; the image has them when this returns. Raises Refused."""
+        for group in self._cluster.groups.values():
+            if group.log.disk_full:
+                raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: delete topics first.")
+        try:
+            await self._commit(commands)
+        except StorageError as error:
+            raise _refusal(error) from error
 
     # --- records ------------------------------------------------------------------------------------------
 

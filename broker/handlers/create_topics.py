@@ -11,8 +11,10 @@ from collections import Counter
 from typing import Final
 
 from broker.context import ClientContext
-from broker.topic_config import TopicConfig, describe_topic
-from broker.topics import Refused, TopicPlan, check_assignments
+from broker.described_config import describe_topic
+from broker.replica_assignment import check_assignments
+from broker.topic_config import TopicConfig
+from broker.topics import Refused, TopicPlan
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
@@ -120,7 +122,7 @@ def _success(
             CreatableTopicConfigs(
                 name=each.declared.name,
                 value=each.value,
-                read_only=False,
+                read_only=each.read_only,
                 config_source=each.source,
                 is_sensitive=False,
             )

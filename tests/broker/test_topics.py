@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from broker.metadata import TopicEntry, TopicState, create_command, delete_command
+from broker.metadata import TopicEntry, TopicState, create_command, delete_command, grow_command
+from broker.replica_assignment import check_assignments
 from broker.server import Broker
-from broker.topics import Refused, check_assignments, check_name
+from broker.topics import Refused, check_name
 from protocol.errors import ErrorCode
 from storage.group import Backlogged
 from storage.types import StorageError
@@ -182,6 +183,136 @@ async def test_a_topic_that_could_not_be_made_comes_back_with_no_restart(
     again = await start_broker()
     assert [topic.name for topic in again.services.cluster.topics()] == ["u"]
     assert len(again.groups[1].partitions) == 2
+
+
+async def grown(broker: Broker, name: str) -> list[int]:
+    """The indexes of a topic's partitions, each with a log of its own, and no other open for it."""
+    topic = broker.services.cluster.topic(name)
+    assert topic is not None
+    numbers = {(each.group.group_id, each.log.number) for each in topic.partitions}
+    assert len(numbers) == len(topic.partitions)
+    opened = {
+        (group.group_id, each.number)
+        for group in broker.groups.values()
+        for each in group.partitions.values()
+        if each.topic_id == topic.topic_id
+    }
+    assert opened == numbers
+    entry = broker.services.cluster.image.topics[topic.topic_id]
+    assert ([each.group.group_id for each in topic.partitions], []) == (entry.groups, entry.growing)
+    return [each.index for each in topic.partitions]
+
+
+@pytest.mark.parametrize("opened", [[], [1], [1, 2, 3]])
+@pytest.mark.parametrize("checkpointed", [False, True])
+async def test_half_done_growth_is_finished_at_the_next_start(
+    start_broker: StartBroker, tmp_path: Path, opened: list[int], checkpointed: bool
+) -> None:
+    broker = await start_broker(lockstep_data_groups="2")
+    client = await Client.connect(broker.port)
+    await client.create("t")
+    await client.produce("t", batch(b"old"))
+    topics, cluster = broker.services.topics, broker.services.cluster
+    topic = cluster.topic("t")
+    assert topic is not None
+    await topics._commit([grow_command(topic.topic_id, [2, 1, 2])])
+    await topics._open(cluster.image.topics[topic.topic_id], opened)
+    if checkpointed:  # a clean stop writes one
+        await broker.stop()
+    shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+
+    again = await start_broker(tmp_path / "crashed", lockstep_data_groups="2")
+    assert await grown(again, "t") == [0, 1, 2, 3]
+    client = await Client.connect(again.port)
+    assert [record.value for record in records_of(await client.fetch("t", 0))] == [b"old"]
+    for index in (1, 2, 3):
+        assert (await client.produce("t", batch(b"new"), index)).base_offset == 0
+    await again.stop()
+    last = await start_broker(tmp_path / "crashed", lockstep_data_groups="2")
+    assert await grown(last, "t") == [0, 1, 2, 3]
+    assert (await (await Client.connect(last.port)).fetch("t", 0, 3)).high_watermark == 1
+
+
+async def test_growth_survives_a_restart_and_keeps_to_its_group(start_broker: StartBroker) -> None:
+    broker = await start_broker(lockstep_data_groups="2")
+    topics = broker.services.topics
+    spread = await topics.create(topics.plan("spread", 1, 1, {}))
+    pinned = await topics.create(topics.plan("pinned", 1, 1, {"lockstep.group": "2"}))
+    await asyncio.gather(topics.grow(spread, 5), topics.grow(pinned, 3))
+    assert {each.group.group_id for each in spread.partitions} == {1, 2}
+    assert {each.group.group_id for each in pinned.partitions} == {2}
+    placed = [each.group.group_id for each in spread.partitions]
+    assert broker.services.cluster.partition_count == 8
+    await broker.stop()
+    again = await start_broker(lockstep_data_groups="2")
+    assert await grown(again, "spread") == [0, 1, 2, 3, 4]
+    assert await grown(again, "pinned") == [0, 1, 2]
+    topic = again.services.cluster.topic("spread")
+    assert topic is not None
+    assert [each.group.group_id for each in topic.partitions] == placed
+
+
+async def test_growth_that_could_not_be_done_leaves_the_topic_as_it_was(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker(lockstep_data_groups="2", lockstep_max_partitions="5")
+    topics = broker.services.topics
+    topic = await topics.create(topics.plan("t", 1, 1, {}))
+
+    async def busy(wanted: object) -> None:
+        raise Backlogged("too much waits for the disk")
+
+    for undone in (True, False):
+        with monkeypatch.context() as patched:
+            patched.setattr(broker.groups[1], "open_partitions", busy)
+            if not undone:
+                patched.setattr(broker.groups[2], "close_partitions", busy)
+            with pytest.raises(Refused):
+                await topics.grow(topic, 4)
+        assert len(topic.partitions) == 1
+        entry = broker.services.cluster.image.topics[topic.topic_id]
+        assert (entry.growing == []) == undone
+    await topics.grow(topic, 5)  # what was left of the last try is in nobody's way
+    assert await grown(broker, "t") == [0, 1, 2, 3, 4]
+    await broker.stop()
+    again = await start_broker(lockstep_data_groups="2")
+    assert await grown(again, "t") == [0, 1, 2, 3, 4]
+
+
+async def test_partitions_beyond_a_topics_last_are_closed_at_the_start(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    topics = broker.services.topics
+    topic = await topics.create(topics.plan("t", 1, 1, {}))
+    await broker.groups[1].open_partitions([(topic.topic_id, 1)])  # of a growth that group 0 has lost
+    await broker.stop()
+    again = await start_broker()
+    assert await grown(again, "t") == [0]
+
+
+async def test_growth_and_deletion_at_once(broker: Broker) -> None:
+    topics, cluster = broker.services.topics, broker.services.cluster
+    for first in ("grow", "delete"):
+        topic = await topics.create(topics.plan("t", 1, 1, {}))
+        both = [topics.grow(topic, 3), topics.delete(topic), topics.grow(topic, 4)]
+        if first == "delete":
+            both.reverse()
+            both[0], both[1] = both[1], both[0]
+        results: Any = await asyncio.gather(*both, return_exceptions=True)
+        ended = {"grow": 1, "delete": 0}[first]
+        assert results[ended] is None
+        assert all(each is None or isinstance(each, Refused) for each in results)
+        assert cluster.topics() == []
+        assert cluster.image.topics == {}
+        assert cluster.partition_count == 0
+        assert [each.number for each in broker.groups[1].partitions.values()] == [0]
+
+
+async def test_internal_topics_do_not_grow(broker: Broker) -> None:
+    topics = broker.services.topics
+    topic = await topics.create(topics.plan("__consumer_offsets", -1, 1, {}))
+    with pytest.raises(Refused) as refused:
+        await topics.grow(topic, 51)
+    assert refused.value.error == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def test_data_without_their_metadata_are_refused_and_kept(
