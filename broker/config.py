@@ -3,7 +3,8 @@
 Owns: `Settings` (frozen) and how it is read. Sources, later ones win: defaults, a properties file with
 Kafka's names, `--set key=value`, command-line flags. Settings that only Lockstep has start with `lockstep.`,
 but for `log.flush`. Kafka's names that have no effect here warn; unknown names and bad values stop the start.
-Does not: hold topic configurations (`topic_config.py`), or change after the start.
+Does not: hold topic configurations (`topic_config.py`), or say what may change after the start
+(`dynamic_config.py`).
 """
 
 from __future__ import annotations
@@ -261,6 +262,62 @@ class Settings:
         minimum=MAX_FRAME_BYTES,
     )
 
+    # --- consumer groups ---
+    offsets_topic_num_partitions: int = setting(
+        "offsets.topic.num.partitions",
+        Kind.INT,
+        50,
+        "Partitions of __consumer_offsets when it is made.",
+        minimum=1,
+    )
+    offsets_topic_replication_factor: int = setting(
+        "offsets.topic.replication.factor", Kind.SHORT, 1, "Replicas of __consumer_offsets.", minimum=1
+    )
+    offset_metadata_max_bytes: int = setting(
+        "offset.metadata.max.bytes",
+        Kind.INT,
+        4096,
+        "Longest text a client may commit with an offset.",
+        minimum=0,
+    )
+    offsets_retention_minutes: int = setting(
+        "offsets.retention.minutes",
+        Kind.INT,
+        10_080,
+        "How long a group without members keeps its offsets.",
+        minimum=1,
+    )
+    offsets_retention_check_interval_ms: int = setting(
+        "offsets.retention.check.interval.ms", Kind.LONG, 600_000, "How often that is enforced.", minimum=1
+    )
+    group_initial_rebalance_delay_ms: int = setting(
+        "group.initial.rebalance.delay.ms",
+        Kind.INT,
+        3_000,
+        "How long a new group waits for members.",
+        minimum=0,
+    )
+    group_min_session_timeout_ms: int = setting(
+        "group.min.session.timeout.ms", Kind.INT, 6_000, "Shortest session a member may ask for.", minimum=0
+    )
+    group_max_session_timeout_ms: int = setting(
+        "group.max.session.timeout.ms",
+        Kind.INT,
+        1_800_000,
+        "Longest session a member may ask for.",
+        minimum=0,
+    )
+    group_max_size: int = setting(
+        "group.max.size", Kind.INT, INT32_MAX, "Members one group may have, as in Kafka.", minimum=1
+    )
+    lockstep_groups_max_bytes: int = setting(
+        "lockstep.groups.max.bytes",
+        Kind.LONG,
+        256 * MIB,
+        "Memory for the members of all groups, about 3 KB each and their metadata; beyond it new ones wait.",
+        minimum=1,
+    )
+
     # --- connections and requests ---
     socket_request_max_bytes: int = setting(
         "socket.request.max.bytes",
@@ -352,6 +409,9 @@ class Settings:
 
     explicit: Mapping[str, str] = field(default_factory=dict, compare=False)
     """What was set, as text, by property name: DescribeConfigs tells it from defaults."""
+    dynamic_node: Mapping[str, str] = field(default_factory=dict, compare=False)
+    dynamic_cluster: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What was changed while running, for this node and for all (`dynamic_config.py`)."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -451,7 +511,7 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
         else:
             raise ConfigError(name, text, f"there is no such setting{_meant(name)}")
     settings = Settings(**values, explicit=explicit, warnings=tuple(warnings))
-    _check(settings)
+    check(settings)
     return settings
 
 
@@ -465,8 +525,8 @@ def _aliased(texts: Mapping[str, str]) -> dict[str, str]:
     return {_ALIASES.get(name, name): text for name, text in texts.items()}
 
 
-def _check(settings: Settings) -> None:
-    """What no single value can tell."""
+def check(settings: Settings) -> None:
+    """What no single value can tell. Raises ConfigError."""
     settings.advertising()
     if not settings.log_dirs:
         raise ConfigError("log.dirs", "", "names no directory")
@@ -483,11 +543,17 @@ def _check(settings: Settings) -> None:
         raise ConfigError(
             "min.insync.replicas", str(settings.min_insync_replicas), "this cluster has one node"
         )
-    if settings.default_replication_factor > 1:
+    for name, replicas in (
+        ("default.replication.factor", settings.default_replication_factor),
+        ("offsets.topic.replication.factor", settings.offsets_topic_replication_factor),
+    ):
+        if replicas > 1:
+            raise ConfigError(name, str(replicas), "this cluster has one node")
+    if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
         raise ConfigError(
-            "default.replication.factor",
-            str(settings.default_replication_factor),
-            "this cluster has one node",
+            "group.min.session.timeout.ms",
+            str(settings.group_min_session_timeout_ms),
+            f"more than group.max.session.timeout.ms={settings.group_max_session_timeout_ms}",
         )
 
 

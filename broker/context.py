@@ -21,8 +21,10 @@ from protocol.primitives import Buffer
 if TYPE_CHECKING:
     from broker.append import Appender
     from broker.config import Settings
+    from broker.config_changes import ConfigChanges
     from broker.delayed import WaitingFetches
     from broker.fetch_session import FetchSessions
+    from broker.groups.groups import Groups
     from broker.metadata import Cluster
     from broker.producer_ids import ProducerIds
     from broker.topics import Topics
@@ -41,6 +43,9 @@ class Deferred:
     """
 
     __slots__ = ("_listener", "abandoned", "done", "failure", "response")
+
+    holds_request = True
+    """Does its size count as in flight until the answer? Not where little of it is kept, for minutes."""
 
     def __init__(self) -> None:
         self.abandoned: Callable[[], None] | None = None
@@ -132,10 +137,11 @@ class Services:
         "appenders",
         "clock_ms",
         "cluster",
+        "config_changes",
         "fetch_sessions",
+        "groups",
         "loop",
         "producer_ids",
-        "settings",
         "topics",
         "unserved",
         "versions",
@@ -144,33 +150,41 @@ class Services:
 
     def __init__(
         self,
-        settings: Settings,
         loop: asyncio.AbstractEventLoop,
         cluster: Cluster,
         topics: Topics,
+        config_changes: ConfigChanges,
         appenders: Mapping[int, Appender],
         producer_ids: ProducerIds,
+        groups: Groups,
         fetch_sessions: FetchSessions,
         waiting_fetches: WaitingFetches,
         clock_ms: Callable[[], int],
     ) -> None:
-        self.settings = settings
         self.loop = loop
         self.cluster = cluster
         self.topics = topics
+        self.config_changes = config_changes
         self.appenders = appenders
         """The append path into each data group, by group id."""
         self.producer_ids = producer_ids
         """Identities for idempotent producers."""
+        self.groups = groups
+        """Consumer groups: who looks after which."""
         self.fetch_sessions = fetch_sessions
         self.waiting_fetches = waiting_fetches
         self.clock_ms = clock_ms
         self.unserved = Unserved(loop.time)
-        """Who waits for groups and transactions, for the log."""
+        """Who waits for transactions, for the log."""
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> host ("" means: the address the client itself connected to) and port."""
         self.versions: dict[int, tuple[int, int]] = {}
         """API key -> first and last version advertised; the router fills it from its table."""
+
+    @property
+    def settings(self) -> Settings:
+        """Those in force now."""
+        return self.cluster.settings
 
 
 class ClientContext:

@@ -27,11 +27,16 @@ from typing import Any, Final
 from broker import VERSION
 from broker.append import Appender
 from broker.config import Listener, Settings
+from broker.config_changes import ConfigChanges
 from broker.connection import Connections
 from broker.context import Services
 from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, in_words
 from broker.delayed import WaitingFetches
 from broker.fetch_session import FetchSessions
+from broker.groups.expiration import Expiration
+from broker.groups.groups import Groups
+from broker.groups.state import SECTION as GROUPS_SECTION
+from broker.groups.state import GroupsState
 from broker.listening import (
     CannotListen,
     allow_many_files,
@@ -41,7 +46,14 @@ from broker.listening import (
     host_and_port,
     only_this_machine,
 )
-from broker.metadata import METADATA_GROUP, METADATA_SECTION, METADATA_TOPIC_ID, Cluster, ClusterImage
+from broker.metadata import (
+    CONSUMER_OFFSETS_TOPIC_ID,
+    METADATA_GROUP,
+    METADATA_SECTION,
+    METADATA_TOPIC_ID,
+    Cluster,
+    ClusterImage,
+)
 from broker.producer_ids import ProducerIds
 from broker.producer_state import ProducerState
 from broker.properties import ConfigError
@@ -108,6 +120,7 @@ class Broker:
         self._on_fatal = on_fatal
         self._directory: DataDirectory | None = None
         self._producers: dict[int, ProducerState] = {}
+        self._group_states: dict[int, GroupsState] = {}
         self._sockets: dict[Listener, list[socket.socket]] = {}
         self._ports: dict[Listener, int] = {}
         self._servers: list[asyncio.Server] = []
@@ -138,6 +151,8 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._services is not None:
+            self._services.groups.resign()
         if self._connections is not None:
             failed = self.failed is not None
             await self._connections.close(0 if failed else self.settings.lockstep_shutdown_timeout_ms / 1000)
@@ -203,17 +218,23 @@ class Broker:
                 max_uncommitted_bytes=settings.lockstep_uncommitted_max_bytes,
             )
             producers = ProducerState(settings.producer_id_expiration_ms)
+            groups_state = GroupsState()
             self.groups[number] = await LogGroup.open(
                 self._directory.group(number),
                 options,
                 clock_ms=self.clock_ms,
                 on_fatal=self._fatal,
-                commit_machines={METADATA_TOPIC_ID: (METADATA_SECTION, image)} if is_metadata else None,
+                commit_machines=(
+                    {METADATA_TOPIC_ID: (METADATA_SECTION, image)}
+                    if is_metadata
+                    else {CONSUMER_OFFSETS_TOPIC_ID: (GROUPS_SECTION, groups_state)}
+                ),
                 tail_machines=None if is_metadata else {PRODUCERS_SECTION: producers},
             )
             _tell_recovery(self.groups[number])
             if not is_metadata:
                 self._producers[number] = producers
+                self._group_states[number] = groups_state
         self._image = image
 
     async def _serve(self) -> None:
@@ -221,8 +242,12 @@ class Broker:
         loop = asyncio.get_running_loop()
         waiting_fetches = WaitingFetches(loop)
         cluster = Cluster(settings, self._image, self.groups, waiting_fetches)
+        settings = cluster.settings
         topics = Topics(cluster, self._partitions_closed)
         await topics.start()
+        groups = Groups(cluster, topics, self._group_states, self.clock_ms, loop)
+        expiration = Expiration(groups, cluster)
+        topics.hidden = expiration.topic_gone
         sessions = FetchSessions(
             settings.max_incremental_fetch_session_cache_slots,
             settings.lockstep_fetch_session_max_partitions,
@@ -230,15 +255,16 @@ class Broker:
             lambda largest: random.SystemRandom().randint(1, largest),
         )
         services = Services(
-            settings,
             loop,
             cluster,
             topics,
+            ConfigChanges(cluster, topics),
             {
                 number: Appender(self.groups[number], producers, self.clock_ms)
                 for number, producers in self._producers.items()
             },
             ProducerIds(self.groups[METADATA_GROUP], topics.records, self._image),
+            groups,
             sessions,
             waiting_fetches,
             self.clock_ms,
@@ -247,7 +273,8 @@ class Broker:
         services.advertised = self._advertised()
         self._retention = Retention(cluster, self.clock_ms)
         connections = self._connections = Connections(services, Router(services), settings, loop)
-        connections.max_connections = connections_allowed(settings.max_connections, len(self.groups))
+        self._limit_connections(settings)
+        cluster.on_settings.append(self._limit_connections)
         if connections.max_connections < min(settings.max_connections, FEW_CONNECTIONS):
             log.warning(
                 "the limit on open files leaves room for %d connections, not for max.connections=%d",
@@ -256,6 +283,7 @@ class Broker:
             )
         for group in self.groups.values():
             group.after_commit = connections.send_now
+        groups.load()
         for listener, sockets in self._sockets.items():
             for each in sockets:
                 _tune(each, settings)
@@ -269,6 +297,7 @@ class Broker:
                     raise CannotListen(explain(listener, error)) from None
                 self._servers.append(server)
         self._background(self._retention.run(settings.log_retention_check_interval_ms / 1000))
+        self._background(expiration.run())
         self._background(self._sweep(connections))
         self._background(self._retry_full_disks())
 
@@ -323,6 +352,10 @@ class Broker:
             host = "" if address.host in ANY_ADDRESS else address.host
             advertised[listener.name] = (host, address.port or self._ports[listener])
         return advertised
+
+    def _limit_connections(self, settings: Settings) -> None:
+        if self._connections is not None:
+            self._connections.limit(settings, connections_allowed(settings.max_connections, len(self.groups)))
 
     def _partitions_closed(self, group_id: int, numbers: Any) -> None:
         producers = self._producers.get(group_id)
