@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, unchanged, by main class. What needs consumer groups is not here yet."""
+"""Kafka's own command-line tools, unchanged, by main class; those around groups are in test_tools_groups.py."""
 
 from __future__ import annotations
 
@@ -96,6 +96,16 @@ def test_verifiable_producer(tool: Tool, new_topic: NewTopic, raw: RawConnection
     assert len(sent) == 200
     found = {offset: (value or b"").decode() for offset, value in values_in(raw.fetch(topic, 0)["records"])}
     assert found == sent
+
+
+@pytest.mark.case("Kafka's tools", "kafka-console-producer, read by kafka-console-consumer --from-beginning")
+def test_console_subscribed(tool: Tool, new_topic: NewTopic) -> None:
+    topic = new_topic(partitions=3)
+    lines = [f"line {n}" for n in range(30)]
+    _out(tool(f"{_TOOLS}.ConsoleProducer", "--topic", topic, stdin="\n".join(lines).encode()))
+    how = ("--topic", topic, "--from-beginning", "--max-messages", "30", "--timeout-ms", "15000")
+    found = _out(tool(f"{_TOOLS}.consumer.ConsoleConsumer", *how)).splitlines()
+    assert sorted(found) == sorted(lines)
 
 
 @pytest.mark.case("Kafka's tools", "kafka-configs --describe: topic and broker")
