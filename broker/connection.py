@@ -39,6 +39,10 @@ CLOSE_POLL_SECONDS: Final = 0.005
 _LENGTH: Final = Binary(">i")
 
 
+class UnsayableAnswer(Exception):
+    """A handler's answer does not fit its own table: a fault of ours."""
+
+
 class Reply:
     """The place of one answer in its connection's order."""
 
@@ -504,7 +508,10 @@ class Connection(asyncio.BufferedProtocol):
 def _encoded(header: RequestHeader, response: object) -> tuple[list[Buffer], int]:
     """The whole reply, length first, and its size."""
     api_version = header.api_version
-    body = response.body if isinstance(response, Encoded) else encode(response, api_version)
+    try:
+        body = response.body if isinstance(response, Encoded) else encode(response, api_version)
+    except MalformedMessage as error:  # not to be taken for the client's mistake
+        raise UnsayableAnswer(f"{type(response).__name__}: {error}") from error
     head = response_header(header.api_key, api_version, header.correlation_id)
     if len(body) == 1:
         whole = head + body[0]
