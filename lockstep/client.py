@@ -19,6 +19,11 @@ from typing import Final, Self, TypeVar
 
 from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed
 from protocol.errors import ErrorCode
+from protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
 from protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -189,6 +194,18 @@ class Client:
         )
         answer = await (await self._controller()).call(request, CreateTopicsResponse)
         for result in answer.topics:
+            if result.error_code:
+                raise _topic_error(name, result.error_code, result.error_message)
+        return await self._patiently(lambda: self.topic(name), _NOT_YET)
+
+    async def grow_topic(self, name: str, partitions: int) -> Topic:
+        """Give a topic so many partitions, more than it has. BrokerError."""
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
+            timeout_ms=int(self.timeout_s * 1000),
+        )
+        answer = await (await self._controller()).call(request, CreatePartitionsResponse)
+        for result in answer.results:
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
         return await self._patiently(lambda: self.topic(name), _NOT_YET)

@@ -1,4 +1,4 @@
-"""`lockstep topics list|describe|create|delete`."""
+"""`lockstep topics list|describe|create|alter|delete`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOPIC_CONFIG = 1
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("topics", help="list, describe, create and delete topics")
+    family = families.add_parser("topics", help="list, describe, create, grow and delete topics")
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -52,13 +52,21 @@ def add_to(families: Families) -> None:
     add_json(create, "one object")
     create.set_defaults(run=_create)
 
+    alter = commands.add_parser("alter", help="give a topic more partitions")
+    alter.add_argument("topic")
+    alter.add_argument(
+        "-p", "--partitions", type=whole_number, metavar="N", required=True, help="how many in all"
+    )
+    add_json(alter, "one object")
+    alter.set_defaults(run=_alter)
+
     delete = commands.add_parser("delete", help="delete topics with all their records")
     delete.add_argument("topic", nargs="+")
     delete.add_argument("--if-exists", action="store_true", help="no error if a topic is not there")
     add_json(delete, "one object per topic and line")
     delete.set_defaults(run=_delete)
 
-    for command in (listing, describe, create, delete):
+    for command in (listing, describe, create, alter, delete):
         add_connection(command, again=True)
 
 
@@ -128,6 +136,22 @@ def _create(options: argparse.Namespace) -> int:
             print(f"created {topic.name} with {_count(len(topic.partitions), 'partition')}")
         else:
             print(f"{topic.name} was there already, with {_count(len(topic.partitions), 'partition')}")
+
+    with told_to_user():
+        asyncio.run(run())
+    return 0
+
+
+def _alter(options: argparse.Namespace) -> int:
+    import asyncio
+
+    async def run() -> None:
+        async with client_of(options) as client:
+            topic = await client.grow_topic(options.topic, options.partitions)
+        if options.json:
+            print_json(_summary(topic))
+        else:
+            print(f"{topic.name} has {_count(len(topic.partitions), 'partition')} now")
 
     with told_to_user():
         asyncio.run(run())

@@ -39,6 +39,18 @@ def test_documents_for_programs(command: Run, topic: str) -> None:
     assert json.loads(command("topics", "delete", topic, "--json").out) == {"topic": topic, "deleted": True}
 
 
+def test_alter(command: Run, topic: str) -> None:
+    command("topics", "create", topic)
+    assert command("topics", "alter", topic, "--partitions", "3") == (
+        0,
+        f"{topic} has 3 partitions now\n",
+        "",
+    )
+    assert command("produce", topic, "-p", "2", stdin=b"a\n").status == 0
+    grown = json.loads(command("topics", "alter", topic, "-p", "4", "--json").out)
+    assert (grown["topic"], grown["partitions"]) == (topic, 4)
+
+
 def test_refusals_are_one_line_and_status_1(command: Run, topic: str) -> None:
     command("topics", "create", topic)
     again = command("topics", "create", topic)
@@ -51,6 +63,8 @@ def test_refusals_are_one_line_and_status_1(command: Run, topic: str) -> None:
         (("create", "bad name!"), "INVALID_TOPIC"),
         (("describe", topic + "x"), "there is no such topic"),
         (("delete", topic + "x"), "there is no such topic"),
+        (("alter", topic + "x", "-p", "2"), "there is no such topic"),
+        (("alter", topic, "-p", "1"), "Topic already has 1 partition(s). (INVALID_PARTITIONS)"),
     ]:
         outcome = command("topics", *arguments)
         assert outcome.status == 1 and said in outcome.err and outcome.err.count("\n") == 1
@@ -71,5 +85,11 @@ def test_the_bootstrap_may_stand_before_or_behind(command: Run) -> None:
 
 
 def test_wrong_usage_is_status_2(command: Run) -> None:
-    for arguments in (("topics",), ("topics", "create"), ("topics", "create", "t", "-p", "-3"), ()):
+    for arguments in (
+        ("topics",),
+        ("topics", "create"),
+        ("topics", "create", "t", "-p", "-3"),
+        ("topics", "alter", "t"),
+        (),
+    ):
         assert command(*arguments).status == 2
