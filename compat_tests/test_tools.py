@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, unchanged, by main class; those around groups are in test_tools_groups.py."""
+"""Kafka's own command-line tools, unchanged, by main class; those around groups: test_tools_groups.py."""
 
 from __future__ import annotations
 
