@@ -299,6 +299,17 @@ async def test_a_refused_connection_needs_no_traceback(
     assert "Traceback" not in caplog.text
 
 
+async def test_an_answer_that_cannot_be_said_is_no_mistake_of_the_client(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = Rig(broker)
+    rig.versions.now = ApiVersionsResponse(api_keys=None)  # type: ignore[arg-type]
+    with caplog.at_level(logging.WARNING):
+        rig.receive(ask(1))
+    assert rig.transport.closed
+    assert "UnsayableAnswer" in caplog.text  # with its traceback
+
+
 async def test_a_failed_answer_ends_its_connection(broker: Broker) -> None:
     rig = Rig(broker)
     rig.receive(ask(1))

@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.kafka_jars import skip_or_fail
 from compat_tests.targets import LockstepTarget
-from tests.campaigns import disk_full, kill9, malformed
+from tests.campaigns import disk_full, fuzz, kill9, malformed
 from tests.campaigns.disk_full import NotPossible
 
 pytestmark = pytest.mark.slow
@@ -55,3 +55,19 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers() -> None:
         return
     assert figures["problems"] == []
     assert figures["records_before_full"] > 20
+
+
+@pytest.mark.parametrize(("engine", "inputs"), [("grammar", 17_500), ("coverage", 5_000)])
+def test_thousands_of_fuzzed_inputs_raise_nothing_unexpected(
+    tmp_path: Path, engine: str, inputs: int
+) -> None:
+    seed = random.SystemRandom().randrange(2**31)
+    words = f"--inputs {inputs} --engine {engine} --seed {seed}"
+    print(f"repeat with: python -m tests.campaigns.fuzz {words}")
+    run = fuzz.Run(tmp_path, seed, inputs, [engine])
+    assert run.go() == []
+    figures = run.figures([])["engines"][engine]
+    assert figures["inputs"] == inputs
+    assert figures["exits"] == 0
+    assert all(figures["targets"][target]["accepted"] > 5 for target in ("request", "response", "handlers"))
+    assert figures["handler_answers"] > 100

@@ -1,0 +1,351 @@
+"""The fuzzer's `handlers` target: a real broker in this process, fed through its connections without sockets.
+
+Owns: the broker and its loop; how an input becomes the frames of one connection; what counts as unexpected:
+an exception that a connection had to be closed for, one that nobody waited for, a line of level ERROR, a
+reply out of order, a reply that our own tables cannot read, a broker that will not start again on its data.
+An input is a run of items: two bytes of length, an API key, a version, a body. The header is made here. In
+a Produce the CRCs are set right, so that what lies behind that check is reached; a key of 128 and more
+leaves them alone, 255 says that the item is a frame of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import struct
+import tempfile
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import crc32c
+
+from broker.config import from_texts
+from broker.connection import Connection, Connections
+from broker.context import Deferred
+from broker.router import HANDLERS
+from broker.server import Broker, _new_loop
+from broker.topics import Refused
+from protocol.api import ApiKey, messages_for, request_header_version, response_header_version
+from protocol.compiler import decode
+from protocol.primitives import MalformedMessage
+from tests.campaigns.fuzz_targets import Violated
+from tests.campaigns.wire import values_batch
+
+TOPICS: Final = ("fuzz-a", "fuzz-b")
+TOPIC_ID_MARKS: Final = (b"fuzz-a-topic-id.", b"fuzz-b-topic-id.")
+"""Stand in inputs for ids that differ from broker to broker."""
+INPUTS_PER_BROKER: Final = 10_000
+"""Then a new one, on a new directory: what a broker rightly keeps stays small."""
+TURNS: Final = 40
+SHORT_WAITS: Final = 30
+PATIENT_EVERY: Final = 16
+"""Of so many connections with an answer under way one is waited for; the others' clients go away. Making a
+topic takes milliseconds, and its work goes on under the inputs that follow."""
+RAW_FRAME: Final = 0xFF
+KEEP_CRC: Final = 0x80
+CRC_AT: Final = 17
+SERVED: Final = {int(each.API_KEY): each.VERSIONS for each in HANDLERS}
+KEYS: Final = sorted(SERVED)
+
+SMALL: Final = {
+    "listeners": "PLAINTEXT://127.0.0.1:0",
+    "log.flush": "os",
+    "lockstep.segment.bytes": "1048576",
+    "lockstep.spare.segments": "1",
+    "lockstep.tail.cache.bytes": "262144",
+    "lockstep.max.partitions": "200",
+    "lockstep.lookup.max.bytes": "1048576",
+    "lockstep.shutdown.timeout.ms": "0",
+    "message.max.bytes": "100000",
+    "socket.request.max.bytes": "262144",
+    "fetch.max.bytes": "65536",
+    "max.incremental.fetch.session.cache.slots": "40",
+}
+
+
+class Transport:
+    """What a connection writes to; the end of a connection is noted."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closed = False
+        self.reading = True
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"peername": ("192.0.2.1", 5), "sockname": ("192.0.2.2", 9092)}.get(name)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """Everything is taken at once."""
+
+    def write(self, data: bytes) -> None:
+        self.written.append(bytes(data))
+
+    def writelines(self, pieces: list[Any]) -> None:
+        self.written += map(bytes, pieces)
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+class _Errors(logging.Handler):
+    """Lines that no client should be able to cause."""
+
+    def __init__(self, unexpected: list[BaseException]) -> None:
+        super().__init__(logging.ERROR)
+        self._unexpected = unexpected
+
+    def emit(self, record: logging.LogRecord) -> None:
+        failure = record.exc_info[1] if record.exc_info else None
+        self._unexpected.append(failure or Violated(f"logged: {record.getMessage()}"))
+
+
+class Handlers:
+    """The target; call `run` with inputs, `close` at the end."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.answers = 0
+        self._unexpected: list[BaseException] = []
+        self._loop = _new_loop()
+        self._loop.set_exception_handler(self._nobody_waited)
+        self._log_handler = _Errors(self._unexpected)
+        self._log = logging.getLogger("lockstep")
+        self._log.addHandler(self._log_handler)
+        self._log.propagate = False
+        self._plain_fail = Deferred.fail
+        Deferred.fail = self._failing()  # type: ignore[method-assign]
+        self._broker: Broker | None = None
+        self._directory = Path()
+        self._connections: Connections | None = None
+        self._left = 0
+        self._unfinished = 0
+        self._ids: list[bytes] = []
+
+    def run(self, data: bytes) -> bool:
+        """One connection that says `data`: was anything answered? Raises what nobody expected."""
+        if not self._left:
+            self._renew()
+        self._left -= 1
+        for mark, real in zip(TOPIC_ID_MARKS, self._ids, strict=True):
+            data = data.replace(mark, real)
+        answered = self._loop.run_until_complete(self._serve(items_of(data)))
+        if self._unexpected:
+            failure = self._unexpected[0]
+            self._unexpected.clear()
+            if self._broker is None or self._broker.failed is not None:
+                self._left = 0
+            raise failure
+        return answered
+
+    def close(self) -> None:
+        """Stop the broker, look at it once more, remove its data."""
+        try:
+            if self._broker is not None:
+                self._loop.run_until_complete(self._end(self._broker))
+        finally:
+            self._broker = None
+            self._log.removeHandler(self._log_handler)
+            Deferred.fail = self._plain_fail  # type: ignore[method-assign]
+            self._loop.close()
+
+    # --- the broker ---------------------------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        if self._broker is not None:
+            broker, self._broker = self._broker, None
+            self._loop.run_until_complete(self._end(broker))
+        self._loop.run_until_complete(self._begin())
+        self._left = INPUTS_PER_BROKER
+
+    async def _begin(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="lockstep-fuzz-"))
+        broker = self._broker = Broker(
+            from_texts({**SMALL, "log.dirs": str(self._directory)}), on_fatal=self._unexpected.append
+        )
+        await broker.start()
+        ids = count()
+        services = broker.services
+        services.fetch_sessions._random_id = lambda largest: 1 + next(ids) % min(largest, 50)
+        self._connections = broker._connections
+        assert self._connections is not None
+        plain_complain = self._connections.complain
+
+        def complain(peer: str, text: str, failure: BaseException | None = None) -> None:
+            if failure is not None:
+                self._unexpected.append(failure)
+            else:
+                plain_complain(peer, text)
+
+        self._connections.complain = complain  # type: ignore[method-assign]
+        self._ids = []
+        for name in TOPICS:
+            topic = await services.topics.create(services.topics.plan(name, 3, 1, {}))
+            self._ids.append(topic.topic_id)
+            partition = topic.partitions[0]
+            appender = services.appenders[partition.group.group_id]
+            for value in (b"one", b"two"):
+                appender.append(partition.log, values_batch([value]), topic.config, 9)
+
+    async def _end(self, broker: Broker) -> None:
+        """Stopped, it must start again on what the inputs left it, and stop again."""
+        try:
+            await broker.stop()
+            again = Broker(broker.settings, on_fatal=self._unexpected.append)
+            await again.start()
+            await again.stop()
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    # --- one connection -----------------------------------------------------------------------------------
+
+    async def _serve(self, items: list[bytes]) -> bool:
+        assert self._connections is not None
+        transport = Transport()
+        connection = self._connections.protocol("PLAINTEXT")()
+        connection.connection_made(transport)  # type: ignore[arg-type]
+        expected: list[tuple[int, int] | None] = []
+        for number, item in enumerate(items):
+            if transport.closed:
+                break
+            frame, answer = framed(item, number)
+            expected.append(answer)
+            self.frames += 1
+            self._receive(connection, frame)
+            if not transport.reading:
+                await self._settle(connection)
+                if not transport.reading:
+                    break
+        await self._settle(connection)
+        connection.write_out()
+        connection.connection_lost(None)
+        answers = self._check(b"".join(transport.written), expected)
+        self.answers += answers
+        return answers > 0
+
+    @staticmethod
+    def _receive(connection: Connection, frame: bytes) -> None:
+        at = 0
+        while at < len(frame):
+            room = connection.get_buffer(-1)
+            size = min(len(room), len(frame) - at)
+            room[:size] = frame[at : at + size]
+            at += size
+            connection.buffer_updated(size)
+
+    async def _settle(self, connection: Connection) -> None:
+        """Until everything is answered, or only what waits for others is left."""
+        for _ in range(TURNS):
+            if not connection.is_busy:
+                return
+            await asyncio.sleep(0)
+        for _ in range(SHORT_WAITS):
+            replies = connection._replies
+            if not replies or all(each.deferred and each.deferred.abandoned for each in replies):
+                return
+            if not self._unfinished % PATIENT_EVERY:
+                await asyncio.sleep(0.001)
+        self._unfinished += 1
+
+    @staticmethod
+    def _check(written: bytes, expected: list[tuple[int, int] | None]) -> int:
+        """Replies are whole, in the order of their requests, and as our tables say; how many there are."""
+        at = answers = 0
+        last = -1
+        while at < len(written):
+            (length,) = struct.unpack_from(">i", written, at)
+            reply = written[at + 4 : at + 4 + length]
+            at += 4 + length
+            if len(reply) != length or length < 4:
+                raise Violated(f"a reply of {length} bytes, {len(reply)} are there")
+            (number,) = struct.unpack_from(">i", reply)
+            answers += 1
+            if None in expected:
+                continue  # a frame of its own may have any correlation id
+            if not last < number < len(expected):
+                raise Violated(f"reply to {number} after the one to {last}")
+            last = number
+            key, version = expected[number] or (0, 0)
+            start = 5 if response_header_version(key, version) else 4
+            try:
+                decode(messages_for(key)[1], version, reply, start)
+            except MalformedMessage as error:
+                raise Violated(f"the answer to {key} version {version} cannot be read: {error}") from error
+        return answers
+
+    # --- what nobody expected -----------------------------------------------------------------------------
+
+    def _failing(self) -> Any:
+        unexpected, plain = self._unexpected, self._plain_fail
+
+        def fail(deferred: Deferred, failure: BaseException) -> None:
+            if not isinstance(failure, asyncio.CancelledError):
+                unexpected.append(failure)
+            plain(deferred, failure)
+
+        return fail
+
+    def _nobody_waited(self, loop: asyncio.AbstractEventLoop, said: dict[str, Any]) -> None:
+        failure = said.get("exception")
+        if not isinstance(failure, Refused):
+            self._unexpected.append(failure or Violated(f"the loop says: {said.get('message')}"))
+
+
+def items_of(data: bytes) -> list[bytes]:
+    """The items of an input; the last one may be shorter than it says."""
+    items: list[bytes] = []
+    at = 0
+    while at + 2 < len(data) and len(items) < 20:
+        length = int.from_bytes(data[at : at + 2], "big")
+        items.append(data[at + 2 : at + 2 + length])
+        at += 2 + length
+    return items
+
+
+def item(api_key: int, version: int, body: bytes, keep_crc: bool = False) -> bytes:
+    """An item that asks for this API in this version."""
+    inner = bytes([api_key | (KEEP_CRC if keep_crc else 0), version - SERVED[api_key][0]]) + body
+    return len(inner).to_bytes(2, "big") + inner
+
+
+def framed(inner: bytes, number: int) -> tuple[bytes, tuple[int, int] | None]:
+    """The frame of an item, length first, and the (key, version) of its answer; None where nobody knows."""
+    if not inner or inner[0] == RAW_FRAME:
+        return struct.pack(">i", len(inner[1:])) + inner[1:], None
+    key = inner[0] & ~KEEP_CRC
+    if key not in SERVED:
+        key = KEYS[key % len(KEYS)]
+    first, last = SERVED[key]
+    version = first + (inner[1] if len(inner) > 1 else 0) % (last - first + 1)
+    head = struct.pack(">hhih", key, version, number, 4) + b"fuzz"
+    if request_header_version(key, version) == 2:
+        head += b"\0"
+    body = bytearray(inner[2:])
+    if key == ApiKey.PRODUCE and not inner[0] & KEEP_CRC:
+        _repair(body, version)
+    return struct.pack(">i", len(head) + len(body)) + head + body, (key, version)
+
+
+def _repair(body: bytearray, version: int) -> None:
+    """Set the CRC of each batch in a Produce request, where it can be decoded."""
+    try:
+        request: Any = decode(messages_for(ApiKey.PRODUCE)[0], version, body, trailing=True)
+    except MalformedMessage:
+        return
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            batch = partition.records
+            if batch is not None and len(batch) >= 61:
+                struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(batch[21:]))
