@@ -108,6 +108,11 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
+    def limit(self, settings: Settings, max_connections: int) -> None:
+        """Limits for further connections; those that are open stay."""
+        self._settings = settings
+        self.max_connections = max_connections
+
     def protocol(self, listener: str) -> Callable[[], Connection]:
         """A factory of protocols for one listener."""
         return lambda: Connection(self, listener)
@@ -390,7 +395,10 @@ class Connection(asyncio.BufferedProtocol):
                 return
             else:
                 fetching = header.api_key == ApiKey.FETCH
-                reply = Reply(self, header, len(frame), fetching)
+                held = len(frame)
+                if isinstance(answer, Deferred) and not answer.holds_request:
+                    held = 0
+                reply = Reply(self, header, held, fetching)
                 self._fetching = self._fetching or fetching
         except (ConnectionRefused, MalformedMessage) as error:
             self._refuse(str(error))

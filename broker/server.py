@@ -275,12 +275,6 @@ class Broker:
         connections = self._connections = Connections(services, Router(services), settings, loop)
         self._limit_connections(settings)
         cluster.on_settings.append(self._limit_connections)
-        if connections.max_connections < min(settings.max_connections, FEW_CONNECTIONS):
-            log.warning(
-                "the limit on open files leaves room for %d connections, not for max.connections=%d",
-                connections.max_connections,
-                settings.max_connections,
-            )
         for group in self.groups.values():
             group.after_commit = connections.send_now
         groups.load()
@@ -354,8 +348,16 @@ class Broker:
         return advertised
 
     def _limit_connections(self, settings: Settings) -> None:
-        if self._connections is not None:
-            self._connections.limit(settings, connections_allowed(settings.max_connections, len(self.groups)))
+        if self._connections is None:
+            return
+        allowed = connections_allowed(settings.max_connections, len(self.groups))
+        self._connections.limit(settings, allowed)
+        if allowed < min(settings.max_connections, FEW_CONNECTIONS):
+            log.warning(
+                "the limit on open files leaves room for %d connections, not for max.connections=%d",
+                allowed,
+                settings.max_connections,
+            )
 
     def _partitions_closed(self, group_id: int, numbers: Any) -> None:
         producers = self._producers.get(group_id)

@@ -55,3 +55,37 @@ def test_restart(target: Target) -> None:
         assert raw.produce("kept", batch([b"x" * 9000]))["error_code"] == 10, "the topic's config is kept"
         assert raw.producer_id()[0] != producer[0]
     assert target.stop() in (0, 143), "SIGTERM stops it cleanly"
+
+
+@pytest.mark.case(
+    "After kill -9", "configurations of topics, brokers and groups that were changed while running"
+)
+def test_configs(target: Target) -> None:
+    changed = {
+        (2, "changed"): ("retention.ms", "86400001", 1),
+        (4, "1"): ("log.retention.bytes", "86400002", 2),
+        (4, ""): ("log.retention.ms", "86400003", 3),
+        (32, "g"): ("consumer.session.timeout.ms", "50000", 8),
+    }
+    resources = [
+        {
+            "resource_type": kind,
+            "resource_name": name,
+            "configs": [{"name": key, "config_operation": 0, "value": value}],
+        }
+        for (kind, name), (key, value, _) in changed.items()
+    ]
+    with raw_connection(target.bootstrap) as raw:
+        raw.create_topic("changed", configs={"retention.ms": "5"})
+        answer = raw.call("incremental_alter_configs", 1, resources=resources, validate_only=False)
+        assert [each["error_code"] for each in answer["responses"]] == [0, 0, 0, 0]
+    target.kill9()
+    target.restart()
+    with raw_connection(target.bootstrap) as raw:
+        for (kind, name), (key, value, source) in changed.items():
+            wanted = {"resource_type": kind, "resource_name": name, "configuration_keys": [key]}
+            ((found,),) = [
+                each["configs"] for each in raw.call("describe_configs", 4, resources=[wanted])["results"]
+            ]
+            assert (found["value"], found["config_source"]) == (value, source)
+        raw.create_topic("another")

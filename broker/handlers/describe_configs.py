@@ -64,7 +64,7 @@ def _describe(
         return result
     keys = resource.configuration_keys
     result.configs = [
-        _result(each, request) for each in described if keys is None or each.declared.name in keys
+        _result(each, request) for each in described if not keys or each.declared.name in keys
     ]
     return result
 

@@ -12,11 +12,13 @@ from broker.metadata import (
     TopicEntry,
     TopicState,
     cluster_command,
+    configs_command,
     create_command,
     delete_command,
     deleted_command,
     producer_ids_command,
     ready_command,
+    topic_configs_command,
 )
 from protocol.records.record import BatchBuilder
 from storage.control_partition import ControlPartition
@@ -88,8 +90,42 @@ def test_what_it_does_not_understand_stops_it(command: Command) -> None:
         replay(ClusterImage(), command)
 
 
+def test_configurations_are_replaced_as_a_whole() -> None:
+    image = ClusterImage()
+    replay(image, create_command(entry()), topic_configs_command(ID, {"retention.bytes": "7"}))
+    assert image.topics[ID].overrides == {"retention.bytes": "7"}
+    replay(image, configs_command("broker", "", {"log.retention.ms": "5"}))
+    replay(image, configs_command("broker", "1", {"max.connections": "9"}))
+    replay(image, configs_command("group", "g", {"consumer.session.timeout.ms": "50000"}))
+    restored = ClusterImage()
+    restored.restore(image.snapshot(0))
+    assert restored.configs == image.configs
+    assert restored.topics[ID].overrides == {"retention.bytes": "7"}
+    replay(restored, configs_command("broker", "", {"log.retention.bytes": "1"}))
+    replay(restored, configs_command("broker", "1", {}), configs_command("group", "g", {}))
+    assert restored.configs == {("broker", ""): {"log.retention.bytes": "1"}}
+    restored.restore(b"")
+    assert restored.configs == {}
+
+
+def test_a_configuration_that_comes_after_its_topic_went_is_nobodys() -> None:
+    image = ClusterImage()
+    replay(image, create_command(entry()), delete_command(ID), deleted_command(ID))
+    replay(image, topic_configs_command(ID, {"retention.bytes": "7"}))
+    assert image.topics == {}
+
+
+def test_a_state_of_the_first_version_has_no_configurations() -> None:
+    image = ClusterImage()
+    replay(image, cluster_command("abc"), create_command(entry()))
+    state = json.loads(image.snapshot(0))
+    del state["configs"]
+    image.restore(json.dumps(state | {"version": 1}).encode())
+    assert (image.cluster_id, image.configs, len(image.topics)) == ("abc", {}, 1)
+
+
 def test_a_state_of_a_newer_version_is_refused_by_name() -> None:
     for machine in (ClusterImage(), ControlPartition()):
-        state = json.loads(machine.snapshot(0)) | {"version": 2}
-        with pytest.raises(NewerFormat, match="version 2"):
+        state = json.loads(machine.snapshot(0)) | {"version": 99}
+        with pytest.raises(NewerFormat, match="version 99"):
             machine.restore(json.dumps(state).encode())
