@@ -42,7 +42,8 @@ def test_codec(client: Client, new_topic: NewTopic, codec: str) -> None:
 
 @pytest.mark.case("Records", "headers: several, repeated names, empty values")
 def test_headers(client: Client, new_topic: NewTopic) -> None:
-    headers = (("trace", b"1"), ("trace", b"2"), ("empty", b""), ("last", b"z"))
+    empty = () if "empty header values" in client.cannot else (("empty", b""),)
+    headers = (("trace", b"1"), ("trace", b"2"), *empty, ("last", b"z"))
     _written_and_read(client, new_topic(), [Message(b"a", headers=headers), Message(b"b")])
 
 
@@ -134,6 +135,7 @@ def test_acks(client: Client, new_topic: NewTopic, acks: str) -> None:
 
 @pytest.mark.case("Producing", "idempotent producer, many small batches in order")
 def test_idempotent(client: Client, new_topic: NewTopic, raw: RawConnection) -> None:
+    client.needs("idempotence")
     topic = new_topic()
     messages = [Message(b"%d" % n + b"." * 90) for n in range(400)]
     client.produce(topic, messages, idempotent=True, batch_bytes=1000)
@@ -151,6 +153,7 @@ def test_many_partitions(client: Client, new_topic: NewTopic) -> None:
 
 @pytest.mark.case("Producing", "creates the topic (auto.create.topics.enable)")
 def test_auto_creation(client: Client, unused_name: Callable[[], str], raw: RawConnection) -> None:
+    client.needs("auto creation")
     topic = unused_name()
     client.produce(topic, [Message(b"first")])
     assert [each.value for each in client.read(topic, 1)] == [b"first"]

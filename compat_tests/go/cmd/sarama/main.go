@@ -1,0 +1,279 @@
+// sarama under test, with the protocol version it chooses by default.
+package main
+
+import (
+	"errors"
+	"log"
+	"os"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"lockstep/compat/line"
+)
+
+const tailWarmUp = 300 * time.Millisecond
+
+var (
+	codecs = map[string]sarama.CompressionCodec{
+		"none":   sarama.CompressionNone,
+		"gzip":   sarama.CompressionGZIP,
+		"snappy": sarama.CompressionSnappy,
+		"lz4":    sarama.CompressionLZ4,
+		"zstd":   sarama.CompressionZSTD,
+	}
+	acks = map[string]sarama.RequiredAcks{
+		"0": sarama.NoResponse, "1": sarama.WaitForLocal, "all": sarama.WaitForAll,
+	}
+)
+
+type driver struct {
+	producers map[string]sarama.SyncProducer
+	clients   map[string]sarama.Client
+	admins    map[string]sarama.ClusterAdmin
+	tails     line.Numbered[*reading]
+	members   line.Numbered[*member]
+}
+
+func main() {
+	sarama.Logger = log.New(os.Stderr, "sarama ", log.Ltime)
+	d := &driver{map[string]sarama.SyncProducer{}, map[string]sarama.Client{}, map[string]sarama.ClusterAdmin{},
+		line.Numbered[*reading]{}, line.Numbered[*member]{}}
+	answers := line.Answers{
+		"version":         func(*line.Ask) (any, error) { return line.Version("github.com/IBM/sarama") },
+		"produce":         d.produce,
+		"read":            d.read,
+		"tail_open":       d.tailOpen,
+		"tail_next":       d.tailNext,
+		"tail_close":      d.tailClose,
+		"offsets":         d.offsets,
+		"offset_for_time": d.offsetForTime,
+		"join":            d.join,
+		"poll":            d.poll,
+		"assignment":      func(ask *line.Ask) (any, error) { return d.members.Get(ask.Member).owned.List(), nil },
+		"commit":          d.commit,
+		"leave":           d.leave,
+	}
+	d.administration(answers)
+	line.Serve(answers, codeOf, d.close)
+}
+
+func codeOf(err error) (int, bool) {
+	var several sarama.ProducerErrors
+	if errors.As(err, &several) && len(several) > 0 {
+		err = several[0]
+	}
+	var found sarama.KError
+	if errors.As(err, &found) {
+		return int(found), true
+	}
+	return 0, false
+}
+
+func (d *driver) close() {
+	for _, each := range d.members.All() {
+		each.close()
+	}
+	for _, each := range d.producers {
+		_ = each.Close()
+	}
+}
+
+func addresses(ask *line.Ask) []string { return []string{ask.Bootstrap()} }
+
+func (d *driver) client(ask *line.Ask) (sarama.Client, error) {
+	if made, found := d.clients[ask.Bootstrap()]; found {
+		return made, nil
+	}
+	made, err := sarama.NewClient(addresses(ask), sarama.NewConfig())
+	if err == nil {
+		d.clients[ask.Bootstrap()] = made
+	}
+	return made, err
+}
+
+// -- produce ---------------------------------------------------------------------------------------------------------
+
+func (d *driver) producer(ask *line.Ask) (sarama.SyncProducer, error) {
+	key := ask.SettingsKey()
+	if made, found := d.producers[key]; found {
+		return made, nil
+	}
+	config := sarama.NewConfig()
+	config.Producer.Return.Successes = true // a SyncProducer's condition
+	config.Producer.Partitioner = sarama.NewManualPartitioner
+	config.Producer.Compression = codecs[ask.Settings["compression.type"]]
+	config.Producer.RequiredAcks = acks[ask.Settings["acks"]]
+	if ask.Is("enable.idempotence", "true") {
+		config.Producer.Idempotent = true
+		config.Net.MaxOpenRequests = 1 // its condition
+	}
+	ask.Number("batch.size", func(bytes int) {
+		config.Producer.Flush.Bytes = bytes
+		config.Producer.Flush.Frequency = 5 * time.Millisecond // else the last batch would wait for ever
+	})
+	ask.Number("max.request.size", func(bytes int) { config.Producer.MaxMessageBytes = bytes })
+	made, err := sarama.NewSyncProducer(addresses(ask), config)
+	if err == nil {
+		d.producers[key] = made
+	}
+	return made, err
+}
+
+func (d *driver) produce(ask *line.Ask) (any, error) {
+	producer, err := d.producer(ask)
+	if err != nil {
+		return nil, err
+	}
+	var messages []*sarama.ProducerMessage
+	for _, each := range ask.Messages {
+		message := &sarama.ProducerMessage{Topic: ask.Topic, Partition: each.Partition, Timestamp: each.Time()}
+		if each.Key != nil {
+			message.Key = sarama.ByteEncoder(each.Key)
+		}
+		if each.Value != nil {
+			message.Value = sarama.ByteEncoder(each.Value)
+		}
+		for _, header := range each.Headers {
+			message.Headers = append(message.Headers, sarama.RecordHeader{Key: []byte(header.Key), Value: header.Value})
+		}
+		messages = append(messages, message)
+	}
+	if err := producer.SendMessages(messages); err != nil {
+		return nil, err
+	}
+	offsets := []int64{}
+	if !ask.Is("acks", "0") {
+		for _, each := range messages {
+			offsets = append(offsets, each.Offset)
+		}
+	}
+	return offsets, nil
+}
+
+// -- consume ---------------------------------------------------------------------------------------------------------
+
+// reading is a consumer of some partitions, whose channels are made one.
+type reading struct {
+	consumer sarama.Consumer
+	records  chan line.Stored
+	failed   chan error
+	done     chan struct{}
+}
+
+func open(ask *line.Ask, partitions []int32, offset int64) (*reading, error) {
+	config := sarama.NewConfig()
+	config.Consumer.Return.Errors = true
+	ask.Number("max.partition.fetch.bytes", func(bytes int) { config.Consumer.Fetch.Default = int32(bytes) })
+	ask.Millis("fetch.max.wait.ms", func(wait time.Duration) { config.Consumer.MaxWaitTime = wait })
+	consumer, err := sarama.NewConsumer(addresses(ask), config)
+	if err != nil {
+		return nil, err
+	}
+	r := &reading{consumer, make(chan line.Stored), make(chan error), make(chan struct{})}
+	for _, number := range partitions {
+		partition, err := consumer.ConsumePartition(ask.Topic, number, offset)
+		if err != nil {
+			r.close()
+			return nil, err
+		}
+		go r.forward(partition)
+	}
+	return r, nil
+}
+
+func (r *reading) forward(partition sarama.PartitionConsumer) {
+	defer partition.AsyncClose()
+	for {
+		select {
+		case <-r.done:
+			return
+		case record := <-partition.Messages():
+			select {
+			case r.records <- stored(record):
+			case <-r.done:
+				return
+			}
+		case err := <-partition.Errors():
+			select {
+			case r.failed <- err:
+			case <-r.done:
+				return
+			}
+		}
+	}
+}
+
+// close does not wait: the fetch in flight may take its whole wait.
+func (r *reading) close() {
+	close(r.done)
+	go func() { _ = r.consumer.Close() }()
+}
+
+func stored(record *sarama.ConsumerMessage) line.Stored {
+	headers := []line.Header{}
+	for _, each := range record.Headers {
+		headers = append(headers, line.Header{Key: string(each.Key), Value: each.Value})
+	}
+	return line.Stored{
+		Partition: record.Partition, Offset: record.Offset, Key: record.Key, Value: record.Value, Headers: headers,
+		TimestampMs: record.Timestamp.UnixMilli(),
+	}
+}
+
+func (d *driver) read(ask *line.Ask) (any, error) {
+	from, err := open(ask, ask.Assigned(), ask.StartOffset(sarama.OffsetOldest, sarama.OffsetNewest))
+	if err != nil {
+		return nil, err
+	}
+	defer from.close()
+	return line.Gather(from.records, from.failed, ask.Count, ask.Timeout())
+}
+
+func (d *driver) tailOpen(ask *line.Ask) (any, error) {
+	tail, err := open(ask, []int32{ask.Partition}, sarama.OffsetNewest)
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(tailWarmUp)
+	return d.tails.Add(tail), nil
+}
+
+func (d *driver) tailNext(ask *line.Ask) (any, error) {
+	tail := d.tails.Get(ask.Tail)
+	found, err := line.Gather(tail.records, tail.failed, 1, ask.Timeout())
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+func (d *driver) tailClose(ask *line.Ask) (any, error) {
+	d.tails.Take(ask.Tail).close()
+	return nil, nil
+}
+
+func (d *driver) offsets(ask *line.Ask) (any, error) {
+	client, err := d.client(ask)
+	if err != nil {
+		return nil, err
+	}
+	begin, err := client.GetOffset(ask.Topic, ask.Partition, sarama.OffsetOldest)
+	if err != nil {
+		return nil, err
+	}
+	end, err := client.GetOffset(ask.Topic, ask.Partition, sarama.OffsetNewest)
+	return []int64{begin, end}, err
+}
+
+func (d *driver) offsetForTime(ask *line.Ask) (any, error) {
+	client, err := d.client(ask)
+	if err != nil {
+		return nil, err
+	}
+	offset, err := client.GetOffset(ask.Topic, ask.Partition, ask.TimestampMs)
+	if err != nil || offset < 0 {
+		return nil, err
+	}
+	return offset, nil
+}
