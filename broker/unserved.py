@@ -1,7 +1,7 @@
 """Tells the operator, in the log, who waits for what this broker does not serve yet.
 
-Clients wait for a group's or a transaction's coordinator without a word, for ever; so does whoever looks at
-them. Owns: one WARNING per client id and kind. Invariants: what is remembered and how many lines a minute
+Clients wait for a transaction's coordinator without a word, for ever; so does whoever looks at them.
+Owns: one WARNING per client id. Invariants: what is remembered and how many lines a minute
 brings are bounded, whatever clients send; a client left out asks again and is named in a later minute.
 """
 
@@ -17,13 +17,6 @@ CLIENTS_REMEMBERED: Final = 1_000
 LINES_PER_MINUTE: Final = 10
 NAME_CHARACTERS: Final = 80
 
-GROUP: Final = "consumer group"
-TRANSACTION: Final = "transactional id"
-_WORDS: Final = {
-    GROUP: "groups are not served yet, it will wait if it subscribes or commits; use assign()",
-    TRANSACTION: "transactions are not served yet, it will wait; leave transactional.id out",
-}
-
 
 class Unserved:
     """Args: seconds: a clock that never goes back."""
@@ -32,14 +25,14 @@ class Unserved:
 
     def __init__(self, seconds: Callable[[], float]) -> None:
         self._seconds = seconds
-        self._told: dict[tuple[str, str], None] = {}
+        self._told: dict[str, None] = {}
         self._minute = -1
         self._lines = 0
 
-    def asked(self, client_id: str | None, kind: str, name: str) -> None:
-        """A client asks for a group or a transactional id of this name."""
+    def asked(self, client_id: str | None, transactional_id: str) -> None:
+        """A client wants to begin transactions."""
         client = _shown(client_id or "without a name")
-        if (client, kind) in self._told:
+        if client in self._told:
             return
         minute = int(self._seconds() // 60)
         if minute != self._minute:
@@ -49,8 +42,13 @@ class Unserved:
         self._lines += 1
         if len(self._told) == CLIENTS_REMEMBERED:
             del self._told[next(iter(self._told))]
-        self._told[client, kind] = None
-        log.warning("client %s asks for %s %s: %s", client, kind, _shown(name), _WORDS[kind])
+        self._told[client] = None
+        log.warning(
+            "client %s asks for transactional id %s: transactions are not served yet, it will wait; "
+            "leave transactional.id out",
+            client,
+            _shown(transactional_id),
+        )
 
 
 def _shown(name: str) -> str:

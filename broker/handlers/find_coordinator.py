@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker import unserved
 from broker.context import Answer, ClientContext
 from broker.topics import Refused
 from protocol.api import ApiKey, RequestHeader
@@ -40,7 +39,7 @@ def handle(context: ClientContext, header: RequestHeader, request: FindCoordinat
     if request.key_type == TRANSACTION:
         keys = [request.key] if header.api_version < BATCHED_SINCE else request.coordinator_keys
         for key in keys[:1]:
-            context.services.unserved.asked(header.client_id, unserved.TRANSACTION, key)
+            context.services.unserved.asked(header.client_id, key)
         message = "This broker does not serve transactions yet."
         return _refused(header.api_version, request, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
     message = f"Unknown coordinator type {request.key_type}."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker import unserved
 from broker.context import Answer, ClientContext
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -27,8 +26,7 @@ def handle(context: ClientContext, header: RequestHeader, request: InitProducerI
         if request.transactional_id == "":
             error = ErrorCode.INVALID_REQUEST
         else:
-            told = context.services.unserved
-            told.asked(header.client_id, unserved.TRANSACTION, request.transactional_id)
+            context.services.unserved.asked(header.client_id, request.transactional_id)
         return _refused(error)
     return _grant(context)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.unserved import CLIENTS_REMEMBERED, GROUP, LINES_PER_MINUTE, TRANSACTION, Unserved
+from broker.unserved import CLIENTS_REMEMBERED, LINES_PER_MINUTE, Unserved
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.broker.wire import Client
@@ -23,21 +23,18 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
-def test_once_per_client_and_kind(caplog: pytest.LogCaptureFixture) -> None:
+def test_once_per_client(caplog: pytest.LogCaptureFixture) -> None:
     unserved = Unserved(Clock())
     for _ in range(3):
-        unserved.asked("rdkafka", GROUP, "g")
-        unserved.asked("rdkafka", TRANSACTION, "t")
-        unserved.asked(None, GROUP, "h")
-    first, second, third = lines(caplog)
-    assert first.startswith("client rdkafka asks for consumer group g: groups are not served yet")
-    assert "assign()" in first
-    assert second.startswith("client rdkafka asks for transactional id t: transactions are not served yet")
-    assert third.startswith("client without a name asks for consumer group h")
+        unserved.asked("rdkafka", "t")
+        unserved.asked(None, "u")
+    first, second = lines(caplog)
+    assert first.startswith("client rdkafka asks for transactional id t: transactions are not served yet")
+    assert second.startswith("client without a name asks for transactional id u")
 
 
 def test_what_a_client_sends_stays_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    Unserved(Clock()).asked("evil\n2026 CRITICAL", GROUP, "g" * 10_000)
+    Unserved(Clock()).asked("evil\n2026 CRITICAL", "g" * 10_000)
     (line,) = lines(caplog)
     assert "evil?2026 CRITICAL" in line and "\n" not in line and len(line) < 400
 
@@ -51,18 +48,18 @@ def test_a_flood_of_names_is_bounded_and_nobody_is_left_out_for_ever(
     named = 0
     for _ in range(len(waiting) // LINES_PER_MINUTE):
         for client in waiting:
-            unserved.asked(client, GROUP, "g")
+            unserved.asked(client, "g")
         told = len(lines(caplog))
         assert told == LINES_PER_MINUTE
         named += told
         clock.now += 60
     assert named == len(waiting)
     for client in waiting:
-        unserved.asked(client, GROUP, "g")
+        unserved.asked(client, "g")
     assert lines(caplog) == []
     for number in range(CLIENTS_REMEMBERED):
         clock.now += 60
-        unserved.asked(f"later-{number}", GROUP, "g")
+        unserved.asked(f"later-{number}", "g")
     assert len(unserved._told) == CLIENTS_REMEMBERED
 
 
@@ -77,11 +74,8 @@ async def test_find_coordinator_says_who_waits(
         if version >= 1:
             name.key_type = kind
         await client.call(name, version)
-    told = lines(caplog)
-    assert told[0].startswith("client test asks for consumer group k: ")
-    assert [line.split(":")[0] for line in told[1:]] == ["client test asks for transactional id k"] * (
-        version >= 1
-    )
+    told = [line.split(":")[0] for line in lines(caplog)]
+    assert told == ["client test asks for transactional id k"] * (version >= 1)
 
 
 async def test_init_producer_id_says_who_waits(client: Client, caplog: pytest.LogCaptureFixture) -> None:
