@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
-from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed
+from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed, the_one
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -166,7 +166,7 @@ class Client:
 
         async def ask() -> Topic:
             answer = await self._metadata([MetadataRequestTopic(name=name)], create=create)
-            (topic,) = map(_topic, _without_errors(answer))
+            topic = _topic(the_one(_without_errors(answer), f"topic {name}"))
             for partition in topic.partitions:
                 if partition.error_code:
                     raise BrokerError(partition.error_code, f"{name}, partition {partition.index}")
@@ -240,7 +240,7 @@ class Client:
             ]
         )
         connection = await self._configured_by(kind, name)
-        (result,) = (await connection.call(request, DescribeConfigsResponse)).results
+        result = the_one((await connection.call(request, DescribeConfigsResponse)).results, name)
         if result.error_code:
             raise _config_error(kind, name, result.error_code, result.error_message)
         return list(result.configs)
@@ -269,7 +269,7 @@ class Client:
             validate_only=validate_only,
         )
         connection = await self._configured_by(kind, name)
-        (result,) = (await connection.call(request, IncrementalAlterConfigsResponse)).responses
+        result = the_one((await connection.call(request, IncrementalAlterConfigsResponse)).responses, name)
         if result.error_code:
             raise _config_error(kind, name, result.error_code, result.error_message)
 
@@ -305,7 +305,8 @@ class Client:
             await connection.drain()
             return -1
         answer = await connection.call(request, ProduceResponse)
-        result = answer.responses[0].partition_responses[0]
+        about = f"{topic.name}, partition {partition}"
+        result = the_one((each for one in answer.responses for each in one.partition_responses), about)
         if result.error_code:
             message = result.error_message
             raise BrokerError(result.error_code, f"{topic.name}, partition {partition}", message)
@@ -375,7 +376,8 @@ class Client:
                 ],
             )
             answer = await connection.call(request, ListOffsetsResponse)
-            result = answer.topics[0].partitions[0]
+            about = f"{topic.name}, partition {index}"
+            result = the_one((each for one in answer.topics for each in one.partitions), about)
             if result.error_code:
                 raise BrokerError(result.error_code, f"{topic.name}, partition {index}")
             found[index] = result.offset
@@ -394,7 +396,7 @@ class Client:
         async def ask() -> Connection:
             request = FindCoordinatorRequest(coordinator_keys=[group])
             answer = await (await self._any()).call(request, FindCoordinatorResponse)
-            (found,) = answer.coordinators
+            found = the_one(answer.coordinators, f"group {group}")
             if found.error_code:
                 raise BrokerError(found.error_code, f"group {group}", found.error_message)
             self._addresses[found.node_id] = (found.host, found.port)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from protocol.api import ApiKey, request_header_version, response_header_version
@@ -24,6 +25,7 @@ from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRespon
 from protocol.primitives import MalformedMessage, skip_tags
 
 T = TypeVar("T", bound=Struct)
+Part = TypeVar("Part")
 
 CLIENT_SOFTWARE: Final = "lockstep"
 CLIENT_VERSION: Final = "0.1.0"
@@ -65,6 +67,14 @@ class BrokerError(ClientError):
             super().__init__(f"{about}: {message or known.message} ({known.name})")
 
 
+def the_one(found: Iterable[Part], about: str) -> Part:
+    """The one part of an answer that was asked for. Raises ClientError where there is not just one."""
+    parts = list(found)
+    if len(parts) != 1:
+        raise ClientError(f"{about}: the broker answered with {len(parts)} results, 1 was asked for")
+    return parts[0]
+
+
 class Connection:
     """A connection that is ready for requests. Make it with `Connection.open`."""
 
@@ -96,6 +106,8 @@ class Connection:
             raise TimedOut(f"{connection} did not accept a connection in {timeout_s:g} s") from None
         except OSError as error:
             raise ConnectionFailed(f"cannot connect to {connection}: {_in_words(error)}") from None
+        except (ValueError, OverflowError) as error:  # a name or a port that cannot be one
+            raise ConnectionFailed(f"cannot connect to {str(connection)[:80]!r}: {error}") from None
         try:
             await connection._negotiate()
         except BaseException:

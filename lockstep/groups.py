@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockstep.client import LATEST, Client
-from lockstep.connection import BrokerError
+from lockstep.connection import BrokerError, the_one
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.describe_groups import (
@@ -83,7 +83,7 @@ async def describe_group(client: Client, group: str) -> Group:
     """State and members."""
     connection = await client.coordinator(group)
     answer = await connection.call(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse)
-    (found,) = answer.groups
+    found = the_one(answer.groups, f"group {group}")
     if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return Group(group, "Dead", "", "", ())
     if found.error_code:
@@ -144,7 +144,7 @@ async def delete_group(client: Client, group: str) -> None:
     """Delete a group without members, and its offsets."""
     connection = await client.coordinator(group)
     answer = await connection.call(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
-    (result,) = answer.results
+    result = the_one(answer.results, f"group {group}")
     if result.error_code == ErrorCode.NON_EMPTY_GROUP:
         raise BrokerError(result.error_code, f"group {group}", "it has members; stop them first")
     if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
@@ -188,6 +188,8 @@ def owned_partitions(assignment: bytes) -> tuple[Place, ...] | None:
         position = 6
         for _ in range(topics):
             (length,) = struct.unpack_from(">h", assignment, position)
+            if length < 0:
+                return None
             name = assignment[position + 2 : position + 2 + length].decode()
             position += 2 + length
             (count,) = struct.unpack_from(">i", assignment, position)
