@@ -1,8 +1,8 @@
 """The Go drivers, built once: `go/` is one module, each `go/cmd/NAME` a client under test.
 
 Owns: the programs in `.cache/go-drivers-DIGEST/`, named by the digest of their sources and of go.sum (which
-pins every dependency by hash), their lock, and which Go is good enough. Invariant: the directory appears whole
-or not at all.
+pins every dependency by hash), their lock, and which Go is good enough. Invariant: the directory appears
+whole or not at all.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from compat_tests import go_driver
 from compat_tests.clients.go import FranzGo, KafkaGo, Sarama
-from compat_tests.kafka_jars import ToolchainMissing
+from compat_tests.kafka_jars import ToolchainMissing, skip_or_fail
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +51,20 @@ def test_the_table_says_the_pinned_versions() -> None:
     assert [kind.version() for kind in (FranzGo, Sarama, KafkaGo)] == ["1.22.2", "1.61.1", "0.4.51"]
     with pytest.raises(AssertionError):
         go_driver.module_version("github.com/twmb")
+
+
+def test_the_drivers_are_formatted_and_vetted() -> None:
+    try:
+        go = Path(go_driver.go_command())
+    except ToolchainMissing as missing:
+        skip_or_fail(str(missing))
+        raise
+    module = Path(go_driver.__file__).parent / "go"
+    listed = subprocess.run(
+        [go.resolve().parent / "gofmt", "-l", "."], cwd=module, capture_output=True, text=True, check=True
+    )
+    assert listed.stdout == ""
+    vetted = subprocess.run(
+        [go, "vet", "-mod=readonly", "./..."], cwd=module, capture_output=True, text=True, check=False
+    )
+    assert vetted.returncode == 0, vetted.stderr

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the system packages that pip cannot: kcat, and a JDK 17, Maven, Node.js and npm when there are none.
+# Installs the system packages that pip cannot: kcat, and a JDK 17, Maven, Node.js, npm and Go when there are none.
 # Only what is missing is asked for, so a machine that has everything needs no network and no root.
 set -eu
 
@@ -9,11 +9,12 @@ command -v mvn >/dev/null 2>&1 || missing="$missing maven"
 # the Node clients want Node.js 20.19 or newer; a distribution with an older one leaves them out by name
 command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 command -v npm >/dev/null 2>&1 || missing="$missing npm"
+command -v go >/dev/null 2>&1 || [ -x /usr/local/go/bin/go ] || missing="$missing golang-go"
 java_release=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
 command -v javac >/dev/null 2>&1 && [ "${java_release:-0}" -ge 17 ] || missing="$missing openjdk-17-jdk-headless"
 
 if [ -z "$missing" ]; then
-    echo "system-deps: everything is here (kcat, Maven, Java $java_release, Node.js)"
+    echo "system-deps: everything is here (kcat, Maven, Java $java_release, Node.js, Go)"
     exit 0
 fi
 if ! command -v apt-get >/dev/null 2>&1; then
@@ -24,6 +25,9 @@ if [ "$(id -u)" -ne 0 ]; then
     echo "system-deps: missing:$missing. Run: sudo make system-deps" >&2
     exit 1
 fi
+case "$missing" in
+*golang*) echo "system-deps: the Go clients want Go 1.26; 1.21 or newer fetches that by itself, an older package will not do" ;;
+esac
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 case "$missing" in
