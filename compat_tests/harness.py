@@ -18,6 +18,7 @@ from compat_tests.clients.aio_kafka import AioKafka
 from compat_tests.clients.confluent import Confluent
 from compat_tests.clients.driven import Driven
 from compat_tests.clients.face import Client
+from compat_tests.clients.go import FranzGo, KafkaGo, Sarama
 from compat_tests.clients.java import Java, Java34, Java39, Java44
 from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kcat import Kcat
@@ -31,7 +32,21 @@ TARGETS = ("kafka", "lockstep")
 """Apache Kafka first: an expectation that fails there is a mistake of the case."""
 CLIENTS: Mapping[str, type[Client]] = {
     each.name: each
-    for each in (Java34, Java39, Java, Java44, Confluent, Kcat, KafkaPython, AioKafka, KafkaJs, Platformatic)
+    for each in (
+        Java34,
+        Java39,
+        Java,
+        Java44,
+        Confluent,
+        Kcat,
+        KafkaPython,
+        AioKafka,
+        KafkaJs,
+        Platformatic,
+        FranzGo,
+        Sarama,
+        KafkaGo,
+    )
 }
 WIRE = "wire"
 TOOLS = "Kafka's tools"
