@@ -65,6 +65,7 @@ class Described:
         self.read_only = read_only
 
 
+_DEFAULTS: Final = {name: declared.show(declared.default) for name, (_, declared) in PROPERTIES.items()}
 _RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 
 _CLIENT_METRICS: Final = (
@@ -77,19 +78,18 @@ _CLIENT_METRICS: Final = (
 def broker_synonyms(name: str, settings: Settings) -> list[Synonym]:
     """Where the value of a broker setting is found, the strongest first."""
     names = _RETENTION if name in _RETENTION else (name,)
-    defaults = {each: PROPERTIES[each][1].show(PROPERTIES[each][1].default) for each in names}
-    sources: tuple[tuple[Mapping[str, str | None], Source], ...] = (
+    found: list[Synonym] = []
+    for texts, source in (
         (settings.dynamic_node, Source.DYNAMIC_BROKER),
         (settings.dynamic_cluster, Source.DYNAMIC_DEFAULT_BROKER),
-        (settings.explicit, Source.STATIC_BROKER),
-        (defaults, Source.DEFAULT),
-    )
-    found: list[Synonym] = [
-        (each, _normal(each, texts[each]), source)
-        for texts, source in sources
-        for each in names
-        if texts.get(each) is not None
-    ]
+    ):
+        found += [(each, texts[each], source) for each in names if each in texts]
+    for each in names:
+        if each in settings.explicit:
+            declared = PROPERTIES[each][1]
+            text = declared.show(declared.parse(settings.explicit[each]))
+            found.append((each, text, Source.STATIC_BROKER))
+    found += [(each, _DEFAULTS[each], Source.DEFAULT) for each in names if _DEFAULTS[each] is not None]
     while found and found[0][0] != name:  # Kafka leaves out what stands before the name itself
         del found[0]
     return found
@@ -155,8 +155,3 @@ def describe_loggers() -> list[Described]:
 def describe_client_metrics() -> list[Described]:
     """Any subscription to clients' metrics: there is none, so each has its defaults."""
     return [Described(each, each.show(each.default), []) for each in _CLIENT_METRICS]
-
-
-def _normal(name: str, text: str | None) -> str | None:
-    declared = PROPERTIES[name][1]
-    return None if text is None else declared.show(declared.parse(text))

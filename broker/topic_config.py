@@ -260,6 +260,10 @@ def topic_config(overrides: Mapping[str, str], settings: Settings, *, compacted:
 
 def restored_config(overrides: Mapping[str, str], settings: Settings) -> tuple[TopicConfig, list[str]]:
     """The configuration of a topic accepted earlier, and why some of its overrides no longer hold."""
+    try:
+        return topic_config(overrides, settings, compacted=True), []
+    except InvalidTopicConfig:
+        pass  # which of them?
     kept: dict[str, str] = {}
     problems: list[str] = []
     for name, text in overrides.items():
