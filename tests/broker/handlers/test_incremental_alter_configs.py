@@ -368,3 +368,22 @@ async def test_log_levels(client: Client) -> None:
         (("root", APPEND, "INFO"), ErrorCode.INVALID_REQUEST),
     ):
         assert (await alter(client, node, edit))[0] == error
+
+
+async def test_a_full_disk_keeps_its_reserve_for_deletions(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.create("t")
+    group_log = type(broker.groups[0].log)
+    with monkeypatch.context() as full:
+        full.setattr(group_log, "disk_full", property(lambda self: True))
+        outcomes = await alter_all(
+            client, (T, [("retention.ms", SET, "5")]), ((TOPIC, "no"), []), ((GROUP, ""), [])
+        )
+    assert [error for error, _ in outcomes] == [
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert await value(client, T, "retention.ms") == ("604800000", 5)
+    assert await alter(client, T, ("retention.ms", SET, "5")) == OK
