@@ -21,11 +21,13 @@ from compat_tests.clients.face import Client
 from compat_tests.clients.go import FranzGo, KafkaGo, Sarama
 from compat_tests.clients.java import Java, Java34, Java39, Java44
 from compat_tests.clients.kafka_python import KafkaPython
+from compat_tests.clients.kafka_python_2 import KafkaPython2
 from compat_tests.clients.kcat import Kcat
 from compat_tests.clients.node import KafkaJs, Platformatic
 from compat_tests.java_driver import JavaDriver
 from compat_tests.kafka_jars import ToolchainMissing, require_java, skip_or_fail
 from compat_tests.line_driver import LineDriver
+from compat_tests.spark_driver import SPARK_VERSION, spark_driver
 from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, TargetFailed
 
 TARGETS = ("kafka", "lockstep")
@@ -40,6 +42,7 @@ CLIENTS: Mapping[str, type[Client]] = {
         Confluent,
         Kcat,
         KafkaPython,
+        KafkaPython2,
         AioKafka,
         KafkaJs,
         Platformatic,
@@ -50,6 +53,7 @@ CLIENTS: Mapping[str, type[Client]] = {
 }
 WIRE = "wire"
 TOOLS = "Kafka's tools"
+SPARK = f"Spark {SPARK_VERSION}"
 RESULTS = ROOT / ".cache" / "compat" / "results.json"
 
 PASSED, FAILED, LIMITED, MISSING = "passed", "failed", "limited", "missing"
@@ -123,6 +127,16 @@ class World:
         found = self._line_driver(Java)
         assert isinstance(found, JavaDriver)
         return found
+
+    def spark(self) -> LineDriver:
+        """The one Spark session, for both brokers. Skips (fails in CI) when it cannot be installed."""
+        if SPARK not in self._drivers:
+            try:
+                self._drivers[SPARK] = spark_driver()
+            except ToolchainMissing as missing:
+                skip_or_fail(str(missing))
+                raise
+        return self._drivers[SPARK]
 
     def _line_driver(self, kind: type[Driven]) -> LineDriver:
         """One process per client, for both brokers."""

@@ -128,6 +128,7 @@ def test_split(client: Client, new_topic: NewTopic) -> None:
 @pytest.mark.case("Producing", "acks={acks}")
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_acks(client: Client, new_topic: NewTopic, acks: str) -> None:
+    client.needs(f"acks={acks}")
     topic = new_topic()
     client.produce(topic, [Message(b"a%d" % n) for n in range(5)], acks=acks)
     assert [each.value for each in client.read(topic, 5)] == [b"a%d" % n for n in range(5)]

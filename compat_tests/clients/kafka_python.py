@@ -198,14 +198,14 @@ class KafkaPython(Client):
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
         asked = TopicPartition(topic, partition)
-        found = _asked(self.admin.list_group_offsets, {group: [asked]})[group].get(asked)
+        found = answered(self.admin.list_group_offsets, {group: [asked]})[group].get(asked)
         return None if found is None or found.offset < 0 else int(found.offset)
 
     def groups(self) -> set[str]:
-        return {each["group_id"] for each in _asked(self.admin.list_groups)}
+        return {each["group_id"] for each in answered(self.admin.list_groups)}
 
     def describe_group(self, group: str) -> GroupDescription:
-        found = _asked(self.admin.describe_groups, [group])[group]
+        found = answered(self.admin.describe_groups, [group])[group]
         _refuse_text(found["error"])
         members = tuple(
             GroupMember(
@@ -217,17 +217,17 @@ class KafkaPython(Client):
         return GroupDescription(state, found["protocol_type"], found["protocol_data"], members)
 
     def delete_group(self, group: str) -> None:
-        said = _asked(self.admin.delete_groups, [group])[group]
+        said = answered(self.admin.delete_groups, [group])[group]
         if said != "OK":  # it answers with the name of one of its exceptions
             raise Refused(getattr(kafka.errors, said).errno, said)
 
     def set_offset(self, group: str, topic: str, partition: int, offset: int) -> None:
         wanted = {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)}
-        _refuse_class(*_asked(self.admin.alter_group_offsets, group, wanted).values())
+        refuse_class(*answered(self.admin.alter_group_offsets, group, wanted).values())
 
     def delete_offset(self, group: str, topic: str, partition: int) -> None:
         asked = [TopicPartition(topic, partition)]
-        _refuse_class(*_asked(self.admin.delete_group_offsets, group, asked).values())
+        refuse_class(*answered(self.admin.delete_group_offsets, group, asked).values())
 
     # -- administration ---------------------------------------------------------------------------------
 
@@ -256,18 +256,18 @@ class KafkaPython(Client):
         _refuse_any(self.admin.delete_topics([topic], raise_errors=False)["topics"])
 
     def add_partitions(self, topic: str, total: int) -> None:
-        _asked(self.admin.create_partitions, {topic: total})
+        answered(self.admin.create_partitions, {topic: total})
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         asked = TopicPartition(topic, partition)
-        return int(_asked(self.admin.delete_records, {asked: before_offset})[asked]["low_watermark"])
+        return int(answered(self.admin.delete_records, {asked: before_offset})[asked]["low_watermark"])
 
     def set_config(self, topic: str, configs: Mapping[str, str | None]) -> None:
         changes = {
             name: ("DELETE", None) if value is None else ("SET", value) for name, value in configs.items()
         }
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, changes)
-        said = _asked(self.admin.alter_configs, [resource])["topic"][topic]
+        said = answered(self.admin.alter_configs, [resource])["topic"][topic]
         _refuse_text(None if said == "OK" else said)
 
     def topics(self) -> set[str]:
@@ -355,7 +355,7 @@ class PolledMember(Member):
         if count == 0:
             self._drive(timeout_s)
             return []
-        got = _asked(self._consumer.poll, timeout_ms=int(timeout_s * 1000), max_records=count)
+        got = answered(self._consumer.poll, timeout_ms=int(timeout_s * 1000), max_records=count)
         return [_stored(record) for records in got.values() for record in records]
 
     def _drive(self, timeout_s: float) -> None:
@@ -366,7 +366,7 @@ class PolledMember(Member):
         self._consumer.pause(*before)
         try:
             while self._consumer.assignment() == before and time.monotonic() < until:
-                _asked(self._consumer.poll, timeout_ms=min(100, int(timeout_s * 1000)))
+                answered(self._consumer.poll, timeout_ms=min(100, int(timeout_s * 1000)))
         finally:
             self._listener.driven = False
             self._consumer.resume(*self._consumer.paused())
@@ -375,7 +375,7 @@ class PolledMember(Member):
         return {(each.topic, each.partition) for each in self._consumer.assignment()}
 
     def commit(self) -> None:
-        _asked(self._consumer.commit)
+        answered(self._consumer.commit)
 
     def close(self) -> None:
         self._consumer.close()
@@ -401,7 +401,7 @@ def _owned(assignment: Any) -> frozenset[tuple[str, int]]:
     )
 
 
-def _asked(call: Callable[..., T], *args: Any, **named: Any) -> T:
+def answered(call: Callable[..., T], *args: Any, **named: Any) -> T:
     try:
         return call(*args, **named)
     except BrokerResponseError as error:
@@ -410,7 +410,7 @@ def _asked(call: Callable[..., T], *args: Any, **named: Any) -> T:
         raise Refused(25, str(error)) from error
 
 
-def _refuse_class(*errors: Any) -> None:
+def refuse_class(*errors: Any) -> None:
     """Where it answers with its exceptions' classes."""
     for each in errors:
         if each.errno:
