@@ -21,6 +21,7 @@ from broker.groups.classic import ClassicGroup, State, protocols_of
 from broker.groups.joining import Joining, join
 from broker.groups.live_group import LiveGroup
 from broker.groups.records import group_record, offset_record
+from broker.groups.shown import shown
 from broker.groups.subscription import CONSUMER, topics_of
 from broker.groups.surroundings import GroupLimits, Store, Surroundings
 from protocol.errors import ErrorCode
@@ -454,6 +455,6 @@ def _leave(live: LiveGroup | None, leaving: MemberIdentity) -> MemberResponse:
             error = group.validate(member_id, instance_id)
             gone = member_id if error is ErrorCode.NONE else None
         if gone is not None:
-            log.info("group %s: member %s leaves", group.group_id, gone)
+            log.info("group %s: member %s leaves", live.name, shown(gone))
             live.drop(gone)
     return MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=error)

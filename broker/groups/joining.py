@@ -15,6 +15,7 @@ from typing import Final
 from broker.groups.answers import JoinAnswer, Outbox, fenced, join_error
 from broker.groups.classic import ClassicGroup, Member, Protocols, State
 from broker.groups.live_group import NEW_MEMBER_JOIN_TIMEOUT_MS, LiveGroup
+from broker.groups.shown import shown
 from broker.groups.surroundings import GroupLimits
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
@@ -171,7 +172,9 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
         if current is not member or group.state is not State.STABLE or group.generation != generation:
             return  # fenced, gone, or answered by the rebalance that runs or ran
         if error is not ErrorCode.NONE:
-            log.warning("group %s: static member %s was not written: %s", group.group_id, old_id, error.name)
+            log.warning(
+                "group %s: static member %s was not written: %s", live.name, shown(old_id), error.name
+            )
             outbox.put(group.joined(member), join_error(error))
             live.end_session(member_id)
             group.rename(member, old_id)

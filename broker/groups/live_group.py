@@ -19,6 +19,7 @@ from broker.groups.answers import NO_MEMBER, join_error, sync_error
 from broker.groups.classic import ClassicGroup, Member, State, Waiter
 from broker.groups.deadline import Deadline
 from broker.groups.records import group_record
+from broker.groups.shown import shown
 from broker.groups.surroundings import Surroundings
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -84,6 +85,11 @@ class LiveGroup:
     # --- what there is ------------------------------------------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """The group's id, for the log."""
+        return shown(self.group.group_id)
+
+    @property
     def is_idle(self) -> bool:
         """Is there nothing that the committed state does not say?"""
         group = self.group
@@ -130,7 +136,7 @@ class LiveGroup:
         if member is not None:
             if member.is_waiting and not member.is_new:
                 return  # it cannot send heartbeats; its session begins again with the answer
-            log.info("group %s: member %s is gone, no heartbeat came", group.group_id, member_id)
+            log.info("group %s: member %s is gone, no heartbeat came", self.name, shown(member_id))
         if self.drop(member_id):
             self.membership_changed()
         else:
@@ -248,7 +254,7 @@ class LiveGroup:
         group = self.group
         self._stop_join_timer()
         for member in list(group.not_rejoined()):
-            log.info("group %s: member %s did not join again in time", group.group_id, member.member_id)
+            log.info("group %s: member %s did not join again in time", self.name, shown(member.member_id))
             self.drop(member.member_id)
         if group.members and not group.elect_joined_leader():
             # Only static members that are silent: until their sessions end, or one joins.
@@ -257,16 +263,16 @@ class LiveGroup:
         self._initial = False
         group.next_generation(self._around.store.time_ms())
         if group.state is State.EMPTY:
-            log.info("group %s is empty, generation %d", group.group_id, group.generation)
+            log.info("group %s is empty, generation %d", self.name, group.generation)
             self._write_emptied()
             return
         log.info(
             "group %s: generation %d has %d members, leader %s, protocol %s",
-            group.group_id,
+            self.name,
             group.generation,
             len(group.members),
-            group.leader,
-            group.protocol,
+            shown(group.leader),
+            shown(group.protocol),
         )
         group.pending_sync.update(group.members)
         for member in group.members.values():
@@ -302,7 +308,7 @@ class LiveGroup:
         if group.state is not State.COMPLETING_REBALANCE or group.generation != generation:
             return  # membership changed meanwhile: the running rebalance goes on
         if error is not ErrorCode.NONE:
-            log.warning("group %s: generation %d was not written: %s", group.group_id, generation, error.name)
+            log.warning("group %s: generation %d was not written: %s", self.name, generation, error.name)
             self._answer_syncs(error)
             self.prepare()
             return
@@ -337,7 +343,7 @@ class LiveGroup:
         assert generation == group.generation, "a new generation stops this timer"
         late = [each for each in group.members if each in group.pending_sync]
         for member_id in late:
-            log.info("group %s: member %s did not sync in time", group.group_id, member_id)
+            log.info("group %s: member %s did not sync in time", self.name, shown(member_id))
             self.drop(member_id)
         if late:
             self.prepare()
@@ -373,7 +379,7 @@ class LiveGroup:
         def emptied(error: ErrorCode) -> None:
             if error is not ErrorCode.NONE:
                 # The generation before counts again after a restart; its members will be missed.
-                log.warning("group %s: that it is empty was not written: %s", self.group.group_id, error.name)
+                log.warning("group %s: that it is empty was not written: %s", self.name, error.name)
             for each in tell:
                 each(error)
 
