@@ -74,10 +74,11 @@ class Outbox:
         if waiter is None:
             return
         if not self._answers:
-            self._loop.call_soon(self._send)
+            self._loop.call_soon(self.send)
         self._answers.append((waiter, response))
 
-    def _send(self) -> None:
+    def send(self) -> None:
+        """Let them leave now: only where no change is half made."""
         answers, self._answers = self._answers, []
         for waiter, response in answers:
             try:

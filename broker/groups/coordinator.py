@@ -95,6 +95,7 @@ class GroupCoordinator:
         for each in live.values():
             each.resign()
             each.account()
+        self._around.outbox.send()
 
     def _live_group(self, group_id: str) -> LiveGroup:
         live = self._live.get(group_id)
