@@ -119,7 +119,8 @@ def _outcome(
 ) -> Outcome:
     area, title = case.args
     fixtures = getattr(item, "fixturenames", ())
-    column = harness.TOOLS if "tool" in fixtures else harness.WIRE
+    columns = {"tool": harness.TOOLS, "spark": harness.SPARK}
+    column = next((columns[name] for name in fixtures if name in columns), harness.WIRE)
     client = str(parameters.get("client", column))
     if report.passed:
         result, reason = harness.PASSED, ""

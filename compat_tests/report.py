@@ -111,7 +111,7 @@ def _area(area: str, outcomes: Sequence[Outcome]) -> list[str]:
     if len(clients) == 1:
         rows = grouped(cases, {case: all_verdicts[area, case, clients[0]] for case in cases})
         body = [[title, _cell(verdict, None)] for title, verdict in rows]
-        head = ["case", "✓"]
+        head = ["case", clients[0]]
     else:
         clients = [name for name in harness.CLIENTS if name in clients]
         reasons = {
@@ -156,7 +156,7 @@ def _summary(outcomes: Sequence[Outcome]) -> list[str]:
     for (_, _, client), (lockstep, kafka) in verdicts(outcomes).items():
         counts[client, "lockstep"][lockstep] += 1
         counts[client, "kafka"][kafka] += 1
-    names = [*harness.CLIENTS, harness.TOOLS, harness.WIRE]
+    names = [*harness.CLIENTS, harness.TOOLS, harness.SPARK, harness.WIRE]
     rows = []
     for name in names:
         ours, theirs = counts[name, "lockstep"], counts[name, "kafka"]
