@@ -22,9 +22,9 @@ GROUP_METADATA: Final = 2
 class OffsetCommitKey(Struct):
     """Whose offset, and in which partition. Kind 0, which Kafka no longer writes, has the same fields."""
 
-    group: str = string()
-    topic: str = string()
-    partition: int = int32()
+    group: str = string(versions="0")
+    topic: str = string(versions="0")
+    partition: int = int32(versions="0")
 
 
 @message(api_key=OFFSET_COMMIT, versions="0-4", flexible="4+", kind="coordinator-value")
@@ -43,7 +43,7 @@ class OffsetCommitValue(Struct):
 class GroupMetadataKey(Struct):
     """Which group."""
 
-    group: str = string()
+    group: str = string(versions="0")
 
 
 @struct()

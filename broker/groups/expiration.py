@@ -71,6 +71,8 @@ class Expiration:
         return {name for name in store.state.topics() if self._cluster.topic(name) is None}
 
     async def _forget(self, store: GroupStore, names: set[str]) -> None:
+        if not names:
+            return
         try:
             await store.group.committed()  # of what clients committed while they still saw the topic
         except StorageError:

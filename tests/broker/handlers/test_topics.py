@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, DescribeConfigs, FindCoordinator over the wire."""
+"""CreateTopics, DeleteTopics, DescribeConfigs over the wire."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResult,
 )
-from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client
 
@@ -292,22 +291,3 @@ async def test_describe_refused(client: Client, kind: int, name: str, error: Err
     result = await describe(client, kind, name)
     assert result.error_code == error
     assert bool(result.error_message) == bool(error)
-
-
-@pytest.mark.parametrize("version", range(7))
-async def test_no_coordinators_yet(client: Client, version: int) -> None:
-    for kind in (0, 1, 9) if version else (0,):
-        request = FindCoordinatorRequest(key="g", key_type=kind, coordinator_keys=["g", "h"])
-        if version >= 4:
-            request.key = ""
-        else:
-            request.coordinator_keys = []
-        response = await client.call(request, version)
-        expected = ErrorCode.COORDINATOR_NOT_AVAILABLE if kind < 2 else ErrorCode.INVALID_REQUEST
-        if version >= 4:
-            assert [(each.key, each.error_code, each.node_id) for each in response.coordinators] == [
-                ("g", expected, -1),
-                ("h", expected, -1),
-            ]
-        else:
-            assert (response.error_code, response.node_id, response.port) == (expected, -1, -1)

@@ -1,0 +1,210 @@
+"""Records of groups: Kafka's definitions, and bytes that Apache Kafka 4.3.1 itself wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zipfile
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.groups.records import (
+    CommittedOffset,
+    GroupMetadata,
+    MemberMetadata,
+    UnknownRecord,
+    committed_offset,
+    group_key,
+    group_metadata,
+    group_record,
+    kind_of,
+    offset_key,
+    offset_record,
+)
+from compat_tests.kafka_jars import classpath
+from protocol.compiler import encode_bytes
+from protocol.coordinator_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from protocol.coordinator_records import MemberMetadata as MemberRecord
+from protocol.fields import Struct, Versions
+from protocol.primitives import MalformedMessage
+
+TOPIC_ID = bytes.fromhex("0854d3308edd427183eb286195ca86d8")
+TIME_MS = 0x1A1FE1F0C01
+
+KAFKA_WROTE = {
+    "by name, in every version": (
+        "00010001670002743100000000",
+        "00040000000000000005ffffffff026d000001a1fe1f0c010100100854d3308edd427183eb286195ca86d8",
+        ("g", "t1", 0, CommittedOffset(5, -1, "m", TIME_MS, -1, TOPIC_ID)),
+    ),
+    "with a retention time": (
+        "00010001670002743100000001",
+        "0001000000000000000700016d000001a1fe1f0dda000001a1fe20947a",
+        ("g", "t1", 1, CommittedOffset(7, -1, "m", 0x1A1FE1F0DDA, 0x1A1FE20947A)),
+    ),
+    "by nobody in particular": (
+        "000100000002743100000000",
+        "0004000000000000000500000003026d000001a1fe1f0df00100100854d3308edd427183eb286195ca86d8",
+        ("", "t1", 0, CommittedOffset(5, 3, "m", 0x1A1FE1F0DF0, -1, TOPIC_ID)),
+    ),
+    "a negative offset": (
+        "00010001670002743100000000",
+        "0004fffffffffffffff900000003026d000001a1fe1f0f280100100854d3308edd427183eb286195ca86d8",
+        ("g", "t1", 0, CommittedOffset(-7, 3, "m", 0x1A1FE1F0F28, -1, TOPIC_ID)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KAFKA_WROTE)
+def test_offsets_are_written_and_read_as_kafka_does(name: str) -> None:
+    key, value, (group_id, topic, index, committed) = KAFKA_WROTE[name]
+    assert offset_record(group_id, topic, index, committed) == (bytes.fromhex(key), bytes.fromhex(value))
+    read = offset_key(bytes.fromhex(key))
+    assert (read.group, read.topic, read.partition) == (group_id, topic, index)
+    assert committed_offset(bytes.fromhex(value)) == committed
+
+
+def test_a_tombstone_has_a_key_only() -> None:
+    assert offset_record("g", "t1", 0, None) == (bytes.fromhex("00010001670002743100000000"), None)
+    assert group_record("g", None) == (b"\0\2\0\1g", None)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_offsets_of_every_version_are_read(version: int) -> None:
+    value = OffsetCommitValue(
+        offset=1, leader_epoch=2, metadata="m", commit_timestamp=3, expire_timestamp=4, topic_id=TOPIC_ID
+    )
+    read = committed_offset(version.to_bytes(2, "big") + encode_bytes(value, version))
+    assert (read.offset, read.metadata, read.commit_time_ms) == (1, "m", 3)
+    assert read.leader_epoch == (2 if version >= 3 else -1)
+    assert read.expire_time_ms == (4 if version == 1 else -1)
+    assert read.topic_id == (TOPIC_ID if version == 4 else bytes(16))
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_generations_of_every_version_are_read(version: int) -> None:
+    member = MemberRecord(
+        member_id="m", group_instance_id="i", client_id="c", client_host="/h", rebalance_timeout=5,
+        session_timeout=6, subscription=b"s", assignment=b"a",
+    )  # fmt: skip
+    value = GroupMetadataValue(
+        protocol_type="consumer", generation=7, protocol="range", leader="m", current_state_timestamp=8,
+        members=[member],
+    )  # fmt: skip
+    read = group_metadata(version.to_bytes(2, "big") + encode_bytes(value, version))
+    assert read == GroupMetadata(
+        "consumer", 7, "range", "m", 8 if version >= 2 else -1,
+        (MemberMetadata("m", "i" if version >= 3 else None, "c", "/h", 5 if version else 6, 6, b"s", b"a"),),
+    )  # fmt: skip
+
+
+def test_what_a_newer_kafka_writes_is_told_from_rot() -> None:
+    for read in (committed_offset, group_metadata):
+        with pytest.raises(UnknownRecord):
+            read(b"\0\5" + bytes(50))
+        with pytest.raises(UnknownRecord):
+            read(b"\xff\xff" + bytes(50))
+        for value in (b"", b"\0", b"\0\4\0"):
+            with pytest.raises(MalformedMessage):
+                read(value)
+    for key in (None, b"", b"\0"):
+        with pytest.raises(MalformedMessage):
+            kind_of(key)
+    assert kind_of(b"\0\7") == 7
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
+COMMITTED = st.builds(
+    CommittedOffset, INT64, INT32, TEXT, INT64, st.just(-1), st.binary(min_size=16, max_size=16)
+)
+MEMBERS = st.builds(
+    MemberMetadata, TEXT, st.none() | TEXT, TEXT, TEXT, st.integers(0, 2**31 - 1), INT32,
+    st.binary(max_size=30), st.binary(max_size=30),
+)  # fmt: skip
+GENERATIONS = st.builds(
+    GroupMetadata,
+    TEXT,
+    INT32,
+    st.none() | TEXT,
+    st.none() | TEXT,
+    INT64,
+    st.lists(MEMBERS, max_size=3).map(tuple),
+)
+
+
+@given(TEXT, TEXT, INT32, COMMITTED, GENERATIONS)
+def test_what_is_written_is_read(
+    group_id: str, topic: str, index: int, committed: CommittedOffset, metadata: GroupMetadata
+) -> None:
+    key, value = offset_record(group_id, topic, index, committed)
+    assert value is not None
+    read = offset_key(key)
+    assert (read.group, read.topic, read.partition) == (group_id, topic, index)
+    assert committed_offset(value) == committed
+    key, value = group_record(group_id, metadata)
+    assert value is not None
+    assert group_key(key) == group_id
+    assert group_metadata(value) == metadata
+
+
+# --- Kafka's definitions ----------------------------------------------------------------------------------
+
+
+def definitions() -> dict[str, dict[str, Any]]:
+    """Name -> definition of every coordinator record in Kafka's jar."""
+    jar = next(each for each in classpath().split(os.pathsep) if "kafka-group-coordinator-4" in each)
+    found = {}
+    with zipfile.ZipFile(jar) as packed:
+        for name in packed.namelist():
+            if name.startswith("common/message/") and name.endswith(".json"):
+                text = "\n".join(
+                    line
+                    for line in packed.read(name).decode().splitlines()
+                    if not line.lstrip().startswith("//")
+                )
+                parsed = json.loads(text)
+                found[parsed["name"]] = parsed
+    return found
+
+
+def check_fields(cls: type[Struct], rows: list[dict[str, Any]], structs: dict[str, Any]) -> None:
+    snake = [re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", row["name"]).lower() for row in rows]
+    assert [field.name for field in cls.SCHEMA.fields] == snake
+    for field, row in zip(cls.SCHEMA.fields, rows, strict=True):
+        assert str(field.wire) == row["type"], field.name
+        assert field.versions == Versions.parse(row["versions"]), field.name
+        assert field.nullable == Versions.parse(row.get("nullableVersions", "none")), field.name
+        assert field.tagged == Versions.parse(row.get("taggedVersions", "none")), field.name
+        assert (field.tag, field.ignorable) == (row.get("tag"), row.get("ignorable", False)), field.name
+        if "default" in row:
+            default = row["default"]
+            assert field.default == (None if default == "null" else int(default)), field.name
+        inner = (field.wire.element or field.wire).struct
+        if inner is not None:
+            check_fields(inner, structs[inner.SCHEMA.name]["fields"], structs)
+
+
+@pytest.mark.java
+@pytest.mark.parametrize(
+    "cls",
+    [OffsetCommitKey, OffsetCommitValue, GroupMetadataKey, GroupMetadataValue],
+    ids=lambda cls: cls.__name__,
+)
+def test_tables_equal_kafkas_definitions(cls: type[Struct]) -> None:
+    definition = definitions()[cls.__name__]
+    schema = cls.SCHEMA
+    assert (schema.api_key, schema.kind) == (definition["apiKey"], definition["type"])
+    assert schema.versions == Versions.parse(definition["validVersions"])
+    assert schema.flexible == Versions.parse(definition["flexibleVersions"])
+    structs = {row["name"]: row for row in definition.get("commonStructs", [])}
+    check_fields(cls, definition["fields"], structs)

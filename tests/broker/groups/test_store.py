@@ -1,0 +1,139 @@
+"""A group's records on their way into the log: one batch, one answer, and what stands in the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.groups.records import CommittedOffset, group_record, offset_record
+from broker.groups.store import BATCH_BYTES, GroupStore
+from broker.server import Broker
+from protocol.errors import ErrorCode
+from protocol.records.batch import iter_headers
+from storage.group import Backlogged, BatchTooLarge, LogGroup
+from storage.types import NotLeader, StorageFull
+from tests.broker.wire import Client
+
+
+@pytest.fixture
+async def store(broker: Broker) -> GroupStore:
+    await broker.services.groups.ready()
+    return broker.services.groups.store("g")
+
+
+class Done:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.errors: list[ErrorCode] = []
+        self.told = asyncio.Event()
+
+    def __call__(self, error: ErrorCode) -> None:
+        self.errors.append(error)
+        self.told.set()
+
+    async def error(self) -> ErrorCode:
+        await asyncio.wait_for(self.told.wait(), 5)
+        (error,) = self.errors
+        return error
+
+
+def batches(store: GroupStore, group_id: str = "g") -> list[int]:
+    """Record counts of the batches in the group's partition."""
+    partition = store._partition_of(group_id)
+    assert partition is not None
+    read = store.group.read(partition, 0, 1 << 24)
+    return [header.record_count for buffer in read.buffers for _, header in iter_headers(bytes(buffer))]
+
+
+async def test_done_comes_once_and_after_the_state(store: GroupStore) -> None:
+    done = Done()
+    records = [offset_record("g", "t", index, CommittedOffset(index)) for index in range(3)]
+    store.append("g", records, done)
+    assert done.errors == [] and store.is_under_way("g") and not store.is_under_way("h")
+    assert store.state.offsets("g") == {}
+    assert await done.error() is ErrorCode.NONE
+    assert len(store.state.offsets("g")) == 3 and not store.is_under_way("g")
+    assert batches(store) == [3]
+
+
+async def test_appends_of_one_turn_share_a_commit(store: GroupStore) -> None:
+    index = store.group.log.last_index
+    done = [Done() for _ in range(20)]
+    for number, each in enumerate(done):
+        store.append("g", [offset_record("g", "t", number, CommittedOffset(1))], each)
+    assert {await each.error() for each in done} == {ErrorCode.NONE}
+    assert store.group.log.last_index == index + 1
+    assert batches(store) == [1] * 20 and not store.is_under_way("g")
+
+
+async def test_nothing_to_write_is_done_too(store: GroupStore) -> None:
+    done = Done()
+    store.append("g", [], done)
+    assert done.errors == []
+    assert await done.error() is ErrorCode.NONE
+    assert batches(store) == []
+
+
+async def test_many_records_become_several_batches(store: GroupStore) -> None:
+    done = Done()
+    metadata = "m" * 4096
+    count = BATCH_BYTES // 4096 * 3
+    records = [offset_record("g", "t", index, CommittedOffset(index, -1, metadata)) for index in range(count)]
+    store.append("g", records, done)
+    assert await done.error() is ErrorCode.NONE
+    assert len(batches(store)) >= 3 and sum(batches(store)) == count
+    assert len(store.state.offsets("g")) == count
+
+
+@pytest.mark.parametrize(
+    ("problem", "error"),
+    [
+        (NotLeader("moved"), ErrorCode.NOT_COORDINATOR),
+        (StorageFull("full"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (Backlogged("later"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (BatchTooLarge("huge"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+async def test_refusals_of_the_log(
+    store: GroupStore, monkeypatch: pytest.MonkeyPatch, problem: Exception, error: ErrorCode
+) -> None:
+    def refuse(*_: Any, **__: Any) -> int:
+        raise problem
+
+    monkeypatch.setattr(LogGroup, "append", refuse)
+    done = Done()
+    store.append("g", [group_record("g", None)], done)
+    assert done.errors == [] and not store.is_under_way("g")
+    assert await done.error() is error
+
+
+async def test_one_record_that_no_frame_takes(store: GroupStore) -> None:
+    done = Done()
+    store.append("g", [(b"\0\1", bytes(1 << 20))], done)
+    assert await done.error() is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_leadership_lost_before_the_commit(store: GroupStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiters: list[Callable[[BaseException | None], None]] = []
+    monkeypatch.setattr(store.group, "when_committed", waiters.append)
+    done = Done()
+    store.append("g", [offset_record("g", "t", 0, CommittedOffset(1))], done)
+    waiters[0](NotLeader("moved"))
+    assert done.errors == [ErrorCode.NOT_COORDINATOR] and not store.is_under_way("g")
+
+
+async def test_a_group_of_another_log_group(broker: Broker, store: GroupStore) -> None:
+    lost = GroupStore(store.group, store.state, lambda group_id: None, lambda: 0)
+    done = Done()
+    lost.append("g", [offset_record("g", "t", 0, CommittedOffset(1))], done)
+    assert await done.error() is ErrorCode.NOT_COORDINATOR
+
+
+async def test_time_does_not_go_back(client: Client, store: GroupStore) -> None:
+    await client.create("t")
+    behind = GroupStore(store.group, store.state, lambda group_id: None, lambda: 5)
+    assert behind.time_ms() == store.group.time_ms > 5

@@ -1,0 +1,151 @@
+"""OffsetFetch over the wire: one group and several, names and ids, all topics, what is not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.server import Broker
+from protocol.errors import ErrorCode
+from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from storage.group import LogGroup
+from tests.broker.handlers.offsets import TopicIds, commit, committed, fetch, ready, request
+from tests.broker.wire import Client
+
+E = ErrorCode
+
+
+@pytest.fixture
+async def ids(client: Client) -> TopicIds:
+    made = await ready(client)
+    await commit(client, 9, {("t", 0): 5, ("t", 2): 7}, made)
+    return made
+
+
+def asking(version: int, ids: TopicIds, group_id: str = "g", indexes: tuple[int, ...] = (0, 1, 9)) -> Any:
+    """Some partitions of `t`, in the words of a version."""
+    if version < 8:
+        topics = [OffsetFetchRequestTopic(name="t", partition_indexes=list(indexes))]
+        return OffsetFetchRequest(group_id=group_id, topics=topics)
+    named = OffsetFetchRequestTopics(name="t", partition_indexes=list(indexes))
+    if version >= 10:
+        named = OffsetFetchRequestTopics(topic_id=ids["t"], partition_indexes=list(indexes))
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=[named])])
+
+
+@pytest.mark.parametrize("group_id", ["g", "nobody"])
+@pytest.mark.parametrize("version", range(1, 11))
+async def test_every_version(client: Client, ids: TopicIds, version: int, group_id: str) -> None:
+    response = await client.call(asking(version, ids, group_id), version)
+    answer = response
+    if version >= 8:
+        (answer,) = response.groups
+        assert answer.group_id == group_id
+    assert answer.error_code == 0
+    (topic,) = answer.topics
+    assert topic.topic_id == ids["t"] if version >= 10 else topic.name == "t"
+    assert [(each.partition_index, each.committed_offset, each.error_code) for each in topic.partitions] == [
+        (0, 5 if group_id == "g" else -1, 0),
+        (1, -1, 0),
+        (9, -1, 0),
+    ]
+    assert {each.metadata for each in topic.partitions} == {""}
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+async def test_all_topics(client: Client, ids: TopicIds, version: int) -> None:
+    asked = OffsetFetchRequest(group_id="g", topics=None)
+    if version >= 8:
+        groups = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in ("g", "nobody")]
+        asked = OffsetFetchRequest(groups=groups)
+    response = await client.call(asked, version)
+    found = response
+    if version >= 8:
+        found, nobody = response.groups
+        assert (nobody.topics, nobody.error_code) == ([], 0)
+    (topic,) = found.topics
+    assert [(each.partition_index, each.committed_offset) for each in topic.partitions] == [(0, 5), (2, 7)]
+    if version >= 10:
+        assert topic.topic_id == ids["t"]
+
+
+async def test_an_unknown_topic_id(client: Client, ids: TopicIds) -> None:
+    (group,) = (await client.call(asking(10, {"t": b"0123456789abcdef"}), 10)).groups
+    assert group.error_code == 0
+    (topic,) = group.topics
+    assert {(each.committed_offset, each.error_code) for each in topic.partitions} == {
+        (-1, E.UNKNOWN_TOPIC_ID)
+    }
+
+
+async def test_an_unknown_name_and_no_groups(client: Client, ids: TopicIds) -> None:
+    assert await fetch(client, "g", {"nope": [0]}) == {("nope", 0): (-1, -1, "")}
+    assert await fetch(client, "g", {}) == {}
+    assert (await client.call(OffsetFetchRequest(groups=[]), 8)).groups == []
+
+
+async def test_member_epochs_do_not_matter_to_classic_groups(client: Client, ids: TopicIds) -> None:
+    asked = asking(9, ids)
+    asked.groups[0].member_id, asked.groups[0].member_epoch = "somebody", 5
+    (group,) = (await client.call(asked, 9)).groups
+    assert (group.error_code, group.topics[0].partitions[0].committed_offset) == (0, 5)
+
+
+@pytest.mark.parametrize("stable", [True, False])
+async def test_stable_offsets_wait_for_commits(
+    broker: Broker, client: Client, ids: TopicIds, stable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = LogGroup._turn
+    monkeypatch.setattr(LogGroup, "_turn", lambda self: None)
+    other = await Client.connect(broker.port)
+    client.send(request(9, {("t", 0): 77}, ids), 9)
+    while not broker.services.groups.store("g").is_under_way("g"):
+        await client_turn(other)
+    asked = asking(8, ids)
+    asked.require_stable = stable
+    other.send(asked, 8)
+    if stable:
+        await client_turn(await Client.connect(broker.port))
+        monkeypatch.setattr(LogGroup, "_turn", turn)
+        broker.groups[1]._turn()
+    _, response = await other.receive(asked, 8)
+    (group,) = response.groups  # type: ignore[attr-defined]
+    assert group.topics[0].partitions[0].committed_offset == (77 if stable else 5)
+    monkeypatch.setattr(LogGroup, "_turn", turn)
+    broker.groups[1]._turn()
+    await other.close()
+
+
+async def client_turn(client: Client) -> None:
+    """A round trip: whatever was sent before has been served."""
+    await client.call(OffsetFetchRequest(groups=[]), 8)
+
+
+async def test_a_topic_made_again_has_no_offsets(client: Client, ids: TopicIds, broker: Broker) -> None:
+    broker.services.topics.hidden = None  # as if the tombstones had not been written yet
+    await client.call(DeleteTopicsRequest(topic_names=["t"]), 5)
+    await client.create("t", 3)
+    assert await committed(client) == {}
+    assert await fetch(client, "g", {"t": [0]}) == {("t", 0): (-1, -1, "")}
+
+
+@pytest.mark.parametrize("version", [1, 2, 8])
+async def test_another_node_leads(
+    client: Client, ids: TopicIds, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LogGroup, "is_leader", property(lambda self: False))
+    response = await client.call(asking(version, ids), version)
+    if version == 1:
+        (topic,) = response.topics
+        assert {each.error_code for each in topic.partitions} == {E.NOT_COORDINATOR}
+        assert [each.partition_index for each in topic.partitions] == [0, 1, 9]
+    else:
+        answer = response.groups[0] if version >= 8 else response
+        assert (answer.error_code, answer.topics) == (E.NOT_COORDINATOR, [])
