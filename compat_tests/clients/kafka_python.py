@@ -378,7 +378,8 @@ class PolledMember(Member):
         answered(self._consumer.commit)
 
     def close(self) -> None:
-        self._consumer.close()
+        # in the middle of a rebalance its LeaveGroup waits behind its JoinGroup, by default for 30 s
+        self._consumer.close(timeout_ms=2000)
 
 
 def _assignor(name: str) -> Any:

@@ -15,7 +15,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from compat_tests.clients.face import Broker, Client, Cluster, Header, Message, Refused, Stored, Tail
+from compat_tests.clients.face import (
+    Broker,
+    CannotDo,
+    Client,
+    Cluster,
+    Header,
+    Member,
+    Message,
+    Refused,
+    Stored,
+    Tail,
+)
 from compat_tests.kafka_jars import ToolchainMissing
 
 _RECORD_END = "~|~\n"
@@ -34,6 +45,15 @@ class Kcat(Client):
     cannot: ClassVar[Mapping[str, str]] = {
         "split": "fails every record of a batch that is too large, it does not split it",
         "admin": "has no command to create, delete or configure topics",
+        "add partitions": "has no command to add partitions",
+        "delete records": "has no command to delete records",
+        "set config": "has no command to configure topics",
+        "commit": "commits by itself or not at all",
+        "committed": "has no command for committed offsets",
+        "group admin": "has no command for groups",
+        "delete group": "has no command for groups",
+        "set offset": "has no command for committed offsets",
+        "delete offset": "has no command for committed offsets",
         "describe without creating": "its metadata question lets the broker create the topic",
         "topic id": "shows no topic ids",
         "cluster id": "shows no cluster id",
@@ -144,6 +164,33 @@ class Kcat(Client):
             raise RuntimeError(f"kcat -Q said {out!r}")
         return int(found[1])
 
+    # -- groups -----------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        topics: Sequence[str],
+        group: str,
+        *,
+        start: str = "earliest",
+        auto_commit: bool = False,
+        assignor: str | None = None,
+        instance_id: str | None = None,
+        session_timeout_ms: int = 10_000,
+    ) -> Member:
+        settings = {
+            "auto.offset.reset": start,
+            "enable.auto.commit": str(auto_commit).lower(),
+            "session.timeout.ms": session_timeout_ms,
+            "heartbeat.interval.ms": min(1000, session_timeout_ms // 4),
+            "allow.auto.create.topics": "false",
+        }
+        if assignor is not None:
+            settings["partition.assignment.strategy"] = assignor
+        if instance_id is not None:
+            settings["group.instance.id"] = instance_id
+        words = [word for name, value in settings.items() for word in ("-X", f"{name}={value}")]
+        return _KcatMember(self._command("-u", "-f", _FORMAT, *words, "-G", group, *topics))
+
     # -- metadata ---------------------------------------------------------------------------------------
 
     def _metadata(self, *words: str) -> dict[str, Any]:
@@ -193,6 +240,62 @@ class _KcatTail(Tail):
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+class _KcatMember(Member):
+    """A process that prints records on its output and every rebalance on its error output."""
+
+    _REBALANCED = re.compile(rb"% Group \S+ rebalanced \([^)]*\): (?:incremental )?(\w+): ?(.*)\n")
+    _PARTITION = re.compile(rb"(\S+) \[(\d+)\]")
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert self._process.stdout is not None and self._process.stderr is not None
+        self._outputs = {self._process.stdout.fileno(): b"", self._process.stderr.fileno(): b""}
+        self._out, self._err = self._outputs
+        self._waiting: list[Stored] = []
+        self._owned: set[tuple[str, int]] = set()
+
+    def poll(self, count: int, timeout_s: float) -> list[Stored]:
+        until = time.monotonic() + timeout_s
+        before = set(self._owned)
+        self._take(0.0)
+        while time.monotonic() < until and (len(self._waiting) < count if count else self._owned == before):
+            self._take(until - time.monotonic())
+        found, self._waiting = self._waiting[:count], self._waiting[count:]
+        return found
+
+    def _take(self, timeout_s: float) -> None:
+        """Whatever it has printed by now, or prints first."""
+        ready, _, _ = select.select(list(self._outputs), [], [], max(0.0, timeout_s))
+        for each in ready:
+            part = os.read(each, 1 << 16)
+            if not part:
+                raise RuntimeError(f"kcat ended: {self._outputs[self._err][-500:]!r}")
+            self._outputs[each] += part
+        whole, end, rest = self._outputs[self._out].rpartition(_RECORD_END.encode())
+        self._waiting += _parse(whole + end)
+        lines, end, last = self._outputs[self._err].rpartition(b"\n")
+        self._outputs.update({self._out: rest, self._err: last})
+        for change, partitions in self._REBALANCED.findall(lines + end):
+            named = {(topic.decode(), int(n)) for topic, n in self._PARTITION.findall(partitions)}
+            self._owned = self._owned | named if change.startswith(b"assign") else self._owned - named
+
+    def assignment(self) -> set[tuple[str, int]]:
+        self._take(0.0)
+        return set(self._owned)
+
+    def commit(self) -> None:
+        raise CannotDo(Kcat.cannot["commit"])
+
+    def close(self) -> None:
+        """It leaves, and commits where it was told to, when it is asked to end."""
+        self._process.terminate()
+        try:
+            self._process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
 
 @functools.cache
