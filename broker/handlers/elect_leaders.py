@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import Answer, ClientContext
+from broker.topics import MAX_NAME_CHARACTERS
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import (
@@ -27,7 +28,7 @@ KINDS: Final = (0, 1)
 def handle(context: ClientContext, header: RequestHeader, request: ElectLeadersRequest) -> Answer:
     """One result per partition named, as often as it is named."""
     cluster = context.services.cluster
-    known = request.election_type in KINDS
+    known = request.election_type in KINDS or request.topic_partitions == []
     if request.topic_partitions is None:
         every = [ReplicaElectionResult(topic=topic.name) for topic in cluster.topics()] if known else []
         error = ErrorCode.NONE if known else ErrorCode.INVALID_REQUEST
@@ -50,7 +51,7 @@ def handle(context: ClientContext, header: RequestHeader, request: ElectLeadersR
 def _result(context: ClientContext, name: str, index: int) -> tuple[ErrorCode, str]:
     cluster = context.services.cluster
     if cluster.topic(name) is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name[:MAX_NAME_CHARACTERS]}"
     if cluster.partition(name, index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
     return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."

@@ -58,3 +58,4 @@ async def test_kinds(client: Client) -> None:
     invalid = ErrorCode.INVALID_REQUEST
     assert await elect(client, [("t", [0])], kind=7) == (invalid, [("t", 0, invalid)])
     assert await elect(client, None, kind=7) == (invalid, [])
+    assert await elect(client, [], kind=7) == (0, [])
