@@ -41,7 +41,8 @@ def node_command() -> str:
 
 
 def locked_version(package: str) -> str:
-    """The version that the lock file pins."""
+    """The version that the lock file pins. ToolchainMissing without Node."""
+    node_command()
     lock = json.loads((_SOURCE / "package-lock.json").read_text())
     return str(lock["packages"][f"node_modules/{package}"]["version"])
 
