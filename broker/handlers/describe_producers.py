@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.context import Answer, ClientContext
+from broker.context import Answer, ClientContext, ConnectionRefused
 from broker.topics import Refused, check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -24,28 +24,40 @@ API_KEY = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS = (0, 0)
 
 NO_COORDINATOR: Final = -1
+MAX_REPEATED: Final = 1000
+"""So often a request may name partitions again: a few bytes each time, for an answer of many."""
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeProducersRequest) -> Answer:
-    """One result per partition named, as often as it is named."""
+    """One result per partition named, as often as it is named, within reason."""
+    places = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    repeated = len(places) - len(set(places))
+    if repeated > MAX_REPEATED:
+        raise ConnectionRefused(f"a DescribeProducers request repeats {repeated} partitions")
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
                 name=topic.name,
-                partitions=[_describe(context, topic.name, index) for index in topic.partition_indexes],
+                partitions=_describe_all(context, topic.name, topic.partition_indexes),
             )
             for topic in request.topics
         ]
     )
 
 
-def _describe(context: ClientContext, name: str, index: int) -> PartitionResponse:
+def _describe_all(context: ClientContext, name: str, indexes: list[int]) -> list[PartitionResponse]:
+    unknown = _unknown(name)  # once: as many words for each of a hundred thousand partitions take memory
+    return [_describe(context, name, index, unknown) for index in indexes]
+
+
+def _describe(
+    context: ClientContext, name: str, index: int, unknown: tuple[ErrorCode, str]
+) -> PartitionResponse:
     services = context.services
     result = PartitionResponse(partition_index=index)
     partition = services.cluster.partition(name, index)
     if partition is None:
-        error, result.error_message = _unknown(name)
-        result.error_code = error
+        result.error_code, result.error_message = unknown
     elif not partition.group.is_leader:
         result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         result.error_message = ErrorCode.NOT_LEADER_OR_FOLLOWER.message

@@ -45,3 +45,15 @@ async def test_refused(client: Client) -> None:
         ("", 0, invalid),
     ]
     assert await describe(client) == []
+
+
+async def test_naming_a_partition_again_and_again_is_no_request(broker: Broker, client: Client) -> None:
+    await client.create("t")
+    await client.produce("t", batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0))
+    assert len(await describe(client, ("t", [0] * 1001))) == 1001
+    doomed = await Client.connect(broker.port)
+    topics = [TopicRequest(name="t", partition_indexes=[0] * 500)] * 2
+    doomed.send(DescribeProducersRequest(topics=topics), 0)
+    assert len(await doomed.receive_raw()) > 0
+    doomed.send(DescribeProducersRequest(topics=[*topics, topics[0]]), 0)
+    assert await doomed.is_closed()
