@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from broker.config import Settings
@@ -78,7 +79,8 @@ class GroupCoordinator:
             metadata = state.group(group_id)
             if metadata is None or not metadata.members:
                 continue
-            live = self._live_group(group_id)
+            live = LiveGroup(ClassicGroup.restored(group_id, metadata), self._around)
+            self._live[group_id] = live
             members = live.group.members
             for member in members.values():
                 live.alive(member.member_id, member.session_timeout_ms)
@@ -101,10 +103,9 @@ class GroupCoordinator:
         live = self._live.get(group_id)
         if live is None:
             metadata = self._store.state.group(group_id)
-            if metadata is None:
-                group = ClassicGroup(group_id, self._store.time_ms())
-            else:
-                group = ClassicGroup.restored(group_id, metadata)
+            group = ClassicGroup(group_id, self._store.time_ms())
+            if metadata is not None:
+                group = ClassicGroup.restored(group_id, replace(metadata, members=()))
             live = self._live[group_id] = LiveGroup(group, self._around)
         return live
 
@@ -362,7 +363,9 @@ class GroupCoordinator:
             return
         live = self._live.get(group_id)
         if live is not None:
-            self._let_go(live)
+            for member_id in list(live.group.pending):
+                live.drop(member_id)
+            self._settled(live)
         self._deleting.setdefault(group_id, False)
         self._write_end(group_id, done)
 
@@ -380,6 +383,9 @@ class GroupCoordinator:
                 self._write_end(group_id, done)
                 return
             self._deleting.pop(group_id, None)
+            live = self._live.get(group_id)
+            if live is not None:
+                self._settled(live)
             done(error)
 
         self._store.append(group_id, records, written)

@@ -1096,6 +1096,22 @@ def test_a_join_during_the_delete_is_a_new_group(world: World) -> None:
     assert world.state() == "Stable"
 
 
+def test_delete_of_a_group_whose_end_was_not_written(world: World) -> None:
+    """Its committed members are gone all the same: they must not come back with the next who joins."""
+    (leader,) = world.stable(1)
+    world.store.at_once = False
+    world.leave(leader.member_id)
+    world.store.commit(E.NOT_COORDINATOR)
+    told = delete(world)
+    first = world.join()
+    world.loop.advance(DELAY_MS)
+    assert [each.member_id for each in first.response.members] == [first.response.member_id]
+    world.store.commit(E.COORDINATOR_NOT_AVAILABLE)
+    assert told == [E.COORDINATOR_NOT_AVAILABLE]
+    world.leave(first.response.member_id)
+    assert world.state() == "Empty"
+
+
 def test_forget(world: World) -> None:
     (leader,) = world.stable(1)
     world.coordinator.forget("g")
