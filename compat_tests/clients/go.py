@@ -19,6 +19,7 @@ class _Go(Driven):
 
     @classmethod
     def version(cls) -> str:
+        go_driver.go_command()  # none without Go
         return go_driver.module_version(cls.module)
 
 
