@@ -211,7 +211,7 @@ class Confluent(Client):
             "enable.auto.commit": auto_commit,
             "enable.auto.offset.store": False,  # stored when `poll` hands a record out
             "session.timeout.ms": session_timeout_ms,
-            "heartbeat.interval.ms": min(1000, session_timeout_ms // 4),
+            "heartbeat.interval.ms": min(250, session_timeout_ms // 4),
         }
         if assignor is not None:
             settings["partition.assignment.strategy"] = assignor

@@ -122,7 +122,7 @@ class Driven(Client):
             "auto.offset.reset": start,
             "enable.auto.commit": "true" if auto_commit else "false",
             "session.timeout.ms": str(session_timeout_ms),
-            "heartbeat.interval.ms": str(min(1000, session_timeout_ms // 4)),
+            "heartbeat.interval.ms": str(min(250, session_timeout_ms // 4)),
         }
         if assignor is not None:
             settings["partition.assignment.strategy"] = assignor

@@ -188,7 +188,7 @@ class KafkaPython(Client):
             "auto_offset_reset": start,
             "enable_auto_commit": auto_commit,
             "session_timeout_ms": session_timeout_ms,
-            "heartbeat_interval_ms": min(1000, session_timeout_ms // 4),
+            "heartbeat_interval_ms": min(250, session_timeout_ms // 4),
         }
         if assignor is not None:
             settings["partition_assignment_strategy"] = (_assignor(assignor),)

@@ -181,7 +181,7 @@ class Kcat(Client):
             "auto.offset.reset": start,
             "enable.auto.commit": str(auto_commit).lower(),
             "session.timeout.ms": session_timeout_ms,
-            "heartbeat.interval.ms": min(1000, session_timeout_ms // 4),
+            "heartbeat.interval.ms": min(250, session_timeout_ms // 4),
             "allow.auto.create.topics": "false",
         }
         if assignor is not None:
@@ -245,7 +245,8 @@ class _KcatTail(Tail):
 class _KcatMember(Member):
     """A process that prints records on its output and every rebalance on its error output."""
 
-    _REBALANCED = re.compile(rb"% Group \S+ rebalanced \([^)]*\): (?:incremental )?(\w+): ?(.*)\n")
+    _REBALANCED = re.compile(rb"% Group \S+ rebalanced[^\n]*?(assign|revoke)[^\n]*: ([^\n]*)\n")
+    """Eager ("assigned: t [0]") and cooperative ("incremental assignment of 1 partition(s) (...): t [0]")."""
     _PARTITION = re.compile(rb"(\S+) \[(\d+)\]")
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -279,7 +280,7 @@ class _KcatMember(Member):
         self._outputs.update({self._out: rest, self._err: last})
         for change, partitions in self._REBALANCED.findall(lines + end):
             named = {(topic.decode(), int(n)) for topic, n in self._PARTITION.findall(partitions)}
-            self._owned = self._owned | named if change.startswith(b"assign") else self._owned - named
+            self._owned = self._owned | named if change == b"assign" else self._owned - named
 
     def assignment(self) -> set[tuple[str, int]]:
         self._take(0.0)
