@@ -8,10 +8,11 @@ DATA_DIR ?= data
 LISTEN ?= localhost:9092
 KILLS ?= 200
 FRAMES ?= 100000
+INPUTS ?= 1000000
 SECONDS ?= 600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check bench-quick system-deps kill group-stress malformed disk-full
+.PHONY: help setup serve test check bench-quick system-deps kill group-stress malformed disk-full fuzz
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +48,9 @@ group-stress: setup ## Campaign: SECONDS=600 of 50 group members dying, pausing,
 
 malformed: setup ## Campaign: FRAMES=100000 malformed frames against a running broker
 	$(BIN)/python -m tests.campaigns.malformed --frames $(FRAMES)
+
+fuzz: setup ## Campaign: INPUTS=1000000 fuzzed inputs to codecs, records and handlers, by grammar and coverage
+	$(BIN)/python -m tests.campaigns.fuzz --inputs $(INPUTS) --resume
 
 disk-full: setup ## Campaign: fill a small file system under the broker, then free it (needs root)
 	$(BIN)/python -m tests.campaigns.disk_full

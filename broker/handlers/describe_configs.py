@@ -37,18 +37,33 @@ from protocol.messages.describe_configs import (
 API_KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = (1, 4)
 
+NEED_NOT_EXIST: Final = (ResourceType.CLIENT_METRICS, ResourceType.GROUP)
+"""These have configurations whatever their name."""
+MAX_THAT_NEED_NOT_EXIST: Final = 1_000
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeConfigsRequest) -> Answer:
-    """One result per resource."""
-    return DescribeConfigsResponse(
-        results=[_describe(context, request, resource) for resource in request.resources]
-    )
+    """One result per resource. A few bytes name hundreds of configurations: so each resource only once."""
+    shown = _Shown(request)
+    named: set[tuple[int, str]] = set()
+    made_up = 0
+    results: list[DescribeConfigsResult] = []
+    for resource in request.resources:
+        place = resource.resource_type, resource.resource_name
+        made_up += resource.resource_type in NEED_NOT_EXIST
+        problem = None
+        if place in named:
+            problem = "Each resource must appear at most once."
+        elif resource.resource_type in NEED_NOT_EXIST and made_up > MAX_THAT_NEED_NOT_EXIST:
+            problem = f"At most {MAX_THAT_NEED_NOT_EXIST} groups and subscriptions in one request."
+        named.add(place)
+        results.append(_describe(context, shown, resource, problem))
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(
-    context: ClientContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    context: ClientContext, shown: _Shown, resource: DescribeConfigsResource, problem: str | None
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
         error_code=ErrorCode.NONE,
@@ -57,16 +72,33 @@ def _describe(
         resource_name=resource.resource_name,
     )
     try:
+        if problem is not None:
+            raise Refused(ErrorCode.INVALID_REQUEST, problem)
         described = _configs(context, resource)
     except Refused as refused:
         result.error_code = refused.error
         result.error_message = refused.message
         return result
-    keys = resource.configuration_keys
-    result.configs = [
-        _result(each, request) for each in described if not keys or each.declared.name in keys
-    ]
+    keys = frozenset(resource.configuration_keys or ())
+    result.configs = [shown.result(each) for each in described if not keys or each.declared.name in keys]
     return result
+
+
+class _Shown:
+    """Configurations as this request wants them. Those alike are one object: topics have most in common."""
+
+    def __init__(self, request: DescribeConfigsRequest) -> None:
+        self._request = request
+        self._made: dict[tuple[object, ...], DescribeConfigsResourceResult] = {}
+
+    def result(self, described: Described) -> DescribeConfigsResourceResult:
+        """One configuration in the answer."""
+        declared = described.declared.name, described.declared.doc
+        key = *declared, described.value, described.source, described.read_only, *described.synonyms
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = _result(described, self._request)
+        return found
 
 
 def _configs(context: ClientContext, resource: DescribeConfigsResource) -> list[Described]:

@@ -37,9 +37,10 @@ def handle(context: ClientContext, header: RequestHeader, request: ElectLeadersR
     for topic in request.topic_partitions:
         told = ReplicaElectionResult(topic=topic.topic)
         response.replica_election_results.append(told)
+        unknown = f"No such topic as {topic.topic[:MAX_NAME_CHARACTERS]}"  # one text for all its partitions
         for index in topic.partitions:
             if known:
-                error, message = _result(context, topic.topic, index)
+                error, message = _result(context, topic.topic, index, unknown)
             else:
                 error, message = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
             told.partition_result.append(
@@ -48,10 +49,10 @@ def handle(context: ClientContext, header: RequestHeader, request: ElectLeadersR
     return response
 
 
-def _result(context: ClientContext, name: str, index: int) -> tuple[ErrorCode, str]:
+def _result(context: ClientContext, name: str, index: int, unknown: str) -> tuple[ErrorCode, str]:
     cluster = context.services.cluster
     if cluster.topic(name) is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name[:MAX_NAME_CHARACTERS]}"
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, unknown
     if cluster.partition(name, index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
     return ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
