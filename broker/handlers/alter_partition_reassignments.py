@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from broker.context import Answer, ClientContext
 from broker.replica_assignment import check_replicas
-from broker.topics import Refused
+from broker.topics import MAX_NAME_CHARACTERS, Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
@@ -58,7 +58,8 @@ def _check(context: ClientContext, name: str, index: int, replicas: Sequence[int
     """Raises Refused unless the partition is just there already."""
     cluster = context.services.cluster
     if cluster.topic(name) is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
+        shown = name[:MAX_NAME_CHARACTERS]  # it is said for each partition
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {shown}.")
     if cluster.partition(name, index) is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
     if replicas is None:
