@@ -48,6 +48,8 @@ PURE = (
     "storage/types.py",
     "broker/append.py",
     "broker/fetch_session.py",
+    "broker/groups/classic.py",
+    "broker/groups/subscription.py",
     "broker/producer_state.py",
 )
 

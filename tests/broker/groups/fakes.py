@@ -240,3 +240,32 @@ def response(answer: Any) -> JoinGroupResponse | SyncGroupResponse:
     assert answer.done
     found: JoinGroupResponse | SyncGroupResponse = answer.response
     return found
+
+
+def error_of(answer: Any) -> ErrorCode:
+    """What a Deferred was answered with."""
+    assert answer.done, "not answered"
+    return ErrorCode(answer.response.error_code)
+
+
+def rejoin(world: World, *members: Any, **more: Any) -> list[Any]:
+    """Members join again; those the rebalance waits for are answered when all have."""
+    return [world.ask_join(member=each.member_id, **more) for each in members]
+
+
+def completing(world: World, count: int = 2, **more: Any) -> list[Any]:
+    """A group that has joined and waits for its assignment; the leader first."""
+    waiting = [world.join(client=f"c{n}", **more) for n in range(count)]
+    world.loop.advance(2 * DELAY_MS)
+    return [each.response for each in waiting]
+
+
+def static_pair(world: World, **more: Any) -> tuple[Any, Any]:
+    """A Stable group of a static leader "i0" and a static follower "i1"."""
+    waiting = [world.ask_join(instance=f"i{n}", **more) for n in range(2)]
+    world.loop.advance(2 * DELAY_MS)
+    leader, follower = (each.response for each in waiting)
+    world.sync(leader, {leader.member_id: b"0", follower.member_id: b"1"}, instance="i0")
+    world.sync(follower, instance="i1")
+    assert world.state() == "Stable"
+    return leader, follower

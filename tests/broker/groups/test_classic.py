@@ -48,7 +48,7 @@ def group_of(*members: Member) -> ClassicGroup:
     return group
 
 
-@pytest.mark.parametrize(("before", "after"), itertools.product(State, State))
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
 def test_states_change_along_the_table_alone(before: State, after: State) -> None:
     group = ClassicGroup("g", 1)
     group.state = before

@@ -1,0 +1,398 @@
+"""JoinGroup on a clock and a store driven by hand: new members, old ones, static ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.groups.classic import MEMBER_BYTES
+from protocol.errors import ErrorCode
+from tests.broker.groups.fakes import DELAY_MS, REBALANCE_MS, SESSION_MS, World, error_of, rejoin, static_pair
+
+E = ErrorCode
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# --- joining ---------------------------------------------------------------------------------------------
+
+
+def test_a_new_member_is_given_an_id_first(world: World) -> None:
+    refused = world.ask_join(client="app")
+    assert error_of(refused) is E.MEMBER_ID_REQUIRED
+    member_id = refused.response.member_id
+    assert member_id.startswith("app-")
+    assert len(member_id) == len("app-") + 36
+    assert (refused.response.generation_id, refused.response.protocol_name) == (-1, None)
+    assert world.state() == "Empty"
+    answer = world.ask_join(member=member_id)
+    assert not answer.done
+    world.loop.advance(DELAY_MS)
+    joined = answer.response
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, member_id)
+    assert (joined.protocol_type, joined.protocol_name) == ("consumer", "range")
+    assert [(each.member_id, each.metadata) for each in joined.members] == [(member_id, b"meta")]
+    assert world.state() == "CompletingRebalance"
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_older_versions_need_no_id(world: World, version: int) -> None:
+    answer = world.ask_join(version=version)
+    world.loop.advance(DELAY_MS)
+    assert error_of(answer) is E.NONE
+    assert answer.response.member_id.startswith("client-")
+
+
+def test_version_0_has_one_timeout(world: World) -> None:
+    (first,) = world.stable(1, version=0, rebalance_ms=-1)
+    world.ask_join(version=0, rebalance_ms=-1)
+    world.heartbeat(first)
+    world.loop.advance(SESSION_MS - 1)
+    assert world.state() == "PreparingRebalance"
+    world.loop.advance(1)
+    assert world.state() == "CompletingRebalance"
+
+
+def test_a_handed_out_id_is_forgotten_after_its_session(world: World) -> None:
+    member_id = world.ask_join().response.member_id
+    world.loop.advance(SESSION_MS)
+    assert world.state() == "Dead"
+    assert world.loop.armed == 0
+    assert error_of(world.ask_join(member=member_id)) is E.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        ({"group": ""}, E.INVALID_GROUP_ID),
+        ({"session_ms": 5_999}, E.INVALID_SESSION_TIMEOUT),
+        ({"session_ms": 1_800_001}, E.INVALID_SESSION_TIMEOUT),
+        ({"session_ms": -1}, E.INVALID_SESSION_TIMEOUT),
+        ({"member": "unknown"}, E.UNKNOWN_MEMBER_ID),
+        ({"protocols": {}}, E.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": ""}, E.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_refused(world: World, wanted: dict[str, Any], error: ErrorCode) -> None:
+    answer = world.ask_join(**wanted)
+    assert error_of(answer) is error
+    assert answer.response.member_id == wanted.get("member", "")
+    assert world.loop.armed == 0
+    assert world.coordinator.listed() == []
+
+
+@pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None)])
+def test_no_protocol_is_empty_then_null(world: World, version: int, name: str | None) -> None:
+    assert world.ask_join(version=version, protocols={}).response.protocol_name == name
+
+
+def test_protocols_that_do_not_fit_the_group(world: World) -> None:
+    world.stable(1)
+    assert error_of(world.ask_join(protocols={"other": b""})) is E.INCONSISTENT_GROUP_PROTOCOL
+    assert error_of(world.ask_join(protocol_type="connect")) is E.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_the_first_rebalance_waits_for_more(world: World) -> None:
+    first = world.join()
+    world.loop.advance(DELAY_MS - 1)
+    second = world.join()
+    world.loop.advance(1)
+    assert not first.done
+    world.loop.advance(DELAY_MS)
+    assert first.done
+    assert second.done
+    assert len(first.response.members) == 2
+    assert second.response.members == []
+
+
+def test_but_no_longer_than_the_rebalance_timeout(world: World) -> None:
+    first = world.join(rebalance_ms=7_000)
+    waiting = [first]
+    for _ in range(7):
+        assert not first.done
+        world.loop.advance(1_000)
+        waiting.append(world.join(rebalance_ms=7_000))
+    assert first.done
+    assert sum(each.done for each in waiting) == 7
+
+
+def test_no_delay(world: World) -> None:
+    world = World(group_initial_rebalance_delay_ms="0")
+    answer = world.join()
+    world.loop.advance(0)
+    assert error_of(answer) is E.NONE
+
+
+def test_full_group() -> None:
+    world = World(group_max_size="2")
+    world.stable(2)
+    assert error_of(world.ask_join()) is E.GROUP_MAX_SIZE_REACHED
+    assert world.ask_join().response.member_id == ""
+    assert world.state() == "Stable"
+
+
+def test_who_joins_again_last_is_left_out_of_a_group_that_became_too_large() -> None:
+    world = World()
+    members = world.stable(3)
+    world.settings = World(group_max_size="2").settings
+    world.coordinator.resign()
+    world.loop.turn()
+    world.start()
+    assert world.state() == "PreparingRebalance"
+    first, second, third = rejoin(world, *members)
+    assert error_of(third) is E.GROUP_MAX_SIZE_REACHED
+    assert (error_of(first), error_of(second)) == (E.NONE, E.NONE)
+    assert len(world.coordinator.describe("g").members) == 2  # type: ignore[union-attr]
+
+
+def test_the_lead_counts_once_all_are_there(world: World) -> None:
+    leader, follower = world.stable(2)
+    newcomer = world.join(client="new")
+    assert not newcomer.done
+    assert world.state() == "PreparingRebalance"
+    assert world.heartbeat(leader) is E.REBALANCE_IN_PROGRESS
+    answers = rejoin(world, leader, follower)
+    assert [error_of(each) for each in (*answers, newcomer)] == [E.NONE] * 3
+    assert {each.response.leader for each in (*answers, newcomer)} == {leader.member_id}
+    assert [len(each.response.members) for each in (*answers, newcomer)] == [3, 0, 0]
+    assert {each.response.generation_id for each in answers} == {2}
+
+
+def test_whoever_does_not_join_again_is_left_behind(world: World) -> None:
+    leader, follower = world.stable(2)
+    (answer,) = rejoin(world, leader)
+    for _ in range(6):
+        world.heartbeat(follower)
+        world.loop.advance(REBALANCE_MS / 6 - 1)
+        assert not answer.done
+    world.loop.advance(6)
+    assert error_of(answer) is E.NONE
+    assert [each.member_id for each in answer.response.members] == [leader.member_id]
+    assert world.heartbeat(follower) is E.UNKNOWN_MEMBER_ID
+
+
+def test_leader_that_is_late_loses_the_lead(world: World) -> None:
+    leader, follower = world.stable(2)
+    answer = world.ask_join(member=follower.member_id, protocols={"range": b"changed"})
+    for _ in range(7):
+        world.heartbeat(leader)
+        world.loop.advance(REBALANCE_MS / 6)
+    assert error_of(answer) is E.NONE
+    assert answer.response.leader == follower.member_id
+
+
+def test_the_rebalance_timeout_is_the_longest_of_all(world: World) -> None:
+    leader, follower = world.stable(2, session_ms=200_000)
+    world.ask_join(member=leader.member_id, rebalance_ms=90_000, session_ms=200_000)
+    world.loop.advance(89_000)
+    assert world.state() == "PreparingRebalance"
+    world.loop.advance(1_000)
+    assert world.state() == "CompletingRebalance"
+    assert world.heartbeat(follower) is E.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_follower_joins_a_stable_group_again(world: World, changed: bool) -> None:
+    leader, follower = world.stable(2)
+    metadata = b"changed" if changed else b"meta"
+    answer = world.ask_join(member=follower.member_id, protocols={"range": metadata})
+    if changed:
+        assert not answer.done
+        assert world.heartbeat(leader) is E.REBALANCE_IN_PROGRESS
+    else:
+        assert (answer.response.error_code, answer.response.generation_id) == (0, 1)
+        assert (answer.response.members, answer.response.skip_assignment) == ([], False)
+        assert world.state() == "Stable"
+
+
+def test_a_leader_joins_a_stable_group_again(world: World) -> None:
+    leader, _ = world.stable(2)
+    answer = world.ask_join(member=leader.member_id)
+    assert not answer.done
+    assert world.state() == "PreparingRebalance"
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_joining_again_before_the_assignment(world: World, changed: bool) -> None:
+    waiting = [world.join(), world.join()]
+    world.loop.advance(2 * DELAY_MS)
+    leader, follower = (each.response for each in waiting)
+    synced = world.sync(follower)
+    metadata = b"changed" if changed else b"meta"
+    answer = world.ask_join(member=leader.member_id, protocols={"range": metadata})
+    if changed:
+        assert error_of(synced) is E.REBALANCE_IN_PROGRESS
+        assert not answer.done
+    else:
+        assert len(answer.response.members) == 2
+        assert (answer.response.generation_id, synced.done) == (1, False)
+
+
+def test_a_join_sent_twice_has_two_answers(world: World) -> None:
+    leader, _ = world.stable(2)
+    first = world.ask_join(member=leader.member_id)
+    second = world.ask_join(member=leader.member_id)
+    assert error_of(first) is E.REBALANCE_IN_PROGRESS
+    assert not second.done
+
+
+def test_a_group_holds_so_much_metadata() -> None:
+    world = World(message_max_bytes="1000")
+    (member,) = world.stable(1, protocols={"range": b"m", "sticky": b"m" * 15_000})
+    assert error_of(world.ask_join(protocols={"range": b"m" * 2_000})) is E.GROUP_MAX_SIZE_REACHED
+    assert error_of(world.ask_join(protocols={"range": b"m"})) is E.MEMBER_ID_REQUIRED
+    world.ask_join(member=member.member_id, protocols={"range": b"m"})
+    assert error_of(world.ask_join(protocols={"range": b"m" * 2_000})) is E.MEMBER_ID_REQUIRED
+
+
+def test_all_groups_hold_so_much() -> None:
+    world = World(lockstep_groups_max_bytes=str(3 * MEMBER_BYTES))
+    members = world.stable(3)
+    refused = world.ask_join(group="other")
+    assert error_of(refused) is E.COORDINATOR_NOT_AVAILABLE
+    assert world.heartbeat(members[0]) is E.NONE
+    world.leave(*(each.member_id for each in members))
+    assert error_of(world.ask_join(group="other")) is E.MEMBER_ID_REQUIRED
+
+
+# --- static members --------------------------------------------------------------------------------------
+
+
+def test_static_members_get_their_id_at_once(world: World) -> None:
+    leader, _ = static_pair(world)
+    assert leader.member_id.startswith("i0-")
+    assert leader.members[1].group_instance_id == "i1"
+
+
+@pytest.mark.parametrize("version", [5, 8, 9])
+def test_a_static_follower_comes_back_without_a_rebalance(world: World, version: int) -> None:
+    leader, follower = static_pair(world)
+    world.store.at_once = False
+    answer = world.ask_join(instance="i1", version=version)
+    assert not answer.done
+    world.store.commit()
+    world.loop.turn()
+    joined = answer.response
+    assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, leader.member_id)
+    assert joined.member_id not in ("", follower.member_id)
+    assert (joined.members, joined.skip_assignment) == ([], False)
+    assert world.sync(joined, instance="i1", protocol_type="consumer").response.assignment == b"1"
+    assert world.heartbeat(leader, instance="i0") is E.NONE
+    assert world.heartbeat(follower, instance="i1") is E.FENCED_INSTANCE_ID
+    assert world.heartbeat(follower) is E.UNKNOWN_MEMBER_ID
+    assert error_of(world.sync(follower, instance="i1")) is E.FENCED_INSTANCE_ID
+    fenced = world.ask_join(member=follower.member_id, instance="i1")
+    assert (error_of(fenced), fenced.response.member_id) == (E.FENCED_INSTANCE_ID, follower.member_id)
+    committed = world.store.state.group("g")
+    assert committed is not None
+    assert joined.member_id in {each.member_id for each in committed.members}
+
+
+def test_a_static_leader_comes_back(world: World) -> None:
+    leader, _ = static_pair(world)
+    joined = world.ask_join(instance="i0", version=9).response
+    assert (joined.leader, joined.skip_assignment) == (joined.member_id, True)
+    assert len(joined.members) == 2
+    older = world.ask_join(instance="i0", version=8).response
+    assert (older.leader, older.members) == (joined.member_id, [])
+    assert world.state() == "Stable"
+    assert leader.member_id != joined.member_id != older.member_id
+
+
+def test_a_static_member_comes_back_twice_during_the_commit(world: World) -> None:
+    static_pair(world)
+    world.store.at_once = False
+    first = world.ask_join(instance="i1")
+    second = world.ask_join(instance="i1")
+    assert error_of(first) is E.FENCED_INSTANCE_ID
+    world.store.commit()
+    world.loop.turn()
+    assert not second.done
+    world.store.commit()
+    world.loop.turn()
+    assert error_of(second) is E.NONE
+    assert world.heartbeat(second.response, instance="i1") is E.NONE
+
+
+def test_a_static_member_that_could_not_be_written_is_its_old_self(world: World) -> None:
+    _, follower = static_pair(world)
+    world.store.at_once = False
+    answer = world.ask_join(instance="i1", session_ms=20_000)
+    world.store.commit(E.NOT_LEADER_OR_FOLLOWER)
+    world.loop.turn()
+    assert (error_of(answer), answer.response.member_id) == (E.NOT_COORDINATOR, "")
+    assert world.heartbeat(follower, instance="i1") is E.NONE
+    assert world.state() == "Stable"
+
+
+def test_a_rebalance_during_a_static_members_commit_answers_it(world: World) -> None:
+    leader, _ = static_pair(world)
+    world.store.at_once = False
+    back = world.ask_join(instance="i1")
+    again = world.ask_join(member=leader.member_id, instance="i0")
+    assert error_of(back) is E.NONE
+    assert error_of(again) is E.NONE
+    assert back.response.generation_id == again.response.generation_id == 2
+    world.store.commit(E.NOT_COORDINATOR)
+    assert world.state() == "CompletingRebalance"
+    assert world.heartbeat(back.response, instance="i1") is E.NONE
+
+
+def test_a_static_member_with_another_protocol_rebalances(world: World) -> None:
+    both = {"range": b"r", "sticky": b"s"}
+    leader, _ = static_pair(world, protocols=both)
+    answer = world.ask_join(instance="i1", protocols={"sticky": b"s"})
+    assert not answer.done
+    assert world.heartbeat(leader, instance="i0") is E.REBALANCE_IN_PROGRESS
+    world.ask_join(member=leader.member_id, instance="i0", protocols=both)
+    assert answer.response.protocol_name == "sticky"
+
+
+def test_a_static_member_comes_back_before_the_assignment(world: World) -> None:
+    waiting = [world.ask_join(instance=f"i{n}") for n in range(2)]
+    world.loop.advance(2 * DELAY_MS)
+    leader, follower = (each.response for each in waiting)
+    followed = world.sync(follower, instance="i1")
+    back = world.ask_join(instance="i1")
+    assert error_of(followed) is E.FENCED_INSTANCE_ID
+    assert world.state() == "PreparingRebalance"
+    world.ask_join(member=leader.member_id, instance="i0")
+    assert error_of(back) is E.NONE
+
+
+def test_a_static_member_comes_back_while_it_waits_to_join(world: World) -> None:
+    first = world.ask_join(instance="i0")
+    second = world.ask_join(instance="i0")
+    assert error_of(first) is E.FENCED_INSTANCE_ID
+    world.loop.advance(2 * DELAY_MS)
+    assert error_of(second) is E.NONE
+    assert len(second.response.members) == 1
+
+
+def test_silent_static_members_stay_until_their_session_ends(world: World) -> None:
+    leader, follower = static_pair(world, session_ms=100_000)
+    (answer,) = rejoin(world, leader, instance="i0")
+    world.loop.advance(REBALANCE_MS)
+    assert error_of(answer) is E.NONE
+    assert len(answer.response.members) == 2
+    assert world.heartbeat(follower, instance="i1", generation=2) is E.NONE
+
+
+def test_only_silent_static_members(world: World) -> None:
+    _, follower = static_pair(world, session_ms=100_000)
+    world.ask_join(instance="i2", session_ms=100_000)
+    world.leave(instances=["i2"])
+    world.loop.advance(REBALANCE_MS)
+    assert world.state() == "PreparingRebalance"
+    world.loop.advance(100_000)
+    assert world.state() == "Empty"
+    assert world.heartbeat(follower, instance="i1") is E.UNKNOWN_MEMBER_ID
+
+
+def test_an_id_handed_out_is_not_a_static_members(world: World) -> None:
+    pending = world.ask_join().response.member_id
+    assert error_of(world.ask_join(member=pending, instance="i")) is E.UNKNOWN_MEMBER_ID
