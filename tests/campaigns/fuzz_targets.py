@@ -16,7 +16,7 @@ from broker.append import AppendLimits, Refused, _read, _validate
 from broker.handlers.list_offsets import first_at
 from lockstep.connection import ClientError, Connection
 from protocol.api import read_request_header, response_header_version
-from protocol.compiler import decode, encode_bytes
+from protocol.compiler import decode, decoder, encode_bytes, encoder
 from protocol.fields import Struct
 from protocol.framing import FrameReader, MalformedFrame
 from protocol.messages import MESSAGES
@@ -139,6 +139,15 @@ class _Limits:
 
 
 _LIMITS: Final[AppendLimits] = _Limits()
+
+
+def compile_all() -> None:
+    """Make the codec of every message in every version."""
+    for pair in MESSAGES.values():
+        for cls in pair:
+            for version in cls.SCHEMA.versions:
+                decoder(cls, version)
+                encoder(cls, version)
 
 
 def _chosen(data: bytes, side: int) -> tuple[type[Struct], int]:

@@ -30,6 +30,8 @@ FILES_PER_KIND: Final = 3
 KEPT_BEFORE: Final = 8
 """Inputs before a finding that are kept with it: a handler's work may go on under the next ones."""
 MAX_COVERAGE_INPUT: Final = 2048
+LONG_RUN_INPUTS: Final = 100_000
+"""From here on every codec is made before memory is looked at, or its making would look like growth."""
 REPORT_EVERY: Final = 2_500
 COVERAGE_TARGETS: Final = (
     *("request",) * 4,
@@ -145,6 +147,8 @@ def grammar(directory: Path, seed: int, first_chunk: int, inputs: int, seconds: 
     _keep_large_blocks_apart()
     handlers = Handlers()
     feeder = Feeder(directory, {**fuzz_targets.CODECS, "handlers": handlers.run})
+    if inputs >= LONG_RUN_INPUTS:
+        fuzz_targets.compile_all()
     deadline = time.monotonic() + seconds
     fed = 0
     chunk = first_chunk
