@@ -16,7 +16,6 @@ from typing import Final
 from broker.groups.records import Record
 from broker.groups.state import GroupsState
 from protocol.errors import ErrorCode
-from protocol.records.batch import read_header
 from protocol.records.record import BatchBuilder
 from storage.group import BatchTooLarge, LogGroup
 from storage.partition import PartitionLog
@@ -100,8 +99,8 @@ class GroupStore:
             self._append_batch(partition, builder)
 
     def _append_batch(self, partition: PartitionLog, builder: BatchBuilder) -> None:
-        batch = bytearray(builder.build())
-        self.group.append(partition, batch, read_header(batch))
+        batch, header = builder.build_with_header()
+        self.group.append(partition, batch, header)
 
 
 def kafka_error(error: StorageError) -> ErrorCode:

@@ -256,6 +256,10 @@ class BatchBuilder:
 
     def build(self, base_offset: int = 0) -> bytes:
         """The batch, checksummed. ValueError when there is no record in it."""
+        return bytes(self.build_with_header(base_offset)[0])
+
+    def build_with_header(self, base_offset: int = 0) -> tuple[bytearray, BatchHeader]:
+        """`build` for who appends it to a log: a batch that may be patched, and its header."""
         if not self.record_count:
             raise ValueError("a batch needs at least one record")
         body = compress(self._codec, self._body)
@@ -279,5 +283,6 @@ class BatchBuilder:
         )
         batch = bytearray(header.pack())
         batch += body
-        batch[_CRC_AT : _CRC_AT + 4] = crc_of(batch, 0, len(batch)).to_bytes(4, "big")
-        return bytes(batch)
+        header.crc = crc_of(batch, 0, len(batch))
+        batch[_CRC_AT : _CRC_AT + 4] = header.crc.to_bytes(4, "big")
+        return batch, header
