@@ -130,7 +130,7 @@ def test_find_coordinator_of_nothing(raw: RawConnection, version: int) -> None:
 def test_commit_versions(raw: RawConnection, group: _Group, unused_name: UnusedName, version: int) -> None:
     topic = unused_name()
     topic_id = raw.create_topic(topic, 2)
-    kept = {"retention_time": 3_600_000} if version < 5 else {}
+    kept: dict[str, Any] = {"retention_time": 3_600_000} if version < 5 else {}
     assert group.commit(topic, {1: 7}, api_version=version, topic_id=topic_id, **kept) == {1: 0}
     assert group.fetch(topic, [0, 1]) == {0: (-1, ""), 1: (7, "m")}
     value = _last_value(raw, group.group_id)
