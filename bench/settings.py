@@ -24,7 +24,7 @@ PARTITIONS = 16
 PRODUCERS = 16
 COMMITTERS = 16
 GROUP_MEMBERS = 50
-HEARTBEAT_S = 0.1
+HEARTBEAT_S = 0.02
 """Members notice a rebalance at their next heartbeat; Kafka's default of 3 s would hide both brokers."""
 HELD_GROUPS = 1_000
 HELD_MEMBERS = 10

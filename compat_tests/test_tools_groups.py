@@ -322,11 +322,11 @@ def _formatted(tool: Tool, raw: RawConnection, group: str, formatter: str) -> li
 
 
 def _java_hash(text: str) -> int:
-    """Kafka's choice of a group's partition: String.hashCode without its sign."""
+    """What Kafka chooses a group's partition by: the absolute value of String.hashCode."""
     number = 0
     for letter in text:
         number = (31 * number + ord(letter)) & 0xFFFFFFFF
-    return number & 0x7FFFFFFF
+    return number if number < 1 << 31 else (1 << 32) - number
 
 
 @pytest.mark.case("Kafka's tools: groups", "__consumer_offsets through OffsetsMessageFormatter")
