@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -22,13 +23,29 @@ from compat_tests.targets import Target
 
 NewTopic = Callable[..., str]
 
-_outcomes: list[Outcome] = []
+_outcomes: list[tuple[int, Outcome]] = []
+"""Each with its case's place in the whole run, whichever process ran it."""
 _numbers = itertools.count(1)
 _LIMIT = "the client's own limit: "
+_PLACE = pytest.StashKey[int]()
+_FROM_WORKER = "compat_outcomes"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "case(area, title): one row of the compatibility table")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Numbers the cases, and says which of them share a process where a run has several (pytest -n): those of
+    one broker and one kind of toolchain, so that few brokers and drivers are started."""
+    for place, item in enumerate(items):
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        item.stash[_PLACE] = place
+        if "target" in parameters:
+            share = harness.share_of(str(parameters.get("client", "")))
+            if "spark" in getattr(item, "fixturenames", ()):
+                share = "spark"
+            item.add_marker(pytest.mark.xdist_group(f"{parameters['target']}-{share}"))
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +127,7 @@ def pytest_runtest_makereport(
     case = item.get_closest_marker("case")
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     if case is not None and (report.when == "call" or not report.passed) and "target" in parameters:
-        _outcomes.append(_outcome(case, parameters, item, report))
+        _outcomes.append((item.stash[_PLACE], _outcome(case, parameters, item, report)))
     return report
 
 
@@ -136,6 +153,16 @@ def _outcome(
     return Outcome(area, title, client, parameters["target"], result, reason.strip(), report.duration)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """One of several processes has ended: its outcomes are ours."""
+    for place, outcome in getattr(node, "workeroutput", {}).get(_FROM_WORKER, ()):
+        _outcomes.append((place, Outcome(**outcome)))
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if _outcomes:
-        harness.save(_outcomes)
+    worker_output = getattr(session.config, "workeroutput", None)
+    if worker_output is not None:
+        worker_output[_FROM_WORKER] = [(place, asdict(outcome)) for place, outcome in _outcomes]
+    elif _outcomes:
+        harness.save([outcome for _, outcome in sorted(_outcomes, key=lambda each: each[0])])

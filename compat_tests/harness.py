@@ -51,6 +51,8 @@ CLIENTS: Mapping[str, type[Client]] = {
         KafkaGo,
     )
 }
+_SHARES = {"java": "jvm", "go": "compiled", "node": "compiled"}
+"""Adapter module -> which part of a run in several processes it belongs to; the others are Python's."""
 WIRE = "wire"
 TOOLS = "Kafka's tools"
 SPARK = f"Spark {SPARK_VERSION}"
@@ -156,6 +158,12 @@ class World:
                 logs.append(target.keep_log())
             target.close()
         return logs
+
+
+def share_of(client: str) -> str:
+    """Which part of a run a client's cases belong to; tools and bare connections go with the JVM."""
+    kind = CLIENTS.get(client)
+    return "jvm" if kind is None else _SHARES.get(kind.__module__.rpartition(".")[2], "python")
 
 
 def versions() -> dict[str, str]:
