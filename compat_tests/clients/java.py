@@ -26,10 +26,15 @@ class Java(Driven):
         return cls.jars.version
 
 
+# Fixed in 4.x: older versions split for ever, or until their stack is full.
+_SPLIT = {"split": "splits a batch into pieces of batch.size, even where that is what is too large"}
+
+
 class Java34(Java):
     """The version in Spark 3.5."""
 
     name = "Java 3.4.1"
+    cannot: ClassVar[Mapping[str, str]] = _SPLIT
     jars = client_jars("3.4.1")
 
 
@@ -37,6 +42,7 @@ class Java39(Java):
     """The last of 3.x, in Spark 4."""
 
     name = "Java 3.9.2"
+    cannot: ClassVar[Mapping[str, str]] = _SPLIT
     jars = client_jars("3.9.2")
 
 
