@@ -150,6 +150,7 @@ class Confluent(Client):
             settings["max.partition.fetch.bytes"] = partition_fetch_bytes
         consumer = self._consumer(**settings)
         try:
+            consumer.list_topics(topic, timeout=10)  # without a known leader it looks for an offset in 500 ms
             offset = {"earliest": _OFFSET_BEGINNING, "latest": _OFFSET_END}.get(str(start), start)
             consumer.assign([TopicPartition(topic, number, int(offset)) for number in partitions])
             found: list[Stored] = []
