@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import Final
 
 from broker.metadata import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, TopicPartition
@@ -61,11 +61,17 @@ def expired_by_time(partition: TopicPartition, now_ms: int, retention_ms: int) -
 
 
 class Retention:
-    """The loop over one broker's topics."""
+    """The loop over one broker's topics. Args: before_freeing: lets more files go (`groups/rewriting.py`)."""
 
-    def __init__(self, cluster: Cluster, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock_ms: Callable[[], int],
+        before_freeing: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
         self._cluster = cluster
         self._clock_ms = clock_ms
+        self._before_freeing = before_freeing
 
     async def run(self, interval_seconds: float) -> None:
         """Enforce every so often, until cancelled."""
@@ -100,6 +106,8 @@ class Retention:
             still_open = {number: start for number, start in moved.items() if number in group.partitions}
             if still_open:
                 await group.advance_log_starts(still_open)
+        if self._before_freeing is not None:
+            await self._before_freeing()
         for group in self._cluster.groups.values():
             freed = group.free_dead_segments()
             if freed:

@@ -35,6 +35,7 @@ from broker.delayed import WaitingFetches
 from broker.fetch_session import FetchSessions
 from broker.groups.expiration import Expiration
 from broker.groups.groups import Groups
+from broker.groups.rewriting import Rewriting
 from broker.groups.state import SECTION as GROUPS_SECTION
 from broker.groups.state import GroupsState
 from broker.listening import (
@@ -271,7 +272,7 @@ class Broker:
         )
         self._services = services
         services.advertised = self._advertised()
-        self._retention = Retention(cluster, self.clock_ms)
+        self._retention = Retention(cluster, self.clock_ms, Rewriting(groups.stores.values()).enforce)
         connections = self._connections = Connections(services, Router(services), settings, loop)
         self._limit_connections(settings)
         cluster.on_settings.append(self._limit_connections)

@@ -50,10 +50,16 @@ class GroupStore:
         self._clock_ms = clock_ms
         self._loop = asyncio.get_running_loop()
         self._under_way: dict[str, int] = {}
+        self.noted: set[bytes] | None = None
+        """Keys of what has been appended since this was made a set (`rewriting.py`); None: nobody asks."""
 
     def time_ms(self) -> int:
         """The time to write into records. Like the log's it never goes back."""
         return max(self._clock_ms(), self.group.time_ms)
+
+    def partition(self, group_id: str) -> PartitionLog | None:
+        """The partition that holds a group's records; None where there is none here."""
+        return self._partition_of(group_id)
 
     def is_under_way(self, group_id: str) -> bool:
         """Are records of this group appended that `state` does not have yet?"""
@@ -90,17 +96,21 @@ class GroupStore:
     def _append_batches(self, partition: PartitionLog, records: Sequence[Record]) -> None:
         time_ms = self.time_ms()
         builder = BatchBuilder()
+        keys: list[bytes] = []
         for key, value in records:
             if builder.record_count and builder.size_bytes + len(key) + len(value or b"") > BATCH_BYTES:
-                self._append_batch(partition, builder)
-                builder = BatchBuilder()
+                self._append_batch(partition, builder, keys)
+                builder, keys = BatchBuilder(), []
             builder.append(value, key, timestamp_ms=time_ms)
+            keys.append(key)
         if builder.record_count:
-            self._append_batch(partition, builder)
+            self._append_batch(partition, builder, keys)
 
-    def _append_batch(self, partition: PartitionLog, builder: BatchBuilder) -> None:
+    def _append_batch(self, partition: PartitionLog, builder: BatchBuilder, keys: Sequence[bytes]) -> None:
         batch, header = builder.build_with_header()
         self.group.append(partition, batch, header)
+        if self.noted is not None:
+            self.noted.update(keys)  # of a refused batch nothing is there
 
 
 def kafka_error(error: StorageError) -> ErrorCode:

@@ -117,6 +117,27 @@ async def test_one_record_that_no_frame_takes(store: GroupStore) -> None:
     assert await done.error() is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+async def test_only_what_is_appended_is_noted(store: GroupStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [(b"\xff\0", bytes(BATCH_BYTES)), (b"\xff\1", b"")]
+    unseen = offset_record("g", "t", 2, CommittedOffset(2))
+    store.append("g", [unseen], Done())
+    append = LogGroup.append
+    appended: list[int] = []
+
+    def refuse_the_second(self: LogGroup, *args: Any, **how: Any) -> int:
+        if appended:
+            raise StorageFull("full")
+        appended.append(1)
+        return append(self, *args, **how)
+
+    monkeypatch.setattr(LogGroup, "append", refuse_the_second)
+    store.noted = set()
+    done = Done()
+    store.append("g", records, done)
+    assert store.noted == {records[0][0]}
+    assert await done.error() is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 async def test_leadership_lost_before_the_commit(store: GroupStore, monkeypatch: pytest.MonkeyPatch) -> None:
     waiters: list[Callable[[BaseException | None], None]] = []
     monkeypatch.setattr(store.group, "when_committed", waiters.append)
