@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker.producer_state import NEW, OutOfOrderSequence, ProducerState, StaleProducerEpoch
+from broker.refused import Refused
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
     BATCH_HEADER_BYTES,
@@ -48,15 +49,6 @@ class AppendLimits(Protocol):
     def timestamp_before_max_ms(self) -> int: ...
     @property
     def timestamp_after_max_ms(self) -> int: ...
-
-
-class Refused(Exception):
-    """This batch is not appended; the Kafka error to answer, and why in words."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
 
 
 class Appended:

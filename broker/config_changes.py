@@ -43,8 +43,10 @@ from broker.metadata import (
     topic_configs_command,
 )
 from broker.properties import Kind, Property
+from broker.refused import Refused
 from broker.topic_config import FIXED_AT_CREATION, TOPIC_PROPERTIES, InvalidTopicConfig, topic_config
-from broker.topics import Refused, Topics, check_name
+from broker.topic_rules import check_name
+from broker.topics import Topics
 from protocol.errors import ErrorCode
 
 log = logging.getLogger("lockstep.configs")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from broker.topics import Refused
+from broker.refused import Refused
 from protocol.errors import ErrorCode
 
 

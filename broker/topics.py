@@ -1,10 +1,10 @@
-"""Making, growing and ending topics: checks, then intent, partitions, and the word that it is done.
+"""Making, growing and ending topics: intent, partitions, and the word that it is done.
 
-Owns: what a topic may be called and how large it may be; the three steps that make, grow or end one, and
-finishing whatever a crash left in between. Invariants: group 0 records the intent before a partition is
-opened and the end only after the last one is closed, so that every half-done state can be finished at the
-next start. A name is taken from its intent until its topic's deletion is recorded.
-Does not: speak Kafka's messages (the handlers do). Source: specs, "Kafka semantics on log groups".
+Owns: which names are taken and how many partitions are promised; the three steps that make, grow or end a
+topic, and finishing whatever a crash left in between. Invariants: group 0 records the intent before a
+partition is opened and the end only after the last one is closed, so that every half-done state can be
+finished at the next start. A name is taken from its intent until its topic's deletion is recorded.
+Does not: say what a topic may be like (`topic_rules.py`) or speak Kafka's messages (the handlers do).
 """
 
 from __future__ import annotations
@@ -14,15 +14,10 @@ import base64
 import json
 import logging
 import os
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
 
 from broker.config import Settings
 from broker.metadata import (
-    CONSUMER_OFFSETS,
-    CONSUMER_OFFSETS_TOPIC_ID,
     METADATA_GROUP,
     METADATA_TOPIC_ID,
     Cluster,
@@ -38,74 +33,24 @@ from broker.metadata import (
     grown_command,
     ready_command,
 )
-from broker.topic_config import InvalidTopicConfig, TopicConfig, topic_config
+from broker.refused import Refused
+from broker.topic_config import TopicConfig
+from broker.topic_rules import (
+    TopicPlan,
+    check_may_change,
+    check_name,
+    check_not_reserved,
+    check_replication_factor,
+    configured_plan,
+    folded,
+    new_partition_count,
+)
 from protocol.errors import ErrorCode
 from storage.group import LogGroup
 from storage.partition import PartitionLog
 from storage.types import CONTROL_PARTITION, NotLeader, StorageError, StorageFull
 
 log = logging.getLogger("lockstep.topics")
-
-MAX_NAME_CHARACTERS: Final = 249
-"""Kafka's limit: a name, a dash and a partition number make a directory name there."""
-METADATA_TOPIC: Final = "__cluster_metadata"
-RESERVED: Final = {
-    METADATA_TOPIC: "the cluster's metadata are kept elsewhere",
-    "__transaction_state": "this broker has no transactions yet",
-    "__share_group_state": "this broker has no share groups",
-}
-"""Names that only Kafka's own topics have, and why they are not made here."""
-OFFSETS_OVERRIDES: Final = {"cleanup.policy": "compact"}
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
-
-
-class Refused(Exception):
-    """A topic is not made or ended; the Kafka error to answer, and why in words."""
-
-    def __init__(self, error: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.error = error
-        self.message = message
-
-
-@dataclass(frozen=True)
-class TopicPlan:
-    """A topic that may be made."""
-
-    name: str
-    partition_count: int
-    overrides: Mapping[str, str]
-    config: TopicConfig
-    topic_id: bytes | None = None
-    """Of a topic whose id is fixed; otherwise a random one is made."""
-
-
-def check_name(name: str) -> None:
-    """Kafka's rules for topic names. Raises Refused with INVALID_TOPIC_EXCEPTION."""
-    problem = None
-    if not name:
-        problem = "the empty string is not allowed"
-    elif name in (".", ".."):
-        problem = f"'{name}' is not allowed"
-    elif len(name) > MAX_NAME_CHARACTERS:
-        problem = (
-            f"the length of '{name[:32]}...' is longer than the max allowed length {MAX_NAME_CHARACTERS}"
-        )
-    elif not _NAME.fullmatch(name):
-        problem = f"{name!r} contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    if problem is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
-
-
-def check_may_change(topic: Topic) -> None:
-    """Clients may not end or grow a topic that the cluster keeps for itself. Raises Refused.
-
-    One that only has such a name, from before the cluster had its own, may go: it is in the way.
-    """
-    if topic.topic_id == CONSUMER_OFFSETS_TOPIC_ID:
-        raise Refused(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"The topic {topic.name} is internal: it stays as it is."
-        )
 
 
 def random_id() -> bytes:
@@ -135,7 +80,7 @@ class Topics:
         """Told (group, partition numbers) of what is gone."""
         self._new_id = new_id
         self._taken: dict[str, str] = {}
-        """Names in use with '.' as '_' -> the name itself. Kafka's metrics could not tell such two apart."""
+        """Names in use, `folded` -> the name itself."""
         self._creating: dict[str, asyncio.Task[Topic]] = {}
         self._growing: dict[bytes, asyncio.Task[None]] = {}
         self._deleting: set[bytes] = set()
@@ -182,7 +127,7 @@ class Topics:
 
     async def _finish(self, entry: TopicEntry, found: Mapping[tuple[bytes, int], PartitionLog]) -> None:
         logs = [found.get((entry.topic_id, index)) for index in range(len(entry.groups + entry.growing))]
-        self._taken[_folded(entry.name)] = entry.name
+        self._taken[folded(entry.name)] = entry.name
         missing = [index for index, partition in enumerate(logs) if partition is None]
         if entry.state is TopicState.CREATING:
             log.info("topic %s: finishing its creation (%d partitions)", entry.name, len(missing))
@@ -263,50 +208,10 @@ class Topics:
         """Check a new topic; -1 stands for the broker's default. Raises Refused."""
         check_name(name)
         self._check_free(name)
-        settings = self._settings
-        is_offsets = name == CONSUMER_OFFSETS
-        if is_offsets:
-            partition_count = self._offsets_partitions(partition_count)
-            overrides = {**OFFSETS_OVERRIDES, **overrides}
-        if partition_count == -1:
-            partition_count = settings.num_partitions
-        if partition_count < 1:
-            raise Refused(
-                ErrorCode.INVALID_PARTITIONS,
-                "Number of partitions was set to an invalid non-positive value.",
-            )
-        if replication_factor == 0 or replication_factor < -1:
-            raise Refused(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                "Replication factor must be larger than 0, or -1 to use the default value.",
-            )
-        if replication_factor > 1:
-            raise Refused(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Unable to replicate the partition {replication_factor} time(s): The target replication "
-                f"factor of {replication_factor} cannot be reached because only 1 broker(s) are registered.",
-            )
-        self._check_limit(partition_count)
-        try:
-            config = topic_config(overrides, settings, compacted=is_offsets)
-        except InvalidTopicConfig as error:
-            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
-        if is_offsets and config.cleanup_policy != ("compact",):
-            raise Refused(
-                ErrorCode.INVALID_CONFIG, f"cleanup.policy of {CONSUMER_OFFSETS} can only be compact."
-            )
-        topic_id = CONSUMER_OFFSETS_TOPIC_ID if is_offsets else None
-        return TopicPlan(name, partition_count, dict(overrides), config, topic_id)
-
-    def _offsets_partitions(self, wanted: int) -> int:
-        """A group's partition follows from their number, which is therefore a setting. Raises Refused."""
-        count = self._settings.offsets_topic_num_partitions
-        if wanted not in (-1, count):
-            raise Refused(
-                ErrorCode.INVALID_PARTITIONS,
-                f"{CONSUMER_OFFSETS} has offsets.topic.num.partitions={count} partitions, not {wanted}.",
-            )
-        return count
+        count = new_partition_count(name, partition_count, self._settings)
+        check_replication_factor(replication_factor)
+        self._check_limit(count)
+        return configured_plan(name, count, overrides, self._settings)
 
     def _check_limit(self, added: int) -> None:
         total = self._cluster.partition_count + self._promised_partitions + added
@@ -318,14 +223,10 @@ class Topics:
             )
 
     def _check_free(self, name: str) -> None:
-        holder = self._taken.get(_folded(name))
+        holder = self._taken.get(folded(name))
         if holder == name:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        if name in RESERVED:
-            raise Refused(
-                ErrorCode.INVALID_REQUEST,
-                f"Creation of internal topic {name} is prohibited: {RESERVED[name]}.",
-            )
+        check_not_reserved(name)
         if holder is not None:
             raise Refused(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -336,7 +237,7 @@ class Topics:
         """Make a planned topic. Not undone when the caller goes away. Raises Refused."""
         self._check_free(plan.name)
         self._check_room()
-        self._taken[_folded(plan.name)] = plan.name
+        self._taken[folded(plan.name)] = plan.name
         self._promised_partitions += plan.partition_count
         task = asyncio.ensure_future(self._create(plan))
         self._creating[plan.name] = task
@@ -362,7 +263,7 @@ class Topics:
         del self._creating[plan.name]
         self._promised_partitions -= plan.partition_count
         if (done.cancelled() or done.exception() is not None) and not self._is_half_made(plan.name):
-            self._taken.pop(_folded(plan.name), None)
+            self._taken.pop(folded(plan.name), None)
 
     def _is_half_made(self, name: str) -> bool:
         """Does an intent stand that could not be undone? The next start makes that topic."""
@@ -491,7 +392,7 @@ class Topics:
             self._cluster.hide(topic)
             if self.hidden is not None:
                 await self.hidden(topic)
-            self._taken.pop(_folded(topic.name), None)
+            self._taken.pop(folded(topic.name), None)
             await self._close_all(topic.topic_id)
             for group in dict.fromkeys(partition.group for partition in topic.partitions):
                 group.free_dead_segments()
@@ -534,10 +435,6 @@ class Topics:
         values = [json.dumps(command, separators=(",", ":")).encode() for command in commands]
         group: LogGroup = self._cluster.groups[METADATA_GROUP]
         await group.append_values(self.records, values)
-
-
-def _folded(name: str) -> str:
-    return name.replace(".", "_")
 
 
 def _refusal(error: StorageError) -> Refused:

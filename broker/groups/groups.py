@@ -16,11 +16,11 @@ from functools import lru_cache, partial
 from typing import Final
 
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.errors import GroupRefused
 from broker.groups.state import GroupsState
 from broker.groups.store import GroupStore
 from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Cluster, Topic
-from broker.topics import Refused, Topics
+from broker.refused import Refused
+from broker.topics import Topics
 from protocol.errors import ErrorCode
 from storage.partition import PartitionLog
 
@@ -81,7 +81,7 @@ class Groups:
             coordinator.resign()
 
     async def ready(self) -> None:
-        """Make `__consumer_offsets` if it is not there. Raises broker.topics.Refused."""
+        """Make `__consumer_offsets` if it is not there. Raises Refused."""
         if self._find() is not None:
             return
         if self._is_foreign():
@@ -100,11 +100,11 @@ class Groups:
         return positive_hash(group_id) % (len(topic.partitions) if topic is not None else count)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
-        """Who looks after this group. Raises GroupRefused."""
+        """Who looks after this group. Raises Refused."""
         return self._coordinators[self._log_group(group_id)]
 
     def store(self, group_id: str) -> GroupStore:
-        """Where this group is written. Raises GroupRefused."""
+        """Where this group is written. Raises Refused."""
         return self.stores[self._log_group(group_id)]
 
     def coordinators(self) -> Sequence[GroupCoordinator]:
@@ -121,11 +121,11 @@ class Groups:
         topic = self._topic or self._find()
         if topic is None:
             if self._is_foreign():
-                raise GroupRefused(ErrorCode.COORDINATOR_NOT_AVAILABLE, FOREIGN_TOPIC)
-            raise GroupRefused(ErrorCode.NOT_COORDINATOR, f"{CONSUMER_OFFSETS} is not there yet")
+                raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, FOREIGN_TOPIC)
+            raise Refused(ErrorCode.NOT_COORDINATOR, f"{CONSUMER_OFFSETS} is not there yet")
         group = topic.partitions[positive_hash(group_id) % len(topic.partitions)].group
         if not group.is_leader:
-            raise GroupRefused(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
+            raise Refused(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
         return group.group_id
 
     def _find(self) -> Topic | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.context import Answer, ClientContext
+from broker.refused import Refused
 from broker.replica_assignment import check_replicas
-from broker.topics import MAX_NAME_CHARACTERS, Refused
+from broker.topic_rules import MAX_NAME_CHARACTERS
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (

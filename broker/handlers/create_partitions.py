@@ -12,8 +12,8 @@ from collections import Counter
 from broker.context import ClientContext
 from broker.handlers.create_topics import TOPICS_AT_ONCE
 from broker.metadata import Topic
+from broker.refused import Refused
 from broker.replica_assignment import check_replicas
-from broker.topics import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (

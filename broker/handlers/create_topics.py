@@ -12,9 +12,10 @@ from typing import Final
 
 from broker.context import ClientContext
 from broker.described_config import describe_topic
+from broker.refused import Refused
 from broker.replica_assignment import check_assignments
 from broker.topic_config import TopicConfig
-from broker.topics import Refused, TopicPlan
+from broker.topic_rules import TopicPlan
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (

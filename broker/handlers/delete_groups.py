@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.context import Answer, ClientContext, Deferred
-from broker.groups.errors import GroupRefused
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import (
@@ -25,7 +25,7 @@ def handle(context: ClientContext, header: RequestHeader, request: DeleteGroupsR
     for result in results.values():
         try:
             coordinator = context.services.groups.coordinator(result.group_id)
-        except GroupRefused as refused:
+        except Refused as refused:
             answer.settle_one(result, refused.error)
         else:
             coordinator.delete(result.group_id, answer.settler(result))

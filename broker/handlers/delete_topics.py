@@ -9,7 +9,7 @@ from typing import Final
 from broker.context import ClientContext
 from broker.handlers.create_topics import TOPICS_AT_ONCE
 from broker.metadata import Topic
-from broker.topics import Refused
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import (

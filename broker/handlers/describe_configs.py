@@ -22,7 +22,8 @@ from broker.described_config import (
     describe_topic,
 )
 from broker.metadata import GROUP_CONFIGS, WHOLE_CLUSTER
-from broker.topics import Refused, check_name
+from broker.refused import Refused
+from broker.topic_rules import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import (

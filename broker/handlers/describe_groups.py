@@ -9,8 +9,8 @@ from typing import Final
 
 from broker.context import Answer, ClientContext
 from broker.groups.classic import State
-from broker.groups.errors import GroupRefused
 from broker.handlers.authorized import GROUP_OPERATIONS
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -33,7 +33,7 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeGroup
 def _describe(context: ClientContext, header: RequestHeader, group_id: str) -> DescribedGroup:
     try:
         described = context.services.groups.coordinator(group_id).describe(group_id)
-    except GroupRefused as refused:
+    except Refused as refused:
         return DescribedGroup(group_id=group_id, error_code=refused.error)
     if described is not None:
         return described

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import Answer, ClientContext, ConnectionRefused
-from broker.topics import Refused, check_name
+from broker.refused import Refused
+from broker.topic_rules import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_producers import (

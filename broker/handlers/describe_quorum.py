@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.context import Answer, ClientContext
 from broker.metadata import METADATA_GROUP
-from broker.topics import METADATA_TOPIC
+from broker.topic_rules import METADATA_TOPIC
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_quorum import (

@@ -11,7 +11,8 @@ from typing import Final
 from broker.context import Answer, ClientContext
 from broker.handlers.authorized import TOPIC_OPERATIONS
 from broker.metadata import Topic
-from broker.topics import Refused, check_name
+from broker.refused import Refused
+from broker.topic_rules import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_topic_partitions import (

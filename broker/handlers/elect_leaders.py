@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import Answer, ClientContext
-from broker.topics import MAX_NAME_CHARACTERS
+from broker.topic_rules import MAX_NAME_CHARACTERS
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.elect_leaders import (

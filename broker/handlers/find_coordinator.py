@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import Answer, ClientContext
-from broker.topics import Refused
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.context import Answer, ClientContext
-from broker.groups.errors import GroupRefused
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -18,6 +18,6 @@ def handle(context: ClientContext, header: RequestHeader, request: HeartbeatRequ
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.groups.coordinator(request.group_id)
-    except GroupRefused as refused:
+    except Refused as refused:
         return HeartbeatResponse(error_code=refused.error)
     return HeartbeatResponse(error_code=coordinator.heartbeat(request))

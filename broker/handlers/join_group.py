@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from broker.context import Answer, ClientContext
 from broker.groups.answers import JoinAnswer, join_error
-from broker.groups.errors import GroupRefused
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupRequest
@@ -23,7 +23,7 @@ def handle(context: ClientContext, header: RequestHeader, request: JoinGroupRequ
         return _refused(header, request, ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.groups.coordinator(request.group_id)
-    except GroupRefused as refused:
+    except Refused as refused:
         return _refused(header, request, refused.error)
     return coordinator.join(request, header.api_version, header.client_id or "", client_host(context))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.context import Answer, ClientContext
-from broker.groups.errors import GroupRefused
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -18,6 +18,6 @@ def handle(context: ClientContext, header: RequestHeader, request: LeaveGroupReq
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.groups.coordinator(request.group_id)
-    except GroupRefused as refused:
+    except Refused as refused:
         return LeaveGroupResponse(error_code=refused.error)
     return coordinator.leave(request, header.api_version)

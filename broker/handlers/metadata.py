@@ -13,7 +13,8 @@ from typing import Final
 from broker.context import Answer, ClientContext, Encoded
 from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from broker.metadata import INTERNAL_TOPICS, Topic
-from broker.topics import Refused, check_name
+from broker.refused import Refused
+from broker.topic_rules import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.compiler import encode
 from protocol.errors import ErrorCode

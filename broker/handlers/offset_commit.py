@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import Answer, ClientContext, Deferred
-from broker.groups.errors import GroupRefused
 from broker.groups.records import NEVER, CommittedOffset, Record, offset_record
 from broker.groups.store import GroupStore
 from broker.metadata import Topic
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import (
@@ -46,7 +46,7 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitR
         if error is ErrorCode.NONE:
             store = context.services.groups.store(group_id)
             records = commit.records(store.time_ms())
-    except GroupRefused as refused:
+    except Refused as refused:
         error = refused.error
     if error is not ErrorCode.NONE:
         commit.refuse(error)
@@ -90,7 +90,7 @@ class _Commit:
         return OffsetCommitResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=answers)
 
     def refusal(self) -> ErrorCode:
-        """May this member commit now? Raises GroupRefused."""
+        """May this member commit now? Raises Refused."""
         request = self._request
         coordinator = self._context.services.groups.coordinator(request.group_id)
         error = coordinator.check_commit(

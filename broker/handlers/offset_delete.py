@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from broker.context import Answer, ClientContext, Deferred
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.errors import GroupRefused
 from broker.groups.records import Record, offset_record
 from broker.groups.store import GroupStore
 from broker.groups.subscription import CONSUMER
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
@@ -31,10 +31,10 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteR
     group_id = request.group_id
     try:
         if not group_id:
-            raise GroupRefused(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+            raise Refused(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
         store = context.services.groups.store(group_id)
         coordinator = context.services.groups.coordinator(group_id)
-    except GroupRefused as refused:
+    except Refused as refused:
         return OffsetDeleteResponse(error_code=refused.error)
     error = _refusal(coordinator, group_id)
     if error is not ErrorCode.NONE:

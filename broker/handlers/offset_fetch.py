@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from broker.context import Answer, ClientContext
-from broker.groups.errors import GroupRefused
 from broker.groups.records import CommittedOffset
 from broker.groups.store import GroupStore
 from broker.metadata import Topic
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import (
@@ -68,7 +68,7 @@ def _under_way(context: ClientContext, groups: Iterable[OffsetFetchRequestGroup]
     for group in groups:
         try:
             store = context.services.groups.store(group.group_id)
-        except GroupRefused:
+        except Refused:
             continue
         if store.is_under_way(group.group_id):
             found[store.group.group_id] = store
@@ -143,7 +143,7 @@ def _group(context: ClientContext, version: int, wanted: OffsetFetchRequestGroup
     services = context.services
     try:
         offsets = services.groups.store(wanted.group_id).state.offsets(wanted.group_id)
-    except GroupRefused as refused:
+    except Refused as refused:
         return _refused(wanted, refused.error)
     cluster = services.cluster
     topics: list[OffsetFetchResponseTopics] = []

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.append import Appended, Refused
+from broker.append import Appended
 from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
 from broker.handlers.partition_checks import known_leader
 from broker.metadata import Topic
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import Answer, ClientContext
-from broker.groups.errors import GroupRefused
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -27,6 +27,6 @@ def handle(context: ClientContext, header: RequestHeader, request: SyncGroupRequ
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         coordinator = context.services.groups.coordinator(request.group_id)
-    except GroupRefused as refused:
+    except Refused as refused:
         return SyncGroupResponse(error_code=refused.error)
     return coordinator.sync(request)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from broker.append import Appender, Refused
+from broker.append import Appender
 from broker.producer_state import ProducerState
+from broker.refused import Refused
 from protocol.errors import ErrorCode
 from protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, crc_of, read_header, verify
 from protocol.records.compression import Codec

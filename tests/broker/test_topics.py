@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from broker.metadata import TopicEntry, TopicState, create_command, delete_command, grow_command
+from broker.refused import Refused
 from broker.replica_assignment import check_assignments
 from broker.server import Broker
-from broker.topics import Refused, check_name
+from broker.topic_rules import check_name
 from protocol.errors import ErrorCode
 from storage.group import Backlogged
 from storage.types import StorageError

@@ -24,9 +24,9 @@ import crc32c
 from broker.config import from_texts
 from broker.connection import Connection, Connections
 from broker.context import Deferred
+from broker.refused import Refused
 from broker.router import HANDLERS
 from broker.server import Broker, _new_loop
-from broker.topics import Refused
 from protocol.api import ApiKey, messages_for, request_header_version, response_header_version
 from protocol.compiler import decode
 from protocol.primitives import MalformedMessage

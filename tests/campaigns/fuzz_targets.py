@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.append import AppendLimits, Refused, _read, _validate
+from broker.append import AppendLimits, _read, _validate
 from broker.handlers.list_offsets import first_at
+from broker.refused import Refused
 from lockstep.connection import ClientError, Connection
 from protocol.api import read_request_header, response_header_version
 from protocol.compiler import decode, decoder, encode_bytes, encoder

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from broker.groups.errors import GroupRefused
 from broker.groups.expiration import Expiration, expired
 from broker.groups.groups import positive_hash
 from broker.groups.records import (
@@ -20,8 +19,8 @@ from broker.groups.records import (
     offset_record,
 )
 from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID
+from broker.refused import Refused
 from broker.server import Broker
-from broker.topics import Refused
 from protocol.errors import ErrorCode
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client
@@ -55,7 +54,7 @@ async def write(broker: Broker, group_id: str, *records: Record) -> None:
 async def test_the_topic_is_made_at_first_use(broker: Broker, client: Client) -> None:
     groups = broker.services.groups
     assert not groups.is_ready
-    with pytest.raises(GroupRefused) as refused:
+    with pytest.raises(Refused) as refused:
         groups.coordinator("g")
     assert refused.value.error is ErrorCode.NOT_COORDINATOR
     began = time.perf_counter()
@@ -93,7 +92,7 @@ async def test_groups_are_spread_over_the_log_groups(start_broker: StartBroker) 
 async def test_an_ordinary_topic_of_that_name_is_left_alone(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("broker.topics.CONSUMER_OFFSETS", "nothing")
+    monkeypatch.setattr("broker.topic_rules.CONSUMER_OFFSETS", "nothing")
     broker = await start_broker()
     await broker.services.topics.ensure(CONSUMER_OFFSETS)
     await broker.stop()
@@ -104,7 +103,7 @@ async def test_an_ordinary_topic_of_that_name_is_left_alone(
     with pytest.raises(Refused) as refused:
         await groups.ready()
     assert refused.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    with pytest.raises(GroupRefused) as not_served:
+    with pytest.raises(Refused) as not_served:
         groups.coordinator("g")
     assert not_served.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     topic = broker.services.cluster.topic(CONSUMER_OFFSETS)

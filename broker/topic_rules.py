@@ -1,0 +1,138 @@
+"""What a topic may be called, what a new one may be like, and which ones clients may change: rules alone.
+
+Owns: the checks of a new topic from its name to its configuration, and `TopicPlan`, what has passed them.
+Does not: know which names are taken, count the broker's partitions or make anything (`topics.py` does).
+Source: Kafka's Topic.validate and ReplicationControlManager.createTopic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.config import Settings
+from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Topic
+from broker.refused import Refused
+from broker.topic_config import InvalidTopicConfig, TopicConfig, topic_config
+from protocol.errors import ErrorCode
+
+MAX_NAME_CHARACTERS: Final = 249
+"""Kafka's limit: a name, a dash and a partition number make a directory name there."""
+METADATA_TOPIC: Final = "__cluster_metadata"
+RESERVED: Final = {
+    METADATA_TOPIC: "the cluster's metadata are kept elsewhere",
+    "__transaction_state": "this broker has no transactions yet",
+    "__share_group_state": "this broker has no share groups",
+}
+"""Names that only Kafka's own topics have, and why they are not made here."""
+OFFSETS_OVERRIDES: Final = {"cleanup.policy": "compact"}
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """A topic that may be made."""
+
+    name: str
+    partition_count: int
+    overrides: Mapping[str, str]
+    config: TopicConfig
+    topic_id: bytes | None = None
+    """Of a topic whose id is fixed; otherwise a random one is made."""
+
+
+def check_name(name: str) -> None:
+    """Kafka's rules for topic names. Raises Refused with INVALID_TOPIC_EXCEPTION."""
+    problem = None
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > MAX_NAME_CHARACTERS:
+        problem = (
+            f"the length of '{name[:32]}...' is longer than the max allowed length {MAX_NAME_CHARACTERS}"
+        )
+    elif not _NAME.fullmatch(name):
+        problem = f"{name!r} contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if problem is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def check_not_reserved(name: str) -> None:
+    """Raises Refused for a name that only Kafka's own topics have."""
+    if name in RESERVED:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"Creation of internal topic {name} is prohibited: {RESERVED[name]}.",
+        )
+
+
+def folded(name: str) -> str:
+    """The same for two names that Kafka's metrics could not tell apart: '.' is '_' there."""
+    return name.replace(".", "_")
+
+
+def check_may_change(topic: Topic) -> None:
+    """Clients may not end or grow a topic that the cluster keeps for itself. Raises Refused.
+
+    One that only has such a name, from before the cluster had its own, may go: it is in the way.
+    """
+    if topic.topic_id == CONSUMER_OFFSETS_TOPIC_ID:
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"The topic {topic.name} is internal: it stays as it is."
+        )
+
+
+def new_partition_count(name: str, wanted: int, settings: Settings) -> int:
+    """How many partitions a new topic gets; -1 stands for the broker's default. Raises Refused."""
+    if name == CONSUMER_OFFSETS:
+        # A group's partition follows from their number, which is therefore a setting.
+        count = settings.offsets_topic_num_partitions
+        if wanted not in (-1, count):
+            raise Refused(
+                ErrorCode.INVALID_PARTITIONS,
+                f"{CONSUMER_OFFSETS} has offsets.topic.num.partitions={count} partitions, not {wanted}.",
+            )
+        return count
+    if wanted == -1:
+        return settings.num_partitions
+    if wanted < 1:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    return wanted
+
+
+def check_replication_factor(replication_factor: int) -> None:
+    """One copy is what there is; -1 stands for the broker's default. Raises Refused."""
+    if replication_factor == 0 or replication_factor < -1:
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if replication_factor > 1:
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): The target replication "
+            f"factor of {replication_factor} cannot be reached because only 1 broker(s) are registered.",
+        )
+
+
+def configured_plan(
+    name: str, partition_count: int, overrides: Mapping[str, str], settings: Settings
+) -> TopicPlan:
+    """A topic whose name and size have been checked, with its configuration. Raises Refused."""
+    is_offsets = name == CONSUMER_OFFSETS
+    if is_offsets:
+        overrides = {**OFFSETS_OVERRIDES, **overrides}
+    try:
+        config = topic_config(overrides, settings, compacted=is_offsets)
+    except InvalidTopicConfig as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+    if is_offsets and config.cleanup_policy != ("compact",):
+        raise Refused(ErrorCode.INVALID_CONFIG, f"cleanup.policy of {CONSUMER_OFFSETS} can only be compact.")
+    topic_id = CONSUMER_OFFSETS_TOPIC_ID if is_offsets else None
+    return TopicPlan(name, partition_count, dict(overrides), config, topic_id)
