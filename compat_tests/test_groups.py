@@ -268,7 +268,9 @@ def test_cooperative(client: Client, new_topic: NewTopic, group: str) -> None:
 def test_static(client: Client, new_topic: NewTopic, group: str) -> None:
     client.needs("groups", "several members", "static members")
     topic = new_topic(partitions=2)
-    members = [client.join([topic], group, instance_id=f"static-{n}") for n in range(2)]
+    members = [client.join([topic], group, instance_id="static-0")]
+    _settle(members, _all_of(topic, 2))  # so that the one that comes back is not the leader, who assigns anew
+    members.append(client.join([topic], group, instance_id="static-1"))
     before = _settle(members, _all_of(topic, 2))
     members[1].close()  # a static member does not leave: its session would have to expire
     members[1] = client.join([topic], group, instance_id="static-1")

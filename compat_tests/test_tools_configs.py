@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -56,6 +58,14 @@ def test_list_in_brackets(tool: Tool, new_topic: NewTopic) -> None:
     assert "cleanup.policy=delete" in _shown(tool, *where)
 
 
+def _until_shown(shown: Callable[[], str], text: str, *, there: bool) -> None:
+    """Kafka answers before a dynamic setting has reached whoever describes it."""
+    until = time.monotonic() + 10
+    while (text in shown()) is not there:
+        assert time.monotonic() < until, "it never took effect"
+        time.sleep(0.1)
+
+
 @pytest.mark.case("Kafka's tools", "kafka-configs: brokers, the default for all and one of them")
 def test_brokers(tool: Tool) -> None:
     name = "log.retention.bytes"
@@ -68,11 +78,11 @@ def test_brokers(tool: Tool) -> None:
         assert (
             f"Completed updating {'default config for brokers' if 'default' in said else 'config'}" in added
         )
-        assert f"{name}=1234567890 sensitive=false synonyms={{{source}:{name}=1234567890" in _shown(
-            tool, *words
-        )
+        wanted = f"{name}=1234567890 sensitive=false synonyms={{{source}:{name}=1234567890"
+        shown = partial(_shown, tool, *words)
+        _until_shown(shown, wanted, there=True)
         _alter(tool, *words, "--delete-config", name)
-        assert f"{name}=1234567890" not in _shown(tool, *words)
+        _until_shown(shown, f"{name}=1234567890", there=False)
     refused = tool(
         _CONFIGS, "--alter", "--entity-type", "brokers", "--entity-name", "1", "--add-config", "log.dirs=/x"
     )

@@ -57,7 +57,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers() -> None:
     assert figures["records_before_full"] > 20
 
 
-@pytest.mark.parametrize(("engine", "inputs"), [("grammar", 17_500), ("coverage", 5_000)])
+@pytest.mark.parametrize(("engine", "inputs"), [("grammar", 7_500), ("coverage", 1_500)])
 def test_thousands_of_fuzzed_inputs_raise_nothing_unexpected(
     tmp_path: Path, engine: str, inputs: int
 ) -> None:

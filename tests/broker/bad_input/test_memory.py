@@ -4,7 +4,7 @@ The decoder's own bound is 8 times the frame, or 4 MiB for small frames (`tests/
 so frames that are accepted hold at most 4 MiB of elements beyond that ratio. A handler's answer to these may
 take `ANSWER_FACTOR` times as much: a refused partition of four bytes is answered with thirty and a sentence.
 So the whole path stays within 8 x frame + (1 + ANSWER_FACTOR) x 4 MiB, some 50 MiB for the very worst of
-APIs, and it is this constant that is allowed for small frames. Measured here on a floor of 64 KiB.
+APIs, and it is this constant that is allowed for small frames. Measured here on a floor of 32 KiB.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tests.broker.wire import Client, frame
 from tests.campaigns.fuzz_broker import Transport
 from tests.protocol.test_hostile import arrays, fat_frame
 
-FLOOR_BYTES = 64 * 1024
+FLOOR_BYTES = 32 * 1024
 ANSWER_FACTOR = 12
 RATIO = 8
 SLACK_BYTES = 256 * 1024
 """A connection's buffers, tasks, and what the broker does meanwhile."""
-LARGE_FRAME_BYTES = 48 * 1024
+LARGE_FRAME_BYTES = 24 * 1024
 
 
 async def peak_of(broker: Broker, whole_frame: bytes) -> tuple[int, Transport]:

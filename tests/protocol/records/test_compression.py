@@ -306,7 +306,7 @@ def test_very_many_tiny_blocks_take_little_time(codec: Codec, data: bytes) -> No
     began = time.process_time()
     with contextlib.suppress(MalformedBatch):
         assert not decompress(codec, data, MIB)
-    assert time.process_time() - began < 0.25
+    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize("level", [1, 3, 8, 12, 19])
