@@ -21,6 +21,7 @@ from protocol.records.batch import (
     BatchHeader,
     CorruptBatch,
     MalformedBatch,
+    clear_log_append_time,
     read_header,
     set_log_append_time,
     verify,
@@ -88,6 +89,8 @@ class Appender:
             header.max_timestamp = time_ms
         else:
             _check_timestamp(header, limits, time_ms)
+            if header.is_log_append_time:
+                clear_log_append_time(batch, header)
         try:
             base_offset = self.group.append(partition, batch, header)
         except StorageFull as full:

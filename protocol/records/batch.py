@@ -252,6 +252,14 @@ def set_log_append_time(batch: bytearray | memoryview, timestamp_ms: int, pos: i
     return crc
 
 
+def clear_log_append_time(batch: bytearray | memoryview, header: BatchHeader) -> None:
+    """Take the flag that a producer has no right to set out of `batch` and `header`, checksummed anew."""
+    header.attributes &= ~LOG_APPEND_TIME_FLAG
+    _INT16.pack_into(batch, _ATTRIBUTES_AT, header.attributes)
+    header.crc = crc_of(batch, 0, header.total_bytes)
+    _UINT32.pack_into(batch, _CRC_AT, header.crc)
+
+
 def iter_headers(buf: Buffer, pos: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of every whole batch in `buf` from `pos`, in order.
 

@@ -13,7 +13,15 @@ from broker.append import Appender
 from broker.producer_state import ProducerState
 from broker.refused import Refused
 from protocol.errors import ErrorCode
-from protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader, crc_of, read_header, verify
+from protocol.records.batch import (
+    CONTROL_FLAG,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    crc_of,
+    read_header,
+    verify,
+)
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, iter_records
 from storage.group import Backlogged, GroupOptions, LogGroup
@@ -183,6 +191,15 @@ async def test_timestamps_are_bounded_or_replaced(world: World) -> None:
     stored = world.group.read(world.partition, 2, 1 << 20).buffers[0]
     verify(stored, 0, read_header(stored))
     assert [record.timestamp for record in iter_records(stored)] == [NOW_MS]
+
+
+async def test_a_producer_does_not_choose_whose_clock_counts(world: World) -> None:
+    claimed = changed(batch(timestamp_ms=NOW_MS), attributes=LOG_APPEND_TIME_FLAG)
+    assert world.append(claimed) == 0
+    await world.group.committed()
+    stored = world.group.read(world.partition, 0, 1 << 20).buffers[0]
+    verify(stored, 0, read_header(stored))
+    assert not read_header(stored).is_log_append_time
 
 
 def idempotent(sequence: int, producer_epoch: int = 0) -> bytes:
