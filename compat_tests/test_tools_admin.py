@@ -1,7 +1,7 @@
 """Kafka's administration tools, unchanged, by main class: partitions, records, disks, leaders, the quorum.
 
 The same is expected of both brokers. `kafka-transactions describe` waits for transactions: its tool asks
-for the coordinator first, and Lockstep has none yet. `kafka-features describe` prints nothing on Lockstep,
+for the coordinator of a transaction first, and Lockstep has none yet. `kafka-features describe` prints nothing on Lockstep,
 which promises no features (see `broker/handlers/api_versions.py`).
 """
 
