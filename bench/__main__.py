@@ -28,7 +28,18 @@ from bench.process import RssSampler
 from bench.report import table
 from bench.rows import run_rows
 from bench.session import RoundFailed, Session, say
-from bench.settings import BACKLOG_ROWS, FLUSH, FULL, OS, POLICIES, PRODUCER_PROPERTIES, QUICK, ROWS, Sizes
+from bench.settings import (
+    BACKLOG_ROWS,
+    FLUSH,
+    FULL,
+    OS,
+    POLICIES,
+    PRODUCER_PROPERTIES,
+    QUICK,
+    QUICK_ROWS,
+    ROWS,
+    Sizes,
+)
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import ROOT, TargetFailed
 
@@ -136,7 +147,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Also: 'python -m bench profile' and 'python -m bench micro' look inside Lockstep alone, "
         "'python -m bench.report RESULT.json' writes docs/benchmarks.md.",
     )
-    parser.add_argument("row", choices=[*ROWS, "all", "quick"], help="what to measure ('quick': all --quick)")
+    parser.add_argument(
+        "row", choices=[*ROWS, "all", "quick"], help="what to measure ('quick': all but groups, --quick)"
+    )
     parser.add_argument(
         "--vs", choices=["kafka", "self"], default="kafka", help="'self' shows the noise floor"
     )
@@ -225,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sizes = _sizes(options)
     baseline = options.subject if options.vs == "self" else options.vs
     policies = tuple(options.policy) if options.policy else (FLUSH, OS)
-    rows = frozenset(ROWS if options.row in ("all", "quick") else [options.row])
+    rows = frozenset({"all": ROWS, "quick": QUICK_ROWS}.get(options.row, [options.row]))
     parent = options.directory or Path(tempfile.gettempdir())
     try:
         machine = machine_facts(parent)
