@@ -20,7 +20,9 @@ MAX_GENERATION: Final = 2**31 - 1
 MEMBER_BYTES: Final = 3 << 10
 """What a member without metadata is counted as: itself, its timer, and its place in the committed state."""
 PENDING_BYTES: Final = 1 << 10
-"""What an id handed out and not yet used is counted as."""
+"""What an id handed out and not yet used is counted as, without its text."""
+PROTOCOL_BYTES: Final = 160
+"""What a protocol takes besides its name and metadata, which may be empty."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Protocol name and the member's metadata for it, most wanted first."""
@@ -105,7 +107,12 @@ class Member:
     @property
     def protocol_bytes(self) -> int:
         """The size of all it said on joining."""
-        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+        return bytes_of(self.protocols)
+
+    @property
+    def name_bytes(self) -> int:
+        """About the memory of what it is called: here, in the committed state, and in that state's record."""
+        return 3 * sum(map(text_bytes, (self.member_id, self.instance_id or "", self.client_id)))
 
     @property
     def is_waiting(self) -> bool:
@@ -123,6 +130,7 @@ class ClassicGroup:
         "group_id",
         "leader",
         "members",
+        "name_bytes",
         "pending",
         "pending_sync",
         "protocol",
@@ -150,6 +158,7 @@ class ClassicGroup:
         """Members of this generation that have not sent SyncGroup."""
         self.awaiting_join = 0
         self.protocol_bytes = 0
+        self.name_bytes = 0
         self._supported: dict[str, int] = {}
         """Protocol name -> members that know it."""
 
@@ -229,6 +238,16 @@ class ClassicGroup:
 
     # --- members ------------------------------------------------------------------------------------------
 
+    def hand_out(self, member_id: str) -> None:
+        """A new member is to join again with this id."""
+        self.pending.add(member_id)
+        self.name_bytes += text_bytes(member_id)
+
+    def _used(self, member_id: str) -> None:
+        if member_id in self.pending:
+            self.pending.remove(member_id)
+            self.name_bytes -= text_bytes(member_id)
+
     def add(self, member: Member, protocol_type: str) -> None:
         """Take in a member whose protocols the group `supports`."""
         if member.member_id in self.members:
@@ -242,7 +261,8 @@ class ClassicGroup:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
-        self.pending.discard(member.member_id)
+        self._used(member.member_id)
+        self.name_bytes += member.name_bytes
         self._count(member, 1)
 
     def update(
@@ -257,11 +277,12 @@ class ClassicGroup:
 
     def remove(self, member_id: str) -> Member | None:
         """Let a member go, or an id that was not used. The waiters of a member are the caller's to answer."""
-        self.pending.discard(member_id)
+        self._used(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
         if member is None:
             return None
+        self.name_bytes -= member.name_bytes
         self._count(member, -1)
         if member.join_waiter is not None:
             self.awaiting_join -= 1
@@ -276,7 +297,9 @@ class ClassicGroup:
         old = member.member_id
         del self.members[old]
         self.members[member_id] = member
+        self.name_bytes -= member.name_bytes
         member.member_id = member_id
+        self.name_bytes += member.name_bytes
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member_id
         if self.leader == old:
@@ -325,7 +348,8 @@ class ClassicGroup:
     @property
     def held_bytes(self) -> int:
         """About how much memory it takes."""
-        return self.protocol_bytes + MEMBER_BYTES * len(self.members) + PENDING_BYTES * len(self.pending)
+        counted = MEMBER_BYTES * len(self.members) + PENDING_BYTES * len(self.pending)
+        return counted + self.protocol_bytes + self.name_bytes
 
     # --- who waits ----------------------------------------------------------------------------------------
 
@@ -374,6 +398,16 @@ class ClassicGroup:
                 supported[name] = count
             else:
                 del supported[name]
+
+
+def bytes_of(protocols: Iterable[tuple[str, bytes]]) -> int:
+    """About the memory that protocols take."""
+    return sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+
+
+def text_bytes(text: str) -> int:
+    """About the memory of a text's characters; one emoji makes all of them wide."""
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 def protocols_of(offered: Iterable[tuple[str, bytes]]) -> Protocols:

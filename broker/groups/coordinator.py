@@ -18,7 +18,7 @@ from typing import Final
 from broker.config import Settings
 from broker.context import Deferred
 from broker.groups.answers import GroupAnswer, JoinAnswer, SyncAnswer, join_error, sync_error
-from broker.groups.classic import ClassicGroup, State, protocols_of
+from broker.groups.classic import ClassicGroup, State, bytes_of, protocols_of
 from broker.groups.joining import Joining, join
 from broker.groups.live_group import LiveGroup
 from broker.groups.records import group_record, offset_record
@@ -43,6 +43,8 @@ log = logging.getLogger("lockstep.groups")
 GROUP_BATCHES: Final = 16
 """Metadata one group may hold, in largest batches: what is written of it must fit one, and clients offer two
 or three protocols of which one is written."""
+MEMBERS_SHARE: Final = 1.25
+"""So much of `lockstep.groups.max.bytes` those that are members already may fill."""
 OWN_REBALANCE_TIMEOUT_SINCE: Final = 1
 BATCHED_LEAVE_SINCE: Final = 3
 CLASSIC: Final = "classic"
@@ -130,12 +132,14 @@ class GroupCoordinator:
             <= self._limits.max_session_timeout_ms
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
-        if error is ErrorCode.NONE and not member_id and self._is_full:
-            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is ErrorCode.NONE and member_id and not self.exists(request.group_id):
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
             answer.complete(join_error(error, member_id))
+            return answer
+        protocols = protocols_of((each.name, bytes(each.metadata)) for each in request.protocols)
+        if not self._has_memory(request.group_id, member_id, bytes_of(protocols)):
+            answer.complete(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
             return answer
         timeout_ms = request.session_timeout_ms
         if api_version >= OWN_REBALANCE_TIMEOUT_SINCE:
@@ -148,7 +152,7 @@ class GroupCoordinator:
             session_timeout_ms=request.session_timeout_ms,
             rebalance_timeout_ms=timeout_ms,
             protocol_type=request.protocol_type,
-            protocols=protocols_of((each.name, bytes(each.metadata)) for each in request.protocols),
+            protocols=protocols,
             api_version=api_version,
             answer=answer,
         )
@@ -221,9 +225,15 @@ class GroupCoordinator:
         self._settled(live)
         return answer
 
-    @property
-    def _is_full(self) -> bool:
-        return self._around.held_bytes > self._limits.max_total_bytes
+    def _has_memory(self, group_id: str, member_id: str, offered_bytes: int) -> bool:
+        """May this join take memory? A member may go on, and say more while others may not come any more."""
+        held_bytes, most = self._around.held_bytes, self._limits.max_total_bytes
+        live = self._live.get(group_id)
+        member = None if live is None else live.group.members.get(member_id)
+        if member is None:
+            return held_bytes + offered_bytes <= most
+        added_bytes = offered_bytes - member.protocol_bytes
+        return added_bytes <= 0 or held_bytes + added_bytes <= MEMBERS_SHARE * most
 
     def _refused(self, group_id: str) -> ErrorCode:
         return self._refusal if group_id else ErrorCode.INVALID_GROUP_ID

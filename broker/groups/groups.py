@@ -13,6 +13,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from operator import mul
+from struct import unpack
 from typing import Final
 
 from broker.groups.coordinator import GroupCoordinator
@@ -27,22 +29,35 @@ from storage.partition import PartitionLog
 log = logging.getLogger("lockstep.groups")
 
 HASHES_REMEMBERED: Final = 10_000
+LONGEST_REMEMBERED: Final = 256
+"""Characters: nobody calls a group by more, but 10,000 made up ids of 32 KB each would be remembered, too."""
+_STEP: Final = 256
+_POWERS: Final = [pow(31, exponent, 1 << 32) for exponent in reversed(range(_STEP))]
 FOREIGN_TOPIC: Final = (
     f"the topic {CONSUMER_OFFSETS} is an ordinary one, made before this broker served consumer groups: "
     "no group can be served until it is deleted"
 )
 
 
-@lru_cache(HASHES_REMEMBERED)
 def positive_hash(group_id: str) -> int:
     """Java's String.hashCode, and Kafka's Utils.abs of it."""
+    return _remembered_hash(group_id) if len(group_id) <= LONGEST_REMEMBERED else _hash(group_id)
+
+
+def _hash(group_id: str) -> int:
     found = 0
-    units = group_id.encode("utf-16-be", "surrogatepass")
-    for at in range(0, len(units), 2):
-        found = (31 * found + (units[at] << 8) + units[at + 1]) & 0xFFFF_FFFF
+    encoded = group_id.encode("utf-16-be", "surrogatepass")
+    units = unpack(f">{len(encoded) // 2}H", encoded)
+    for at in range(0, len(units), _STEP):
+        some = units[at : at + _STEP]
+        added = sum(map(mul, some, _POWERS[-len(some) :]))
+        found = (found * pow(31, len(some), 1 << 32) + added) & 0xFFFF_FFFF
     if found < 1 << 31:
         return found
     return 0 if found == 1 << 31 else (1 << 32) - found
+
+
+_remembered_hash = lru_cache(HASHES_REMEMBERED)(_hash)
 
 
 class Groups:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.groups.answers import JoinAnswer, Outbox, fenced, join_error
-from broker.groups.classic import ClassicGroup, Member, Protocols, State
+from broker.groups.classic import ClassicGroup, Member, Protocols, State, bytes_of
 from broker.groups.live_group import NEW_MEMBER_JOIN_TIMEOUT_MS, LiveGroup
 from broker.groups.shown import shown
 from broker.groups.surroundings import GroupLimits
@@ -73,7 +73,7 @@ def join(live: LiveGroup, joining: Joining, limits: GroupLimits, outbox: Outbox)
 
 def _has_room(group: ClassicGroup, member_id: str, protocols: Protocols, limits: GroupLimits) -> bool:
     member = group.members.get(member_id)
-    added_bytes = sum(len(name) + len(metadata) for name, metadata in protocols)
+    added_bytes = bytes_of(protocols)
     if group.protocol_bytes + added_bytes > limits.max_group_bytes:
         grows = member is None or added_bytes > member.protocol_bytes
         if grows:
@@ -97,7 +97,7 @@ def _join_new(live: LiveGroup, joining: Joining, outbox: Outbox) -> None:
         else:
             _replace(live, joining, group.members[known], member_id, outbox)
     elif joining.api_version >= MEMBER_ID_REQUIRED_SINCE:
-        group.pending.add(member_id)
+        group.hand_out(member_id)
         live.alive(member_id, joining.session_timeout_ms)
         joining.answer.complete(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
     else:

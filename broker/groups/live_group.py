@@ -29,6 +29,8 @@ log = logging.getLogger("lockstep.groups")
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
 """A new member cannot send heartbeats while it waits for its first join: so long it is taken to be there."""
+SILENT_WAIT_MS: Final = 1_000
+"""How long at least silent static members are waited for: they may have given a rebalance no time at all."""
 
 _UNAVAILABLE: Final = frozenset(
     {
@@ -258,7 +260,7 @@ class LiveGroup:
             self.drop(member.member_id)
         if group.members and not group.elect_joined_leader():
             # Only static members that are silent: until their sessions end, or one joins.
-            self._start_join_timer(group.rebalance_timeout_ms, self._join_over)
+            self._start_join_timer(max(group.rebalance_timeout_ms, SILENT_WAIT_MS), self._join_over)
             return
         self._initial = False
         group.next_generation(self._around.store.time_ms())

@@ -38,6 +38,8 @@ GROUP_VALUE_VERSION: Final = 3
 LATEST_VALUE_VERSION: Final = 4
 KEYS_REMEMBERED: Final = 10_000
 """Keys made and read lately; a group commits the same partitions again and again."""
+LONGEST_REMEMBERED: Final = 1_024
+"""Bytes of such a key: 10,000 groups with ids of 32 KB are no reason to keep 600 MB."""
 _PLAIN_OFFSET: Final = Struct(">hqicq3s16s")
 _EMPTY: Final = b"\x01"
 _ID_TAG: Final = b"\x01\x00\x10"
@@ -94,7 +96,8 @@ class GroupMetadata:
 
 def offset_record(group_id: str, topic: str, index: int, committed: CommittedOffset | None) -> Record:
     """A group's offset in a partition; None: there is none any more."""
-    key = _offset_key_bytes(group_id, topic, index)
+    make = _remembered_offset_key if len(group_id) <= LONGEST_REMEMBERED else _make_offset_key
+    key = make(group_id, topic, index)
     if committed is None:
         return key, None
     offset, leader_epoch, metadata, commit_time_ms, expire_time_ms, topic_id = committed
@@ -114,9 +117,11 @@ def offset_record(group_id: str, topic: str, index: int, committed: CommittedOff
     return key, value_bytes(value, OFFSET_VALUE_VERSION if forever else OFFSET_VALUE_WITH_EXPIRATION)
 
 
-@lru_cache(KEYS_REMEMBERED)
-def _offset_key_bytes(group_id: str, topic: str, index: int) -> bytes:
+def _make_offset_key(group_id: str, topic: str, index: int) -> bytes:
     return key_bytes(OffsetCommitKey(group=group_id, topic=topic, partition=index))
+
+
+_remembered_offset_key = lru_cache(KEYS_REMEMBERED)(_make_offset_key)
 
 
 def group_record(group_id: str, metadata: GroupMetadata | None) -> Record:
@@ -157,10 +162,16 @@ def kind_of(key: bytes | None) -> int:
     return int.from_bytes(key[:2], "big")
 
 
-@lru_cache(KEYS_REMEMBERED)
 def offset_key(key: bytes) -> OffsetCommitKey:
     """Shared with other callers: not to be changed. Raises MalformedMessage."""
+    return _remembered_read(key) if len(key) <= LONGEST_REMEMBERED else _read_offset_key(key)
+
+
+def _read_offset_key(key: bytes) -> OffsetCommitKey:
     return decode(OffsetCommitKey, 0, key, 2)
+
+
+_remembered_read = lru_cache(KEYS_REMEMBERED)(_read_offset_key)
 
 
 def group_key(key: bytes) -> str:

@@ -90,7 +90,17 @@ async def _when_stable(
 def _response(
     context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup]
 ) -> OffsetFetchResponse:
-    return _as_asked(version, groups, [_group(context, version, group) for group in groups])
+    # All of a group's offsets are asked for in a few bytes: so each group's only once.
+    whole: set[str] = set()
+    answers = []
+    for group in groups:
+        if group.topics is None and group.group_id in whole:
+            answers.append(_refused(group, ErrorCode.INVALID_REQUEST))
+            continue
+        if group.topics is None:
+            whole.add(group.group_id)
+        answers.append(_group(context, version, group))
+    return _as_asked(version, groups, answers)
 
 
 def _as_asked(

@@ -11,6 +11,7 @@ from broker.groups.classic import (
     MAX_GENERATION,
     MEMBER_BYTES,
     PENDING_BYTES,
+    PROTOCOL_BYTES,
     TRANSITIONS,
     ClassicGroup,
     InvalidTransition,
@@ -199,14 +200,18 @@ def test_timeouts_and_size() -> None:
     group.add(member("a", rebalance_ms=5), "consumer")
     group.add(member("b", rebalance_ms=9), "consumer")
     assert group.rebalance_timeout_ms == 9
-    size = len("range") + len("a range")
+    size = len("range") + len("a range") + PROTOCOL_BYTES
     assert group.protocol_bytes == 2 * size
-    group.pending.add("c")
-    assert group.held_bytes == 2 * size + 2 * MEMBER_BYTES + PENDING_BYTES
+    names = group.name_bytes
+    group.hand_out("c")
+    assert group.name_bytes == names + 1
+    assert group.held_bytes == 2 * size + 2 * MEMBER_BYTES + PENDING_BYTES + names + 1
     group.update(group.members["a"], (("x", b"12345"),), 1, 1)
-    assert group.protocol_bytes == size + 6
+    assert group.protocol_bytes == size + 6 + PROTOCOL_BYTES
+    group.rename(group.members["b"], "\U0001f600" * 5)
+    assert group.name_bytes == names + 1 + 3 * (4 * 5 - 1)
     group.remove("a")
-    group.remove("b")
+    group.remove("\U0001f600" * 5)
     group.remove("c")
     assert (group.protocol_bytes, group.held_bytes) == (0, 0)
 

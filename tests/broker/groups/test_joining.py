@@ -259,6 +259,33 @@ def test_all_groups_hold_so_much() -> None:
     assert error_of(world.ask_join(group="other")) is E.MEMBER_ID_REQUIRED
 
 
+def test_ids_handed_out_and_members_take_no_more_than_there_is() -> None:
+    world = World(lockstep_groups_max_bytes="100000")
+    ids = [world.ask_join(group=f"g{n}").response.member_id for n in range(50)]
+    for n, member_id in enumerate(ids):
+        world.ask_join(group=f"g{n}", member=member_id, protocols={"range": b"m" * 20_000})
+    assert world.coordinator._around.held_bytes <= 100_000
+    world.loop.advance(2 * DELAY_MS)
+    world.ask_join(group="g0", member=ids[0], protocols={"range": b"m" * 500_000})
+    assert world.coordinator._around.held_bytes <= 125_000
+    # What it had before it may have again.
+    again = world.ask_join(group="g0", member=ids[0], protocols={"range": b"m" * 20_000})
+    assert not again.done or error_of(again) is E.NONE
+
+
+@pytest.mark.parametrize("instance", [None, "i" * 30_000])
+def test_long_names_count(instance: str | None) -> None:
+    world = World()
+    world.join(client="c" * 30_000, instance=instance, version=5)
+    assert world.coordinator._around.held_bytes > 3 * 30_000
+
+
+def test_protocols_without_metadata_count() -> None:
+    world = World()
+    answer = world.ask_join(version=0, protocols={str(n): b"" for n in range(150_000)})
+    assert error_of(answer) is E.GROUP_MAX_SIZE_REACHED
+
+
 # --- static members --------------------------------------------------------------------------------------
 
 

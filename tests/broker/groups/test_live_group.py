@@ -361,6 +361,22 @@ def test_leaving_by_instance_id(world: World) -> None:
     assert world.heartbeat(leader, instance="i0") is E.REBALANCE_IN_PROGRESS
 
 
+def test_silent_static_members_without_time_do_not_keep_the_loop_busy(world: World) -> None:
+    waiting = [world.ask_join(instance=f"i{n}", rebalance_ms=60_000 * (1 - n)) for n in range(2)]
+    world.loop.advance(2 * DELAY_MS)
+    leader, follower = (each.response for each in waiting)
+    world.sync(leader, {leader.member_id: b"0", follower.member_id: b"1"}, instance="i0")
+    world.sync(follower, instance="i1")
+    world.leave(instances=["i0"])
+    live: Any = world.coordinator._live["g"]
+    live._join_over()  # nobody came: i1 is waited for
+    assert live._join_timer.at > world.loop.now
+    world.loop.advance(SESSION_MS / 2)
+    assert world.state() == "PreparingRebalance"
+    world.loop.advance(SESSION_MS)
+    assert world.state() == "Empty"
+
+
 def test_leaving_in_old_versions(world: World) -> None:
     leader, _ = world.stable(2)
     assert world.leave("unknown", version=2).error_code == E.UNKNOWN_MEMBER_ID

@@ -40,6 +40,14 @@ def asking(version: int, ids: TopicIds, group_id: str = "g", indexes: tuple[int,
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=[named])])
 
 
+async def test_all_of_a_group_is_told_once(client: Client, ids: TopicIds) -> None:
+    """34 bytes may ask for a megabyte: not for a thousand of them."""
+    groups = [OffsetFetchRequestGroup(group_id="g", topics=None) for _ in range(1_000)]
+    first, *others = (await client.call(OffsetFetchRequest(groups=groups), 8)).groups
+    assert (first.error_code, [each.name for each in first.topics]) == (0, ["t"])
+    assert {(each.error_code, len(each.topics)) for each in others} == {(E.INVALID_REQUEST, 0)}
+
+
 @pytest.mark.parametrize("group_id", ["g", "nobody"])
 @pytest.mark.parametrize("version", range(1, 11))
 async def test_every_version(client: Client, ids: TopicIds, version: int, group_id: str) -> None:
