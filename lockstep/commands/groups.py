@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from lockstep.commands.options import (
@@ -53,7 +54,10 @@ def add_to(families: Families) -> None:
         "--to-offset", type=whole_number, metavar="N", help="this offset, or the nearest that is there"
     )
     where.add_argument(
-        "--to-time", type=whole_number, metavar="MS", help="the first record not older than this Unix time"
+        "--to-time",
+        type=whole_number,
+        metavar="MS",
+        help="the first record not older than this Unix time in milliseconds",
     )
     where.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back if below zero")
     reset.add_argument("--execute", action="store_true", help="do it")
@@ -81,7 +85,9 @@ def _list(options: argparse.Namespace) -> int:
             for each in groups:
                 print_json({"group": each.group, "state": each.state, "protocol_type": each.protocol_type})
         elif groups:
-            print_table(("GROUP", "STATE", "TYPE"), [(g.group, g.state, g.protocol_type) for g in groups])
+            print_table(
+                ("GROUP", "STATE", "PROTOCOL TYPE"), [(g.group, g.state, g.protocol_type) for g in groups]
+            )
         else:
             print("no groups")
 
@@ -95,16 +101,36 @@ def _describe(options: argparse.Namespace) -> int:
 
     async def run() -> None:
         async with client_of(options) as client:
-            for number, name in enumerate(options.group):
+            shown = 0
+
+            async def show(name: str) -> None:
+                nonlocal shown
                 described = await _described(client, name)
                 if options.json:
                     print_json(described)
                 else:
-                    _show(described, number > 0)
+                    _show(described, shown > 0)
+                shown += 1
+
+            await _each(options.group, show)
 
     with told_to_user():
         asyncio.run(run())
     return 0
+
+
+async def _each(groups: list[str], act: Callable[[str], Awaitable[None]]) -> None:
+    """`act` on every group; what one cannot do does not keep the others from it. CommandFailed names them."""
+    from lockstep.connection import BrokerError
+
+    failures = []
+    for name in groups:
+        try:
+            await act(name)
+        except (BrokerError, CommandFailed) as error:
+            failures.append(str(error))
+    if failures:
+        raise CommandFailed("; ".join(failures))
 
 
 async def _described(client: Client, name: str) -> dict[str, object]:
@@ -183,7 +209,10 @@ def _reset(options: argparse.Namespace) -> int:
         async with client_of(options) as client:
             group = await describe_group(client, options.group)
             if group.state not in _NO_MEMBERS:
-                raise CommandFailed(f"group {options.group} has members ({group.state}); stop them first")
+                raise CommandFailed(
+                    f"group {options.group} has members ({group.state}); stop them first "
+                    "(one that was killed counts until its session times out)"
+                )
             before = await committed_offsets(client, options.group)
             wanted: dict[Place, int] = {}
             for text in options.topic:
@@ -201,6 +230,8 @@ def _reset(options: argparse.Namespace) -> int:
             ("TOPIC", "PARTITION", "BEFORE", "AFTER"),
             [(topic, index, "-" if old is None else old, new) for topic, index, old, new in rows],
         )
+        if group.state == "Dead" and not before:
+            print(f"there was no group {options.group} before")
         if not options.execute:
             print("nothing was changed; --execute does it")
 
@@ -253,12 +284,15 @@ def _delete(options: argparse.Namespace) -> int:
 
     async def run() -> None:
         async with client_of(options) as client:
-            for name in options.group:
+
+            async def delete(name: str) -> None:
                 await delete_group(client, name)
                 if options.json:
                     print_json({"group": name, "deleted": True})
                 else:
                     print(f"deleted {name}")
+
+            await _each(options.group, delete)
 
     with told_to_user():
         asyncio.run(run())

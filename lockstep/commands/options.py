@@ -53,17 +53,23 @@ def client_of(options: argparse.Namespace) -> Client:
 
 def positive_seconds(text: str) -> float:
     """An argument type."""
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < 1e9:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return value
 
 
 def whole_number(text: str) -> int:
     """An argument type: 0 or more."""
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
     if value < 0:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 0 or more")
     return value
 
 

@@ -68,7 +68,8 @@ def add_to(families: Families) -> None:
         "--partition",
         type=whole_number,
         metavar="N",
-        help="default: by key as Java's producer does, records without a key in turn",
+        help="default: by key as Java's producer does; without keys, lines that arrive together go to one "
+        "partition, the next lines to the next",
     )
     produce.add_argument("-z", "--codec", choices=_CODECS, default="none", help="compression (default none)")
     produce.add_argument(
@@ -152,6 +153,8 @@ class _Writer:
     """Puts records into batches by partition and waits for each turn's answers together."""
 
     def __init__(self, client: Client, topic: Topic, options: argparse.Namespace, batch_bytes: int) -> None:
+        from random import randrange
+
         from protocol.records.compression import Codec
 
         self.written: dict[int, tuple[int, int]] = {}
@@ -162,7 +165,8 @@ class _Writer:
         self._codec = Codec[options.codec.upper()]
         self._acks = _ACKS[options.acks]
         self._headers = [(name, value.encode()) for name, value in options.header]
-        self._next_keyless = 0
+        # Not always 0: many short runs, and the members of a group that read them, would use one partition.
+        self._next_keyless = randrange(len(topic.partitions))
         header_bytes = sum(len(name.encode()) + len(value) + 10 for name, value in self._headers)
         self._room = batch_bytes - header_bytes - _RECORD_OVERHEAD_BYTES
 
