@@ -49,14 +49,17 @@ class Connection:
         """The response's body. WrongAnswer."""
         self._correlation_id += 1
         self._writer.write(wire.framed(api_key, self._correlation_id, body))
-        try:
-            size, got = struct.unpack(">ii", await self._reader.readexactly(8))
-            answer = await self._reader.readexactly(size - 4)
-        except asyncio.IncompleteReadError as error:
-            raise WrongAnswer("the broker closed the connection") from error
-        if got != self._correlation_id:
-            raise WrongAnswer(f"correlation id {got} instead of {self._correlation_id}")
-        return answer
+        while True:
+            try:
+                size, got = struct.unpack(">ii", await self._reader.readexactly(8))
+                answer = await self._reader.readexactly(size - 4)
+            except asyncio.IncompleteReadError as error:
+                raise WrongAnswer("the broker closed the connection") from error
+            if got == self._correlation_id:
+                return answer
+            if got > self._correlation_id:
+                raise WrongAnswer(f"correlation id {got} instead of {self._correlation_id}")
+            # else nobody waits any more: a heartbeat under way when its member was told to leave
 
     def close(self) -> None:
         self._writer.close()
