@@ -369,6 +369,7 @@ def test_silent_static_members_without_time_do_not_keep_the_loop_busy(world: Wor
     world.sync(follower, instance="i1")
     world.leave(instances=["i0"])
     live: Any = world.coordinator._live["g"]
+    live._stop_join_timer()
     live._join_over()  # nobody came: i1 is waited for
     assert live._join_timer.at > world.loop.now
     world.loop.advance(SESSION_MS / 2)
