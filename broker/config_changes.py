@@ -17,12 +17,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from typing import Final
 
 from broker.config import PROPERTIES
-from broker.described_config import ResourceType
 from broker.dynamic_config import InvalidBrokerConfig, in_force, normal, refuse_fixed
 from broker.group_config import (
     GROUP_PROPERTIES,
@@ -47,6 +45,7 @@ from broker.refused import Refused
 from broker.topic_config import FIXED_AT_CREATION, TOPIC_PROPERTIES, InvalidTopicConfig, topic_config
 from broker.topic_rules import check_name
 from broker.topics import Topics
+from protocol.config_resources import ConfigOperation, ResourceType
 from protocol.errors import ErrorCode
 
 log = logging.getLogger("lockstep.configs")
@@ -57,18 +56,7 @@ MAX_MESSAGE: Final = 1_000
 """Characters of a refusal: it quotes what the client sent, and a string of the wire has its limit."""
 MAX_EDITS: Final = 1_000
 """Configurations one resource may name in one request: several times as many as Kafka has for any."""
-
-
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
-
-
-class Operation(IntEnum):
-    """What is done with one configuration."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @dataclass(frozen=True)
@@ -202,12 +190,13 @@ class ConfigChanges:
     def _plan_broker(self, change: Change) -> _Plan:
         settings = self._cluster.settings
         if change.resource_name != WHOLE_CLUSTER:
-            check_node(change.resource_name, settings.node_id, "Unexpected broker id, expected")
+            node_id = settings.node_id
+            check_node(change.resource_name, node_id, "Node", f"Unexpected broker id, expected {node_id},")
         for_all = change.resource_name == WHOLE_CLUSTER
         name = WHOLE_CLUSTER if for_all else str(settings.node_id)
         current = settings.dynamic_cluster if for_all else settings.dynamic_node
         try:
-            refuse_fixed(each.name for each in change.edits if each.operation != Operation.DELETE)
+            refuse_fixed(each.name for each in change.edits if each.operation != ConfigOperation.DELETE)
             texts = edited(
                 current,
                 change,
@@ -252,22 +241,23 @@ class ConfigChanges:
         return _Plan(command, lambda: None)
 
     def _plan_loggers(self, change: Change) -> _Plan:
-        check_node(change.resource_name, self._cluster.settings.node_id, "Unexpected node id. Expected")
+        node_id = self._cluster.settings.node_id
+        check_node(change.resource_name, node_id, "Node", f"Unexpected node id. Expected {node_id},")
         _check_edits(change)
         known = levels()
         for edit in change.edits:
-            if edit.operation not in (Operation.SET, Operation.DELETE):
-                operation = Operation(edit.operation).name
+            if edit.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
+                operation = ConfigOperation(edit.operation).name
                 raise _invalid(f"{operation} operation is not allowed for the BROKER_LOGGER resource")
             if edit.name not in known:
                 raise Refused(ErrorCode.INVALID_CONFIG, f"Logger {edit.name} does not exist!")
-            if edit.operation == Operation.SET and edit.value not in LEVELS:
+            if edit.operation == ConfigOperation.SET and edit.value not in LEVELS:
                 raise Refused(
                     ErrorCode.INVALID_CONFIG,
                     f"Cannot set the log level of {edit.name} to {edit.value} as it is not a supported log "
                     f"level. Valid log levels are {', '.join(sorted(LEVELS))}",
                 )
-            if edit.operation == Operation.DELETE and edit.name == ROOT:
+            if edit.operation == ConfigOperation.DELETE and edit.name == ROOT:
                 raise _invalid("Removing the log level of the root logger is not allowed")
         return _Plan(None, partial(_set_levels, change.edits))
 
@@ -286,18 +276,18 @@ def edited(
     _check_edits(change)
     texts = {} if change.replaces else dict(current)
     for edit in change.edits:
-        if edit.operation == Operation.DELETE:
+        if edit.operation == ConfigOperation.DELETE:
             texts.pop(edit.name, None)
-        elif edit.operation == Operation.SET:
+        elif edit.operation == ConfigOperation.SET:
             texts[edit.name] = edit.value or ""
         else:
             known = declared(edit.name)
             if known is None or known.kind is not Kind.LIST:
-                problem = f"Can't {Operation(edit.operation).name} to key {edit.name}"
+                problem = f"Can't {ConfigOperation(edit.operation).name} to key {edit.name}"
                 raise Refused(ErrorCode.INVALID_CONFIG, f"{problem} because its type is not LIST.")
             now = _items(texts[edit.name] if edit.name in texts else shown(edit.name))
             named = _items(edit.value)
-            if edit.operation == Operation.APPEND:
+            if edit.operation == ConfigOperation.APPEND:
                 now += [item for item in named if item not in now]
             else:
                 now = [item for item in now if item not in named]
@@ -305,12 +295,15 @@ def edited(
     return texts
 
 
-def check_node(name: str, node_id: int, otherwise: str) -> None:
-    """A resource of this node bears its id. Raises Refused; `otherwise` begins what is said of another id."""
+def check_node(name: str, node_id: int, noun: str, otherwise: str) -> None:
+    """A resource of this node bears its id. Raises Refused.
+
+    `noun` is what Kafka calls the name here; `otherwise` begins what is said of another id.
+    """
     if not _NUMBER.fullmatch(name):
-        raise _invalid(f"Node id must be an integer, but it is: {name[:64]}")
+        raise _invalid(f"{noun} id must be an integer, but it is: {name[:64]}")
     if int(name) != node_id:
-        raise _invalid(f"{otherwise} {node_id}, but received {name[:64]}")
+        raise _invalid(f"{otherwise} but received {name[:64]}")
 
 
 def _plan_client_metrics(change: Change) -> _Plan:
@@ -318,7 +311,7 @@ def _plan_client_metrics(change: Change) -> _Plan:
     if not change.resource_name:
         raise _invalid("Subscription name can't be empty")
     _check_edits(change)
-    if any(edit.operation != Operation.DELETE for edit in change.edits):
+    if any(edit.operation != ConfigOperation.DELETE for edit in change.edits):
         raise _invalid("Clients' metrics are not collected by this broker: there is nothing to subscribe to")
     return _Plan(None, lambda: None)
 
@@ -328,16 +321,18 @@ def _check_edits(change: Change) -> None:
     if len(names) < len(change.edits):
         raise _invalid("Error due to duplicate config keys")
     for edit in change.edits:
-        if not 0 <= edit.operation <= max(Operation):
+        if not 0 <= edit.operation <= max(ConfigOperation):
             raise _invalid(f"Unknown operation type {edit.operation}")
-    nulls = [edit.name for edit in change.edits if edit.value is None and edit.operation != Operation.DELETE]
+    nulls = [
+        edit.name for edit in change.edits if edit.value is None and edit.operation != ConfigOperation.DELETE
+    ]
     if nulls:
         raise _invalid(f"Null value not supported for : {','.join(nulls)}")
 
 
 def _set_levels(edits: Sequence[Edit]) -> None:
     for edit in edits:
-        set_level(edit.name, edit.value if edit.operation == Operation.SET else None)
+        set_level(edit.name, edit.value if edit.operation == ConfigOperation.SET else None)
         log.info("log level of %s: %s", edit.name, levels()[edit.name])
 
 

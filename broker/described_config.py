@@ -1,13 +1,12 @@
 """Configurations as clients are told them: value, where it comes from, what else it could have been.
 
-Owns: `Described` and one function per type of resource. Source numbers, the order of synonyms and which of
+Owns: `Described` and one function per type of resource. The order of synonyms and which of
 them are left out are Kafka's (ConfigHelper, DynamicBrokerConfig.brokerConfigSynonyms).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import Final
 
 from broker.config import PROPERTIES, Settings
@@ -16,31 +15,10 @@ from broker.group_config import GROUP_PROPERTIES
 from broker.log_levels import levels
 from broker.properties import Kind, Property
 from broker.topic_config import BROKER_SYNONYMS, FIXED_AT_CREATION, TOPIC_PROPERTIES, TopicConfig
+from protocol.config_resources import ConfigSource
 
 Synonym = tuple[str, str | None, int]
 """Name, value, source."""
-
-
-class ResourceType(IntEnum):
-    """What can have configurations."""
-
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class Source(IntEnum):
-    """Where a value comes from."""
-
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    BROKER_LOGGER = 6
-    GROUP = 8
 
 
 class Described:
@@ -59,7 +37,7 @@ class Described:
     ) -> None:
         self.declared = declared
         self.value = value
-        self.source = source or (synonyms[0][2] if synonyms else Source.DEFAULT)
+        self.source = source or (synonyms[0][2] if synonyms else ConfigSource.DEFAULT)
         self.synonyms = synonyms
         """The one in force first."""
         self.read_only = read_only
@@ -80,16 +58,16 @@ def broker_synonyms(name: str, settings: Settings) -> list[Synonym]:
     names = _RETENTION if name in _RETENTION else (name,)
     found: list[Synonym] = []
     for texts, source in (
-        (settings.dynamic_node, Source.DYNAMIC_BROKER),
-        (settings.dynamic_cluster, Source.DYNAMIC_DEFAULT_BROKER),
+        (settings.dynamic_node, ConfigSource.DYNAMIC_BROKER),
+        (settings.dynamic_cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER),
     ):
         found += [(each, texts[each], source) for each in names if each in texts]
     for each in names:
         if each in settings.explicit:
             declared = PROPERTIES[each][1]
             text = declared.show(declared.parse(settings.explicit[each]))
-            found.append((each, text, Source.STATIC_BROKER))
-    found += [(each, _DEFAULTS[each], Source.DEFAULT) for each in names if _DEFAULTS[each] is not None]
+            found.append((each, text, ConfigSource.STATIC_BROKER))
+    found += [(each, _DEFAULTS[each], ConfigSource.DEFAULT) for each in names if _DEFAULTS[each] is not None]
     while found and found[0][0] != name:  # Kafka leaves out what stands before the name itself
         del found[0]
     return found
@@ -102,7 +80,7 @@ def describe_topic(config: TopicConfig, settings: Settings) -> list[Described]:
         value = declared.show(getattr(config, attribute))
         synonyms = broker_synonyms(BROKER_SYNONYMS[name][0], settings) if name in BROKER_SYNONYMS else []
         if name in config.overrides:
-            synonyms.insert(0, (name, value, Source.TOPIC))
+            synonyms.insert(0, (name, value, ConfigSource.TOPIC))
         described.append(Described(declared, value, synonyms, read_only=name in FIXED_AT_CREATION))
     return described
 
@@ -126,7 +104,11 @@ def describe_cluster_default(settings: Settings) -> list[Described]:
         Described(
             PROPERTIES[name][1],
             text,
-            [each for each in broker_synonyms(name, settings) if each[2] == Source.DYNAMIC_DEFAULT_BROKER],
+            [
+                each
+                for each in broker_synonyms(name, settings)
+                if each[2] == ConfigSource.DYNAMIC_DEFAULT_BROKER
+            ],
         )
         for name, text in sorted(settings.dynamic_cluster.items())
     ]
@@ -137,9 +119,9 @@ def describe_group(texts: Mapping[str, str]) -> list[Described]:
     described = []
     for name, known in sorted(GROUP_PROPERTIES.items()):
         default = known.declared.show(known.declared.default)
-        synonyms: list[Synonym] = [(known.broker_name, default, Source.DEFAULT)]
+        synonyms: list[Synonym] = [(known.broker_name, default, ConfigSource.DEFAULT)]
         if name in texts:
-            synonyms.insert(0, (name, texts[name], Source.GROUP))
+            synonyms.insert(0, (name, texts[name], ConfigSource.GROUP))
         described.append(Described(known.declared, texts.get(name, default), synonyms))
     return described
 
@@ -147,7 +129,7 @@ def describe_group(texts: Mapping[str, str]) -> list[Described]:
 def describe_loggers() -> list[Described]:
     """The level of every logger, by name."""
     return [
-        Described(Property(name, Kind.UNKNOWN, None, ""), level, [], source=Source.BROKER_LOGGER)
+        Described(Property(name, Kind.UNKNOWN, None, ""), level, [], source=ConfigSource.BROKER_LOGGER)
         for name, level in levels().items()
     ]
 

@@ -1,8 +1,8 @@
 """Kafka's administration tools, unchanged, by main class: partitions, records, disks, leaders, the quorum.
 
 The same is expected of both brokers. `kafka-transactions describe` waits for transactions: its tool asks
-for the coordinator of a transaction first, and Lockstep has none yet. `kafka-features describe` prints nothing on Lockstep,
-which promises no features (see `broker/handlers/api_versions.py`).
+for a transaction's coordinator first, and Lockstep has none yet. `kafka-features describe` prints nothing on
+Lockstep, which promises no features (docs/decisions/0010-no-features-advertised.md).
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
 from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed, the_one
+from protocol.config_resources import ConfigOperation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -70,10 +71,6 @@ T = TypeVar("T")
 DEFAULT_PORT: Final = 9092
 EARLIEST: Final = -2
 LATEST: Final = -1
-_TOPIC_RESOURCE: Final = 2
-_BROKER_RESOURCE: Final = 4
-_DELETE: Final = 1
-"""IncrementalAlterConfigs' operation: back to the default; 0 sets."""
 _RETRY_PAUSE_S: Final = 0.05
 _SETTLE_S: Final = 5.0
 """How long a topic that was just asked for may take to get its leaders."""
@@ -227,13 +224,10 @@ class Client:
 
     async def topic_configs(self, name: str) -> list[DescribeConfigsResourceResult]:
         """The topic's configuration, set and default. BrokerError."""
-        return await self.configs(_TOPIC_RESOURCE, name)
+        return await self.configs(ResourceType.TOPIC, name)
 
-    async def configs(self, kind: int, name: str) -> list[DescribeConfigsResourceResult]:
-        """The configuration of a topic (kind 2), a broker (4; "" is what all have in common) or a group (32).
-
-        BrokerError.
-        """
+    async def configs(self, kind: ResourceType, name: str) -> list[DescribeConfigsResourceResult]:
+        """The configuration of a topic, a group or a broker ("" is what all have in common). BrokerError."""
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
@@ -247,14 +241,14 @@ class Client:
 
     async def alter_configs(
         self,
-        kind: int,
+        kind: ResourceType,
         name: str,
         wanted: Mapping[str, str],
         deleted: Iterable[str] = (),
         *,
         validate_only: bool = False,
     ) -> None:
-        """Set some configurations, take others back to their defaults; kinds as in `configs`. BrokerError."""
+        """Set some configurations, take others back to their defaults. BrokerError."""
         request = IncrementalAlterConfigsRequest(
             resources=[
                 AlterConfigsResource(
@@ -262,7 +256,10 @@ class Client:
                     resource_name=name,
                     configs=[
                         *(AlterableConfig(name=key, value=value) for key, value in wanted.items()),
-                        *(AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in deleted),
+                        *(
+                            AlterableConfig(name=key, config_operation=ConfigOperation.DELETE, value=None)
+                            for key in deleted
+                        ),
                     ],
                 )
             ],
@@ -273,10 +270,10 @@ class Client:
         if result.error_code:
             raise _config_error(kind, name, result.error_code, result.error_message)
 
-    async def _configured_by(self, kind: int, name: str) -> Connection:
+    async def _configured_by(self, kind: ResourceType, name: str) -> Connection:
         """A broker answers for itself; for everything else the controller does."""
         await self._metadata([], create=False)
-        if kind == _BROKER_RESOURCE and name.isdecimal() and int(name) in self._addresses:
+        if kind == ResourceType.BROKER and name.isdecimal() and int(name) in self._addresses:
             return await self._node(int(name))
         return await self._controller()
 
@@ -472,10 +469,10 @@ def _topic_error(name: str, code: int, message: str | None = None) -> BrokerErro
     return BrokerError(code, f"topic {name}", message)
 
 
-def _config_error(kind: int, name: str, code: int, message: str | None) -> BrokerError:
-    if kind == _TOPIC_RESOURCE:
+def _config_error(kind: ResourceType, name: str, code: int, message: str | None) -> BrokerError:
+    if kind == ResourceType.TOPIC:
         return _topic_error(name, code, message)
-    return BrokerError(code, f"broker {name}".strip() if kind == _BROKER_RESOURCE else name, message)
+    return BrokerError(code, f"broker {name}".strip() if kind == ResourceType.BROKER else name, message)
 
 
 def _topic(found: MetadataResponseTopic) -> Topic:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from broker.config_changes import MAX_MESSAGE, Change, Edit, Operation
+from broker.config_changes import MAX_MESSAGE, Change, Edit
 from broker.context import ClientContext
 from protocol.api import ApiKey, RequestHeader
+from protocol.config_resources import ConfigOperation
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -24,7 +25,7 @@ async def handle(
         Change(
             resource.resource_type,
             resource.resource_name,
-            [Edit(each.name, Operation.SET, each.value) for each in resource.configs],
+            [Edit(each.name, ConfigOperation.SET, each.value) for each in resource.configs],
             replaces=True,
         )
         for resource in request.resources

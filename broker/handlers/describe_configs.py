@@ -7,13 +7,12 @@ Source: Kafka's ConfigHelper for which resource names are refused and how.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
+from broker.config_changes import check_node
 from broker.context import Answer, ClientContext
 from broker.described_config import (
     Described,
-    ResourceType,
     describe_broker,
     describe_client_metrics,
     describe_cluster_default,
@@ -25,6 +24,7 @@ from broker.metadata import GROUP_CONFIGS, WHOLE_CLUSTER
 from broker.refused import Refused
 from broker.topic_rules import check_name
 from protocol.api import ApiKey, RequestHeader
+from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -41,7 +41,6 @@ VERSIONS = (1, 4)
 NEED_NOT_EXIST: Final = (ResourceType.CLIENT_METRICS, ResourceType.GROUP)
 """These have configurations whatever their name."""
 MAX_THAT_NEED_NOT_EXIST: Final = 1_000
-_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeConfigsRequest) -> Answer:
@@ -117,12 +116,14 @@ def _configs(context: ClientContext, resource: DescribeConfigsResource) -> list[
         case ResourceType.BROKER:
             if name == WHOLE_CLUSTER:
                 return describe_cluster_default(services.settings)
-            _check_broker(name, services.settings.node_id, " or empty string,")
+            node_id = services.settings.node_id
+            check_node(name, node_id, "Broker", f"Unexpected broker id, expected {node_id} or empty string,")
             return describe_broker(services.settings)
         case ResourceType.BROKER_LOGGER:
             if not name:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
-            _check_broker(name, services.settings.node_id, "")
+            node_id = services.settings.node_id
+            check_node(name, node_id, "Broker", f"Unexpected broker id, expected {node_id}")
             return describe_loggers()
         case ResourceType.GROUP:
             if not name:
@@ -133,16 +134,6 @@ def _configs(context: ClientContext, resource: DescribeConfigsResource) -> list[
                 raise Refused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
             return describe_client_metrics()
     raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource.resource_type}")
-
-
-def _check_broker(name: str, node_id: int, otherwise: str) -> None:
-    if not _NUMBER.fullmatch(name):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name[:64]}")
-    if int(name) != node_id:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {node_id}{otherwise} but received {name[:64]}",
-        )
 
 
 def _result(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import Answer, ClientContext
-from broker.described_config import ResourceType
 from broker.metadata import GROUP_CONFIGS
 from protocol.api import ApiKey, RequestHeader
+from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.list_config_resources import (
     ConfigResource,

@@ -17,10 +17,9 @@ from lockstep.commands.options import (
 from lockstep.failures import CommandFailed, told_to_user
 
 if TYPE_CHECKING:
+    from protocol.config_resources import ResourceType
     from protocol.messages.describe_configs import DescribeConfigsResourceResult
 
-_RESOURCES: Final = {"topic": 2, "broker": 4, "group": 32}
-"""Kafka's numbers of what can be configured."""
 _DEFAULT: Final = 5
 _SOURCES: Final = {
     1: "topic",
@@ -30,6 +29,7 @@ _SOURCES: Final = {
     5: "default",
     8: "group",
 }
+"""Where a value comes from, in words; the numbers are ConfigSource's, which the start does not import."""
 
 
 def add_to(families: Families) -> None:
@@ -58,7 +58,7 @@ def add_to(families: Families) -> None:
 
 
 def _add_resource(command: argparse.ArgumentParser) -> None:
-    command.add_argument("kind", choices=sorted(_RESOURCES))
+    command.add_argument("kind", choices=("broker", "group", "topic"))
     command.add_argument(
         "name", nargs="?", default="", help="the topic, the group or the broker's number; none: all brokers"
     )
@@ -111,18 +111,20 @@ def _alter(options: argparse.Namespace) -> int:
     return 0
 
 
-def _resource(options: argparse.Namespace) -> tuple[int, str]:
+def _resource(options: argparse.Namespace) -> tuple[ResourceType, str]:
     """Type and name of what is asked for.
 
     `configs alter broker retention=1` names all brokers: what holds a "=" is no broker's number.
     """
+    from protocol.config_resources import ResourceType
+
     name: str = options.name
     if options.kind == "broker" and "=" in name:
         options.setting.insert(0, pair(name))
         name = ""
     elif options.kind != "broker" and not name:
         raise CommandFailed(f"which {options.kind}? Its name is missing")
-    return _RESOURCES[options.kind], name
+    return ResourceType[options.kind.upper()], name
 
 
 def _value(each: DescribeConfigsResourceResult) -> str:

@@ -20,6 +20,7 @@ from lockstep.client import Partition as ClientPartition
 from lockstep.connection import BrokerError, ClientError, Connection, Unsupported
 from protocol.api import ApiKey, messages_for, response_header
 from protocol.compiler import encode_bytes
+from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages import MESSAGES
 from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -146,7 +147,7 @@ CALLS: dict[str, Call] = {
     "produce": lambda client: client.produce(TOPIC, 0, b"batch"),
     "fetch": lambda client: client.fetch(TOPIC, {0: 0}),
     "offsets": lambda client: client.offsets(TOPIC, [0], -1),
-    "configs": lambda client: client.alter_configs(2, "t", {"retention.ms": "1"}),
+    "configs": lambda client: client.alter_configs(ResourceType.TOPIC, "t", {"retention.ms": "1"}),
     "coordinator": lambda client: client.coordinator("g"),
     "groups": groups.list_groups,
     "describe_group": lambda client: groups.describe_group(client, "g"),
