@@ -472,6 +472,6 @@ def _leave(live: LiveGroup | None, leaving: MemberIdentity) -> MemberResponse:
             error = group.validate(member_id, instance_id)
             gone = member_id if error is ErrorCode.NONE else None
         if gone is not None:
-            log.info("group %s: member %s leaves", live.name, shown(gone))
+            log.debug("group %s: member %s leaves", live.name, shown(gone))
             live.drop(gone)
     return MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=error)

@@ -122,6 +122,11 @@ class Groups:
         """Where this group is written. Raises Refused."""
         return self.stores[self._log_group(group_id)]
 
+    def of(self, group_id: str) -> tuple[GroupStore, GroupCoordinator]:
+        """Both of them. Raises Refused."""
+        number = self._log_group(group_id)
+        return self.stores[number], self._coordinators[number]
+
     def coordinators(self) -> Sequence[GroupCoordinator]:
         """Every coordinator of this node."""
         return list(self._coordinators.values())

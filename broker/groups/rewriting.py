@@ -22,6 +22,7 @@ from typing import Final
 from broker.groups.records import group_record, offset_record
 from broker.groups.store import BATCH_BYTES, GroupStore
 from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID
+from protocol.records.batch import read_header
 from protocol.records.record import BatchBuilder
 from storage.group import LogGroup
 from storage.log.data_log import SealedSegment
@@ -216,8 +217,8 @@ class _Step:
         """Append what was taken. Raises as LogGroup.append."""
         builder = self._builder
         if builder.record_count:
-            batch, header = builder.build_with_header()
-            self._store.group.append(self._partition, batch, header)
+            batch = bytearray(builder.build())
+            self._store.group.append(self._partition, batch, read_header(batch))
             self._builder = BatchBuilder()
             self._has_written = True
 

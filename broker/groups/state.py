@@ -32,7 +32,7 @@ from broker.groups.records import (
 )
 from protocol.primitives import MalformedMessage
 from protocol.records.batch import CONTROL_FLAG, MalformedBatch
-from protocol.records.record import iter_records
+from protocol.records.record import key_values
 from storage.types import Buffer, DirectoryEntry, NewerFormat
 
 log = logging.getLogger("lockstep.groups")
@@ -116,8 +116,8 @@ class GroupsState:
         if payload[_ATTRIBUTES_AT] & CONTROL_FLAG:
             return  # the end of a transaction, which has no record of ours
         try:
-            for record in iter_records(payload):
-                self._apply(record.key, record.value)
+            for key, value in key_values(payload):
+                self._apply(key, value)
         except MalformedBatch as error:
             self._warn("a batch of records about groups cannot be read: %s", error)
 

@@ -16,13 +16,16 @@ from typing import Final
 from broker.groups.records import Record
 from broker.groups.state import GroupsState
 from protocol.errors import ErrorCode
-from protocol.records.record import BatchBuilder
+from protocol.records.record import key_value_batch
 from storage.group import BatchTooLarge, LogGroup
 from storage.partition import PartitionLog
 from storage.types import NotLeader, StorageError
 
 BATCH_BYTES: Final = 256 << 10
 """Records beyond this go into a batch of their own: readers take whole batches."""
+
+RECORD_OVERHEAD_BYTES: Final = 20
+"""At most, besides key and value."""
 
 Done = Callable[[ErrorCode], None]
 
@@ -94,23 +97,20 @@ class GroupStore:
         self.group.when_committed(committed)
 
     def _append_batches(self, partition: PartitionLog, records: Sequence[Record]) -> None:
-        time_ms = self.time_ms()
-        builder = BatchBuilder()
-        keys: list[bytes] = []
-        for key, value in records:
-            if builder.record_count and builder.size_bytes + len(key) + len(value or b"") > BATCH_BYTES:
-                self._append_batch(partition, builder, keys)
-                builder, keys = BatchBuilder(), []
-            builder.append(value, key, timestamp_ms=time_ms)
-            keys.append(key)
-        if builder.record_count:
-            self._append_batch(partition, builder, keys)
+        first = size = 0
+        for place, (key, value) in enumerate(records):
+            size += len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+            if size > BATCH_BYTES and place > first:
+                self._append_batch(partition, records[first:place])
+                first, size = place, len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+        if records:
+            self._append_batch(partition, records[first:] if first else records)
 
-    def _append_batch(self, partition: PartitionLog, builder: BatchBuilder, keys: Sequence[bytes]) -> None:
-        batch, header = builder.build_with_header()
+    def _append_batch(self, partition: PartitionLog, records: Sequence[Record]) -> None:
+        batch, header = key_value_batch(records, self.time_ms())
         self.group.append(partition, batch, header)
         if self.noted is not None:
-            self.noted.update(keys)  # of a refused batch nothing is there
+            self.noted.update(key for key, _ in records)  # of a refused batch nothing is there
 
 
 def kafka_error(error: StorageError) -> ErrorCode:

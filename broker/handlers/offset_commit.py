@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import Answer, ClientContext, Deferred
+from broker.groups.coordinator import GroupCoordinator
 from broker.groups.records import NEVER, CommittedOffset, Record, offset_record
 from broker.groups.store import GroupStore
 from broker.metadata import Topic
@@ -42,9 +43,9 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitR
         return response
     group_id = request.group_id
     try:
-        error = commit.refusal()
+        store, coordinator = context.services.groups.of(group_id)
+        error = commit.refusal(coordinator)
         if error is ErrorCode.NONE:
-            store = context.services.groups.store(group_id)
             records = commit.records(store.time_ms())
     except Refused as refused:
         error = refused.error
@@ -89,10 +90,9 @@ class _Commit:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return OffsetCommitResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=answers)
 
-    def refusal(self) -> ErrorCode:
-        """May this member commit now? Raises Refused."""
+    def refusal(self, coordinator: GroupCoordinator) -> ErrorCode:
+        """May this member commit now?"""
         request = self._request
-        coordinator = self._context.services.groups.coordinator(request.group_id)
         error = coordinator.check_commit(
             request.group_id,
             request.member_id,

@@ -181,6 +181,99 @@ def _write_bytes(out: bytearray, data: bytes | None) -> None:
     out += data
 
 
+def key_values(buf: Buffer) -> list[tuple[bytes | None, bytes | None]]:
+    """The keys and values of the one batch in `buf`; raises as `iter_records`, which it agrees with."""
+    header = read_header(buf)
+    if header.codec == Codec.NONE:
+        data = memoryview(buf)[: header.total_bytes]
+        found: list[tuple[bytes | None, bytes | None]] = []
+        at = BATCH_HEADER_BYTES
+        try:
+            for _ in range(header.record_count):
+                length, at = _read_varint(data, at)
+                end = at + length
+                _, at = _read_varint(data, at + 1)
+                _, at = _read_varint(data, at)
+                key, at = _read_bytes(data, at)
+                value, at = _read_bytes(data, at)
+                if data[at] != 0 or at + 1 != end:
+                    break  # headers, or a length that lies
+                at = end
+                found.append((key, value))
+            else:
+                if at == len(data):
+                    return found
+        except (IndexError, MalformedBatch):
+            pass  # said below, in words
+    return [(record.key, record.value) for record in iter_records(buf)]
+
+
+def key_value_batch(
+    pairs: Iterable[tuple[bytes, bytes | None]], timestamp_ms: int
+) -> tuple[bytearray, BatchHeader]:
+    """An uncompressed batch of records of one time, without headers: what `BatchBuilder` makes, in a third of
+    the time. For those who write few records at a time and often. ValueError without a record.
+    """
+    batch = bytearray(BATCH_HEADER_BYTES)
+    count = 0
+    for key, value in pairs:
+        if value is None:
+            body = b"\0\0%b%b%b\1\0" % (_varint(count), _varint(len(key)), key)
+        else:
+            body = b"\0\0%b%b%b%b%b\0" % (
+                _varint(count),
+                _varint(len(key)),
+                key,
+                _varint(len(value)),
+                value,
+            )
+        batch += _varint(len(body))
+        batch += body
+        count += 1
+    if not count:
+        raise ValueError("a batch needs at least one record")
+    header = BatchHeader(
+        0,
+        len(batch) - LENGTH_PREFIX_BYTES,
+        NO_LEADER_EPOCH,
+        CURRENT_MAGIC,
+        0,
+        0,
+        count - 1,
+        timestamp_ms,
+        timestamp_ms,
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
+        count,
+    )
+    batch[:BATCH_HEADER_BYTES] = header.pack()
+    header.crc = crc_of(batch, 0, len(batch))
+    batch[_CRC_AT : _CRC_AT + 4] = header.crc.to_bytes(4, "big")
+    return batch, header
+
+
+def _varint(number: int) -> bytes:
+    """A varint of a number that is not negative."""
+    if number < len(_VARINTS):
+        return _VARINTS[number]
+    out = bytearray()
+    _write_varint(out, number)
+    return bytes(out)
+
+
+def _small_varints() -> list[bytes]:
+    found = []
+    for number in range(1024):
+        out = bytearray()
+        _write_varint(out, number)
+        found.append(bytes(out))
+    return found
+
+
+_VARINTS: Final = _small_varints()
+
+
 class BatchBuilder:
     """Collects records and makes one batch of them; offsets are dense from the batch's base offset."""
 
@@ -256,10 +349,6 @@ class BatchBuilder:
 
     def build(self, base_offset: int = 0) -> bytes:
         """The batch, checksummed. ValueError when there is no record in it."""
-        return bytes(self.build_with_header(base_offset)[0])
-
-    def build_with_header(self, base_offset: int = 0) -> tuple[bytearray, BatchHeader]:
-        """`build` for who appends it to a log: a batch that may be patched, and its header."""
         if not self.record_count:
             raise ValueError("a batch needs at least one record")
         body = compress(self._codec, self._body)
@@ -283,6 +372,5 @@ class BatchBuilder:
         )
         batch = bytearray(header.pack())
         batch += body
-        header.crc = crc_of(batch, 0, len(batch))
-        batch[_CRC_AT : _CRC_AT + 4] = header.crc.to_bytes(4, "big")
-        return batch, header
+        batch[_CRC_AT : _CRC_AT + 4] = crc_of(batch, 0, len(batch)).to_bytes(4, "big")
+        return bytes(batch)

@@ -24,7 +24,7 @@ from protocol.records.batch import (
     verify,
 )
 from protocol.records.compression import Codec, DecompressedTooLarge
-from protocol.records.record import BatchBuilder, Record, iter_records
+from protocol.records.record import BatchBuilder, Record, iter_records, key_value_batch, key_values
 
 GOLDEN = Path(__file__).parent / "java"
 DAY_MS = 86_400_000
@@ -181,7 +181,35 @@ def test_batches_one_after_the_other() -> None:
     assert [(record.offset, record.value) for record in found] == [(5, b"a"), (6, b"b")]
 
 
+@given(
+    st.lists(
+        st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=2000)), min_size=1, max_size=80
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_a_batch_of_keys_and_values_is_the_builders_to_the_byte(
+    pairs: list[tuple[bytes, bytes | None]],
+) -> None:
+    builder = BatchBuilder()
+    for key, value in pairs:
+        builder.append(value, key, timestamp_ms=1_700_000_000_000)
+    batch, header = key_value_batch(pairs, 1_700_000_000_000)
+    assert bytes(batch) == builder.build()
+    assert header == read_header(batch)
+    assert key_values(batch) == pairs
+
+
+@pytest.mark.parametrize("codec", Codec)
+@given(entries=entries)
+@settings(max_examples=20, deadline=None)
+def test_keys_and_values_are_those_of_the_records(codec: Codec, entries: list[Entry]) -> None:
+    data = built(entries, codec)
+    assert key_values(data) == [(record.key, record.value) for record in iter_records(data)]
+
+
 def test_an_empty_batch_cannot_be_built() -> None:
+    with pytest.raises(ValueError, match="at least one record"):
+        key_value_batch([], 0)
     with pytest.raises(ValueError, match="at least one record"):
         BatchBuilder().build()
 
@@ -239,7 +267,10 @@ def record(content: bytes) -> bytes:
 )
 def test_bodies_that_are_not_what_the_header_says(body: bytes, count: int) -> None:
     with pytest.raises(MalformedBatch):
-        list(iter_records(batch_of(body, count)))
+        key_values(batch_of(body, count))
+    for read in (iter_records, key_values):
+        with pytest.raises(MalformedBatch):
+            list(read(batch_of(body, count)))
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**31 - 1), st.integers(0, 7))
