@@ -20,6 +20,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from broker.cluster_image import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    WHOLE_CLUSTER,
+    Command,
+    configs_command,
+    topic_configs_command,
+)
 from broker.config import PROPERTIES
 from broker.dynamic_config import InvalidBrokerConfig, in_force, normal, refuse_fixed
 from broker.group_config import (
@@ -30,16 +38,7 @@ from broker.group_config import (
     group_config,
 )
 from broker.log_levels import LEVELS, ROOT, levels, set_level
-from broker.metadata import (
-    BROKER_CONFIGS,
-    GROUP_CONFIGS,
-    WHOLE_CLUSTER,
-    Cluster,
-    Command,
-    Topic,
-    configs_command,
-    topic_configs_command,
-)
+from broker.metadata import Cluster, Topic
 from broker.properties import Kind, Property
 from broker.refused import Refused
 from broker.topic_config import FIXED_AT_CREATION, TOPIC_PROPERTIES, InvalidTopicConfig, topic_config

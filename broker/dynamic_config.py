@@ -4,7 +4,7 @@ Owns: their names, and `in_force`: the settings of the start with the changes ma
 this node before those for the whole cluster. Invariants: a setting is changeable only if Kafka lets it be
 changed too and it takes effect here at once; none of them names an address, a path, a class or a module, and
 none can shut out whoever would change it back.
-Does not: store the changes (`metadata.py` does) or spread them (`config_changes.py`).
+Does not: store the changes (`cluster_image.py` does) or spread them (`config_changes.py`).
 Source: Kafka's DynamicBrokerConfig.
 """
 

@@ -3,7 +3,7 @@
 Owns: Kafka 4.3.1's names for groups of the consumer, share and streams protocols. They are stored, checked
 and described as Kafka does, so that what is set today is in force the day a protocol that heeds it is
 served; the classic protocol has no configuration of its own.
-Does not: store anything (`metadata.py` does). Source: Kafka's GroupConfig; bounds are its broker defaults.
+Does not: store anything (`cluster_image.py` does). Source: Kafka's GroupConfig; bounds are broker defaults.
 """
 
 from __future__ import annotations

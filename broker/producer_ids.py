@@ -10,7 +10,7 @@ import asyncio
 import json
 from typing import Final
 
-from broker.metadata import ClusterImage, producer_ids_command
+from broker.cluster_image import ClusterImage, producer_ids_command
 from storage.group import LogGroup
 from storage.partition import PartitionLog
 

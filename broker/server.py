@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from broker import VERSION
 from broker.append import Appender
+from broker.cluster_image import METADATA_SECTION, ClusterImage
 from broker.config import Listener, Settings
 from broker.config_changes import ConfigChanges
 from broker.connection import Connections
@@ -47,14 +48,7 @@ from broker.listening import (
     host_and_port,
     only_this_machine,
 )
-from broker.metadata import (
-    CONSUMER_OFFSETS_TOPIC_ID,
-    METADATA_GROUP,
-    METADATA_SECTION,
-    METADATA_TOPIC_ID,
-    Cluster,
-    ClusterImage,
-)
+from broker.metadata import CONSUMER_OFFSETS_TOPIC_ID, METADATA_GROUP, METADATA_TOPIC_ID, Cluster
 from broker.producer_ids import ProducerIds
 from broker.producer_state import ProducerState
 from broker.properties import ConfigError

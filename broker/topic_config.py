@@ -3,7 +3,7 @@
 Owns: `TopicConfig` (what the broker acts on) and how overrides are checked. Invariants: a topic's stored
 overrides were valid when they were accepted; a default follows the broker's own setting, also while that
 changes. A configuration never names a class, a path or an address.
-Does not: store anything (`metadata.py` does) or describe it to clients (`described_config.py`).
+Does not: store anything (`cluster_image.py` does) or describe it to clients (`described_config.py`).
 """
 
 from __future__ import annotations

@@ -16,13 +16,8 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from broker.config import Settings
-from broker.metadata import (
-    METADATA_GROUP,
-    METADATA_TOPIC_ID,
-    Cluster,
+from broker.cluster_image import (
     Command,
-    Topic,
     TopicEntry,
     TopicState,
     cluster_command,
@@ -33,6 +28,8 @@ from broker.metadata import (
     grown_command,
     ready_command,
 )
+from broker.config import Settings
+from broker.metadata import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, Topic
 from broker.refused import Refused
 from broker.topic_config import TopicConfig
 from broker.topic_rules import (

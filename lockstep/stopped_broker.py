@@ -94,7 +94,8 @@ class PartitionNames:
 
 def topic_names(metadata_group: GroupLog) -> dict[bytes, str]:
     """Topic id to name, as far as group 0 still tells; topics that are gone included."""
-    from broker.metadata import METADATA_SECTION, METADATA_TOPIC_ID, ClusterImage
+    from broker.cluster_image import METADATA_SECTION, ClusterImage
+    from broker.metadata import METADATA_TOPIC_ID
 
     names = {METADATA_TOPIC_ID: "__cluster_metadata"}
     if metadata_group.checkpoint is not None:

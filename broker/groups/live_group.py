@@ -100,16 +100,6 @@ class LiveGroup:
         committed = self._around.store.state.group(group.group_id)
         return committed is None or not committed.members
 
-    @property
-    def session_count(self) -> int:
-        """Timers of members; for tests."""
-        return sum(each.armed for each in self._sessions.values())
-
-    @property
-    def phase_timers(self) -> int:
-        """Timers of the group; for tests."""
-        return (self._join_timer is not None) + (self._sync_timer is not None)
-
     def account(self) -> None:
         """Tell what it holds now to those who limit it."""
         held_bytes = self.group.held_bytes if self.group.state is not State.DEAD else 0

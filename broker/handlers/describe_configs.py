@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.cluster_image import GROUP_CONFIGS, WHOLE_CLUSTER
 from broker.config_changes import check_node
 from broker.context import Answer, ClientContext
 from broker.described_config import (
@@ -20,7 +21,6 @@ from broker.described_config import (
     describe_loggers,
     describe_topic,
 )
-from broker.metadata import GROUP_CONFIGS, WHOLE_CLUSTER
 from broker.refused import Refused
 from broker.topic_rules import check_name
 from protocol.api import ApiKey, RequestHeader

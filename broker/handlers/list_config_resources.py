@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.cluster_image import GROUP_CONFIGS
 from broker.context import Answer, ClientContext
-from broker.metadata import GROUP_CONFIGS
 from protocol.api import ApiKey, RequestHeader
 from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode

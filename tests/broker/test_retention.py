@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker.metadata import TopicEntry, TopicState, create_command, delete_command, deleted_command
+from broker.cluster_image import TopicEntry, TopicState, create_command, delete_command, deleted_command
 from broker.retention import Retention, expired_by_size
 from broker.server import Broker
 from protocol.errors import ErrorCode

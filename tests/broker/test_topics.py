@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from broker.metadata import TopicEntry, TopicState, create_command, delete_command, grow_command
+from broker.cluster_image import TopicEntry, TopicState, create_command, delete_command, grow_command
 from broker.refused import Refused
 from broker.replica_assignment import check_assignments
 from broker.server import Broker

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from broker.metadata import (
+from broker.cluster_image import (
     ClusterImage,
     Command,
     TopicEntry,

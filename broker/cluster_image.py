@@ -1,0 +1,226 @@
+"""What is recorded of the cluster: its id, topics, configurations, handed out producer ids.
+
+Owns: the commands of the metadata partition of group 0, one function each, and `ClusterImage`, which they are
+replayed into. Invariants: the image changes only in `replay`; a topic id is never used again. Commands are
+small JSON objects: this is a cold path. Does not: know log groups, or what clients may see (`metadata.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from protocol.records.record import iter_records
+from storage.types import Buffer, CorruptLog, DirectoryEntry, NewerFormat
+
+METADATA_SECTION: Final = "cluster"
+"""Its name in a checkpoint."""
+STATE_VERSION: Final = 2
+"""1 had no configurations but those of topics."""
+BROKER_CONFIGS: Final = "broker"
+GROUP_CONFIGS: Final = "group"
+WHOLE_CLUSTER: Final = ""
+"""The name that stands for all brokers."""
+
+Command = dict[str, object]
+
+
+class TopicState(Enum):
+    """Where a topic is between the records that make and end it."""
+
+    CREATING = "creating"
+    READY = "ready"
+    DELETING = "deleting"
+
+
+class TopicEntry:
+    """A topic as group 0 recorded it."""
+
+    __slots__ = ("groups", "growing", "name", "overrides", "state", "topic_id")
+
+    def __init__(
+        self, name: str, topic_id: bytes, groups: list[int], overrides: dict[str, str], state: TopicState
+    ) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.groups = groups
+        """The log group of each partition."""
+        self.growing: list[int] = []
+        """The log groups of partitions to come, which are being opened."""
+        self.overrides = overrides
+        self.state = state
+
+
+def cluster_command(cluster_id: str) -> Command:
+    """The cluster has this id, for ever."""
+    return {"do": "cluster", "id": cluster_id}
+
+
+def create_command(entry: TopicEntry) -> Command:
+    """This topic is to be made: its partitions are being opened."""
+    return {
+        "do": "create",
+        "topic": entry.name,
+        "id": entry.topic_id.hex(),
+        "groups": entry.groups,
+        "configs": entry.overrides,
+    }
+
+
+def ready_command(topic_id: bytes) -> Command:
+    """Every partition of the topic is open: clients may see it."""
+    return {"do": "ready", "id": topic_id.hex()}
+
+
+def delete_command(topic_id: bytes) -> Command:
+    """The topic is no more for clients; its partitions are being closed."""
+    return {"do": "delete", "id": topic_id.hex()}
+
+
+def deleted_command(topic_id: bytes) -> Command:
+    """Every partition of the topic is closed; nothing of it is left."""
+    return {"do": "deleted", "id": topic_id.hex()}
+
+
+def grow_command(topic_id: bytes, groups: list[int]) -> Command:
+    """The topic is to get further partitions, in these log groups; none: it is not to grow after all."""
+    return {"do": "grow", "id": topic_id.hex(), "groups": groups}
+
+
+def grown_command(topic_id: bytes) -> Command:
+    """Every further partition is open: clients may see them."""
+    return {"do": "grown", "id": topic_id.hex()}
+
+
+def topic_configs_command(topic_id: bytes, overrides: Mapping[str, str]) -> Command:
+    """This is all that the topic sets itself from now on."""
+    return {"do": "topic_configs", "id": topic_id.hex(), "configs": dict(overrides)}
+
+
+def configs_command(kind: str, name: str, texts: Mapping[str, str]) -> Command:
+    """This is all that is configured for a broker (or all of them) or a group from now on."""
+    return {"do": "configs", "of": kind, "name": name, "configs": dict(texts)}
+
+
+def producer_ids_command(next_producer_id: int) -> Command:
+    """Producer ids below this one have been handed to some node."""
+    return {"do": "producer_ids", "next": next_producer_id}
+
+
+class ClusterImage:
+    """What the metadata records say. A `StateMachine` of group 0."""
+
+    __slots__ = ("cluster_id", "configs", "next_producer_id", "topics")
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.next_producer_id = 0
+        self.topics: dict[bytes, TopicEntry] = {}
+        self.configs: dict[tuple[str, str], dict[str, str]] = {}
+        """What is configured for brokers and groups, by kind and name; nothing where nothing is."""
+
+    def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
+        """Apply one committed batch of commands. Raises CorruptLog for a command it does not know."""
+        for record in iter_records(payload):
+            self._apply(json.loads(bytes(record.value or b"{}")))
+
+    def _apply(self, command: Command) -> None:
+        match command:
+            case {"do": "cluster", "id": str(cluster_id)}:
+                if self.cluster_id is None:
+                    self.cluster_id = cluster_id
+            case {
+                "do": "create",
+                "topic": str(name),
+                "id": str(topic_id),
+                "groups": groups,
+                "configs": configs,
+            }:
+                made = TopicEntry(
+                    name, bytes.fromhex(topic_id), _numbers(groups), _texts(configs), TopicState.CREATING
+                )
+                self.topics[made.topic_id] = made
+            case {"do": "configs", "of": str(kind), "name": str(name), "configs": configs}:
+                self.configs.pop((kind, name), None)
+                if _texts(configs):
+                    self.configs[kind, name] = _texts(configs)
+            case {"do": "producer_ids", "next": int(next_producer_id)}:
+                self.next_producer_id = max(self.next_producer_id, next_producer_id)
+            case {"do": "deleted", "id": str(topic_id)}:
+                self.topics.pop(bytes.fromhex(topic_id), None)
+            case {"id": str(topic_id)}:
+                changed = self.topics.get(bytes.fromhex(topic_id))
+                _apply_to_topic(command, changed)
+            case _:
+                raise CorruptLog(f"metadata command not understood: {command!r}")
+
+    def snapshot(self, time_ms: int) -> bytes:
+        """The whole image, as JSON."""
+        state = {
+            "version": STATE_VERSION,
+            "cluster_id": self.cluster_id,
+            "next_producer_id": self.next_producer_id,
+            "topics": [
+                [entry.name, entry.topic_id.hex(), entry.groups, entry.overrides, entry.state.value]
+                for entry in self.topics.values()
+            ],
+            "growing": {
+                entry.topic_id.hex(): entry.growing for entry in self.topics.values() if entry.growing
+            },
+            "configs": [[kind, name, texts] for (kind, name), texts in self.configs.items()],
+        }
+        return json.dumps(state, separators=(",", ":")).encode()
+
+    def restore(self, data: bytes) -> None:
+        """Take over a snapshot; empty bytes are the empty image. NewerFormat."""
+        self.cluster_id = None
+        self.next_producer_id = 0
+        self.topics = {}
+        self.configs = {}
+        if not data:
+            return
+        state = json.loads(data)
+        if state["version"] > STATE_VERSION:
+            raise NewerFormat(f"cluster state of version {state['version']}, known up to {STATE_VERSION}")
+        self.cluster_id = state["cluster_id"]
+        self.next_producer_id = state["next_producer_id"]
+        for name, topic_id, groups, overrides, topic_state in state["topics"]:
+            entry = TopicEntry(name, bytes.fromhex(topic_id), groups, overrides, TopicState(topic_state))
+            self.topics[entry.topic_id] = entry
+        for growing_id, added in state.get("growing", {}).items():
+            self.topics[bytes.fromhex(growing_id)].growing = added
+        for kind, name, texts in state.get("configs", ()):
+            self.configs[kind, name] = texts
+
+
+def _apply_to_topic(command: Command, topic: TopicEntry | None) -> None:
+    """Apply what is said of one topic; of one that is gone, nothing matters any more."""
+    if topic is None:
+        return
+    match command:
+        case {"do": "ready"}:
+            topic.state = TopicState.READY
+        case {"do": "delete"}:
+            topic.state = TopicState.DELETING
+        case {"do": "grow", "groups": groups}:
+            topic.growing = _numbers(groups)
+        case {"do": "grown"}:
+            topic.groups, topic.growing = topic.groups + topic.growing, []
+        case {"do": "topic_configs", "configs": configs}:
+            topic.overrides = _texts(configs)
+        case _:
+            raise CorruptLog(f"metadata command not understood: {command!r}")
+
+
+def _numbers(value: object) -> list[int]:
+    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
+        raise CorruptLog(f"not a list of numbers in a metadata command: {value!r}")
+    return value
+
+
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise CorruptLog(f"not a table of texts in a metadata command: {value!r}")
+    return value
