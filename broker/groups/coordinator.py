@@ -393,6 +393,8 @@ class GroupCoordinator:
                 self._write_end(group_id, done)
                 return
             self._deleting.pop(group_id, None)
+            if error is ErrorCode.NONE:
+                log.info("group %s: deleted with its %d offsets", shown(group_id), len(records) - 1)
             live = self._live.get(group_id)
             if live is not None:
                 self._settled(live)

@@ -31,6 +31,7 @@ VERSIONS = (0, 2)
 
 HIGH_WATERMARK: Final = -1
 UNKNOWN: Final = -1
+LOGGED_CHARACTERS: Final = 200
 
 Moving = list[tuple[TopicPartition, int, DeleteRecordsPartitionResult]]
 """Partitions with their new first offsets, and where to say what became of them."""
@@ -92,6 +93,10 @@ async def _move(group: LogGroup, moving: Moving) -> None:
             log.warning("group %d: no records were deleted: %s", group.group_id, failure)
             error = _code_of(failure)
         else:
+            topics = ", ".join(sorted({partition.topic.name for partition, _, _ in moving}))[
+                :LOGGED_CHARACTERS
+            ]
+            log.info("group %d: records deleted in %d partitions of %s", group.group_id, len(starts), topics)
             group.free_dead_segments()
     for partition, start, result in moving:
         if start <= partition.log.log_start_offset:

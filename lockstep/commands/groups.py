@@ -55,9 +55,10 @@ def add_to(families: Families) -> None:
     )
     where.add_argument(
         "--to-time",
-        type=whole_number,
-        metavar="MS",
-        help="the first record not older than this Unix time in milliseconds",
+        type=_time_ms,
+        metavar="TIME",
+        help="the first record not older than this: 2026-01-31T12:00 (UTC unless it says otherwise), or a Unix "
+        "time in milliseconds",
     )
     where.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back if below zero")
     reset.add_argument("--execute", action="store_true", help="do it")
@@ -71,6 +72,19 @@ def add_to(families: Families) -> None:
 
     for command in (listing, describe, reset, delete):
         add_connection(command, again=True)
+
+
+def _time_ms(text: str) -> int:
+    """An argument type: milliseconds since 1970, or a date as ISO 8601 writes it."""
+    from datetime import UTC, datetime
+
+    if text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a date nor milliseconds since 1970") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -178,7 +192,8 @@ def _show(described: dict[str, object], after_another: bool) -> None:
     members, partitions = described["members"], described["partitions"]
     assert isinstance(members, list) and isinstance(partitions, list)
     protocol = f", {described['protocol']}" if described["protocol"] else ""
-    print(f"group {described['group']}   {described['state']}, {len(members)} members{protocol}")
+    count = "1 member" if len(members) == 1 else f"{len(members)} members"
+    print(f"group {described['group']}   {described['state']}, {count}{protocol}")
     if members:
         print_table(
             ("MEMBER", "CLIENT", "HOST", "PARTITIONS"),

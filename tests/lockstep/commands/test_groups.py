@@ -61,7 +61,7 @@ def test_a_live_group_is_listed_and_described(
     assert first["member_id"] == reader["member_id"]
     assert (second["committed"], second["lag"]) == (None, None)
     shown = command("groups", "describe", group).out
-    assert shown.startswith(f"group {group}   Stable, 1 members, range\n")
+    assert shown.startswith(f"group {group}   Stable, 1 member, range\n")
     assert command("groups", "delete", group).err.endswith(
         "it has members; stop them first (NON_EMPTY_GROUP)\n"
     )
@@ -81,6 +81,8 @@ def test_offsets_are_reset_only_when_told_to(command: Run, filled: str, group: s
         (("--to-offset", "99"), 3),
         (("--to-time", "0"), 0),
         (("--to-time", "99999999999999"), 3),
+        (("--to-time", "2001-01-01"), 0),
+        (("--to-time", "2901-01-01T12:30+01:00"), 3),
         (("--to-earliest",), 0),
     ]:
         row = json.loads(command("groups", "reset", group, f"{filled}:0", *arguments, "--json").out)
