@@ -57,8 +57,8 @@ def add_to(families: Families) -> None:
         "--to-time",
         type=_time_ms,
         metavar="TIME",
-        help="the first record not older than this: 2026-01-31T12:00 (UTC unless it says otherwise), or a Unix "
-        "time in milliseconds",
+        help="the first record not older than this: 2026-01-31T12:00 (UTC unless it says otherwise), or "
+        "milliseconds since 1970",
     )
     where.add_argument("--shift-by", type=int, metavar="N", help="so many records on, or back if below zero")
     reset.add_argument("--execute", action="store_true", help="do it")
