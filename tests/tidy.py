@@ -47,10 +47,16 @@ PURE = (
     "storage/partition.py",
     "storage/types.py",
     "broker/append.py",
+    "broker/cluster_image.py",
+    "broker/dynamic_config.py",
     "broker/fetch_session.py",
+    "broker/group_config.py",
     "broker/groups/classic.py",
+    "broker/groups/records.py",
     "broker/groups/subscription.py",
     "broker/producer_state.py",
+    "broker/refused.py",
+    "broker/topic_rules.py",
 )
 
 # Written in pieces, so that this file does not contain what it looks for.
