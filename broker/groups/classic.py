@@ -125,6 +125,7 @@ class ClassicGroup:
 
     __slots__ = (
         "_supported",
+        "assignment_bytes",
         "awaiting_join",
         "generation",
         "group_id",
@@ -159,6 +160,8 @@ class ClassicGroup:
         self.awaiting_join = 0
         self.protocol_bytes = 0
         self.name_bytes = 0
+        self.assignment_bytes = 0
+        """Memory of what the leader handed in last."""
         self._supported: dict[str, int] = {}
         """Protocol name -> members that know it."""
 
@@ -179,6 +182,7 @@ class ClassicGroup:
                 each.assignment,
             )
             group.add(member, metadata.protocol_type)
+        group.assignment_bytes = assigned_bytes(each.assignment for each in metadata.members)
         group.state = State.STABLE if group.members else State.EMPTY
         group.generation = metadata.generation
         group.protocol_type = metadata.protocol_type
@@ -234,6 +238,7 @@ class ClassicGroup:
             self.transition(State.COMPLETING_REBALANCE, time_ms)
         else:
             self.protocol = None
+            self.assignment_bytes = 0
             self.transition(State.EMPTY, time_ms)
 
     # --- members ------------------------------------------------------------------------------------------
@@ -349,7 +354,7 @@ class ClassicGroup:
     def held_bytes(self) -> int:
         """About how much memory it takes."""
         counted = MEMBER_BYTES * len(self.members) + PENDING_BYTES * len(self.pending)
-        return counted + self.protocol_bytes + self.name_bytes
+        return counted + self.protocol_bytes + self.name_bytes + self.assignment_bytes
 
     # --- who waits ----------------------------------------------------------------------------------------
 
@@ -403,6 +408,11 @@ class ClassicGroup:
 def bytes_of(protocols: Iterable[tuple[str, bytes]]) -> int:
     """About the memory that protocols take."""
     return sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
+
+
+def assigned_bytes(assignments: Iterable[bytes | bytearray | memoryview]) -> int:
+    """About the memory of assignments: here, in the committed state, and in that state's record."""
+    return 3 * sum(map(len, assignments))
 
 
 def text_bytes(text: str) -> int:

@@ -18,7 +18,7 @@ from typing import Final
 from broker.config import Settings
 from broker.context import Deferred
 from broker.groups.answers import GroupAnswer, JoinAnswer, SyncAnswer, join_error, sync_error
-from broker.groups.classic import ClassicGroup, State, bytes_of, protocols_of
+from broker.groups.classic import ClassicGroup, State, assigned_bytes, bytes_of, protocols_of
 from broker.groups.joining import Joining, join
 from broker.groups.live_group import LiveGroup
 from broker.groups.records import group_record, offset_record
@@ -168,6 +168,8 @@ class GroupCoordinator:
         live = self._live.get(request.group_id)
         if error is ErrorCode.NONE:
             error = _sync_refusal(live, request)
+        if error is ErrorCode.NONE and live is not None and not self._has_memory_for_parts(live, request):
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is not ErrorCode.NONE:
             answer.complete(sync_error(error))
             return answer
@@ -234,6 +236,12 @@ class GroupCoordinator:
             return held_bytes + offered_bytes <= most
         added_bytes = offered_bytes - member.protocol_bytes
         return added_bytes <= 0 or held_bytes + added_bytes <= MEMBERS_SHARE * most
+
+    def _has_memory_for_parts(self, live: LiveGroup, request: SyncGroupRequest) -> bool:
+        added_bytes = assigned_bytes(each.assignment for each in request.assignments)
+        added_bytes -= live.group.assignment_bytes
+        most = MEMBERS_SHARE * self._limits.max_total_bytes
+        return added_bytes <= 0 or self._around.held_bytes + added_bytes <= most
 
     def _refused(self, group_id: str) -> ErrorCode:
         return self._refusal if group_id else ErrorCode.INVALID_GROUP_ID

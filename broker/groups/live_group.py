@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker.groups.answers import NO_MEMBER, join_error, sync_error
-from broker.groups.classic import ClassicGroup, Member, State, Waiter
+from broker.groups.classic import ClassicGroup, Member, State, Waiter, assigned_bytes
 from broker.groups.deadline import Deadline
 from broker.groups.records import group_record
 from broker.groups.shown import shown
@@ -290,6 +290,7 @@ class LiveGroup:
         generation = group.generation
         if member.member_id == group.leader and self._storing_generation != generation:
             self._storing_generation = generation
+            group.assignment_bytes = assigned_bytes(assignments.values())
             known = {each: assignments.get(each, b"") for each in group.members}
             self._write(known, lambda error: self._stored(generation, known, error))
 

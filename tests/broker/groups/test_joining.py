@@ -8,7 +8,16 @@ import pytest
 
 from broker.groups.classic import MEMBER_BYTES
 from protocol.errors import ErrorCode
-from tests.broker.groups.fakes import DELAY_MS, REBALANCE_MS, SESSION_MS, World, error_of, rejoin, static_pair
+from tests.broker.groups.fakes import (
+    DELAY_MS,
+    REBALANCE_MS,
+    SESSION_MS,
+    World,
+    completing,
+    error_of,
+    rejoin,
+    static_pair,
+)
 
 E = ErrorCode
 
@@ -271,6 +280,16 @@ def test_ids_handed_out_and_members_take_no_more_than_there_is() -> None:
     # What it had before it may have again.
     again = world.ask_join(group="g0", member=ids[0], protocols={"range": b"m" * 20_000})
     assert not again.done or error_of(again) is E.NONE
+
+
+def test_assignments_count() -> None:
+    world = World(lockstep_groups_max_bytes="100000")
+    (leader,) = completing(world, 1)
+    assert error_of(world.sync(leader, {leader.member_id: b"p" * 50_000})) is E.COORDINATOR_NOT_AVAILABLE
+    assert error_of(world.sync(leader, {leader.member_id: b"p" * 20_000})) is E.NONE
+    assert world.coordinator._around.held_bytes > 3 * 20_000
+    world.leave(leader.member_id)
+    assert world.coordinator._around.held_bytes == 0
 
 
 @pytest.mark.parametrize("instance", [None, "i" * 30_000])
