@@ -1,6 +1,6 @@
 """Retention: which records are too old or too many, and giving their space back.
 
-Owns: the rules (`expired_by_size`, `expired_by_time`) and the loop that applies them off the hot path, a little at a time.
+Owns: the rules (`expired_by_size`, `expired_by_time`) and the loop that applies them off the hot path.
 By time a record goes as soon as it and all before it are too old, whichever file holds it; by size a
 partition loses what a sealed segment holds of it, oldest first, while more than the limit would remain.
 Invariants: nothing at or above the high watermark goes; a log start is logged by the group's leader before
