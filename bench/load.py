@@ -19,6 +19,7 @@ import socket
 import struct
 import sys
 import time
+import traceback
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -404,7 +405,8 @@ def main() -> int:
     gc.disable()
     try:
         result = JOBS[job["job"]](job)
-    except (WrongAnswer, OSError, struct.error) as error:
+    except Exception as error:
+        traceback.print_exc()
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
         return 1
     print(json.dumps(result))
