@@ -229,6 +229,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_active",
+        "_alone",
         "_closing",
         "_context",
         "_fetching",
@@ -253,6 +254,9 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(shared.max_frame_bytes)
         self._replies: list[Reply] | None = None
         """Requests not yet answered in order, oldest first; None while there is none."""
+        self._alone: Reply | None = None
+        """A request that takes several steps: the next one is taken when it is answered, as in Kafka. Else a
+        topic could be made again before its deletion is through."""
         self._output: list[Buffer] = []
         self._output_bytes = 0
         self._held_bytes = 0
@@ -347,7 +351,7 @@ class Connection(asyncio.BufferedProtocol):
             self.write_out()
         if not self._writable or self._held_bytes > self._shared.write_buffer_bytes:
             return True
-        if self._fetching and frame[:2] == ONE_AT_A_TIME:
+        if self._alone is not None or (self._fetching and frame[:2] == ONE_AT_A_TIME):
             return True
         if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
             return True
@@ -412,7 +416,11 @@ class Connection(asyncio.BufferedProtocol):
             self._replies.append(reply)
         shared.taken(reply.request_bytes)
         if reply.buffers is None:
-            deferred = answer if isinstance(answer, Deferred) else _run(answer)
+            if isinstance(answer, Deferred):
+                deferred = answer
+            else:
+                deferred = _run(answer)
+                self._alone = reply
             reply.deferred = deferred
             deferred.listen(reply.settle)
 
@@ -422,6 +430,8 @@ class Connection(asyncio.BufferedProtocol):
         """A reply's answer is there; send whatever is now next in order."""
         if self._closing or self._replies is None:
             return
+        if reply is self._alone:
+            self._alone = None
         if deferred.failure is not None:
             self._refuse("a request failed, its connection is closed", deferred.failure)
             return

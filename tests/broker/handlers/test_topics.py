@@ -291,3 +291,19 @@ async def test_describe_refused(client: Client, kind: int, name: str, error: Err
     result = await describe(client, kind, name)
     assert result.error_code == error
     assert bool(result.error_message) == bool(error)
+
+
+async def test_a_connections_requests_take_effect_one_after_the_other(client: Client) -> None:
+    """As in Kafka: who deletes a topic and makes it again, without waiting between, gets a new one."""
+    (made,) = await create(client, wanted("again", 300))
+    delete = DeleteTopicsRequest(topics=[DeleteTopicState(name="again")])
+    creation = CreateTopicsRequest(topics=[wanted("again", 2)])
+    for _ in range(3):
+        client.send(delete, 6)
+        client.send(creation, 7)
+        _, deleted = await client.receive(delete, 6)
+        assert [each.error_code for each in deleted.responses] == [ErrorCode.NONE]  # type: ignore[attr-defined]
+        _, created = await client.receive(creation, 7)
+        (again,) = created.topics  # type: ignore[attr-defined]
+        assert (again.error_code, again.num_partitions) == (ErrorCode.NONE, 2)
+        assert again.topic_id != made.topic_id
