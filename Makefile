@@ -23,7 +23,7 @@ serve: $(VENV)/.runtime ## Run a broker on localhost:9092 (LISTEN=) with its dat
 	@exec $(BIN)/lockstep serve --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
 
 test: setup check ## Run the checks and every test (the real-client cases included), at most 10 minutes
-	$(BIN)/python -m pytest -n 4 --dist loadgroup tests compat_tests
+	$(BIN)/python -m pytest -n 4 --dist loadscope tests compat_tests
 
 check: $(VENV)/.dev ## Lint, formatting, strict types, import contracts, tidy rules (under 10 s warm)
 	@failed=; say() { echo "check: $$1 failed" >&2; failed=1; }; \

@@ -35,18 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "case(area, title): one row of the compatibility table")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Numbers the cases, and says which of them share a process where a run has several (pytest -n): those of
-    one broker and one kind of toolchain, so that few brokers and drivers are started."""
     for place, item in enumerate(items):
-        parameters = getattr(getattr(item, "callspec", None), "params", {})
         item.stash[_PLACE] = place
-        if "target" in parameters:
-            share = harness.share_of(str(parameters.get("client", "")))
-            if "spark" in getattr(item, "fixturenames", ()):
-                share = "spark"
-            item.add_marker(pytest.mark.xdist_group(f"{parameters['target']}-{share}"))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,39 @@
+"""How a run in several processes (pytest -n) is shared out.
+
+Owns: which tests stay together. Those of one file do; the cases of `compat_tests` do by broker and kind of
+client instead, so that few brokers and drivers are started. Does nothing in a run of one process.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from compat_tests import harness
+
+_PARAMETERS = re.compile(r"\[(.*)\]$")
+
+
+def share_of(node_id: str) -> str:
+    """The name of the share that a test belongs to."""
+    path, _, _ = node_id.partition("::")
+    found = _PARAMETERS.search(node_id)
+    words = found[1] if found else ""
+    target = next((name for name in harness.TARGETS if f"on-{name}" in words), None)
+    if target is None or not path.startswith("compat_tests/"):
+        return path
+    if path.endswith("test_spark.py"):
+        return f"{target} spark"
+    clients = [name for name in harness.CLIENTS if name in words]
+    return f"{target} {harness.share_of(max(clients, key=len, default=''))}"
+
+
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
+    """The scheduler for whole shares; called by pytest-xdist alone."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByShare(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return share_of(nodeid)
+
+    return ByShare(config, log)
