@@ -30,7 +30,7 @@ def share_of(node_id: str) -> str:
 
 def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     """The scheduler for whole shares; called by pytest-xdist alone."""
-    from xdist.scheduler import LoadScopeScheduling
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class ByShare(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:

@@ -217,6 +217,7 @@ async def _one_group(job: Result, name: str) -> tuple[float, float, float]:
         join_s = time.perf_counter() - began
         await asyncio.sleep(2 * heartbeat_s)
         last.cancel()
+        await asyncio.gather(last, return_exceptions=True)
         began = time.perf_counter()
         await members[-1].leave()
         await _first(group.settled(size), tasks)
