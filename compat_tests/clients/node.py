@@ -47,6 +47,8 @@ class Platformatic(Driven):
         "LogAppendTime": "shows the producer's timestamp whatever the batch's timestamp type is",
         "describe without creating": "reports an unknown topic in its own words, without the broker's error",
         "cooperative": "joins with its own round robin (or an assignor written by the user)",
+        "static members": "hands partitions out by member id, which is a new one after each start: a static "
+        "member keeps its own only by chance",
     }
 
     @classmethod
