@@ -138,7 +138,8 @@ def markdown(versions: Mapping[str, str], outcomes: Sequence[Outcome]) -> str:
     from compat_tests.kafka_jars import KAFKA_VERSION
 
     lines = [_PREAMBLE.format(kafka=KAFKA_VERSION)]
-    lines += ["Clients: " + "; ".join(f"{name} {version}" for name, version in versions.items()) + ".", ""]
+    shown = [name if version in name else f"{name} {version}" for name, version in versions.items()]
+    lines += ["Clients: " + "; ".join(shown) + ".", ""]
     lines += _summary(outcomes)
     for area in dict.fromkeys(each.area for each in outcomes):
         lines += _area(area, [each for each in outcomes if each.area == area])
