@@ -7,12 +7,18 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DATA_DIR ?= data
 LISTEN ?= localhost:9092
 KILLS ?= 200
+NODES ?= 1
+SCOPE ?= all
 FRAMES ?= 100000
 INPUTS ?= 1000000
 SECONDS ?= 600
+SEEDS ?= 1000
+RUNS ?= 100
+RECORDS ?= 100000
+BOUNDS ?= day
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check bench-quick system-deps kill group-stress malformed disk-full fuzz
+.PHONY: help setup serve cluster test check coverage bench-quick system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +28,10 @@ setup: $(VENV)/.dev ## Make .venv with all that tests, benchmarks and compatibil
 serve: $(VENV)/.runtime ## Run a broker on localhost:9092 (LISTEN=) with its data in ./data (DATA_DIR=)
 	@exec $(BIN)/lockstep serve --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
 
-test: setup check ## Run the checks and every test (the real-client cases included), at most 10 minutes
+cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 with their data in ./data/1 to 3 (DATA_DIR=)
+	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)"
+
+test: setup check ## Run the checks and every test (the real-client cases included), about 20 minutes on two cores
 	$(BIN)/python -m pytest -n 4 --dist loadscope tests compat_tests
 
 check: $(VENV)/.dev ## Lint, formatting, strict types, import contracts, tidy rules (under 10 s warm)
@@ -34,14 +43,21 @@ check: $(VENV)/.dev ## Lint, formatting, strict types, import contracts, tidy ru
 	$(BIN)/python -m tests.tidy || say tidiness; \
 	test -z "$$failed"
 
+coverage: $(VENV)/.dev ## All branches of each pure module from its own mirror test (under a minute)
+	$(BIN)/python -m tests.coverage --quiet
+
 bench-quick: setup ## Lockstep against Apache Kafka in one run, at most 5 minutes
 	$(BIN)/python -m bench quick --vs kafka
 
-system-deps: ## Install what pip cannot: kcat, and Java 17, Maven, Node.js and Go when absent (needs root)
+system-deps: ## Install what pip cannot: kcat, fuse3, and Java 17, Maven, Node.js and Go when absent (needs root)
 	@sh requirements/system_deps.sh
 
 kill: setup ## Campaign: KILLS=200 times kill -9 under real clients, nothing acknowledged may be missing
 	$(BIN)/python -m tests.campaigns.kill9 --kills $(KILLS) --resume
+
+power: setup ## Campaign: RUNS=100 times the power goes, what was not flushed is lost (NODES=3 SCOPE=one; FUSE)
+	$(BIN)/python -m tests.power --control --nodes $(NODES)
+	$(BIN)/python -m tests.power --runs $(RUNS) --nodes $(NODES) --scope $(SCOPE) --resume
 
 group-stress: setup ## Campaign: SECONDS=600 of 50 group members dying, pausing, joining, the broker killed as well
 	$(BIN)/python -m tests.campaigns.groups --seconds $(SECONDS) --resume
@@ -51,6 +67,21 @@ malformed: setup ## Campaign: FRAMES=100000 malformed frames against a running b
 
 fuzz: setup ## Campaign: INPUTS=1000000 fuzzed inputs to codecs, records and handlers, by grammar and coverage
 	$(BIN)/python -m tests.campaigns.fuzz --inputs $(INPUTS) --resume
+
+soak: setup ## Campaign: SEEDS=1000 fresh simulated clusters under faults, nothing acknowledged may be missing
+	$(BIN)/python -m tests.sim.soak --seeds $(SEEDS)
+
+torture: setup ## Campaign: RUNS=100 clusters of three, real clients, a fault every 10 s for a minute (needs root)
+	$(BIN)/python -m tests.torture --runs $(RUNS) --transactions --resume
+
+exactly-once: setup ## Campaign: RECORDS=100000 read, transformed, written in transactions, 50 times kill -9 (NODES=3)
+	$(BIN)/python -m tests.campaigns.exactly_once --records $(RECORDS) --nodes $(NODES) --resume
+
+streams: setup ## Campaign: Kafka Streams counts words exactly once under 10 times kill -9 (NODES=3)
+	$(BIN)/python -m tests.campaigns.streams --nodes $(NODES) --resume
+
+model: setup ## Campaign: TLC over the models, their planted mistakes and traces, 10 minutes (BOUNDS=night)
+	$(BIN)/python -m tests.model.check --bounds $(BOUNDS) --record
 
 disk-full: setup ## Campaign: fill a small file system under the broker, then free it (needs root)
 	$(BIN)/python -m tests.campaigns.disk_full

@@ -19,7 +19,7 @@ def share_of(node_id: str) -> str:
     path, _, _ = node_id.partition("::")
     found = _PARAMETERS.search(node_id)
     words = found[1] if found else ""
-    target = next((name for name in harness.TARGETS if f"on-{name}" in words), None)
+    target = max((name for name in harness.TARGETS if f"on-{name}" in words), key=len, default=None)
     if target is None or not path.startswith("compat_tests/"):
         return path
     if path.endswith("test_spark.py"):

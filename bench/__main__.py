@@ -20,10 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import micro, profile
+from bench import micro, nodes3, profile, transactions
 from bench.compare import BASELINE, GOALS, SUBJECT, BadRequirement, Goal, compare, parse_requirement
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
+from bench.kept import LOCAL_RESULTS, keep
+from bench.logstore import command as logstore
 from bench.process import RssSampler
 from bench.report import table
 from bench.rows import run_rows
@@ -41,14 +43,19 @@ from bench.settings import (
     Sizes,
 )
 from compat_tests.kafka_jars import ToolchainMissing
-from compat_tests.targets import ROOT, TargetFailed
+from compat_tests.targets import TargetFailed
 
 EXIT_FAILED = 1
 EXIT_GOAL_MISSED = 3
-LOCAL_RESULTS = ROOT / "bench" / "results" / "local"
 
-TOOLS = {"profile": profile.main, "micro": micro.main}
-"""Looking inside Lockstep alone; nothing is compared."""
+TOOLS = {
+    "logstore": logstore.main,
+    "nodes3": nodes3.main,
+    "transactions": transactions.main,
+    "profile": profile.main,
+    "micro": micro.main,
+}
+"""Commands with words of their own."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ def _sessions_of(side: str, kind: str, policies: tuple[str, ...]) -> list[Planne
 
 def _run_session(session: Session, rows: frozenset[str], with_restart: bool) -> None:
     session.open()
-    sampler = RssSampler(session.target.pid)
+    sampler = RssSampler(session.target.pids)
     with sampler.sampling():
         run_rows(session, rows, with_restart=with_restart)
     session.memory = sampler.result()
@@ -119,23 +126,8 @@ def run_plan(
             say(f"  FAILED: {error}\n{session.log_tail()}")
         finally:
             session.close()
-        failures += [
-            f"session {number}: {block['name']} {block['policy']} is not proven durable: "
-            f"{block['device']['flushes']} flushes, at least {block['flushes_needed']} needed"
-            for block in session.blocks
-            if not block["proven"]
-        ]
-        sessions.append(
-            {
-                "side": planned.side,
-                "broker": planned.kind,
-                "policies": planned.policies,
-                "start_s": round(session.start_s, 3),
-                "warmup": session.warmup,
-                "memory": session.memory,
-                "blocks": session.blocks,
-            }
-        )
+        failures += [f"session {number}: {problem}" for problem in session.unproven()]
+        sessions.append(session.outcome())
     say(f"[{time.monotonic() - began:4.0f} s] done")
     return sessions, failures
 
@@ -144,8 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=__doc__,
-        epilog="Also: 'python -m bench profile' and 'python -m bench micro' look inside Lockstep alone, "
-        "'python -m bench.report RESULT.json' writes docs/benchmarks.md.",
+        epilog="Also: 'python -m bench nodes3' compares three nodes, 'transactions' their transactions, "
+        "'logstore' repeats seed 001; 'profile' and 'micro' look inside Lockstep alone; "
+        "'python -m bench.report RESULT.json ...' writes docs/benchmarks.md.",
     )
     parser.add_argument(
         "row", choices=[*ROWS, "all", "quick"], help="what to measure ('quick': all but groups, --quick)"
@@ -192,16 +185,8 @@ def _command_line(options: argparse.Namespace) -> str:
     return " ".join(words)
 
 
-def _keep(result: dict[str, Any], directory: Path, row: str) -> Path:
-    directory.mkdir(parents=True, exist_ok=True)
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    path = directory / f"{stamp}-{row}-{result['subject']}-vs-{result['baseline']}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    return path
-
-
 def _finish(result: dict[str, Any], options: argparse.Namespace) -> int:
-    path = _keep(result, options.out, options.row)
+    path = keep(result, options.out, f"{options.row}-{result['subject']}-vs-{result['baseline']}")
     if options.json:
         print(json.dumps({key: result[key] for key in ("command", "comparison", "failures")}, indent=1))
     else:

@@ -2,7 +2,8 @@
 
 The raw generator in `load.py` shows the broker with as little client as possible beside it; this shows what
 an application sees, whose client shares the machine. Same window, same figures. Does no batching: a producer
-sends one record, waits for its acknowledgement, and sends the next.
+sends one record, waits for its acknowledgement, and sends the next. `transactions` does the same with whole
+transactions.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from confluent_kafka import KafkaException, Producer
 from bench.wire import WrongAnswer
 
 ACK_TIMEOUT_S = 30.0
+INIT_ATTEMPTS = 4
 Result = dict[str, Any]
 
 
@@ -75,3 +77,49 @@ def client_closed_loop(job: Result) -> Result:
             raise WrongAnswer(loop.error)
     latencies = array("q", [each for loop in loops for each in loop.latencies])
     return {"latencies": latencies, "total": sum(loop.total for loop in loops)}
+
+
+def transactions(job: Result) -> Result:
+    """Transactions of one record to each of `partitions`, for `seconds` after `warmup_s`. WrongAnswer."""
+    producer = Producer(
+        {
+            "bootstrap.servers": job["bootstrap"],
+            "transactional.id": f"bench-{job['topic']}",
+            "linger.ms": 0,
+            "socket.nagle.disable": True,
+        }
+    )
+    try:
+        _initialized(producer)
+        return _transactions(job, producer)
+    except KafkaException as error:
+        raise WrongAnswer(str(error)) from error
+
+
+def _initialized(producer: Producer) -> None:
+    for attempt in range(INIT_ATTEMPTS):
+        try:
+            producer.init_transactions(ACK_TIMEOUT_S)
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or attempt + 1 == INIT_ATTEMPTS:
+                raise
+
+
+def _transactions(job: Result, producer: Producer) -> Result:
+    value = b"x" * job["record_bytes"]
+    opens_ns = time.perf_counter_ns() + int(job["warmup_s"] * 1e9)
+    closes_ns = opens_ns + int(job["seconds"] * 1e9)
+    latencies, commits, total = array("q"), array("q"), 0
+    while (begun_ns := time.perf_counter_ns()) < closes_ns:
+        producer.begin_transaction()
+        for partition in range(job["partitions"]):
+            producer.produce(job["topic"], value, partition=partition)
+        asked_ns = time.perf_counter_ns()
+        producer.commit_transaction(ACK_TIMEOUT_S)
+        done_ns = time.perf_counter_ns()
+        total += 1
+        if begun_ns >= opens_ns and done_ns <= closes_ns:
+            latencies.append(done_ns - begun_ns)
+            commits.append(done_ns - asked_ns)
+    return {"latencies": latencies, "commits": commits, "total": total}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,14 +151,16 @@ GOALS = tuple(
 _REQUIREMENT = re.compile(r"(?P<ratio>[a-z0-9.]+)(?P<relation><=|>=)(?P<bound>\d+(\.\d+)?)")
 
 
-def parse_requirement(text: str) -> list[Goal]:
+def parse_requirement(
+    text: str, ratios: Mapping[str, Ratio] = RATIOS, goals: Iterable[Goal] = GOALS
+) -> list[Goal]:
     """ "goals" for all of the project's goals, or one like "produce.flush>=2". BadRequirement."""
     if text == "goals":
-        return list(GOALS)
+        return list(goals)
     match = _REQUIREMENT.fullmatch(text.replace(" ", ""))
-    if match is None or match["ratio"] not in RATIOS:
+    if match is None or match["ratio"] not in ratios:
         raise BadRequirement(
-            f"{text!r} is neither 'goals' nor RATIO>=X or RATIO<=X; ratios: {', '.join(RATIOS)}"
+            f"{text!r} is neither 'goals' nor RATIO>=X or RATIO<=X; ratios: {', '.join(ratios)}"
         )
     return [Goal(match["ratio"], match["relation"], float(match["bound"]))]
 
@@ -188,7 +190,10 @@ def figures_of(sessions: list[dict[str, Any]]) -> Figures:
 
 
 def compare(
-    sessions: list[dict[str, Any]], required: list[Goal], shown: tuple[Goal, ...] = ()
+    sessions: list[dict[str, Any]],
+    required: list[Goal],
+    shown: tuple[Goal, ...] = (),
+    ratios: Mapping[str, Ratio] = RATIOS,
 ) -> list[dict[str, Any]]:
     """One row per ratio both sides have figures for; a required ratio without figures is a missed goal.
 
@@ -198,7 +203,7 @@ def compare(
     wanted = {goal.ratio: goal for goal in (*shown, *required)}
     needed = {goal.ratio for goal in required}
     rows: list[dict[str, Any]] = []
-    for ratio in RATIOS.values():
+    for ratio in ratios.values():
         goal = wanted.get(ratio.name)
         subject = figures.get((SUBJECT, ratio.figure, ratio.policies[0]))
         if ratio.own:

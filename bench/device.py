@@ -79,7 +79,7 @@ def read_counters(device: str) -> DeviceCounters:
     return parse_counters(Path("/proc/diskstats").read_text(), device)
 
 
-def flushes_needed(acknowledged_writes: float, max_outstanding: int) -> float:
+def flushes_needed(acknowledged_writes: float, max_outstanding: float) -> float:
     """The fewest flushes that could have made so many writes durable before each was acknowledged."""
     return acknowledged_writes / max_outstanding * PROOF_SLACK
 

@@ -205,14 +205,19 @@ def _many_producers(producers: list[Producer], window: Window) -> tuple[int, int
 
 
 def closed_loop(job: Result) -> Result:
-    """`producers` closed-loop producers for `warmup_s` + `seconds`."""
+    """`producers` closed-loop producers for `warmup_s` + `seconds`.
+
+    With `ports` (each partition's leader) every producer keeps to one partition, at its leader.
+    """
     templates = templates_for(
         job["topic"], job["partitions"], job["record_bytes"], job["spread"], job["records"]
     )
-    producers = [
-        Producer(connect(job["host"], job["port"]), templates, first_turn)
-        for first_turn in range(job["producers"])
-    ]
+    producers = []
+    for number in range(job["producers"]):
+        mine, port = templates, job["port"]
+        if "ports" in job:
+            mine, port = [templates[number % len(templates)]], job["ports"][number % len(templates)]
+        producers.append(Producer(connect(job["host"], port), mine, number))
     window = Window(job["warmup_s"], job["seconds"])
     if len(producers) == 1:
         totals = _one_producer(producers[0], window)
@@ -354,6 +359,50 @@ def first_ack(job: Result) -> Result:
     raise WrongAnswer(f"no record acknowledged within {job['timeout_s']} s: {last}")
 
 
+def leader_loss(job: Result) -> Result:
+    """Write to the leader of partition 0 until it is gone, then to whoever takes over; when (monotonic ns).
+
+    `ports` are the leader's and then the other nodes'. No client library waits in between: a node that
+    refuses is asked again 5 ms later, in turn.
+    """
+    template = templates_for(job["topic"], 1, job["record_bytes"], "turns", 1)[0]
+    deadline = time.monotonic() + job["timeout_s"]
+    acked, last_ack_ns = 0, 0
+    try:
+        with connect(job["host"], job["ports"][0], 10.0) as sock:
+            producer = Producer(sock, [template], 0)
+            while time.monotonic() < deadline:
+                producer.send()
+                while not producer.receive():
+                    pass
+                acked, last_ack_ns = acked + 1, time.monotonic_ns()
+    except (OSError, WrongAnswer):
+        pass
+    if not acked:
+        raise WrongAnswer("the leader took nothing before it was lost")
+    attempts = 0
+    others = job["ports"][1:]
+    while time.monotonic() < deadline:
+        port = others[attempts % len(others)]
+        attempts += 1
+        try:
+            with connect(job["host"], port, 10.0) as sock:
+                producer = Producer(sock, [template], 0)
+                producer.send()
+                while not producer.receive():
+                    pass
+                acked_ns = time.monotonic_ns()
+                return {
+                    "acked": acked + 1,
+                    "last_ack_ns": last_ack_ns,
+                    "acked_ns": acked_ns,
+                    "attempts": attempts,
+                }
+        except (OSError, WrongAnswer, struct.error):
+            time.sleep(0.005)
+    raise WrongAnswer(f"no record acknowledged within {job['timeout_s']} s of the leader's loss")
+
+
 def client_closed_loop(job: Result) -> Result:
     """Closed-loop producers that are a real client (`client_load.py`, imported here: it is slow to load)."""
     from bench import client_load
@@ -367,6 +416,22 @@ def client_closed_loop(job: Result) -> Result:
         "mb_per_s": count * job["record_bytes"] / job["seconds"] / 1e6,
         "total_requests": done["total"],
         "total_records": done["total"],
+        **quantiles(done["latencies"]),
+    }
+
+
+def client_transactions(job: Result) -> Result:
+    """One transactional producer that is a real client, one transaction after another."""
+    from bench import client_load
+
+    done = client_load.transactions(job)
+    commits = quantiles(done["commits"])
+    return {
+        "transactions_per_s": len(done["latencies"]) / job["seconds"],
+        "total_transactions": done["total"],
+        "total_records": 2 * job["partitions"] * done["total"],  # a marker beside each
+        "commit_p50_ms": commits["p50_ms"],
+        "commit_p99_ms": commits["p99_ms"],
         **quantiles(done["latencies"]),
     }
 
@@ -393,9 +458,11 @@ JOBS = {
     "hold_members": hold_members,
     "closed_loop": closed_loop,
     "client_closed_loop": client_closed_loop,
+    "client_transactions": client_transactions,
     "fill": fill,
     "read_backlog": read_backlog,
     "first_ack": first_ack,
+    "leader_loss": leader_loss,
 }
 
 

@@ -1,13 +1,15 @@
-"""`python -m bench micro`: what single steps of the produce and fetch paths cost, without sockets.
+"""`python -m bench micro`: what single steps of the produce, replicate and fetch paths cost.
 
-Owns: one timing loop and the list of steps. Figures are for looking at one's own change before and after,
-on one machine; nothing is compared with another broker and no durability is claimed ("flush" rows say what
-the disk under --directory takes).
+Owns: one timing loop and the list of steps; no sockets but those of the "delivery" rows, which are loopback.
+Figures are for looking at one's own change before and after, on one machine; nothing is compared with another
+broker and no durability is claimed ("flush" rows say what the disk under --directory takes).
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import socket
 import statistics
 import tempfile
 import time
@@ -31,11 +33,15 @@ from protocol.records.batch import read_header, verify
 from storage.group import GroupOptions, LogGroup
 from storage.log.data_log import DataLog
 from storage.log.options import LogOptions
+from storage.peers.envelope import message_in, pack_message, unpack
+from storage.peers.network import PeerNetwork
+from storage.raft.messages import Append, AppendResponse, Message
 
 REPEATS = 7
 LOOP_S = 0.08
 READ_BYTES = 1 << 20
 READ_BATCHES = 4096
+DELIVERIES = 200
 
 Step = tuple[str, Callable[[], object]]
 
@@ -105,6 +111,83 @@ async def _turns(directory: Path, flush: bool, batches: int) -> float:
     return statistics.median(means) * 1e6
 
 
+def _append(size: int) -> Append:
+    """One entry of one batch, as a leader sends it."""
+    return Append(1, 2, 7, 1000, 7, [(1001, 7)], 1001, [], 1000, 123_456, [bytes(100), bytearray(size)], 99)
+
+
+def envelope_steps() -> Iterator[Step]:
+    """Messages between nodes to bytes and back."""
+    answer = AppendResponse(2, 1, 7, 1001, 1000, 0, 0, 123_456)
+    messages: list[tuple[str, Message]] = [
+        ("Append, 1 KB", _append(1 << 10)),
+        ("Append, 100 KB", _append(100 << 10)),
+        ("AppendResponse", answer),
+    ]
+    for name, message in messages:
+        frame = memoryview(b"".join(pack_message(1, message)[0]))[4:]
+        yield f"encode {name}", lambda message=message: pack_message(1, message)  # type: ignore[misc]
+        yield f"decode {name}", lambda frame=frame: message_in(unpack(frame))  # type: ignore[misc]
+
+
+class _Node:
+    """A node that waits for one message at a time."""
+
+    def __init__(self, node_id: int) -> None:
+        self.network = PeerNetwork(node_id, self, asyncio.get_running_loop())
+        self.linked = asyncio.Event()
+        self.arrived = asyncio.get_running_loop().create_future()
+
+    def hello(self) -> bytes:
+        return b""
+
+    def on_greeted(self, node_id: int, hello: bytes) -> str | None:
+        return None
+
+    def on_absent(self, node_id: int) -> None:
+        """As `PeerOwner`."""
+
+    def on_refused(self, node_id: int, text: str) -> None:
+        raise AssertionError(text)
+
+    def on_message(self, group_id: int, message: Message) -> None:
+        self.arrived.set_result(time.perf_counter())
+
+    def on_told(self, node_id: int, kind: int, body: bytes) -> None:
+        pass
+
+    async def on_asked(self, node_id: int, kind: int, body: bytes) -> bytes:
+        return b""
+
+    def on_link(self, node_id: int, up: bool) -> None:
+        self.linked.set()
+
+
+async def _delivery(size: int) -> float:
+    """Microseconds from `send` to `on_message` over loopback; both nodes are this process."""
+    loop = asyncio.get_running_loop()
+    nodes = _Node(1), _Node(2)
+    bound = [socket.create_server(("127.0.0.1", 0)) for _ in nodes]
+    for node, listening in zip(nodes, bound, strict=True):
+        await node.network.listen([listening])
+        for node_id, other in enumerate(bound, 1):
+            node.network.know(node_id, *other.getsockname()[:2])
+    await nodes[0].linked.wait()
+    message = _append(size)
+    means = []
+    for _ in range(REPEATS):
+        total = 0.0
+        for _ in range(DELIVERIES):
+            arrived = nodes[1].arrived = loop.create_future()
+            began = time.perf_counter()
+            nodes[0].network.send(2, 1, message)
+            total += await arrived - began
+        means.append(total / DELIVERIES)
+    for node in nodes:
+        await node.network.close()
+    return statistics.median(means) * 1e6
+
+
 def read_steps(directory: Path) -> Iterator[Step]:
     """1 MiB of 16 KiB batches, from the page cache and from the tail cache."""
 
@@ -136,7 +219,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench micro", description=__doc__)
     parser.add_argument("--directory", type=Path, help="where data directories are made")
     options = parser.parse_args(arguments)
-    rows = [[name, f"{microseconds(step):.2f}"] for name, step in codec_steps()]
+    rows = [[name, f"{microseconds(step):.2f}"] for name, step in [*codec_steps(), *envelope_steps()]]
+    for size in (1, 100):
+        rows.append([f"delivery of an Append, {size} KB", f"{uvloop.run(_delivery(size << 10)):.2f}"])
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-micro-") as parent:
         for flush in (False, True):
             for batches in (1, 16):

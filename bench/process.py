@@ -10,7 +10,7 @@ import contextlib
 import os
 import statistics
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -47,6 +47,15 @@ def cpu_seconds(pid: int) -> float:
     return total
 
 
+def written_bytes(pid: int) -> int:
+    """Bytes the process and its children have caused to be written to disks; 0 when it is gone."""
+    total = 0
+    for process in _family(pid):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            total += process.io_counters().write_bytes
+    return total
+
+
 def compiler_seconds(pid: int) -> float:
     """CPU seconds of the JVM's compiler threads so far; 0.0 for a process that has none."""
     total = 0
@@ -70,17 +79,17 @@ def machine_busy_seconds() -> tuple[float, float]:
 
 
 class RssSampler:
-    """Samples the resident memory of one process from a thread until stopped."""
+    """Samples the resident memory of some processes together, from a thread until stopped."""
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._pids = tuple(pids)
         self._stop = threading.Event()
         self._samples: list[int] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
         while not self._stop.wait(SAMPLE_INTERVAL_S):
-            sample = rss_bytes(self._pid)
+            sample = sum(map(rss_bytes, self._pids))
             if sample:
                 self._samples.append(sample)
 

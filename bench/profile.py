@@ -64,7 +64,8 @@ def _sampled(session: Session, work: str, seconds: float, native: bool) -> None:
     session.open()
     with tempfile.TemporaryDirectory() as scratch:
         folded = Path(scratch) / "stacks"
-        command = [str(Path(sys.executable).with_name("py-spy")), "record", "--pid", str(session.target.pid)]
+        (pid,) = session.target.pids
+        command = [str(Path(sys.executable).with_name("py-spy")), "record", "--pid", str(pid)]
         command += ["--duration", str(int(seconds) + 1), "--rate", str(SAMPLES_PER_S), "--format", "raw"]
         command += ["--output", str(folded), "--native" if native else "--nonblocking"]
         sampler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -49,8 +49,8 @@ def parse_producer_performance(output: str) -> Block:
     }
 
 
-def produce(session: Session, policy: str) -> None:
-    """Throughput of Kafka's own load tool with a producer's default settings, one partition."""
+def produce(session: Session, policy: str, name: str = "produce", partitions: int = 1) -> None:
+    """Throughput of Kafka's own load tool with a producer's default settings."""
     measured = session.sizes.produce_records[policy]
     warmup = measured // 3
 
@@ -64,11 +64,12 @@ def produce(session: Session, policy: str) -> None:
         result["writes"] = result["total_records"] * RECORD_BYTES / PRODUCER_BATCH_BYTES
         return result
 
-    block = session.measure("produce", policy, work, max_outstanding=PRODUCER_IN_FLIGHT)
+    outstanding = PRODUCER_IN_FLIGHT * partitions  # the tool's one producer has so many per broker
+    block = session.measure(name, policy, work, partitions=partitions, max_outstanding=outstanding)
     _report(block, f"{block['figures']['mb_per_s']:.1f} MB/s")
 
 
-def _closed(
+def closed(
     session: Session,
     name: str,
     policy: str,
@@ -78,6 +79,8 @@ def _closed(
     records: int = 1,
     spread: str = "turns",
 ) -> None:
+    """Closed-loop producers on a topic of their own."""
+
     def work(topic: str) -> Block:
         result = session.closed_loop(topic, producers, partitions=partitions, records=records, spread=spread)
         return {**result, "writes": result["total_requests"]}
@@ -97,8 +100,8 @@ def _report_closed(block: Block) -> None:
 
 def latency(session: Session, policy: str) -> None:
     """One closed-loop producer, then sixteen; then sixteen that are a real client."""
-    _closed(session, "latency1", policy, 1)
-    _closed(session, "latency16", policy, PRODUCERS)
+    closed(session, "latency1", policy, 1)
+    closed(session, "latency16", policy, PRODUCERS)
 
     def work(topic: str) -> Block:
         result = session.client_closed_loop(topic, PRODUCERS)
@@ -115,10 +118,10 @@ def partitions(session: Session, policy: str) -> None:
     """
     if policy != FLUSH:
         return
-    _closed(session, "partitions_one", policy, 1, PARTITIONS)
-    _closed(session, "partitions_sixteen", policy, PRODUCERS, PARTITIONS)
-    _closed(session, "span1", policy, 1, 1, records=PARTITIONS)
-    _closed(session, "span16", policy, 1, PARTITIONS, spread="span")
+    closed(session, "partitions_one", policy, 1, PARTITIONS)
+    closed(session, "partitions_sixteen", policy, PRODUCERS, PARTITIONS)
+    closed(session, "span1", policy, 1, 1, records=PARTITIONS)
+    closed(session, "span16", policy, 1, PARTITIONS, spread="span")
 
 
 def fill(session: Session, policy: str) -> tuple[str, Block]:

@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -35,7 +35,8 @@ from bench.settings import (
     Sizes,
 )
 from compat_tests.kafka_jars import classpath, java_command
-from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target
+from compat_tests.probe import HOST
+from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget
 
 JOB_TIMEOUT_S = 300.0
 WARMUP_SLICE_S = 2.0
@@ -56,11 +57,30 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+class Running(Protocol):
+    """What a session needs of the broker (or brokers) it measures."""
+
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def pids(self) -> list[int]: ...
+    @property
+    def port(self) -> int: ...
+    def start(self) -> float: ...
+    def kill9(self) -> None: ...
+    def close(self) -> None: ...
+    def log_tail(self) -> str: ...
+
+
 class Session:
     """A running broker of one side. `policies` are those whose topics this process can serve.
 
     `tree`: run Lockstep from this source tree instead of the one the benchmark is in.
     """
+
+    replication = 1
+    flushed_copies = 1
+    """How many brokers must have flushed a write before it is acknowledged, if any must."""
 
     def __init__(
         self,
@@ -81,10 +101,31 @@ class Session:
         self.start_s = 0.0
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{kind}-", dir=parent))
         self.device = device.device_of(self.directory)
-        self.target = self._make_target(tree)
+        self.target: Running = self._make_target(tree)
         self._topics = 0
 
-    def _make_target(self, tree: Path | None) -> Target:
+    def outcome(self) -> Block:
+        """What this session measured, as it is kept."""
+        return {
+            "side": self.side,
+            "broker": self.kind,
+            "policies": self.policies,
+            "start_s": round(self.start_s, 3),
+            "warmup": self.warmup,
+            "memory": self.memory,
+            "blocks": self.blocks,
+        }
+
+    def unproven(self) -> list[str]:
+        """The blocks that are called durable and were not flushed often enough to be, in words."""
+        return [
+            f"{block['name']} {block['policy']} is not proven durable: "
+            f"{block['device']['flushes']} flushes, at least {block['flushes_needed']} needed"
+            for block in self.blocks
+            if not block["proven"]
+        ]
+
+    def _make_target(self, tree: Path | None) -> Running:
         if self.kind == "kafka":
             # as shipped, where the tests take one partition to be quick
             return KafkaTarget({"offsets.topic.num.partitions": "50"}, directory=self.directory)
@@ -109,19 +150,23 @@ class Session:
     def log_tail(self) -> str:
         return self.target.log_tail()
 
+    def _sum(self, measure: Callable[[int], float]) -> float:
+        """Over the processes of this side."""
+        return sum(map(measure, self.target.pids))
+
     def _warm_up(self) -> None:
         """The measured kinds of work in short slices, until no compiler thread is busy any more."""
         compiles = self.kind == "kafka"
         least = self.sizes.warmup_min_s if compiles else self.sizes.plain_warmup_s
-        topics = [self.topic(policy) for policy in self.policies]
+        topics = self._warm_topics()
         began = time.monotonic()
         share, slices = 1.0, 0
         requests = 0
         while True:
-            before, at = process.compiler_seconds(self.target.pid), time.monotonic()
+            before, at = self._sum(process.compiler_seconds), time.monotonic()
             topic = topics[slices % len(topics)]
             requests += self._warm_slice(topic, PRODUCERS if slices % 4 < 2 else 1)
-            share = (process.compiler_seconds(self.target.pid) - before) / (time.monotonic() - at)
+            share = (self._sum(process.compiler_seconds) - before) / (time.monotonic() - at)
             slices += 1
             spent = time.monotonic() - began
             if spent >= self.sizes.warmup_max_s and compiles:
@@ -135,6 +180,9 @@ class Session:
             "settled": share < COMPILED_SHARE,
         }
         say(f"  warm after {spent:.0f} s, {requests} requests; compiler threads {share:.0%} of a CPU")
+
+    def _warm_topics(self) -> list[str]:
+        return [self.topic(policy) for policy in self.policies]
 
     def _warm_slice(self, topic: str, producers: int) -> int:
         done = self.closed_loop(topic, producers, seconds=WARMUP_SLICE_S / 2, warmup_s=0.0)
@@ -162,7 +210,9 @@ class Session:
         config = {"flush.messages": "1"} if self.kind == "kafka" and policy == FLUSH else {}
         try:
             admin = self._admin()
-            for future in admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values():
+            for future in admin.create_topics(
+                [NewTopic(name, partitions, self.replication, config=config)]
+            ).values():
                 future.result(30)
         except KafkaException as error:
             raise RoundFailed(f"{self.kind}: creating {name} failed: {error}") from error
@@ -174,8 +224,12 @@ class Session:
         admin = self._admin()
         while time.monotonic() < deadline:
             found = admin.list_topics(topic, timeout=10).topics.get(topic)
-            leaders = [each.leader for each in found.partitions.values()] if found else []
-            if len(leaders) == partitions and min(leaders) >= 0 and self._leads(topic, partitions):
+            led = [
+                each
+                for each in (found.partitions.values() if found else ())
+                if each.leader >= 0 and len(each.isrs) >= self.replication
+            ]
+            if len(led) == partitions and self._leads(topic, partitions):
                 return
             time.sleep(0.02)
         raise RoundFailed(f"{self.kind}: {topic} has no leaders after 30 s")
@@ -216,7 +270,7 @@ class Session:
         """Start a job and do not wait."""
         job = {
             "job": name,
-            "host": self.target.bootstrap.rsplit(":", 1)[0],
+            "host": HOST,
             "port": self.target.port,
             "record_bytes": RECORD_BYTES,
             **words,
@@ -287,19 +341,21 @@ class Session:
         """
         topic = self.topic(policy, partitions)
         block = self.observe(name, policy, lambda: work(topic), max_outstanding=max_outstanding)
+        block["topic"] = topic
         self._count_records(topic, partitions, int(block["figures"]["total_records"]))
         return block
 
     def observe(self, name: str, policy: str, work: Callable[[], Block], *, max_outstanding: int) -> Block:
         """As `measure`, without a topic of its own."""
         os.sync()
-        cpu, busy = process.cpu_seconds(self.target.pid), process.machine_busy_seconds()
+        cpu, busy = self._sum(process.cpu_seconds), process.machine_busy_seconds()
         ours = _own_cpu_seconds()
+        written = self._sum(process.written_bytes)
         counters, began = device.read_counters(self.device), time.monotonic()
         result = work()
         seconds = time.monotonic() - began
         on_device = device.read_counters(self.device).since(counters)
-        broker_cpu = process.cpu_seconds(self.target.pid) - cpu
+        broker_cpu = self._sum(process.cpu_seconds) - cpu
         now_busy = process.machine_busy_seconds()
         foreign = now_busy[0] - busy[0] - broker_cpu - (_own_cpu_seconds() - ours)
         block = {
@@ -309,15 +365,16 @@ class Session:
             "device": on_device.as_dict(),
             "seconds": round(seconds, 3),
             "broker_cpu_s": round(broker_cpu, 2),
+            "broker_write_bytes": round(self._sum(process.written_bytes) - written),
             "foreign_cpu_share": round(max(0.0, foreign) / seconds, 3),
             "stolen_cpu_share": round((now_busy[1] - busy[1]) / seconds, 3),
-            **_proof(policy, result["writes"], max_outstanding, on_device.flushes),
+            **_proof(policy, result["writes"], max_outstanding / self.flushed_copies, on_device.flushes),
         }
         self.blocks.append(block)
         return block
 
 
-def _proof(policy: str, writes: float, max_outstanding: int, flushes: int) -> Block:
+def _proof(policy: str, writes: float, max_outstanding: float, flushes: int) -> Block:
     needed = device.flushes_needed(writes, max_outstanding) if policy == FLUSH else 0.0
     return {
         "writes": round(writes),

@@ -106,3 +106,37 @@ FULL = Sizes(
     warmup_max_s=90.0,
     plain_warmup_s=6.0,
 )
+
+NODES_QUICK = Sizes(
+    name="nodes-quick",
+    rounds=1,
+    produce_records={FLUSH: 20_000, OS: 60_000},
+    latency_s=2.0,
+    latency_warmup_s=0.5,
+    backlog_bytes=0,
+    read_passes=0,
+    client_read_records=0,
+    rebalances=0,
+    restarts_per_session=1,
+    restart_sessions=1,
+    warmup_min_s=6.0,
+    warmup_max_s=10.0,
+)
+"""Whether it works, not how fast it is: three virtual machines share the cores while they compile."""
+
+NODES_FULL = Sizes(
+    name="nodes-full",
+    rounds=2,
+    produce_records={FLUSH: 100_000, OS: 400_000},
+    latency_s=8.0,
+    latency_warmup_s=2.0,
+    backlog_bytes=0,
+    read_passes=0,
+    client_read_records=0,
+    rebalances=0,
+    restarts_per_session=5,
+    restart_sessions=1,
+    warmup_min_s=60.0,
+    warmup_max_s=120.0,
+    plain_warmup_s=6.0,
+)

@@ -1,18 +1,31 @@
 """From a Produce request's bytes to a batch in the log: validate, check sequences, append.
 
-Work is per batch: one header read, one CRC-32C, one copy out of the receive buffer; no record is opened.
+Work is per batch: one header read, one CRC-32C, one copy out of the receive buffer; no record is opened but
+where a topic is compacted, whose records need keys.
 A refusal changes nothing: no offset, no sequence. What was appended, or found to be there already, may be
 acknowledged only after the group's next `when_committed`.
 
-Source: Kafka's ProduceRequest.validateRecords, LogValidator and UnifiedLog for which error answers what.
+A transactional batch begins a transaction in its partition only where its coordinator is known to know of it
+(`Unverified`); a transaction ends in all partitions of the group at once.
+
+Source: Kafka's ProduceRequest.validateRecords, LogValidator and UnifiedLog for which error answers what;
+KIP-98 and KIP-890 for transactions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
 
-from broker.producer_state import NEW, OutOfOrderSequence, ProducerState, StaleProducerEpoch
+from broker.keys import require_keys
+from broker.producer_state import (
+    NEW,
+    CoordinatorFenced,
+    NotInTransaction,
+    OutOfOrderSequence,
+    ProducerState,
+    StaleProducerEpoch,
+)
 from broker.refused import Refused
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
@@ -27,6 +40,7 @@ from protocol.records.batch import (
     verify,
 )
 from protocol.records.compression import Codec
+from protocol.records.control import ControlKind, build
 from storage.group import Backlogged, BatchTooLarge, LogGroup
 from storage.partition import PartitionLog
 from storage.types import Buffer, NotLeader, StorageFull
@@ -42,6 +56,8 @@ LEAST_RECORD_BYTES: Final = 7
 class AppendLimits(Protocol):
     """What a topic's configuration says about its batches."""
 
+    @property
+    def is_compacted(self) -> bool: ...
     @property
     def max_message_bytes(self) -> int: ...
     @property
@@ -62,6 +78,42 @@ class Appended:
         self.log_append_time_ms = log_append_time_ms
 
 
+class Unverified(Exception):
+    """The batch would begin a transaction here of which its coordinator may not know: it is to be asked.
+
+    `guard` is for the next try: a marker that was written meanwhile makes the coordinator's answer worthless.
+    """
+
+    def __init__(self, producer_id: int, producer_epoch: int, guard: int) -> None:
+        super().__init__(f"producer {producer_id} has no open transaction here")
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.guard = guard
+
+
+class Overtaken(Refused):
+    """A marker was written while the coordinator was asked: its answer may be of a transaction that is over.
+
+    A producer of transaction version 2 meets this without doing wrong: its next transaction begins when the
+    last is decided, and a marker of that comes later. Asking again, with this `guard`, is safe there.
+    """
+
+    def __init__(self, guard: int) -> None:
+        super().__init__(ErrorCode.INVALID_TXN_STATE, "the transaction ended while its coordinator was asked")
+        self.guard = guard
+
+
+class Marker(NamedTuple):
+    """How a transaction ends: what its coordinator has to say to a partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    version: int
+    """The transaction version, 0 to 2; since 2 the marker's epoch is higher than the batches'."""
+
+
 class Appender:
     """The append path into one log group."""
 
@@ -71,14 +123,34 @@ class Appender:
         self._clock_ms = clock_ms
 
     def append(
-        self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
+        self,
+        partition: PartitionLog,
+        records: Buffer,
+        limits: AppendLimits,
+        produce_version: int,
+        *,
+        transactional_id: str | None = None,
+        verified: bool = False,
+        guard: int | None = None,
     ) -> Appended:
-        """Append the one batch in `records`, which is copied. Raises Refused; then nothing has changed."""
+        """Append the one batch in `records`, which is copied.
+
+        Args:
+            transactional_id: the request's.
+            verified: the coordinator has said since that this partition is part of the transaction.
+            guard: that of the `Unverified` which made it be asked.
+        Raises:
+            Refused, Unverified: nothing has changed.
+        """
         header = _read(records)
         _validate(records, header, limits, produce_version)
+        if header.is_transactional:
+            _validate_transactional(header, transactional_id)
         time_ms = self._clock_ms()
         if header.producer_id >= 0:
-            known = self._check_sequence(partition, header)
+            if not self.group.is_leader:  # what a former leader remembers is nothing to answer from
+                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+            known = self._check_sequence(partition, header, verified, guard)
             if known != NEW:
                 return Appended(known, NO_TIMESTAMP)
         batch = bytearray(records)
@@ -103,16 +175,125 @@ class Appender:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, str(error)) from None
         if header.producer_id >= 0:
             # The log's time, as at replay: a clock set back must not make live producers look expired.
-            self.producers.record(partition.number, header, base_offset, max(time_ms, self.group.time_ms))
+            self.producers.record(partition.number, header, base_offset, self.group.append_time_ms)
         return Appended(base_offset, append_time_ms)
 
-    def _check_sequence(self, partition: PartitionLog, header: BatchHeader) -> int:
+    def _check_sequence(
+        self, partition: PartitionLog, header: BatchHeader, verified: bool, guard: int | None
+    ) -> int:
         try:
-            return self.producers.check(partition.number, header)
+            known = self.producers.check(partition.number, header)
+            begins_late = known == NEW and header.base_sequence > 0 and self.group.is_newly_led
+            if begins_late and not self.producers.knows(partition.number, header.producer_id):
+                raise _refused_before(f"producer {header.producer_id} begins with {header.base_sequence}")
+            if known == NEW and header.is_transactional:
+                self._check_verified(partition, header, verified, guard)
+            return known
         except OutOfOrderSequence as error:
+            if error.is_ahead and self.group.is_newly_led:
+                raise _refused_before(error) from None
             raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from None
         except StaleProducerEpoch as error:
             raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
+        except NotInTransaction as error:
+            raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
+
+    def _check_verified(
+        self, partition: PartitionLog, header: BatchHeader, verified: bool, guard: int | None
+    ) -> None:
+        """Only the first batch of a transaction in a partition need be verified."""
+        producer = self.producers.find(partition.number, header.producer_id)
+        if producer is not None and producer.is_open and producer.producer_epoch == header.producer_epoch:
+            return
+        ended_at = -1 if producer is None else producer.ended_at
+        if not verified:
+            raise Unverified(header.producer_id, header.producer_epoch, ended_at)
+        if guard is not None and guard != ended_at:
+            raise Overtaken(ended_at)
+
+    def append_own(
+        self,
+        partition: PartitionLog,
+        batch: bytearray,
+        header: BatchHeader,
+        *,
+        verified: bool = False,
+        guard: int | None = None,
+    ) -> int:
+        """Append a transactional batch that a coordinator of this node wrote; it has no sequence.
+
+        Returns its base offset. Raises Refused, Unverified (as `append`) or StorageError.
+        """
+        if not self.group.is_leader:
+            raise NotLeader("this node does not lead the partition")
+        try:
+            self.producers.check_epoch(partition.number, header)
+        except StaleProducerEpoch as error:
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
+        self._check_verified(partition, header, verified, guard)
+        base_offset = self.group.append(partition, batch, header)
+        self.producers.record(partition.number, header, base_offset, self.group.append_time_ms)
+        return base_offset
+
+    def end_transactions(
+        self,
+        partitions: Sequence[PartitionLog],
+        marker: Marker,
+        extra: Sequence[tuple[PartitionLog, bytearray, BatchHeader]] = (),
+    ) -> None:
+        """Write the marker to each partition, and the extra batches, in one frame: all of it or nothing.
+
+        Partitions where this very transaction has ended, or that are gone, are left out. May use the space
+        that is kept for the group's own: open transactions must end on a full disk, too.
+
+        Raises:
+            Refused: TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH; nothing has changed.
+            StorageError: nothing has changed.
+        """
+        if not self.group.is_leader:
+            raise NotLeader("this node does not lead the partitions")
+        numbers = list(dict.fromkeys(each.number for each in partitions if self._is_to_end(each, marker)))
+        batch = build(
+            ControlKind.COMMIT if marker.is_commit else ControlKind.ABORT,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp_ms=self._clock_ms(),
+        )
+        header = read_header(batch)
+        opened = self.group.partitions
+        markers = [(opened[number], bytearray(batch), header) for number in numbers]
+        if not markers and not extra:
+            return
+        offsets = self.group.append_together([*markers, *extra], reserved=True)
+        time_ms = self.group.append_time_ms
+        identity = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
+        for number, offset in zip(numbers, offsets, strict=False):
+            self.producers.record_end(number, *identity, offset, time_ms)
+        for (partition, _, own), offset in zip(extra, offsets[len(numbers) :], strict=True):
+            self.producers.record(partition.number, own, offset, time_ms)
+
+    def _is_to_end(self, partition: PartitionLog, marker: Marker) -> bool:
+        number = partition.number
+        if self.group.partitions.get(number) is not partition:
+            return False
+        identity = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
+        try:
+            return self.producers.check_end(number, *identity, marker.version)
+        except CoordinatorFenced as error:
+            raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(error)) from None
+        except StaleProducerEpoch as error:
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
+
+
+def _refused_before(problem: object) -> Refused:
+    """A moment ago this was not the leader: it refused batches before this one, which are on their way again.
+
+    librdkafka takes an epoch of its own for the error that Kafka has for this, and writes batches of other
+    partitions twice (librdkafka 4953); asked to come again, it sends both in order.
+    """
+    text = f"led here only now, batches before this one are missing: {problem}"
+    return Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
 
 
 def _read(records: Buffer) -> BatchHeader:
@@ -154,6 +335,8 @@ def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produc
         verify(records, 0, header)
     except CorruptBatch as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    if limits.is_compacted:
+        require_keys(records)
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise Refused(
             ErrorCode.INVALID_RECORD,
@@ -169,8 +352,6 @@ def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produc
         raise Refused(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's is 0")
     if header.is_control:
         raise Refused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    if header.is_transactional:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "this broker does not serve transactions yet")
     if header.codec > Codec.ZSTD:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {header.codec}")
     if header.codec == Codec.ZSTD and produce_version < ZSTD_SINCE_PRODUCE:
@@ -183,6 +364,14 @@ def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produc
             f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence "
             f"{header.base_sequence}",
         )
+
+
+def _validate_transactional(header: BatchHeader, transactional_id: str | None) -> None:
+    if transactional_id is None:
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        raise Refused(error, "a transactional batch in a request without a transactional id")
+    if header.producer_id < 0:
+        raise Refused(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
 
 
 def _check_timestamp(header: BatchHeader, limits: AppendLimits, time_ms: int) -> None:

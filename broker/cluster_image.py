@@ -1,30 +1,58 @@
-"""What is recorded of the cluster: its id, topics, configurations, handed out producer ids.
+"""What is recorded of the cluster: its id, nodes, topics, configurations, handed out producer ids.
 
 Owns: the commands of the metadata partition of group 0, one function each, and `ClusterImage`, which they are
-replayed into. Invariants: the image changes only in `replay`; a topic id is never used again. Commands are
-small JSON objects: this is a cold path. Does not: know log groups, or what clients may see (`metadata.py`).
+replayed into; whoever serves from it is told of each change. Invariants: the image changes only in `replay`;
+a topic id is never used again. Commands are small JSON objects: this is a cold path.
+Does not: know log groups, or what clients may see (`metadata.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from protocol.records.record import iter_records
 from storage.types import Buffer, CorruptLog, DirectoryEntry, NewerFormat
 
 METADATA_SECTION: Final = "cluster"
 """Its name in a checkpoint."""
-STATE_VERSION: Final = 2
-"""1 had no configurations but those of topics."""
+STATE_VERSION: Final = 4
+"""1 had no configurations but those of topics, 2 no nodes and no placement, 3 nothing that was moving."""
 BROKER_CONFIGS: Final = "broker"
 GROUP_CONFIGS: Final = "group"
 WHOLE_CLUSTER: Final = ""
 """The name that stands for all brokers."""
 
 Command = dict[str, object]
+
+
+Address = tuple[str, int]
+"""Host and port."""
+LAST_PORT: Final = 65535
+
+
+class Changed(Enum):
+    """What a command has changed."""
+
+    TOPIC = "topic"
+    CONFIGS = "configs"
+    NODES = "nodes"
+    EVERYTHING = "everything"
+
+
+@dataclass(frozen=True)
+class NodeEntry:
+    """A node of the cluster as it registered itself."""
+
+    node_id: int
+    listeners: Mapping[str, Address] = field(default_factory=dict)
+    """Where clients reach it, by listener name."""
+    peer: Address = ("", 0)
+    """Its replication listener."""
+    rack: str | None = None
 
 
 class TopicState(Enum):
@@ -56,6 +84,50 @@ class TopicEntry:
 def cluster_command(cluster_id: str) -> Command:
     """The cluster has this id, for ever."""
     return {"do": "cluster", "id": cluster_id}
+
+
+def node_command(node: NodeEntry) -> Command:
+    """A node is part of the cluster, and this is where it is found."""
+    return {
+        "do": "node",
+        "node": node.node_id,
+        "listeners": {name: list(address) for name, address in node.listeners.items()},
+        "peer": list(node.peer),
+        "rack": node.rack,
+    }
+
+
+def told_node(command: object) -> NodeEntry:
+    """What `node_command` said, of whoever it came from. Raises ValueError."""
+    try:
+        if not isinstance(command, dict) or command["do"] != "node":
+            raise ValueError("not a node")
+        node = _node(command)
+    except (CorruptLog, LookupError, TypeError) as error:
+        raise ValueError(f"not a node: {error!r}") from None
+    if not all(0 < port <= LAST_PORT for _, port in (node.peer, *node.listeners.values())):
+        raise ValueError("a port that there is not")
+    return node
+
+
+def gone_command(node_id: int) -> Command:
+    """A node is not part of the cluster any more."""
+    return {"do": "gone", "node": node_id}
+
+
+def place_command(placement: Mapping[int, Sequence[int]]) -> Command:
+    """The nodes of log groups, the preferred leader of each first."""
+    return {"do": "place", "groups": {str(group): list(nodes) for group, nodes in placement.items()}}
+
+
+def move_command(placement: Mapping[int, Sequence[int]]) -> Command:
+    """As `place_command`, and until `moved_command` clients are told that partitions are on their way."""
+    return {"do": "move", "groups": {str(group): list(nodes) for group, nodes in placement.items()}}
+
+
+def moved_command(groups: Sequence[int]) -> Command:
+    """These log groups are where they are placed."""
+    return {"do": "moved", "groups": list(groups)}
 
 
 def create_command(entry: TopicEntry) -> Command:
@@ -112,9 +184,25 @@ def producer_ids_command(next_producer_id: int) -> Command:
 class ClusterImage:
     """What the metadata records say. A `StateMachine` of group 0."""
 
-    __slots__ = ("cluster_id", "configs", "next_producer_id", "topics")
+    __slots__ = (
+        "changed",
+        "cluster_id",
+        "configs",
+        "moving",
+        "next_producer_id",
+        "nodes",
+        "placement",
+        "topics",
+    )
 
     def __init__(self) -> None:
+        self.changed: Callable[[Changed, bytes], None] = _nobody
+        """Told what has changed, and the id of a topic."""
+        self.nodes: dict[int, NodeEntry] = {}
+        self.placement: dict[int, tuple[int, ...]] = {}
+        """The nodes of each log group, the preferred leader first; empty where a node is alone."""
+        self.moving: dict[int, tuple[int, ...]] = {}
+        """Where log groups come from that clients sent to where they are placed, and are not there yet."""
         self.cluster_id: str | None = None
         self.next_producer_id = 0
         self.topics: dict[bytes, TopicEntry] = {}
@@ -142,19 +230,56 @@ class ClusterImage:
                     name, bytes.fromhex(topic_id), _numbers(groups), _texts(configs), TopicState.CREATING
                 )
                 self.topics[made.topic_id] = made
+                self.changed(Changed.TOPIC, made.topic_id)
             case {"do": "configs", "of": str(kind), "name": str(name), "configs": configs}:
                 self.configs.pop((kind, name), None)
                 if _texts(configs):
                     self.configs[kind, name] = _texts(configs)
+                self.changed(Changed.CONFIGS, b"")
+            case {"do": "node" | "gone" | "place" | "move" | "moved"}:
+                self._apply_to_nodes(command)
+                self.changed(Changed.NODES, b"")
             case {"do": "producer_ids", "next": int(next_producer_id)}:
                 self.next_producer_id = max(self.next_producer_id, next_producer_id)
             case {"do": "deleted", "id": str(topic_id)}:
                 self.topics.pop(bytes.fromhex(topic_id), None)
+                self.changed(Changed.TOPIC, bytes.fromhex(topic_id))
             case {"id": str(topic_id)}:
                 changed = self.topics.get(bytes.fromhex(topic_id))
                 _apply_to_topic(command, changed)
+                self.changed(Changed.TOPIC, bytes.fromhex(topic_id))
             case _:
                 raise CorruptLog(f"metadata command not understood: {command!r}")
+
+    def _apply_to_nodes(self, command: Command) -> None:
+        """Apply what is said of nodes and of what is placed on them."""
+        match command:
+            case {"do": "node", "node": int(node_id)}:
+                self.nodes[node_id] = _node(command)
+            case {"do": "gone", "node": int(node_id)}:
+                self.nodes.pop(node_id, None)
+            case {"do": "place", "groups": dict(groups)}:
+                self._place(groups)
+            case {"do": "move", "groups": dict(groups)}:
+                origins = {group: self.moving.get(group, nodes) for group, nodes in self.placement.items()}
+                for group in self._place(groups):
+                    origin = origins.get(group, ())
+                    if set(origin) != set(self.placement[group]):
+                        self.moving[group] = origin
+            case {"do": "moved", "groups": groups}:
+                for group in _numbers(groups):
+                    self.moving.pop(group, None)
+            case _:
+                raise CorruptLog(f"metadata command not understood: {command!r}")
+
+    def _place(self, groups: Mapping[str, object]) -> list[int]:
+        """Place groups; those that are sent to other nodes are not on the way they were on any more."""
+        placed = {int(group): tuple(_numbers(ids)) for group, ids in groups.items()}
+        for group, nodes in placed.items():
+            if set(nodes) != set(self.placement.get(group, ())):
+                self.moving.pop(group, None)
+        self.placement.update(placed)
+        return list(placed)
 
     def snapshot(self, time_ms: int) -> bytes:
         """The whole image, as JSON."""
@@ -170,6 +295,9 @@ class ClusterImage:
                 entry.topic_id.hex(): entry.growing for entry in self.topics.values() if entry.growing
             },
             "configs": [[kind, name, texts] for (kind, name), texts in self.configs.items()],
+            "nodes": [node_command(each) for each in self.nodes.values()],
+            "placement": place_command(self.placement)["groups"],
+            "moving": place_command(self.moving)["groups"],
         }
         return json.dumps(state, separators=(",", ":")).encode()
 
@@ -179,9 +307,14 @@ class ClusterImage:
         self.next_producer_id = 0
         self.topics = {}
         self.configs = {}
-        if not data:
-            return
-        state = json.loads(data)
+        self.nodes = {}
+        self.placement = {}
+        self.moving = {}
+        if data:
+            self._restore(json.loads(data))
+        self.changed(Changed.EVERYTHING, b"")
+
+    def _restore(self, state: dict[str, Any]) -> None:
         if state["version"] > STATE_VERSION:
             raise NewerFormat(f"cluster state of version {state['version']}, known up to {STATE_VERSION}")
         self.cluster_id = state["cluster_id"]
@@ -193,6 +326,12 @@ class ClusterImage:
             self.topics[bytes.fromhex(growing_id)].growing = added
         for kind, name, texts in state.get("configs", ()):
             self.configs[kind, name] = texts
+        for command in state.get("nodes", ()):
+            self.nodes[command["node"]] = _node(command)
+        for group, nodes in state.get("placement", {}).items():
+            self.placement[int(group)] = tuple(nodes)
+        for group, nodes in state.get("moving", {}).items():
+            self.moving[int(group)] = tuple(nodes)
 
 
 def _apply_to_topic(command: Command, topic: TopicEntry | None) -> None:
@@ -212,6 +351,23 @@ def _apply_to_topic(command: Command, topic: TopicEntry | None) -> None:
             topic.overrides = _texts(configs)
         case _:
             raise CorruptLog(f"metadata command not understood: {command!r}")
+
+
+def _node(command: Command) -> NodeEntry:
+    match command:
+        case {
+            "node": int(node_id),
+            "listeners": dict(listeners),
+            "peer": [str(host), int(port)],
+            "rack": rack,
+        }:
+            told = {str(name): (str(each[0]), int(each[1])) for name, each in listeners.items()}
+            return NodeEntry(node_id, told, (host, port), None if rack is None else str(rack))
+    raise CorruptLog(f"metadata command not understood: {command!r}")
+
+
+def _nobody(what: Changed, topic_id: bytes) -> None:
+    """Nobody is to be told yet."""
 
 
 def _numbers(value: object) -> list[int]:

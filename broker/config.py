@@ -10,7 +10,6 @@ Does not: hold topic configurations (`topic_config.py`), or say what may change 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +17,12 @@ from typing import Any
 
 import javaproperties
 
-from broker.kafka_names import UNUSED_KAFKA_NAMES
+from broker.addresses import Listener, parse_listener, parse_peers
+from broker.cleaner_settings import CleanerSettings
+from broker.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
+from broker.membership.placement import MAX_DATA_VOTERS
 from broker.properties import INT32_MAX, INT64_MAX, ConfigError, Kind, Property, properties_of, setting
+from broker.transaction_settings import TransactionSettings
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -32,41 +35,20 @@ FRAME_OVERHEAD_BYTES = 4 * KIB
 
 
 @dataclass(frozen=True)
-class Listener:
-    """One address the broker listens on."""
-
-    name: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
-
-
-_LISTENER = re.compile(
-    r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9A-Fa-f:.%]*\]|[^:\[\]/]*):(?P<port>[0-9]{1,5})"
-)
-
-
-def parse_listener(text: str, key: str = "listeners") -> Listener:
-    """`NAME://HOST:PORT` or `HOST:PORT`. Raises ConfigError."""
-    found = _LISTENER.fullmatch(text.strip())
-    if found is None:
-        raise ConfigError(key, text, "not of the form HOST:PORT or PLAINTEXT://HOST:PORT")
-    if int(found["port"]) > 65535:
-        raise ConfigError(key, text, f"there is no port {found['port']}")
-    return Listener((found["name"] or "PLAINTEXT").upper(), found["host"].strip("[]"), int(found["port"]))
-
-
-@dataclass(frozen=True)
-class Settings:
+class Settings(TransactionSettings, CleanerSettings):
     """One broker's settings. Made by `load`; attribute names are the property names with underscores."""
 
     # --- who and where ---
     node_id: int = setting("node.id", Kind.INT, 1, "This node's number in the cluster.", minimum=0)
     broker_rack: str | None = setting(
         "broker.rack", Kind.STRING, None, "Where this node stands; told to clients."
+    )
+    replica_selector_class: str | None = setting(
+        "replica.selector.class",
+        Kind.STRING,
+        None,
+        "Which replica a consumer with client.rack is sent to: the leader, or a follower in its rack.",
+        choices=REPLICA_SELECTORS,
     )
     listeners: tuple[str, ...] = setting(
         "listeners",
@@ -94,6 +76,19 @@ class Settings:
         "Listeners of this name are left out: Lockstep's metadata needs none.",
     )
     log_dirs: str = setting("log.dirs", Kind.STRING, "data", "The data directory (one).")
+    lockstep_peers: tuple[str, ...] = setting(
+        "lockstep.peers",
+        Kind.LIST,
+        (),
+        "Every node of the cluster, ID@HOST:PORT of its replication listener, this node's included; or a "
+        "file with one of them a line. Empty: this node is alone.",
+    )
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable",
+        Kind.BOOLEAN,
+        True,
+        "Whether the leadership of a log group goes back to its preferred node once that is caught up.",
+    )
 
     # --- topics ---
     num_partitions: int = setting(
@@ -115,11 +110,12 @@ class Settings:
         "Replicas that must hold a write; a majority always does.",
         minimum=1,
     )
-    lockstep_data_groups: int = setting(
+    lockstep_data_groups: int | None = setting(
         "lockstep.data.groups",
         Kind.INT,
-        1,
-        "Log groups that new topics are spread over. One per node keeps one flush per group commit.",
+        None,
+        "Log groups that topics are spread over, fixed when a cluster starts for the first time. By default "
+        "one per node, so that each node leads one.",
         minimum=1,
         maximum=64,
     )
@@ -188,13 +184,6 @@ class Settings:
         HOUR_MS,
         "How far in the future a producer's timestamp may lie: one far ahead would hold up retention.",
         minimum=0,
-    )
-    log_cleanup_policy: tuple[str, ...] = setting(
-        "log.cleanup.policy",
-        Kind.LIST,
-        ("delete",),
-        "Only delete; compaction comes later.",
-        choices=("delete",),
     )
     compression_type: str = setting(
         "compression.type",
@@ -418,6 +407,20 @@ class Settings:
     def directory(self) -> Path:
         return Path(self.log_dirs)
 
+    def peers(self) -> Mapping[int, Listener]:
+        """Replication listeners of all nodes by node id; empty for a node alone. Raises ConfigError."""
+        return parse_peers(self.lockstep_peers, self.node_id)
+
+    @property
+    def majority(self) -> int:
+        """Replicas that hold every acknowledged write."""
+        return min(len(self.peers()) or 1, MAX_DATA_VOTERS) // 2 + 1
+
+    @property
+    def data_groups(self) -> int:
+        """Data groups of a cluster that starts for the first time."""
+        return self.lockstep_data_groups or len(self.peers()) or 1
+
     @property
     def retention_ms(self) -> int:
         """How long records are kept by default; -1 for ever."""
@@ -539,16 +542,18 @@ def check(settings: Settings) -> None:
             f"at most {settings.largest_batch_bytes} with "
             f"lockstep.segment.bytes={settings.lockstep_segment_bytes}",
         )
-    if settings.min_insync_replicas > 1:
-        raise ConfigError(
-            "min.insync.replicas", str(settings.min_insync_replicas), "this cluster has one node"
-        )
+    nodes = len(settings.peers()) or 1
+    has = "this cluster has one node" if nodes == 1 else f"this cluster has {nodes} nodes"
+    if settings.min_insync_replicas > settings.majority:
+        problem = has if nodes == 1 else f"an acknowledged write is on {settings.majority} replicas"
+        raise ConfigError("min.insync.replicas", str(settings.min_insync_replicas), problem)
     for name, replicas in (
         ("default.replication.factor", settings.default_replication_factor),
         ("offsets.topic.replication.factor", settings.offsets_topic_replication_factor),
+        ("transaction.state.log.replication.factor", settings.transaction_state_log_replication_factor),
     ):
-        if replicas > 1:
-            raise ConfigError(name, str(replicas), "this cluster has one node")
+        if replicas > nodes:
+            raise ConfigError(name, str(replicas), has)
     if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
         raise ConfigError(
             "group.min.session.timeout.ms",

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from broker.cluster.nodes import Nodes
 from broker.cluster_image import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
@@ -55,6 +56,7 @@ MAX_MESSAGE: Final = 1_000
 """Characters of a refusal: it quotes what the client sent, and a string of the wire has its limit."""
 MAX_EDITS: Final = 1_000
 """Configurations one resource may name in one request: several times as many as Kafka has for any."""
+NO_NODE: Final = -1
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
@@ -89,8 +91,9 @@ class _Plan:
 class ConfigChanges:
     """Configuration on the node that leads group 0."""
 
-    def __init__(self, cluster: Cluster, topics: Topics) -> None:
+    def __init__(self, cluster: Cluster, nodes: Nodes, topics: Topics) -> None:
         self._cluster = cluster
+        self._nodes = nodes
         self._topics = topics
         self._changing = asyncio.Lock()
 
@@ -173,7 +176,7 @@ class ConfigChanges:
             if texts.get(fixed) != config.overrides.get(fixed):
                 raise Refused(ErrorCode.INVALID_CONFIG, f"{fixed} of {name} stays what it was made with")
         try:
-            new = topic_config(texts, self._cluster.settings, compacted=topic.is_internal)
+            new = topic_config(texts, self._cluster.settings)
         except InvalidTopicConfig as error:
             raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
         for each in texts:
@@ -183,17 +186,23 @@ class ConfigChanges:
 
     def _act_on_topic(self, topic: Topic) -> None:
         self._topics.check_alterable(topic)
-        self._cluster.reconfigure(topic)
         log.info("topic %s: configured: %s", topic.name, _shown(topic.config.overrides))
 
     def _plan_broker(self, change: Change) -> _Plan:
         settings = self._cluster.settings
+        node_id = settings.node_id
         if change.resource_name != WHOLE_CLUSTER:
-            node_id = settings.node_id
-            check_node(change.resource_name, node_id, "Node", f"Unexpected broker id, expected {node_id},")
+            check_registered(
+                change.resource_name,
+                self._nodes.registered(),
+                "Node",
+                f"Unexpected broker id, expected {node_id},",
+            )
         for_all = change.resource_name == WHOLE_CLUSTER
-        name = WHOLE_CLUSTER if for_all else str(settings.node_id)
+        name = WHOLE_CLUSTER if for_all else str(int(change.resource_name))
         current = settings.dynamic_cluster if for_all else settings.dynamic_node
+        if not for_all and name != str(node_id):
+            current = self._cluster.image.configs.get((BROKER_CONFIGS, name), {})
         try:
             refuse_fixed(each.name for each in change.edits if each.operation != ConfigOperation.DELETE)
             texts = edited(
@@ -209,7 +218,6 @@ class ConfigChanges:
         return _Plan(configs_command(BROKER_CONFIGS, name, texts), partial(self._act_on_broker, name, texts))
 
     def _act_on_broker(self, name: str, texts: Mapping[str, str]) -> None:
-        self._cluster.reconfigure_all()
         log.info("%s: configured: %s", f"broker {name}" if name else "all brokers", _shown(texts))
 
     def _plan_group(self, change: Change) -> _Plan:
@@ -303,6 +311,12 @@ def check_node(name: str, node_id: int, noun: str, otherwise: str) -> None:
         raise _invalid(f"{noun} id must be an integer, but it is: {name[:64]}")
     if int(name) != node_id:
         raise _invalid(f"{otherwise} but received {name[:64]}")
+
+
+def check_registered(name: str, node_ids: Sequence[int], noun: str, otherwise: str) -> None:
+    """As `check_node`, of any node of the cluster. Raises Refused."""
+    if not _NUMBER.fullmatch(name) or int(name) not in node_ids:
+        check_node(name, NO_NODE, noun, otherwise)
 
 
 def _plan_client_metrics(change: Change) -> _Plan:

@@ -14,12 +14,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from broker.unserved import Unserved
 from protocol.api import RequestHeader
 from protocol.primitives import Buffer
 
 if TYPE_CHECKING:
     from broker.append import Appender
+    from broker.cluster.controller import Controller
+    from broker.cluster.node import ClusterNode
+    from broker.cluster.nodes import Nodes
     from broker.config import Settings
     from broker.config_changes import ConfigChanges
     from broker.delayed import WaitingFetches
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from broker.metadata import Cluster
     from broker.producer_ids import ProducerIds
     from broker.topics import Topics
+    from broker.transactions.gate import ProduceGate
+    from broker.transactions.markers import Markers
+    from broker.transactions.transactions import Transactions
+    from broker.transactions.verification import Verification
 
 
 class ConnectionRefused(Exception):
@@ -103,6 +109,25 @@ Answer = object | Deferred | Awaitable[object | None] | None
 """A response at once, a `Deferred`, a coroutine (run as a task: cold paths only), or None: no response."""
 
 
+async def answered(answer: Answer) -> object | None:
+    """What a handler answers, at whatever time."""
+    if isinstance(answer, Deferred):
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def end(deferred: Deferred) -> None:
+            if not done.done():
+                done.set_result(None)
+
+        answer.listen(end)
+        await done
+        if answer.failure is not None:
+            raise answer.failure
+        return answer.response
+    if isinstance(answer, Awaitable):
+        return await answer
+    return answer
+
+
 class Handler(Protocol):
     """What a module in `broker/handlers` is: its declaration is its version range.
 
@@ -138,12 +163,18 @@ class Services:
         "clock_ms",
         "cluster",
         "config_changes",
+        "controller",
         "fetch_sessions",
+        "gate",
         "groups",
         "loop",
+        "markers",
+        "node",
+        "nodes",
         "producer_ids",
         "topics",
-        "unserved",
+        "transactions",
+        "verification",
         "versions",
         "waiting_fetches",
     )
@@ -152,17 +183,23 @@ class Services:
         self,
         loop: asyncio.AbstractEventLoop,
         cluster: Cluster,
+        nodes: Nodes,
+        controller: Controller,
         topics: Topics,
         config_changes: ConfigChanges,
         appenders: Mapping[int, Appender],
         producer_ids: ProducerIds,
         groups: Groups,
+        transactions: Transactions,
         fetch_sessions: FetchSessions,
         waiting_fetches: WaitingFetches,
         clock_ms: Callable[[], int],
     ) -> None:
         self.loop = loop
         self.cluster = cluster
+        self.nodes = nodes
+        """Who is there, and who leads what."""
+        self.controller = controller
         self.topics = topics
         self.config_changes = config_changes
         self.appenders = appenders
@@ -171,11 +208,19 @@ class Services:
         """Identities for idempotent producers."""
         self.groups = groups
         """Consumer groups: who looks after which."""
+        self.transactions = transactions
+        """Transactions: who coordinates which transactional id."""
         self.fetch_sessions = fetch_sessions
         self.waiting_fetches = waiting_fetches
         self.clock_ms = clock_ms
-        self.unserved = Unserved(loop.time)
-        """Who waits for transactions, for the log."""
+        self.node: ClusterNode | None = None
+        """This node's life in a cluster of several; None for a node alone."""
+        self.markers: Markers
+        """The way of transactions' ends into partitions, wherever these are led."""
+        self.verification: Verification
+        """The way to the coordinator of a transactional id, wherever it is."""
+        self.gate: ProduceGate
+        """Where transactional batches wait for it."""
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> host ("" means: the address the client itself connected to) and port."""
         self.versions: dict[int, tuple[int, int]] = {}
@@ -190,9 +235,11 @@ class Services:
 class ClientContext:
     """Who asks: one per connection."""
 
-    __slots__ = ("listener", "local_host", "peer", "services")
+    __slots__ = ("is_forwarded", "listener", "local_host", "peer", "services")
 
     def __init__(self, services: Services, listener: str, peer: str, local_host: str) -> None:
+        self.is_forwarded = False
+        """Whether another node has carried the request here."""
         self.services = services
         self.listener = listener
         self.peer = peer
@@ -201,6 +248,15 @@ class ClientContext:
     def endpoint(self) -> Endpoint:
         """This node, as this client can reach it."""
         services = self.services
-        host, port = services.advertised[self.listener]
+        told = services.advertised
+        host, port = told.get(self.listener) or next(iter(told.values()))
         settings = services.settings
         return Endpoint(settings.node_id, host or self.local_host, port, settings.broker_rack)
+
+    def endpoints(self) -> list[Endpoint]:
+        """The nodes that live, as this client can reach them."""
+        return self.services.nodes.endpoints(self.listener, self.endpoint())
+
+    def endpoint_of(self, node_id: int) -> Endpoint | None:
+        """A node as this client can reach it; None where it cannot, or nobody is meant."""
+        return self.services.nodes.endpoint(node_id, self.listener, self.endpoint())

@@ -1,13 +1,15 @@
 """The broker's data directory: one broker at a time, one node's, of a format we know.
 
-Holds `.lock` (an advisory lock, so that two brokers cannot share it), `meta.properties` (format, node id)
-and `groups/N`, one directory per log group. Does not: look inside a group's directory.
+Holds `.lock` (an advisory lock, so that two brokers cannot share it), `meta.properties` (format, node id,
+the node's part in its cluster) and `groups/N`, one directory per log group.
+Does not: look inside a group's directory.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,10 @@ FORMAT: Final = 1
 """Grows when a broker of this format could not read what a later one wrote."""
 _LOCK: Final = ".lock"
 _META: Final = "meta.properties"
+_PART: Final = "part"
+_REGISTERED: Final = "registered"
+_CLUSTER: Final = "cluster.id"
+ALONE: Final = "alone"
 
 
 class DirectoryInUse(Exception):
@@ -33,8 +39,8 @@ class WrongDirectory(Exception):
 class DataDirectory:
     """A locked data directory. `close` unlocks it."""
 
-    def __init__(self, path: Path, node_id: int) -> None:
-        """Make it if it is missing, lock it, check whose it is.
+    def __init__(self, path: Path, node_id: int, *, alone: bool = True) -> None:
+        """Make it if it is missing, lock it, check whose it is, and whether of a node alone.
 
         Raises DirectoryInUse, WrongDirectory, NewerFormat, OSError.
         """
@@ -43,8 +49,9 @@ class DataDirectory:
             raise WrongDirectory(f"{path} is a file, not a directory")
         RealFileSystem().make_dir(path)
         self._lock = _locked(path / _LOCK)
+        self._known: dict[str, str] = {}
         try:
-            self._check(node_id)
+            self._check(node_id, alone)
         except BaseException:
             self.close()
             raise
@@ -65,15 +72,54 @@ class DataDirectory:
         """Let another broker have it."""
         os.close(self._lock)
 
-    def _check(self, node_id: int) -> None:
+    @property
+    def part(self) -> str:
+        """The node's part in its cluster of several; "" before it has one."""
+        return self._known.get(_PART, "")
+
+    @property
+    def registered(self) -> bool:
+        """Whether its cluster has known the node."""
+        return _REGISTERED in self._known
+
+    def take_part(self, part: str) -> None:
+        """Remember the node's part, durably. Raises OSError."""
+        self._remember(_PART, part)
+
+    def note_registered(self) -> None:
+        """Remember that the cluster knows the node, durably. Raises OSError."""
+        if not self.registered:
+            self._remember(_REGISTERED, "true")
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster of several that the node is part of; None before it has heard of one."""
+        return self._known.get(_CLUSTER)
+
+    def note_cluster(self, cluster_id: str) -> None:
+        """Remember the cluster, durably. Raises OSError."""
+        if self.cluster_id != cluster_id:
+            self._remember(_CLUSTER, cluster_id)
+
+    def forget_groups(self) -> None:
+        """Remove the log groups of a start that never came to take part."""
+        shutil.rmtree(self.path / "groups", ignore_errors=True)
+
+    def _remember(self, key: str, value: str) -> None:
+        known = {**self._known, key: value}
+        _write_flushed(self.path / _META, "".join(f"{name}={text}\n" for name, text in known.items()))
+        self._known = known
+
+    def _check(self, node_id: int, alone: bool) -> None:
         meta = self.path / _META
         if not meta.exists():
             if self.groups():
                 raise WrongDirectory(f"{self.path} has log groups but no {_META}")
-            _write_flushed(meta, f"format={FORMAT}\nnode.id={node_id}\n")
+            self._known = {"format": str(FORMAT), "node.id": str(node_id)}
+            self._remember(_PART, ALONE if alone else "")
             return
         try:
-            known = javaproperties.loads(meta.read_text(encoding="utf-8"))
+            known: dict[str, str] = javaproperties.loads(meta.read_text(encoding="utf-8"))
         except ValueError as error:
             raise WrongDirectory(f"{meta} cannot be read: {error}") from None
         if "format" not in known:
@@ -86,6 +132,17 @@ class DataDirectory:
             raise WrongDirectory(
                 f"{self.path} belongs to node.id={known.get('node.id')}, this is node.id={node_id}"
             )
+        self._known = known
+        was_alone = known.get(_PART, ALONE) == ALONE
+        if alone and not was_alone:
+            raise WrongDirectory(f"{self.path} belongs to a node of a cluster: lockstep.peers is missing")
+        if not alone and was_alone and self.groups():
+            raise WrongDirectory(
+                f"{self.path} belongs to a node that was alone; a cluster does not take its log over: start "
+                "with another data directory"
+            )
+        if not alone and was_alone:
+            self._remember(_PART, "")
 
 
 def in_words(error: OSError) -> str:

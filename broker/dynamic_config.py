@@ -20,6 +20,13 @@ from broker.properties import ConfigError
 CHANGEABLE: Final = frozenset(
     {
         "compression.type",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.delete.retention.ms",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.max.compaction.lag.ms",
+        "log.cleaner.min.cleanable.ratio",
+        "log.cleaner.min.compaction.lag.ms",
         "log.cleanup.policy",
         "log.message.timestamp.after.max.ms",
         "log.message.timestamp.before.max.ms",

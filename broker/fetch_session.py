@@ -35,6 +35,7 @@ class FetchItem:
         "current_leader_epoch",
         "diverging",
         "fetch_offset",
+        "following",
         "high_watermark",
         "index",
         "last_fetched_epoch",
@@ -54,6 +55,8 @@ class FetchItem:
         self.log_start_offset = -1
         self.diverging = False
         """The answer being made says where the client's log diverges from ours."""
+        self.following = False
+        """It was looked at last as a follower's copy (KIP-392)."""
         self.update(wanted)
 
     def update(self, wanted: FetchPartition) -> None:
@@ -70,6 +73,7 @@ class FetchItem:
             or data.high_watermark != self.high_watermark
             or data.log_start_offset != self.log_start_offset
             or data.error_code
+            or data.preferred_read_replica >= 0
             or self.diverging
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 _NAMES = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
-alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name auto.leader.rebalance.enable
+alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name
 background.threads broker.heartbeat.interval.ms broker.session.timeout.ms client.quota.callback.class
 compression.gzip.level compression.lz4.level compression.zstd.level config.providers
 connection.failed.authentication.delay.ms connections.max.reauth.ms controlled.shutdown.enable
@@ -46,11 +46,9 @@ group.streams.max.session.timeout.ms group.streams.max.size group.streams.max.st
 group.streams.min.assignment.interval.ms group.streams.min.heartbeat.interval.ms
 group.streams.min.session.timeout.ms group.streams.num.standby.replicas group.streams.session.timeout.ms
 initial.broker.registration.timeout.ms inter.broker.listener.name kafka.metrics.polling.interval.secs
-kafka.metrics.reporters leader.imbalance.check.interval.seconds log.cleaner.backoff.ms
-log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms log.cleaner.enable
-log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
-log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms
-log.cleaner.threads log.dir.failure.timeout.ms log.flush.interval.messages log.flush.interval.ms
+kafka.metrics.reporters leader.imbalance.check.interval.seconds log.cleaner.io.buffer.load.factor
+log.cleaner.io.buffer.size log.cleaner.threads log.dir.failure.timeout.ms
+log.flush.interval.messages log.flush.interval.ms
 log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
 log.flush.start.offset.checkpoint.interval.ms log.index.interval.bytes log.index.size.max.bytes
 log.initial.task.delay.ms log.local.retention.bytes log.local.retention.ms log.preallocate log.roll.hours
@@ -79,7 +77,7 @@ remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks re
 remote.log.storage.manager.class.name remote.log.storage.manager.class.path
 remote.log.storage.manager.impl.prefix remote.log.storage.system.enable replica.fetch.backoff.ms
 replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
+replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms
 replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
 replication.quota.window.size.seconds request.timeout.ms sasl.client.callback.handler.class
 sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
@@ -114,13 +112,15 @@ ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password 
 ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
 ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
 ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-ssl.truststore.type telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
-transaction.max.timeout.ms transaction.partition.verification.enable
-transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-transaction.state.log.min.isr transaction.state.log.num.partitions
-transaction.state.log.replication.factor transaction.state.log.segment.bytes
-transaction.two.phase.commit.enable transactional.id.expiration.ms unclean.leader.election.enable
-unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
+ssl.truststore.type telemetry.max.bytes transaction.partition.verification.enable
+transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.segment.bytes
+transaction.two.phase.commit.enable unclean.leader.election.enable unclean.leader.election.interval.ms
+unstable.api.versions.enable unstable.feature.versions.enable
 """
 
 UNUSED_KAFKA_NAMES = frozenset(_NAMES.split())
+
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+REPLICA_SELECTORS = (LEADER_SELECTOR, RACK_AWARE_SELECTOR)
+"""The replica selectors that Kafka comes with; to Lockstep they are names, there are no others."""

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
-from broker.config import Listener
+from broker.addresses import Listener
 from storage.log.segments import OPEN_FILES_MAX
 
 OWN_FILES: Final = 64

@@ -1,23 +1,33 @@
 """The cluster as this node serves it: topics that clients can see, their partitions, the settings in force.
 
 Owns: `Cluster`, which joins what is recorded (`cluster_image.py`) with the log groups of this node so that
-handlers find a partition by name or id. Invariant: a topic is visible from its `ready` record to its `delete`
-record. Does not: decide what may be created or deleted (`topics.py` does), or know clients.
+handlers find a partition by name or id. Invariants: a topic is visible from its `ready` record to its
+`delete` record, on every node, because only replay shows and hides it; a partition without a log here is led
+elsewhere. Does not: decide what may be created or deleted (`topics.py` does), or know clients.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from broker.cluster_image import BROKER_CONFIGS, WHOLE_CLUSTER, ClusterImage, TopicEntry
+from broker.cluster_image import (
+    BROKER_CONFIGS,
+    WHOLE_CLUSTER,
+    Changed,
+    ClusterImage,
+    TopicEntry,
+    TopicState,
+)
 from broker.config import Settings
 from broker.dynamic_config import in_force, still_valid
+from broker.remote_group import UNBOUND, RemoteGroup, unbound
 from broker.topic_config import TopicConfig, restored_config, topic_config
 from storage.group import LogGroup
 from storage.partition import PartitionLog
+from storage.types import CONTROL_PARTITION
 
 if TYPE_CHECKING:
     from broker.context import Encoded
@@ -31,20 +41,29 @@ METADATA_TOPIC_ID: Final = bytes(15) + b"\x01"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 CONSUMER_OFFSETS_TOPIC_ID: Final = bytes(15) + b"\x02"
 """Fixed, so that a log group can be told before it is opened what that topic is replayed into."""
+TRANSACTION_STATE: Final = "__transaction_state"
+TRANSACTION_STATE_TOPIC_ID: Final = bytes(15) + b"\x03"
+"""Fixed for the same reason."""
 
 
 class TopicPartition:
-    """One partition that this node serves."""
+    """One partition. It is written through this node where `group.is_leader`, and read where `is_here`."""
 
     __slots__ = ("group", "index", "log", "topic", "waiting")
 
-    def __init__(self, topic: Topic, index: int, group: LogGroup, partition_log: PartitionLog) -> None:
+    def __init__(self, topic: Topic, index: int, group: LogGroup) -> None:
         self.topic = topic
         self.index = index
         self.group = group
-        self.log = partition_log
+        """The log group; a `RemoteGroup` in its place until it has opened the partition on this node."""
+        self.log = unbound(topic.topic_id, index)
         self.waiting: dict[WaitingFetch, None] = {}
         """Fetches to try again when this partition grows, oldest first."""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this node has a copy of it."""
+        return self.log.number != UNBOUND
 
     @property
     def leader_epoch(self) -> int:
@@ -52,8 +71,8 @@ class TopicPartition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Where the first open transaction begins; without transactions the high watermark."""
-        return self.log.high_watermark
+        """Where the first open transaction begins, or the high watermark: all below is decided."""
+        return self.log.last_stable_offset
 
 
 class Topic:
@@ -72,18 +91,21 @@ class Topic:
         """Is it the broker's own? Clients may read it, not write to it."""
 
 
-INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"})
 
 
 class Cluster:
-    """Topics and partitions that can be served now."""
+    """Topics and partitions as clients see them, and the log groups of this node.
+
+    Args: leader_of: who leads a group that this node has no part in, (node id or -1, term).
+    """
 
     def __init__(
         self,
         settings: Settings,
         image: ClusterImage,
-        groups: Mapping[int, LogGroup],
         waiting_fetches: WaitingFetches,
+        leader_of: Callable[[int], tuple[int, int]],
     ) -> None:
         self.image = image
         self._started = settings
@@ -91,20 +113,116 @@ class Cluster:
         """Those of the start and the changes made since."""
         self.on_settings: list[Callable[[Settings], None]] = []
         """Told whenever `settings` is another."""
+        self.on_nodes: list[Callable[[], None]] = []
+        """Told whenever the recorded nodes or their places are others."""
         self._waiting_fetches = waiting_fetches
-        self.groups = groups
+        self._leader_of = leader_of
+        self.groups: dict[int, LogGroup] = {}
+        """Those that this node has a part in."""
+        self._remote: dict[int, RemoteGroup] = {}
         self.encoded: dict[tuple[object, ...], Encoded] = {}
-        """Answers about all topics; emptied whenever a topic appears, grows or goes."""
+        """Answers about all topics; emptied whenever what they say has changed."""
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        self._logs: dict[bytes, dict[int, tuple[LogGroup, PartitionLog]]] = {}
+        """What the groups here have opened: topic id, index."""
         self.partition_count = 0
+        image.changed = self._changed
+        self._changed(Changed.EVERYTHING, b"")
 
     @property
-    def cluster_id(self) -> str:
-        cluster_id = self.image.cluster_id
-        if cluster_id is None:
-            raise RuntimeError("the cluster has no id before its first start is through")
-        return cluster_id
+    def cluster_id(self) -> str | None:
+        """None before the cluster's first start is through."""
+        return self.image.cluster_id
+
+    @property
+    def data_groups(self) -> int:
+        """How many log groups topics are spread over."""
+        placed = len(self.image.placement) - 1
+        return placed if placed > 0 else self._started.data_groups
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this cluster is this node, and no other can come."""
+        return not self._started.lockstep_peers
+
+    @property
+    def node_count(self) -> int:
+        """Nodes of the cluster, alive or not."""
+        return max(len(self.image.nodes), len(self._started.peers()), 1)
+
+    def nodes_of(self, number: int) -> tuple[int, ...]:
+        """The nodes that a log group is placed on, the preferred leader first."""
+        return self.image.placement.get(number) or (self._started.node_id,)
+
+    # --- log groups of this node ----------------------------------------------------------------------------
+
+    def host(self, group: LogGroup) -> None:
+        """This node has a part in a group from now on."""
+        self.groups[group.group_id] = group
+        group.control.opened = partial(self._opened, group)
+        group.control.closed = partial(self._closed, group)
+        for partition in list(group.partitions.values()):
+            if partition.number != CONTROL_PARTITION:
+                self._opened(group, partition)
+
+    def unhost(self, number: int) -> LogGroup:
+        """It no longer has."""
+        group = self.groups.pop(number)
+        for partition in list(group.partitions.values()):
+            if partition.number != CONTROL_PARTITION:
+                self._closed(group, partition)
+        return group
+
+    def opened(self, topic_id: bytes, number: int) -> dict[int, PartitionLog]:
+        """The partitions of a topic, whatever its state, that one group of this node has opened; by index."""
+        found = self._logs.get(topic_id, {})
+        return {index: log for index, (group, log) in found.items() if group.group_id == number}
+
+    def _opened(self, group: LogGroup, log: PartitionLog) -> None:
+        self._logs.setdefault(log.topic_id, {})[log.index] = group, log
+        topic = self._by_id.get(log.topic_id)
+        if topic is not None and log.index < len(topic.partitions):
+            self._bind(topic.partitions[log.index], group, log)
+
+    def _closed(self, group: LogGroup, log: PartitionLog) -> None:
+        logs = self._logs.get(log.topic_id, {})
+        if logs.get(log.index, (group, log))[1] is not log:
+            return  # opened again since
+        logs.pop(log.index, None)
+        if not logs:
+            self._logs.pop(log.topic_id, None)
+        topic = self._by_id.get(log.topic_id)
+        if topic is not None and log.index < len(topic.partitions):
+            partition = topic.partitions[log.index]
+            partition.group, partition.log = self._stand_in(group.group_id), unbound(log.topic_id, log.index)
+            self._waiting_fetches.wake(partition)
+            self.encoded.clear()
+
+    def _bind(self, partition: TopicPartition, group: LogGroup, log: PartitionLog) -> None:
+        if partition.log is log:
+            self._waiting_fetches.wake(partition)  # its group has switched to another state, of more commits
+            return
+        partition.group, partition.log = group, log
+        log.on_advance.append(partial(self._waiting_fetches.wake, partition))
+        self.encoded.clear()
+
+    def _stand_in(self, number: int) -> LogGroup:
+        """Whoever looks at `is_leader` first, as everybody must, does not tell it from a group."""
+        return cast(LogGroup, self._remote.setdefault(number, RemoteGroup(number, self._leader_of)))
+
+    def leadership_moved(self, number: int) -> None:
+        """Who leads a group is another, this node or not: who waits for its partitions here is to know."""
+        self.encoded.clear()
+        group = self.groups.get(number)
+        if group is None:
+            return
+        for topic in self._by_name.values():
+            for partition in topic.partitions:
+                if partition.waiting and partition.group is group:
+                    self._waiting_fetches.wake(partition)
+
+    # --- topics ---------------------------------------------------------------------------------------------
 
     def topic(self, name: str | None) -> Topic | None:
         """The topic of this name, if clients can see it."""
@@ -125,38 +243,75 @@ class Cluster:
             return None
         return topic.partitions[index]
 
-    def show(self, entry: TopicEntry, logs: Sequence[PartitionLog]) -> Topic:
-        """Make a ready topic visible; `logs` are its partitions in order."""
-        config, problems = restored_config(entry.overrides, self.settings)
-        for problem in problems:
-            log.warning("topic %s: %s; the default is used", entry.name, problem)
-        topic = Topic(entry.name, entry.topic_id, config)
-        self._add(topic, entry, logs)
-        self._by_name[topic.name] = topic
-        self._by_id[topic.topic_id] = topic
-        return topic
+    # --- following the image --------------------------------------------------------------------------------
 
-    def grow(self, topic: Topic, entry: TopicEntry, logs: Sequence[PartitionLog]) -> None:
-        """Make a visible topic's new partitions visible, too; `logs` are these, in order."""
-        self._add(topic, entry, logs)
+    def _changed(self, what: Changed, topic_id: bytes) -> None:
+        match what:
+            case Changed.TOPIC:
+                self._follow(topic_id)
+            case Changed.CONFIGS:
+                self._reconfigure_all()
+            case Changed.NODES:
+                self._nodes_changed()
+            case Changed.EVERYTHING:
+                for known in {*self._by_id, *self.image.topics}:
+                    self._follow(known)
+                self._reconfigure_all()
+                self._nodes_changed()
 
-    def _add(self, topic: Topic, entry: TopicEntry, logs: Sequence[PartitionLog]) -> None:
-        for index, partition_log in enumerate(logs, len(topic.partitions)):
-            group = self.groups[entry.groups[index]]
-            partition = TopicPartition(topic, index, group, partition_log)
-            partition_log.on_advance.append(partial(self._waiting_fetches.wake, partition))
+    def _nodes_changed(self) -> None:
+        self.encoded.clear()
+        for listener in self.on_nodes:
+            listener()
+
+    def _follow(self, topic_id: bytes) -> None:
+        """Let clients see a topic as it is recorded now."""
+        entry = self.image.topics.get(topic_id)
+        topic = self._by_id.get(topic_id)
+        if entry is None or entry.state is not TopicState.READY:
+            if topic is not None:
+                self._hide(topic)
+            return
+        if topic is None:
+            config, problems = restored_config(entry.overrides, self.settings)
+            for problem in problems:
+                log.warning("topic %s: %s; the default is used", entry.name, problem)
+            topic = Topic(entry.name, entry.topic_id, config)
+            self._by_name[topic.name] = topic
+            self._by_id[topic.topic_id] = topic
+        elif entry.overrides != topic.config.overrides:
+            topic.config, _ = restored_config(entry.overrides, self.settings)
+        self._grow(topic, entry)
+        self.encoded.clear()
+
+    def _grow(self, topic: Topic, entry: TopicEntry) -> None:
+        logs = self._logs.get(topic.topic_id, {})
+        for index in range(len(topic.partitions), len(entry.groups)):
+            partition = TopicPartition(topic, index, self._stand_in(entry.groups[index]))
             topic.partitions.append(partition)
-        self.partition_count += len(logs)
-        self.encoded.clear()
+            self.partition_count += 1
+            if index in logs:
+                self._bind(partition, *logs[index])
 
-    def reconfigure(self, topic: Topic) -> None:
-        """Act on the topic's configuration as it is recorded now."""
-        topic.config, _ = restored_config(self.image.topics[topic.topic_id].overrides, self.settings)
+    def _hide(self, topic: Topic) -> None:
+        topic.deleted = True
+        self._by_id.pop(topic.topic_id, None)
+        if self._by_name.get(topic.name) is topic:
+            del self._by_name[topic.name]
+        self.partition_count -= len(topic.partitions)
         self.encoded.clear()
+        for partition in topic.partitions:
+            self._waiting_fetches.wake(partition)
 
-    def reconfigure_all(self) -> None:
+    def _reconfigure_all(self) -> None:
         """Act on the brokers' settings as they are recorded now: each topic follows where it sets nothing."""
-        self.settings = self._settings_in_force()
+        settings = self._settings_in_force()
+        if settings == self.settings and (settings.dynamic_cluster, settings.dynamic_node) == (
+            self.settings.dynamic_cluster,
+            self.settings.dynamic_node,
+        ):
+            return  # a group's configuration, for one
+        self.settings = settings
         plain = topic_config({}, self.settings)
         for topic in self._by_name.values():
             overrides = self.image.topics[topic.topic_id].overrides
@@ -173,14 +328,3 @@ class Cluster:
                 log.warning("broker configuration: %s; it has no effect", problem)
             changes.append(kept)
         return in_force(self._started, *changes)
-
-    def hide(self, topic: Topic) -> None:
-        """Make a topic invisible: it is being deleted."""
-        topic.deleted = True
-        self._by_id.pop(topic.topic_id, None)
-        if self._by_name.get(topic.name) is topic:
-            del self._by_name[topic.name]
-        self.partition_count -= len(topic.partitions)
-        self.encoded.clear()
-        for partition in topic.partitions:
-            self._waiting_fetches.wake(partition)

@@ -1,46 +1,80 @@
 """Producer ids that no other producer of the cluster ever had.
 
 Taken in blocks from group 0, so that an id costs no write of its own; a restart drops the rest of its block.
+The controller hands the blocks out, to itself and to the other nodes.
 Source: KIP-730 (blocks of 1,000).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from broker.cluster_image import ClusterImage, producer_ids_command
-from storage.group import LogGroup
-from storage.partition import PartitionLog
+from broker.cluster.peering import Asked, NotHere, Peering
+from broker.cluster_image import ClusterImage, Command, producer_ids_command
+from broker.metadata import METADATA_GROUP
+from storage.peers.limits import PeerError
+from storage.types import StorageError
 
 BLOCK: Final = 1000
+BLOCK_SECONDS: Final = 5.0
+"""How long a controller is looked for that has a block."""
 
 
 class ProducerIds:
     """This node's supply of producer ids.
 
     Args:
-        group: group 0.
-        partition: its metadata partition.
-        image: what that partition replays into.
+        record: commits what was handed out, where this node is the controller.
+        leads: whether it is.
+        image: what that is replayed into.
+        peering: the way to the controller; None for a node alone.
     """
 
-    def __init__(self, group: LogGroup, partition: PartitionLog, image: ClusterImage) -> None:
-        self._group = group
-        self._partition = partition
+    def __init__(
+        self,
+        record: Callable[[Sequence[Command]], Awaitable[None]],
+        leads: Callable[[], bool],
+        image: ClusterImage,
+        peering: Peering | None = None,
+    ) -> None:
+        self._record = record
+        self._leads = leads
         self._image = image
+        self._peering = peering
         self._next = 0
         self._end = 0
         self._refill = asyncio.Lock()
+        self._grant = asyncio.Lock()
+        if peering is not None:
+            peering.handlers[Asked.PRODUCER_IDS] = self._asked
 
     async def take(self) -> int:
-        """An unused id. Raises what `LogGroup.append` raises when a new block cannot be recorded."""
+        """An unused id. Raises StorageError when a new block cannot be recorded."""
         async with self._refill:
             if self._next == self._end:
-                first = self._image.next_producer_id
-                command = json.dumps(producer_ids_command(first + BLOCK)).encode()
-                await self._group.append_values(self._partition, [command])
-                self._next, self._end = first, first + BLOCK
+                self._next = await self._block()
+                self._end = self._next + BLOCK
             self._next += 1
             return self._next - 1
+
+    async def _block(self) -> int:
+        if self._peering is None:
+            return await self._grant_block()
+        try:
+            answer = await self._peering.ask_leader(METADATA_GROUP, Asked.PRODUCER_IDS, b"", BLOCK_SECONDS)
+        except PeerError as error:
+            raise StorageError(str(error)) from None
+        return int.from_bytes(answer, "big")
+
+    async def _grant_block(self) -> int:
+        async with self._grant:  # two that asked at once would be given the same block
+            first = self._image.next_producer_id
+            await self._record([producer_ids_command(first + BLOCK)])
+            return first
+
+    async def _asked(self, node_id: int, body: bytes) -> bytes:
+        if not self._leads():
+            raise NotHere("not the controller")
+        return (await self._grant_block()).to_bytes(8, "big")

@@ -1,10 +1,12 @@
-"""What idempotent producers have appended to each partition: epochs, sequences, the last five batches.
+"""What producers have appended to each partition: epochs, sequences, five batches, open transactions.
 
 A tail machine of its log group: it follows the appended log. `check` says what a batch is without changing
 anything; `record` notes an appended batch, live and at replay alike, so that a restart ends in the same
-state. The append path answers a duplicate only once everything appended is committed.
+state. The append path answers a duplicate only once everything appended is committed. A transaction is open
+from its first batch to its marker; while it is, its producer is not forgotten.
 
-Source: KIP-98 (idempotence), KIP-360 (higher epochs start at 0); Kafka's five remembered batches.
+Source: KIP-98 (idempotence, markers), KIP-360 (higher epochs start at 0), KIP-890 and KIP-1228 (markers that
+raise the epoch); Kafka's ProducerAppendInfo and its five remembered batches.
 """
 
 from __future__ import annotations
@@ -13,15 +15,26 @@ from collections import deque
 from struct import Struct
 from typing import Final
 
-from protocol.records.batch import BatchHeader, read_header
-from storage.types import Buffer, DirectoryEntry
+from protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
+from protocol.records.control import ControlKind, parse
+from storage.types import Buffer, DirectoryEntry, NewerFormat
 
 REMEMBERED_BATCHES: Final = 5
 """Kafka's number: what `max.in.flight.requests.per.connection` may be for idempotent producers."""
 
 _SEQUENCE_SPACE: Final = 1 << 31
+_VERSIONED: Final = b"\xff\xff\xff\xff"
+"""How a snapshot begins that says its version; the first ones began with a partition's number instead."""
+STATE_VERSION: Final = 1
+_HEAD: Final = Struct(">4sH")
 _PRODUCER: Final = Struct(">iqhqB")
+_TRANSACTION: Final = Struct(">iqq")
 _BATCH: Final = Struct(">iiq")
+
+LAST_EPOCH: Final = (1 << 15) - 1
+"""The marker of a producer id whose epochs are used up has this one, which cannot be raised."""
+RAISES_EPOCH_SINCE: Final = 2
+"""Transaction versions whose markers carry a higher epoch than the batches they end."""
 
 NEW: Final = -1
 """`check`'s answer for a batch that should be appended."""
@@ -30,22 +43,58 @@ NEW: Final = -1
 class OutOfOrderSequence(Exception):
     """A sequence that does not follow the last one, or a new epoch that does not start at 0."""
 
+    is_ahead = False
+    """Whether batches before this one are missing, so that it may be right once they have come."""
+
 
 class StaleProducerEpoch(Exception):
     """The producer has been replaced by one of a higher epoch."""
 
 
+class NotInTransaction(Exception):
+    """The producer's transaction is open here, and this batch is not part of it."""
+
+
+class CoordinatorFenced(Exception):
+    """The marker is a former coordinator's."""
+
+
 class Producer:
     """One producer id's history in one partition."""
 
-    __slots__ = ("batches", "last_sequence", "last_time_ms", "producer_epoch")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "ended_at",
+        "last_sequence",
+        "last_time_ms",
+        "open_at",
+        "producer_epoch",
+    )
 
     def __init__(self, producer_epoch: int) -> None:
         self.producer_epoch = producer_epoch
         self.last_sequence = -1
         self.last_time_ms = 0
+        self.coordinator_epoch = -1
+        """Of who wrote the newest marker."""
+        self.open_at = -1
+        """Where the open transaction begins; -1 for none."""
+        self.ended_at = -1
+        """Where the newest marker is."""
         self.batches: deque[tuple[int, int, int]] = deque(maxlen=REMEMBERED_BATCHES)
         """(first sequence, last sequence, base offset) of the newest batches, oldest first."""
+
+    @property
+    def is_open(self) -> bool:
+        """Is a transaction of its under way?"""
+        return self.open_at >= 0
+
+    def begin_epoch(self, producer_epoch: int) -> None:
+        """Sequences begin anew; what is open stays so."""
+        self.producer_epoch = producer_epoch
+        self.last_sequence = -1
+        self.batches.clear()
 
 
 class ProducerState:
@@ -64,7 +113,7 @@ class ProducerState:
         """The base offset this very batch already has, or NEW.
 
         Raises:
-            OutOfOrderSequence, StaleProducerEpoch: it must not be appended.
+            OutOfOrderSequence, StaleProducerEpoch, NotInTransaction: it must not be appended.
         """
         producers = self._partitions.get(partition)
         producer = producers.get(header.producer_id) if producers else None
@@ -72,43 +121,114 @@ class ProducerState:
             return NEW
         if header.producer_epoch != producer.producer_epoch:
             if header.producer_epoch < producer.producer_epoch:
-                raise StaleProducerEpoch(
-                    f"producer {header.producer_id}: epoch {header.producer_epoch} is older than "
-                    f"{producer.producer_epoch}"
-                )
+                raise _stale(producer, header)
             if header.base_sequence != 0:
                 raise OutOfOrderSequence(
                     f"producer {header.producer_id}: epoch {header.producer_epoch} starts at sequence "
                     f"{header.base_sequence}, not 0"
                 )
-            return NEW
+            return _part_of(producer, header)
         expected = (producer.last_sequence + 1) % _SEQUENCE_SPACE
         if header.base_sequence == expected:
-            return NEW
+            return NEW if producer.open_at < 0 else _part_of(producer, header)
         sequences = (header.base_sequence, header.last_sequence)
         for first, last, base_offset in producer.batches:
             if (first, last) == sequences:
                 return base_offset
-        raise OutOfOrderSequence(
+        error = OutOfOrderSequence(
             f"producer {header.producer_id}: sequence {header.base_sequence} arrived, {expected} expected"
         )
+        error.is_ahead = (header.base_sequence - expected) % _SEQUENCE_SPACE < _SEQUENCE_SPACE // 2
+        raise error
+
+    def check_epoch(self, partition: int, header: BatchHeader) -> None:
+        """May a batch without sequences be appended? Raises StaleProducerEpoch."""
+        producer = self.find(partition, header.producer_id)
+        if producer is not None and header.producer_epoch < producer.producer_epoch:
+            raise _stale(producer, header)
+
+    def check_end(
+        self, partition: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, version: int
+    ) -> bool:
+        """Is a marker to be written? False where the very transaction has ended here already.
+
+        Markers of version 2 have a higher epoch than what they end, so that one which comes late ends nothing
+        of the next transaction, and one that was written is known again. Before, transactions share an epoch:
+        a marker where nothing is open may end one whose first batch is still being verified.
+        Raises CoordinatorFenced, StaleProducerEpoch.
+        """
+        producer = self.find(partition, producer_id)
+        if producer is None:
+            return True
+        known, is_open = producer.producer_epoch, producer.is_open
+        raises = version >= RAISES_EPOCH_SINCE
+        if producer_epoch < known or (
+            raises and producer_epoch == known and is_open and producer_epoch != LAST_EPOCH
+        ):
+            raise StaleProducerEpoch(
+                f"producer {producer_id}: a marker of epoch {producer_epoch}, transaction version {version}, "
+                f"where {known} is known"
+            )
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise CoordinatorFenced(
+                f"producer {producer_id}: a marker of coordinator epoch {coordinator_epoch}, where "
+                f"{producer.coordinator_epoch} is known"
+            )
+        if is_open or producer_epoch != known:
+            return True
+        return not raises
 
     def record(self, partition: int, header: BatchHeader, base_offset: int, time_ms: int) -> None:
         """Note a batch that was appended at `base_offset`; batches without a producer id change nothing."""
         if header.producer_id < 0:
             return
-        producers = self._partitions.setdefault(partition, {})
-        producer = producers.get(header.producer_id)
-        if producer is None or producer.producer_epoch != header.producer_epoch:
-            producer = producers[header.producer_id] = Producer(header.producer_epoch)
-        last_sequence = header.last_sequence
-        producer.last_sequence = last_sequence
+        producer = self._producer(partition, header.producer_id, header.producer_epoch)
         producer.last_time_ms = time_ms
-        producer.batches.append((header.base_sequence, last_sequence, base_offset))
+        if header.attributes & TRANSACTIONAL_FLAG and producer.open_at < 0:
+            producer.open_at = base_offset
+        if header.base_sequence >= 0:  # none where a coordinator wrote it
+            last_sequence = header.last_sequence
+            producer.last_sequence = last_sequence
+            producer.batches.append((header.base_sequence, last_sequence, base_offset))
+
+    def record_end(
+        self,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        offset: int,
+        time_ms: int,
+    ) -> None:
+        """Note a marker that was appended at `offset`."""
+        producer = self._producer(partition, producer_id, producer_epoch)
+        producer.last_time_ms = time_ms
+        producer.coordinator_epoch = coordinator_epoch
+        producer.open_at = -1
+        producer.ended_at = offset
+
+    def _producer(self, partition: int, producer_id: int, producer_epoch: int) -> Producer:
+        """Of this epoch from now on."""
+        producers = self._partitions.setdefault(partition, {})
+        producer = producers.get(producer_id)
+        if producer is None:
+            producer = producers[producer_id] = Producer(producer_epoch)
+        elif producer.producer_epoch != producer_epoch:
+            producer.begin_epoch(producer_epoch)
+        return producer
+
+    def find(self, partition: int, producer_id: int) -> Producer | None:
+        """What a partition remembers of a producer."""
+        producers = self._partitions.get(partition)
+        return producers.get(producer_id) if producers else None
 
     def of(self, partition: int) -> list[tuple[int, Producer]]:
         """The producers that a partition remembers, by id."""
         return sorted(self._partitions.get(partition, {}).items(), key=lambda item: item[0])
+
+    def knows(self, partition: int, producer_id: int) -> bool:
+        """Whether it has written to this partition."""
+        return producer_id in self._partitions.get(partition, {})
 
     def forget(self, partition: int) -> None:
         """The partition is gone."""
@@ -119,15 +239,25 @@ class ProducerState:
         return sum(map(len, self._partitions.values()))
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
-        """A recovered batch; see StateMachine."""
-        self.record(entry.partition, read_header(payload), entry.base_offset, time_ms)
+        """A batch that others appended, or a recovered one; see StateMachine."""
+        header = read_header(payload)
+        if not header.is_control:
+            self.record(entry.partition, header, entry.base_offset, time_ms)
+            return
+        marker = parse(payload)
+        if marker.kind is not ControlKind.OTHER:
+            producer_id, producer_epoch = header.producer_id, header.producer_epoch
+            coordinator_epoch, offset = marker.coordinator_epoch, entry.base_offset
+            self.record_end(entry.partition, producer_id, producer_epoch, coordinator_epoch, offset, time_ms)
 
     def snapshot(self, time_ms: int) -> bytes:
         """All producers that have not expired by `time_ms`; forgets the others. See StateMachine."""
         pieces = []
         for partition, producers in list(self._partitions.items()):
             oldest = time_ms - self._expiration_ms
-            for producer_id in [key for key, each in producers.items() if each.last_time_ms < oldest]:
+            for producer_id in [
+                key for key, each in producers.items() if each.last_time_ms < oldest and not each.is_open
+            ]:
                 del producers[producer_id]
             if not producers:
                 del self._partitions[partition]
@@ -141,20 +271,48 @@ class ProducerState:
                         len(producer.batches),
                     )
                 )
+                pieces.append(
+                    _TRANSACTION.pack(producer.coordinator_epoch, producer.open_at, producer.ended_at)
+                )
                 pieces.extend(_BATCH.pack(*batch) for batch in producer.batches)
-        return b"".join(pieces)
+        return _HEAD.pack(_VERSIONED, STATE_VERSION) + b"".join(pieces) if pieces else b""
 
     def restore(self, data: bytes) -> None:
-        """Replace everything by a snapshot. See StateMachine."""
+        """Replace everything by a snapshot. See StateMachine. Raises NewerFormat."""
         self._partitions = {}
         position = 0
+        is_versioned = data[: len(_VERSIONED)] == _VERSIONED
+        if is_versioned:
+            _, version = _HEAD.unpack_from(data)
+            if version > STATE_VERSION:
+                raise NewerFormat(f"producers of version {version}, known up to {STATE_VERSION}")
+            position = _HEAD.size
         while position < len(data):
             partition, producer_id, epoch, time_ms, batches = _PRODUCER.unpack_from(data, position)
             position += _PRODUCER.size
             producer = Producer(epoch)
             producer.last_time_ms = time_ms
+            if is_versioned:
+                transaction = _TRANSACTION.unpack_from(data, position)
+                producer.coordinator_epoch, producer.open_at, producer.ended_at = transaction
+                position += _TRANSACTION.size
             for _ in range(batches):
                 producer.batches.append(_BATCH.unpack_from(data, position))
                 position += _BATCH.size
-            producer.last_sequence = producer.batches[-1][1]
+            if batches:
+                producer.last_sequence = producer.batches[-1][1]
             self._partitions.setdefault(partition, {})[producer_id] = producer
+
+
+def _stale(producer: Producer, header: BatchHeader) -> StaleProducerEpoch:
+    known = producer.producer_epoch
+    return StaleProducerEpoch(
+        f"producer {header.producer_id}: epoch {header.producer_epoch} is older than {known}"
+    )
+
+
+def _part_of(producer: Producer, header: BatchHeader) -> int:
+    """NEW, unless a transaction is open that this batch is no part of."""
+    if producer.is_open and not header.attributes & TRANSACTIONAL_FLAG:
+        raise NotInTransaction(f"producer {header.producer_id}: a transaction is open here")
+    return NEW

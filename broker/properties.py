@@ -6,6 +6,7 @@ Does not: know which settings exist (`config.py`, `topic_config.py` do).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -77,9 +78,12 @@ class Property:
             return text.lower() == "true"
         if self.kind is Kind.DOUBLE:
             try:
-                return float(text)
+                real = float(text)
             except ValueError:
                 raise ConfigError(self.name, original, "not a number") from None
+            if not math.isfinite(real):
+                raise ConfigError(self.name, original, "not a finite number")
+            return real
         if self.kind is Kind.LIST:
             return tuple(dict.fromkeys(item.strip() for item in text.split(","))) if text else ()
         if self.kind is Kind.STRING:
@@ -100,6 +104,8 @@ class Property:
             return "true" if value else "false"
         if isinstance(value, tuple):
             return ",".join(str(item) for item in value)
+        if isinstance(value, float):
+            return str(value).replace("e+", "E")
         return str(value)
 
 

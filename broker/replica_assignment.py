@@ -5,7 +5,7 @@ Source: Kafka's ReplicationControlManager.validateManualPartitionAssignment, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from broker.refused import Refused
 from protocol.errors import ErrorCode
@@ -38,3 +38,16 @@ def check_assignments(assignments: Mapping[int, Sequence[int]], node_ids: Sequen
         )
     for broker_ids in assignments.values():
         check_replicas(broker_ids, node_ids)
+
+
+def check_groups(assignments: Iterable[Sequence[int]], placed: Collection[set[int]]) -> None:
+    """The brokers of each partition must be the nodes of a log group; which partition gets which of them is
+    the cluster's to say. Raises Refused."""
+    for broker_ids in assignments:
+        if set(broker_ids) not in placed:
+            known = "; ".join(str(sorted(nodes)) for nodes in placed)
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment names brokers {sorted(broker_ids)}; partitions share the "
+                f"replicas of their log group, which are one of {known}",
+            )

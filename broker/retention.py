@@ -4,21 +4,23 @@ Owns: the rules (`expired_by_size`, `expired_by_time`) and the loop that applies
 By time a record goes as soon as it and all before it are too old, whichever file holds it; by size a
 partition loses what a sealed segment holds of it, oldest first, while more than the limit would remain.
 Invariants: nothing at or above the high watermark goes; a log start is logged by the group's leader before
-a segment is freed. Does not: free a segment that holds a live record of any partition (no cleaner yet).
+a segment is freed. Does not: free a segment that holds a live record of any partition: what is dead in
+it goes when it is rewritten (`compaction.py`).
 Source: Kafka's UnifiedLog.deleteOldSegments.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Final
 
 from broker.metadata import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, TopicPartition
 from storage.group import LogGroup
 from storage.log.batch_index import SegmentPartition
-from storage.types import StorageError
+from storage.types import NotLeader, StorageError
 
 log = logging.getLogger("lockstep.retention")
 
@@ -61,17 +63,11 @@ def expired_by_time(partition: TopicPartition, now_ms: int, retention_ms: int) -
 
 
 class Retention:
-    """The loop over one broker's topics. Args: before_freeing: lets more files go (`groups/rewriting.py`)."""
+    """The loop over one broker's topics."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        clock_ms: Callable[[], int],
-        before_freeing: Callable[[], Awaitable[object]] | None = None,
-    ) -> None:
+    def __init__(self, cluster: Cluster, clock_ms: Callable[[], int]) -> None:
         self._cluster = cluster
         self._clock_ms = clock_ms
-        self._before_freeing = before_freeing
 
     async def run(self, interval_seconds: float) -> None:
         """Enforce every so often, until cancelled."""
@@ -81,6 +77,8 @@ class Retention:
                 await self.enforce(self._clock_ms())
             except (StorageError, OSError) as error:
                 log.warning("retention has to wait: %s", error)
+            except Exception:  # a group may be given up in the midst of it; the disk fills where this ends
+                log.exception("retention failed")
             await asyncio.sleep(interval_seconds)
 
     async def enforce(self, now_ms: int) -> int:
@@ -91,7 +89,7 @@ class Retention:
             if "delete" in topic.config.cleanup_policy
             and (topic.config.retention_ms >= 0 or topic.config.retention_bytes >= 0)
             for partition in topic.partitions
-            if partition.log.log_start_offset < partition.log.high_watermark
+            if partition.group.is_leader and partition.log.log_start_offset < partition.log.high_watermark
         ]
         sized = {_key(each) for each in limited if each.topic.config.retention_bytes >= 0}
         shares = await asyncio.to_thread(self._sealed_shares, sized) if sized else {}
@@ -105,10 +103,9 @@ class Retention:
         for group, moved in starts.items():
             still_open = {number: start for number, start in moved.items() if number in group.partitions}
             if still_open:
-                await group.advance_log_starts(still_open)
-        if self._before_freeing is not None:
-            await self._before_freeing()
-        for group in self._cluster.groups.values():
+                with contextlib.suppress(NotLeader):  # whoever leads by now sees to it
+                    await group.advance_log_starts(still_open)
+        for group in list(self._cluster.groups.values()):
             freed = group.free_dead_segments()
             if freed:
                 log.info("group %d: %d log files freed", group.group_id, freed)
@@ -116,8 +113,8 @@ class Retention:
 
     def _forget_metadata(self, starts: dict[LogGroup, dict[int, int]]) -> None:
         """Checkpoints carry the metadata: its records are needed no longer than the file they are in."""
-        group = self._cluster.groups[METADATA_GROUP]
-        if group.log.segments():
+        group = self._cluster.groups.get(METADATA_GROUP)
+        if group is not None and group.is_leader and group.log.segments():
             for partition in group.partitions.values():
                 moved = partition.log_start_offset < partition.high_watermark
                 if partition.topic_id == METADATA_TOPIC_ID and moved:
@@ -126,7 +123,7 @@ class Retention:
     def _sealed_shares(self, wanted: Set[tuple[int, int]]) -> Shares:
         """The wanted partitions' parts of sealed segments."""
         found: Shares = {}
-        for group in self._cluster.groups.values():
+        for group in list(self._cluster.groups.values()):
             for _, share in group.log.retention_candidates():
                 key = group.group_id, share.partition
                 if key in wanted:

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from broker.context import Answer, ClientContext, ConnectionRefused, Handler, Services
 from broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -37,6 +39,7 @@ from broker.handlers import (
     describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -49,6 +52,7 @@ from broker.handlers import (
     list_offsets,
     list_partition_reassignments,
     list_transactions,
+    lockstep_cluster,
     metadata,
     offset_commit,
     offset_delete,
@@ -56,6 +60,8 @@ from broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from protocol.api import ApiKey, RequestHeader, messages_for
 from protocol.compiler import decode
@@ -80,6 +86,9 @@ HANDLERS: Final[tuple[Any, ...]] = (
     create_topics,
     delete_topics,
     init_producer_id,
+    add_partitions_to_txn,
+    end_txn,
+    write_txn_markers,
     offset_for_leader_epoch,
     offset_delete,
     describe_configs,
@@ -104,8 +113,13 @@ HANDLERS: Final[tuple[Any, ...]] = (
     describe_acls,
     create_acls,
     delete_acls,
+    add_offsets_to_txn,
+    txn_offset_commit,
 )
-"""Every API this broker serves."""
+"""Every API of Kafka's that this broker serves."""
+
+OUR_OWN: Final[tuple[Any, ...]] = (lockstep_cluster,)
+"""What `lockstep` asks; served, but told to nobody."""
 
 ADVERTISED_FROM: Final[Mapping[int, int]] = {ApiKey.PRODUCE: 0}
 """Lowest versions told to clients where they are below what is served: librdkafka before its fix takes a
@@ -116,11 +130,29 @@ class UnsupportedRequest(ConnectionRefused):
     """An API or a version that is not served; the connection is closed."""
 
 
+FORWARDED: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        lockstep_cluster.API_KEY,
+    }
+)
+"""What only the controller can serve; the other nodes carry it there. Configurations are not among it: each
+node has its own part in changing them (`broker/handlers/altering.py`)."""
+
+
 class _Route:
-    __slots__ = ("first", "handle", "last", "request")
+    __slots__ = ("first", "forwarded", "handle", "is_local", "last", "request")
 
     def __init__(self, handler: Handler) -> None:
         self.first, self.last = handler.VERSIONS
+        self.forwarded = handler.API_KEY in FORWARDED
+        self.is_local: Callable[[Any], bool] = getattr(handler, "is_local", _never)
         self.request: type[Struct] = messages_for(handler.API_KEY)[0]
         self.handle: Callable[[ClientContext, RequestHeader, Any], Answer] = handler.handle
 
@@ -136,6 +168,7 @@ class Router:
         services.versions = {
             key: (ADVERTISED_FROM.get(key, route.first), route.last) for key, route in self._routes.items()
         }
+        self._routes |= {handler.API_KEY: _Route(handler) for handler in OUR_OWN}
 
     def answer(self, context: ClientContext, header: RequestHeader, frame: memoryview, pos: int) -> Answer:
         """Decode the body at `pos` and hand it to its handler.
@@ -155,7 +188,19 @@ class Router:
                 f"version {version} of API {_name(header.api_key)} is not served, "
                 f"only {route.first} to {route.last}"
             )
-        return route.handle(context, header, decode(route.request, version, frame, pos, trailing=True))
+        request = decode(route.request, version, frame, pos, trailing=True)
+        if route.forwarded and not self._services.controller.is_here and not route.is_local(request):
+            body = bytes(frame[pos:])
+
+            def local() -> Answer:
+                return route.handle(context, header, decode(route.request, version, body, 0, trailing=True))
+
+            return self._services.controller.forward(context, header, body, local)
+        return route.handle(context, header, request)
+
+
+def _never(request: object) -> bool:
+    return False
 
 
 def _name(api_key: int) -> str:

@@ -15,30 +15,20 @@ import ctypes
 import gc
 import logging
 import os
-import random
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any, Final
 
 from broker import VERSION
-from broker.append import Appender
-from broker.cluster_image import METADATA_SECTION, ClusterImage
-from broker.config import Listener, Settings
-from broker.config_changes import ConfigChanges
+from broker.addresses import Listener
+from broker.assembly import Parts, assemble
+from broker.config import Settings
 from broker.connection import Connections
 from broker.context import Services
 from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, in_words
-from broker.delayed import WaitingFetches
-from broker.fetch_session import FetchSessions
-from broker.groups.expiration import Expiration
-from broker.groups.groups import Groups
-from broker.groups.rewriting import Rewriting
-from broker.groups.state import SECTION as GROUPS_SECTION
-from broker.groups.state import GroupsState
 from broker.listening import (
     CannotListen,
     allow_many_files,
@@ -48,23 +38,15 @@ from broker.listening import (
     host_and_port,
     only_this_machine,
 )
-from broker.metadata import CONSUMER_OFFSETS_TOPIC_ID, METADATA_GROUP, METADATA_TOPIC_ID, Cluster
-from broker.producer_ids import ProducerIds
-from broker.producer_state import ProducerState
+from broker.metadata import METADATA_GROUP
 from broker.properties import ConfigError
 from broker.retention import Retention
-from broker.router import Router
-from broker.topics import Topics
-from storage.group import GroupOptions, LogGroup
-from storage.log.options import LogOptions
+from storage.group import LogGroup
 from storage.types import CorruptLog, NewerFormat, StorageError
 
 log = logging.getLogger("lockstep")
 
-PRODUCERS_SECTION: Final = "producers"
 ANY_ADDRESS: Final = ("", "0.0.0.0", "::")
-METADATA_SEGMENT_BYTES: Final = 8 << 20
-"""Group 0 holds a few hundred bytes per topic: its files need not be as large as those of the data."""
 SWEEP_SECONDS: Final = 10.0
 """How often idle connections are looked for; finer where connections.max.idle.ms is short."""
 FEW_CONNECTIONS: Final = 1000
@@ -72,8 +54,9 @@ FEW_CONNECTIONS: Final = 1000
 CLOSED_BEFORE_TRIM: Final = 200
 """After so many connections have closed, what they leave behind in the heap is worth giving back."""
 FULL_DISK_RETRY_SECONDS: Final = 1.0
-WHOLE_ENDS: Final = ("no marker", "a marker of", "the segment is full")
-"""Reasons to end a recovery's scan that say: there is no further write. Any other is a write cut short."""
+HAND_OVER_SECONDS: Final = 0.5
+"""How long a stop waits for others to take over what this node leads."""
+HAND_OVER_LOOKS: Final = 50
 EXIT_BAD_START: Final = 1
 EXIT_FATAL: Final = 70
 LARGE_BLOCK_BYTES: Final = (4 << 20) + (64 << 10)
@@ -110,19 +93,15 @@ class Broker:
     ) -> None:
         self.settings = settings
         self.clock_ms = clock_ms
-        self.groups: dict[int, LogGroup] = {}
         self.failed: BaseException | None = None
         self._on_fatal = on_fatal
         self._directory: DataDirectory | None = None
-        self._producers: dict[int, ProducerState] = {}
-        self._group_states: dict[int, GroupsState] = {}
+        self._parts: Parts | None = None
+        self._peer_sockets: list[socket.socket] = []
         self._sockets: dict[Listener, list[socket.socket]] = {}
         self._ports: dict[Listener, int] = {}
         self._servers: list[asyncio.Server] = []
-        self._connections: Connections | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._retention: Retention | None = None
-        self._services: Services | None = None
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -130,7 +109,6 @@ class Broker:
         """Recover and serve. Raises CannotStart, ConfigError, StorageError; then nothing is left behind."""
         try:
             self._claim()
-            await self._open_groups()
             await self._serve()
         except (CannotListen, DirectoryInUse, WrongDirectory) as error:
             await self.stop()
@@ -146,27 +124,51 @@ class Broker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._services is not None:
-            self._services.groups.resign()
-        if self._connections is not None:
-            failed = self.failed is not None
-            await self._connections.close(0 if failed else self.settings.lockstep_shutdown_timeout_ms / 1000)
-        for sockets in self._sockets.values():
-            for each in sockets:
-                each.close()
+        parts = self._parts
+        failure = None
+        if parts is not None:
+            failure = await self._stop(parts)
+        for each in (*self._peer_sockets, *(bound for group in self._sockets.values() for bound in group)):
+            each.close()
+        if self._directory is not None:
+            self._directory.close()
+        self._servers, self._tasks, self._sockets, self._peer_sockets = [], [], {}, []
+        self._directory, self._parts = None, None
+        if failure is not None:
+            raise failure
+
+    async def _stop(self, parts: Parts) -> Exception | None:
+        """The first thing that went wrong; the rest is closed all the same."""
+        if parts.node is not None:
+            parts.node.stop()
+        parts.topics.resign()
+        parts.groups.resign()
+        parts.transactions.resign()
+        parts.services.gate.stop()
+        failed = self.failed is not None
+        await parts.connections.close(0 if failed else self.settings.lockstep_shutdown_timeout_ms / 1000)
+        if parts.peering is not None and not failed:
+            await self._hand_over()
         failure: Exception | None = None
         for group in self.groups.values():
             try:
                 await group.close()
-            except Exception as error:  # the others are closed all the same
+            except Exception as error:
                 failure = failure or error
-        if self._directory is not None:
-            self._directory.close()
-        self._servers, self._tasks, self._sockets = [], [], {}
-        self._connections, self._directory = None, None
-        self.groups = {}
-        if failure is not None:
-            raise failure
+        if parts.peering is not None:
+            await parts.peering.network.close()
+        return failure
+
+    async def _hand_over(self) -> None:
+        """Let others lead before this node goes, so that clients hardly notice."""
+        for group in self.groups.values():
+            if group.is_leader:
+                with contextlib.suppress(StorageError, ValueError):
+                    group.hand_over()
+        for _ in range(HAND_OVER_LOOKS):
+            if not any(group.is_leader for group in self.groups.values()):
+                return
+            await asyncio.sleep(HAND_OVER_SECONDS / HAND_OVER_LOOKS)
 
     def _claim(self) -> None:
         """Lock the data directory and bind the ports.
@@ -175,8 +177,11 @@ class Broker:
         One that is not comes last: a start that fails over a port makes none.
         """
         settings = self.settings
+        peers = settings.peers()
         if settings.directory.exists():
-            self._directory = DataDirectory(settings.directory, settings.node_id)
+            self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
+        if peers:
+            self._peer_sockets = bind(peers[settings.node_id])
         for listener in settings.listening():
             bound = self._sockets[listener] = bind(listener)
             self._ports[listener] = bound[0].getsockname()[1]
@@ -184,113 +189,66 @@ class Broker:
                 address = host_and_port(listener.host, self._ports[listener])
                 log.warning("whoever reaches %s may do anything: there is no access control yet", address)
         if self._directory is None:
-            self._directory = DataDirectory(settings.directory, settings.node_id)
-
-    async def _open_groups(self) -> None:
-        assert self._directory is not None
-        settings = self.settings
-        log_options = LogOptions(
-            segment_bytes=settings.lockstep_segment_bytes,
-            spare_segments=settings.lockstep_spare_segments,
-            tail_cache_bytes=settings.lockstep_tail_cache_bytes,
-            index_cache_bytes=settings.lockstep_index_cache_bytes,
-            flush=settings.log_flush == "always",
-            reserve_bytes=settings.lockstep_reserve_bytes,
-        )
-        metadata_options = replace(
-            log_options,
-            segment_bytes=min(METADATA_SEGMENT_BYTES, log_options.segment_bytes),
-            spare_segments=1,
-        )
-        image = ClusterImage()
-        wanted = set(range(METADATA_GROUP, settings.lockstep_data_groups + 1)) | set(self._directory.groups())
-        for number in sorted(wanted):
-            is_metadata = number == METADATA_GROUP
-            options = GroupOptions(
-                group_id=number,
-                node_id=settings.node_id,
-                log=metadata_options if is_metadata else log_options,
-                max_uncommitted_bytes=settings.lockstep_uncommitted_max_bytes,
-            )
-            producers = ProducerState(settings.producer_id_expiration_ms)
-            groups_state = GroupsState()
-            self.groups[number] = await LogGroup.open(
-                self._directory.group(number),
-                options,
-                clock_ms=self.clock_ms,
-                on_fatal=self._fatal,
-                commit_machines=(
-                    {METADATA_TOPIC_ID: (METADATA_SECTION, image)}
-                    if is_metadata
-                    else {CONSUMER_OFFSETS_TOPIC_ID: (GROUPS_SECTION, groups_state)}
-                ),
-                tail_machines=None if is_metadata else {PRODUCERS_SECTION: producers},
-            )
-            _tell_recovery(self.groups[number])
-            if not is_metadata:
-                self._producers[number] = producers
-                self._group_states[number] = groups_state
-        self._image = image
+            self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
 
     async def _serve(self) -> None:
+        assert self._directory is not None
         settings = self.settings
+        parts = self._parts = assemble(
+            settings, self._directory, self._advertised(), self.clock_ms, self._fatal
+        )
+        if parts.peering is None or parts.node is None:
+            await self._open_alone(parts)
+        else:
+            await parts.node.start()
+            await parts.peering.network.listen(self._peer_sockets)
+        parts.groups.check()
+        parts.transactions.check()
+        self._limit_connections(parts.cluster.settings)
+        parts.cluster.on_settings.append(self._limit_connections)
+        await self._listen(parts.connections)
+        self._background(parts.retention.run(settings.log_retention_check_interval_ms / 1000))
+        self._background(parts.compaction.run())
+        self._background(parts.expiration.run())
+        self._background(parts.transaction_expiration.run())
+        self._background(self._sweep(parts.connections))
+        self._background(self._retry_full_disks(parts.retention))
+        if parts.peering is not None and parts.node is not None:
+            self._background(parts.peering.run())
+            self._background(parts.node.run())
+
+    async def _listen(self, connections: Connections) -> None:
         loop = asyncio.get_running_loop()
-        waiting_fetches = WaitingFetches(loop)
-        cluster = Cluster(settings, self._image, self.groups, waiting_fetches)
-        settings = cluster.settings
-        topics = Topics(cluster, self._partitions_closed)
-        await topics.start()
-        groups = Groups(cluster, topics, self._group_states, self.clock_ms, loop)
-        expiration = Expiration(groups, cluster)
-        topics.hidden = expiration.topic_gone
-        sessions = FetchSessions(
-            settings.max_incremental_fetch_session_cache_slots,
-            settings.lockstep_fetch_session_max_partitions,
-            time.monotonic,
-            lambda largest: random.SystemRandom().randint(1, largest),
-        )
-        services = Services(
-            loop,
-            cluster,
-            topics,
-            ConfigChanges(cluster, topics),
-            {
-                number: Appender(self.groups[number], producers, self.clock_ms)
-                for number, producers in self._producers.items()
-            },
-            ProducerIds(self.groups[METADATA_GROUP], topics.records, self._image),
-            groups,
-            sessions,
-            waiting_fetches,
-            self.clock_ms,
-        )
-        self._services = services
-        services.advertised = self._advertised()
-        self._retention = Retention(cluster, self.clock_ms, Rewriting(groups.stores.values()).enforce)
-        connections = self._connections = Connections(services, Router(services), settings, loop)
-        self._limit_connections(settings)
-        cluster.on_settings.append(self._limit_connections)
-        for group in self.groups.values():
-            group.after_commit = connections.send_now
-        groups.load()
         for listener, sockets in self._sockets.items():
             for each in sockets:
-                _tune(each, settings)
+                _tune(each, self.settings)
                 try:
                     server = await loop.create_server(
                         connections.protocol(listener.name),
                         sock=each,
-                        backlog=settings.socket_listen_backlog_size,
+                        backlog=self.settings.socket_listen_backlog_size,
                     )
                 except OSError as error:
                     raise CannotListen(explain(listener, error)) from None
                 self._servers.append(server)
-        self._background(self._retention.run(settings.log_retention_check_interval_ms / 1000))
-        self._background(expiration.run())
-        self._background(self._sweep(connections))
-        self._background(self._retry_full_disks())
+
+    async def _open_alone(self, parts: Parts) -> None:
+        assert self._directory is not None
+        wanted = set(range(METADATA_GROUP, self.settings.data_groups + 1)) | set(self._directory.groups())
+        for number in sorted(wanted):
+            group = await parts.hosting.open(number)
+            group.after_commit = parts.connections.send_now
+            parts.hosting.serve(group, parts.cluster, parts.groups, parts.transactions)
+        for group in list(self.groups.values()):
+            await group.committed()  # then consumer groups are loaded
+        await parts.topics.start()
 
     # --- what others ask ----------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> dict[int, LogGroup]:
+        """The log groups that this node has a part in."""
+        return self._parts.cluster.groups if self._parts is not None else {}
 
     @property
     def port(self) -> int:
@@ -317,18 +275,28 @@ class Broker:
 
     @property
     def services(self) -> Services:
+        """What handlers see, for tests."""
+        return self.parts.services
+
+    @property
+    def parts(self) -> Parts:
         """The broker's insides, for tests."""
-        assert self._services is not None
-        return self._services
+        assert self._parts is not None
+        return self._parts
 
     @property
     def connection_count(self) -> int:
-        return len(self._connections) if self._connections is not None else 0
+        return len(self._parts.connections) if self._parts is not None else 0
 
     async def enforce_retention(self) -> int:
         """Apply retention now; how many partitions lost records."""
-        assert self._retention is not None
-        return await self._retention.enforce(self.clock_ms())
+        assert self._parts is not None
+        return await self._parts.retention.enforce(self.clock_ms())
+
+    async def compact(self) -> int:
+        """Look for what is to be compacted now; how many bytes the files on the disk have less."""
+        assert self._parts is not None
+        return await self._parts.compaction.enforce()
 
     # --- within -------------------------------------------------------------------------------------------
 
@@ -343,22 +311,16 @@ class Broker:
         return advertised
 
     def _limit_connections(self, settings: Settings) -> None:
-        if self._connections is None:
+        if self._parts is None:
             return
         allowed = connections_allowed(settings.max_connections, len(self.groups))
-        self._connections.limit(settings, allowed)
+        self._parts.connections.limit(settings, allowed)
         if allowed < min(settings.max_connections, FEW_CONNECTIONS):
             log.warning(
                 "the limit on open files leaves room for %d connections, not for max.connections=%d",
                 allowed,
                 settings.max_connections,
             )
-
-    def _partitions_closed(self, group_id: int, numbers: Any) -> None:
-        producers = self._producers.get(group_id)
-        if producers is not None:
-            for number in numbers:
-                producers.forget(number)
 
     def _background(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -376,18 +338,17 @@ class Broker:
                 closed = connections.closed
                 await asyncio.to_thread(_give_memory_back)
 
-    async def _retry_full_disks(self) -> None:
-        assert self._retention is not None
+    async def _retry_full_disks(self, retention: Retention) -> None:
         was_full: set[int] = set()
         while True:
             await asyncio.sleep(FULL_DISK_RETRY_SECONDS)
-            for number, group in self.groups.items():
+            for number, group in list(self.groups.items()):
                 if group.log.disk_full:
                     if number not in was_full:
                         was_full.add(number)
                         log.error("group %d: the disk is full; produce is refused, reads go on", number)
                         with contextlib.suppress(StorageError, OSError):
-                            await self._retention.enforce(self.clock_ms())
+                            await retention.enforce(self.clock_ms())
                     group.log.retry_space()
                 elif number in was_full:
                     was_full.discard(number)
@@ -403,24 +364,8 @@ class Broker:
         log.critical("the log cannot be trusted any more: %s", failure)
         for server in self._servers:
             server.close()
-        if self._connections is not None:
-            self._connections.abort()
-
-
-def _tell_recovery(group: LogGroup) -> None:
-    """One line about how the log of a group that has just been opened was found; none for a new one."""
-    report = group.log.report
-    own_no_op = 1
-    replayed = group.log.last_index - own_no_op - group.checkpoint_index
-    if replayed:
-        text = f"replayed {replayed} frame{'s'[: replayed != 1]} after its last checkpoint"
-    elif group.checkpoint_index:
-        text = "was stopped cleanly, nothing to replay"
-    else:
-        return
-    if not report.reason.startswith(WHOLE_ENDS):
-        text += f"; an unfinished write was cut at {report.cut_at} ({report.reason})"
-    log.info("log group %d %s", group.group_id, text)
+        if self._parts is not None:
+            self._parts.connections.abort()
 
 
 def _tune(listening: socket.socket, settings: Settings) -> None:
@@ -513,10 +458,11 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 def _log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s"))
-    root = logging.getLogger("lockstep")
-    root.handlers = [handler]
-    root.setLevel(logging.INFO)
-    root.propagate = False
+    for name in ("lockstep", "storage"):
+        root = logging.getLogger(name)
+        root.handlers = [handler]
+        root.setLevel(logging.INFO)
+        root.propagate = False
 
 
 def _shown(directory: str) -> str:

@@ -58,13 +58,48 @@ class TopicConfig:
         "How far in the future a producer's timestamp may lie; not used with LogAppendTime.",
         minimum=0,
     )
+    cleanup_policy: tuple[str, ...] = setting(
+        "cleanup.policy",
+        Kind.LIST,
+        ("delete",),
+        "delete: by age and size. compact: the last record of each key stays. Both, or neither, may be said.",
+        choices=("delete", "compact"),
+    )
+    delete_retention_ms: int = setting(
+        "delete.retention.ms",
+        Kind.LONG,
+        86_400_000,
+        "How long tombstones stay after they were compacted, so that who reads from the start sees them.",
+        minimum=0,
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio",
+        Kind.DOUBLE,
+        0.5,
+        "How much of a partition has to be new since it was compacted before it is again.",
+        minimum=0,
+        maximum=1,
+    )
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms",
+        Kind.LONG,
+        0,
+        "How old a record has to be before it is compacted.",
+        minimum=0,
+    )
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms",
+        Kind.LONG,
+        INT64_MAX,
+        "How old a record becomes before it is compacted whatever the ratio, once its file is sealed.",
+        minimum=1,
+    )
     min_insync_replicas: int = setting(
         "min.insync.replicas",
         Kind.INT,
         1,
         "Replicas that must hold a write before it is acknowledged: a majority always does.",
         minimum=1,
-        maximum=1,
     )
     lockstep_group: int | None = setting(
         "lockstep.group",
@@ -139,13 +174,6 @@ class TopicConfig:
     )
 
     # --- one value only, so far ---
-    cleanup_policy: tuple[str, ...] = setting(
-        "cleanup.policy",
-        Kind.LIST,
-        ("delete",),
-        "Only delete so far; the broker's own topics are compact: nothing of them is deleted by age or size.",
-        choices=("delete", "compact"),
-    )
     compression_type: str = setting(
         "compression.type",
         Kind.STRING,
@@ -168,15 +196,15 @@ class TopicConfig:
     def log_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
 
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
 
 TOPIC_PROPERTIES = properties_of(TopicConfig)
 """Configuration name -> (attribute of TopicConfig, its declaration)."""
 
 NOT_YET = {
-    "delete.retention.ms": "compaction",
-    "min.cleanable.dirty.ratio": "compaction",
-    "min.compaction.lag.ms": "compaction",
-    "max.compaction.lag.ms": "compaction",
     "compression.gzip.level": "compression by the broker",
     "compression.lz4.level": "compression by the broker",
     "compression.zstd.level": "compression by the broker",
@@ -205,6 +233,10 @@ BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
     "min.insync.replicas": ("min.insync.replicas",),
     "cleanup.policy": ("log.cleanup.policy",),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
     "compression.type": ("compression.type",),
 }
 """The broker settings behind a configuration's default, the strongest first."""
@@ -221,14 +253,15 @@ def broker_defaults(settings: Settings) -> dict[str, object]:
         "timestamp_after_max_ms": settings.log_message_timestamp_after_max_ms,
         "min_insync_replicas": settings.min_insync_replicas,
         "cleanup_policy": settings.log_cleanup_policy,
+        "delete_retention_ms": settings.log_cleaner_delete_retention_ms,
+        "min_cleanable_dirty_ratio": settings.log_cleaner_min_cleanable_ratio,
+        "min_compaction_lag_ms": settings.log_cleaner_min_compaction_lag_ms,
+        "max_compaction_lag_ms": settings.log_cleaner_max_compaction_lag_ms,
     }
 
 
-def topic_config(overrides: Mapping[str, str], settings: Settings, *, compacted: bool = False) -> TopicConfig:
-    """The configuration of a topic that sets `overrides`; only the broker's own may be `compacted`.
-
-    Raises InvalidTopicConfig.
-    """
+def topic_config(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
+    """The configuration of a topic that sets `overrides`. Raises InvalidTopicConfig."""
     values = broker_defaults(settings)
     for name, text in overrides.items():
         known = TOPIC_PROPERTIES.get(name)
@@ -243,17 +276,25 @@ def topic_config(overrides: Mapping[str, str], settings: Settings, *, compacted:
                 f"Invalid value {text[:QUOTED]} for configuration {name}: {error.problem}"
             ) from None
     config = TopicConfig(**values, overrides=dict(overrides))  # type: ignore[arg-type]
-    if "compact" in config.cleanup_policy and not compacted:
-        raise InvalidTopicConfig("cleanup.policy=compact is refused: this broker has no compaction yet")
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise InvalidTopicConfig(
+            f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
+            f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
+        )
     if config.max_message_bytes > settings.largest_batch_bytes:
         raise InvalidTopicConfig(
             f"Invalid value {config.max_message_bytes} for configuration max.message.bytes: "
             f"at most {settings.largest_batch_bytes} fits one group commit"
         )
-    if config.lockstep_group is not None and config.lockstep_group > settings.lockstep_data_groups:
+    if config.min_insync_replicas > settings.majority:
+        raise InvalidTopicConfig(
+            f"Invalid value {config.min_insync_replicas} for configuration min.insync.replicas: "
+            f"must be at most {settings.majority}, the replicas that hold every acknowledged write"
+        )
+    if config.lockstep_group is not None and config.lockstep_group > settings.data_groups:
         raise InvalidTopicConfig(
             f"Invalid value {config.lockstep_group} for configuration lockstep.group: "
-            f"there are {settings.lockstep_data_groups} log groups"
+            f"there are {settings.data_groups} log groups"
         )
     return config
 
@@ -261,16 +302,16 @@ def topic_config(overrides: Mapping[str, str], settings: Settings, *, compacted:
 def restored_config(overrides: Mapping[str, str], settings: Settings) -> tuple[TopicConfig, list[str]]:
     """The configuration of a topic accepted earlier, and why some of its overrides no longer hold."""
     try:
-        return topic_config(overrides, settings, compacted=True), []
+        return topic_config(overrides, settings), []
     except InvalidTopicConfig:
         pass  # which of them?
     kept: dict[str, str] = {}
     problems: list[str] = []
     for name, text in overrides.items():
         try:
-            topic_config({name: text}, settings, compacted=True)
+            topic_config({name: text}, settings)
         except InvalidTopicConfig as error:
             problems.append(str(error))
         else:
             kept[name] = text
-    return topic_config(kept, settings, compacted=True), problems
+    return topic_config(kept, settings), problems

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.config import Settings
-from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Topic
+from broker.metadata import (
+    CONSUMER_OFFSETS,
+    CONSUMER_OFFSETS_TOPIC_ID,
+    TRANSACTION_STATE,
+    TRANSACTION_STATE_TOPIC_ID,
+    Topic,
+)
 from broker.refused import Refused
 from broker.topic_config import InvalidTopicConfig, TopicConfig, topic_config
 from protocol.errors import ErrorCode
@@ -23,11 +29,15 @@ MAX_NAME_CHARACTERS: Final = 249
 METADATA_TOPIC: Final = "__cluster_metadata"
 RESERVED: Final = {
     METADATA_TOPIC: "the cluster's metadata are kept elsewhere",
-    "__transaction_state": "this broker has no transactions yet",
     "__share_group_state": "this broker has no share groups",
 }
 """Names that only Kafka's own topics have, and why they are not made here."""
-OFFSETS_OVERRIDES: Final = {"cleanup.policy": "compact"}
+FIXED_IDS: Final = {
+    CONSUMER_OFFSETS: CONSUMER_OFFSETS_TOPIC_ID,
+    TRANSACTION_STATE: TRANSACTION_STATE_TOPIC_ID,
+}
+"""Topics that the cluster keeps for itself, and makes when they are first needed."""
+OWN_OVERRIDES: Final = {"cleanup.policy": "compact"}
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
@@ -79,7 +89,7 @@ def check_may_change(topic: Topic) -> None:
 
     One that only has such a name, from before the cluster had its own, may go: it is in the way.
     """
-    if topic.topic_id == CONSUMER_OFFSETS_TOPIC_ID:
+    if topic.topic_id in FIXED_IDS.values():
         raise Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"The topic {topic.name} is internal: it stays as it is."
         )
@@ -87,13 +97,17 @@ def check_may_change(topic: Topic) -> None:
 
 def new_partition_count(name: str, wanted: int, settings: Settings) -> int:
     """How many partitions a new topic gets; -1 stands for the broker's default. Raises Refused."""
-    if name == CONSUMER_OFFSETS:
-        # A group's partition follows from their number, which is therefore a setting.
-        count = settings.offsets_topic_num_partitions
+    if name in FIXED_IDS:
+        # A group's or a transactional id's partition follows from their number, which is therefore a setting.
+        setting, count = "offsets.topic.num.partitions", settings.offsets_topic_num_partitions
+        if name == TRANSACTION_STATE:
+            setting, count = (
+                "transaction.state.log.num.partitions",
+                settings.transaction_state_log_num_partitions,
+            )
         if wanted not in (-1, count):
             raise Refused(
-                ErrorCode.INVALID_PARTITIONS,
-                f"{CONSUMER_OFFSETS} has offsets.topic.num.partitions={count} partitions, not {wanted}.",
+                ErrorCode.INVALID_PARTITIONS, f"{name} has {setting}={count} partitions, not {wanted}."
             )
         return count
     if wanted == -1:
@@ -106,18 +120,19 @@ def new_partition_count(name: str, wanted: int, settings: Settings) -> int:
     return wanted
 
 
-def check_replication_factor(replication_factor: int) -> None:
-    """One copy is what there is; -1 stands for the broker's default. Raises Refused."""
+def check_replication_factor(replication_factor: int, node_count: int) -> None:
+    """No more copies than nodes; -1 stands for the broker's default. Raises Refused."""
     if replication_factor == 0 or replication_factor < -1:
         raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    if replication_factor > 1:
+    if replication_factor > node_count:
         raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target replication "
-            f"factor of {replication_factor} cannot be reached because only 1 broker(s) are registered.",
+            f"factor of {replication_factor} cannot be reached because only {node_count} broker(s) are "
+            "registered.",
         )
 
 
@@ -125,14 +140,13 @@ def configured_plan(
     name: str, partition_count: int, overrides: Mapping[str, str], settings: Settings
 ) -> TopicPlan:
     """A topic whose name and size have been checked, with its configuration. Raises Refused."""
-    is_offsets = name == CONSUMER_OFFSETS
-    if is_offsets:
-        overrides = {**OFFSETS_OVERRIDES, **overrides}
+    is_own = name in FIXED_IDS
+    if is_own:
+        overrides = {**OWN_OVERRIDES, **overrides}
     try:
-        config = topic_config(overrides, settings, compacted=is_offsets)
+        config = topic_config(overrides, settings)
     except InvalidTopicConfig as error:
         raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
-    if is_offsets and config.cleanup_policy != ("compact",):
-        raise Refused(ErrorCode.INVALID_CONFIG, f"cleanup.policy of {CONSUMER_OFFSETS} can only be compact.")
-    topic_id = CONSUMER_OFFSETS_TOPIC_ID if is_offsets else None
-    return TopicPlan(name, partition_count, dict(overrides), config, topic_id)
+    if is_own and config.cleanup_policy != ("compact",):
+        raise Refused(ErrorCode.INVALID_CONFIG, f"cleanup.policy of {name} can only be compact.")
+    return TopicPlan(name, partition_count, dict(overrides), config, FIXED_IDS.get(name))

@@ -3,8 +3,11 @@
 Owns: which names are taken and how many partitions are promised; the three steps that make, grow or end a
 topic, and finishing whatever a crash left in between. Invariants: group 0 records the intent before a
 partition is opened and the end only after the last one is closed, so that every half-done state can be
-finished at the next start. A name is taken from its intent until its topic's deletion is recorded.
-Does not: say what a topic may be like (`topic_rules.py`) or speak Kafka's messages (the handlers do).
+finished by whoever leads group 0 next. A name is taken from its intent until nothing is left of its topic,
+offsets and logs included. What one reign began goes no further in another: the controllers between may have
+finished it, and clients use it.
+Does not: say what a topic may be like (`topic_rules.py`), speak Kafka's messages (the handlers do) or show
+topics to clients (replay does, `metadata.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ import base64
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
 
+from broker.cluster.group_commands import GroupCommands
+from broker.cluster.orphans import Orphans
 from broker.cluster_image import (
     Command,
     TopicEntry,
@@ -49,6 +55,8 @@ from storage.types import CONTROL_PARTITION, NotLeader, StorageError, StorageFul
 
 log = logging.getLogger("lockstep.topics")
 
+RETRY_SECONDS: Final = 1.0
+
 
 def random_id() -> bytes:
     """A new topic or cluster id: never one of Kafka's reserved ones, never starting with '-' when written."""
@@ -64,17 +72,16 @@ def written_id(identity: bytes) -> str:
 
 
 class Topics:
-    """Topic administration on the node that leads group 0."""
+    """Topic administration; it acts on the node that leads group 0, and refuses elsewhere."""
 
     def __init__(
         self,
         cluster: Cluster,
-        closed: Callable[[int, Sequence[int]], None],
+        commands: GroupCommands,
         new_id: Callable[[], bytes] = random_id,
     ) -> None:
         self._cluster = cluster
-        self._closed = closed
-        """Told (group, partition numbers) of what is gone."""
+        self.commands = commands
         self._new_id = new_id
         self._taken: dict[str, str] = {}
         """Names in use, `folded` -> the name itself."""
@@ -82,93 +89,148 @@ class Topics:
         self._growing: dict[bytes, asyncio.Task[None]] = {}
         self._deleting: set[bytes] = set()
         self._promised_partitions = 0
+        self._reign = 0
+        """Counts the times that the leadership was lost."""
         self._records: PartitionLog | None = None
-        self.hidden: Callable[[Topic], Awaitable[None]] | None = None
-        """Told of a topic that clients see no more, before its name is free again."""
+        self._finishing: asyncio.Task[None] | None = None
+        self._orphans = Orphans(cluster, commands, self._growing)
 
     # --- start --------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Give a new cluster its id; finish what a crash left half done; show every ready topic.
+    async def start(self, founding: Sequence[Command] = ()) -> None:
+        """Group 0 is led here: give a new cluster its id; finish what was left half done.
 
-        Raises StorageError where the metadata were lost and records were not.
+        `founding` goes with a new cluster's id. Raises StorageError where the metadata were lost and records
+        were not, or where the leadership is lost again.
         """
         group = self._cluster.groups[METADATA_GROUP]
-        self._check_metadata()
-        for partition in group.partitions.values():
-            if partition.topic_id == METADATA_TOPIC_ID:
-                self._records = partition
+        image = self._cluster.image
+        self.commands.term = group.term
+        if self._cluster.is_alone:
+            self._check_metadata()
+        names = [*self._creating, *(entry.name for entry in image.topics.values())]
+        self._taken = {folded(name): name for name in names}
+        self._records = next(
+            (each for each in group.partitions.values() if each.topic_id == METADATA_TOPIC_ID), None
+        )
         if self._records is None:
             self._records = (await group.open_partitions([(METADATA_TOPIC_ID, 0)]))[0]
-        image = self._cluster.image
         if image.cluster_id is None:
-            await self._commit([cluster_command(written_id(self._new_id()))])
-        found = self._found_partitions()
-        for entry in list(image.topics.values()):
-            if entry.state is TopicState.DELETING:
-                await self._close_all(entry.topic_id)
-            else:
-                await self._finish(entry, found)
-        await self._close_orphans()
+            await self.record([cluster_command(written_id(self._new_id())), *founding])
+        if self._cluster.is_alone:
+            for entry in list(image.topics.values()):
+                await self._finish(entry)
+                if entry.state is TopicState.READY:
+                    await self._check_open(entry)
+            await self._close_orphans()
+            self._finishing = asyncio.ensure_future(self._keep_finishing())
+
+    def lead(self, founding: Sequence[Command]) -> None:
+        """Group 0 of a cluster of several nodes is led here from now on: `start`, in the background."""
+        self.resign()
+        self._finishing = asyncio.ensure_future(self._lead(founding))
+
+    async def _lead(self, founding: Sequence[Command]) -> None:
+        while True:
+            try:
+                await self.start(founding)
+                break
+            except StorageError as error:
+                log.warning("leading group 0 has to wait: %s", error)
+            except Exception:
+                log.exception("leading group 0 could not begin")
+            await asyncio.sleep(RETRY_SECONDS)
+        await asyncio.gather(self._keep_finishing(), self._orphans.run())
+
+    async def _keep_finishing(self) -> None:
+        """Whatever is half done and nobody is at, again and again."""
+        while True:
+            for entry in list(self._cluster.image.topics.values()):
+                half_done = entry.state is not TopicState.READY or entry.growing
+                if half_done and not self._is_under_way(entry):
+                    try:
+                        await self._finish(entry)
+                    except StorageError as error:
+                        log.warning("topic %s: what is half done has to wait: %s", entry.name, error)
+                    except Exception:
+                        log.exception("topic %s: what is half done could not be finished", entry.name)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def resign(self) -> None:
+        """Group 0 is led elsewhere."""
+        self._reign += 1
+        self._records = None
+        if self._finishing is not None:
+            self._finishing.cancel()
+            self._finishing = None
+
+    def _is_under_way(self, entry: TopicEntry) -> bool:
+        at_work = entry.topic_id in self._deleting or entry.topic_id in self._growing
+        return at_work or entry.name in self._creating
+
+    async def _finish(self, entry: TopicEntry) -> None:
+        if entry.state is TopicState.DELETING:
+            await self._close_all(entry, self._reign)
+            return
+        if entry.state is TopicState.CREATING:
+            log.info("topic %s: finishing its creation", entry.name)
+            await self._open(entry, range(len(entry.groups)))
+            await self.record([ready_command(entry.topic_id)])
+        if entry.growing:
+            log.info("topic %s: finishing its growth", entry.name)
+            task = asyncio.ensure_future(self._finish_growth(entry))
+            self._growing[entry.topic_id] = task  # who grows it further, or ends it, waits
+            try:
+                await task
+            finally:
+                del self._growing[entry.topic_id]
+
+    async def _finish_growth(self, entry: TopicEntry) -> None:
+        await self._open(entry, range(len(entry.groups), len(entry.groups + entry.growing)))
+        await self.record([grown_command(entry.topic_id)])
 
     def _check_metadata(self) -> None:
         """A cluster has its id before its first topic: data without one would be closed as nobody's."""
         if self._cluster.image.cluster_id is not None:
             return
-        for (topic_id, _), partition in self._found_partitions().items():
-            if topic_id != METADATA_TOPIC_ID:
-                raise StorageError(
-                    f"log group {METADATA_GROUP} is empty, but others hold partitions ({partition}): "
-                    f"groups/{METADATA_GROUP} of the data directory was lost or replaced; bring it back"
-                )
+        for group in self._cluster.groups.values():
+            for partition in group.partitions.values():
+                if partition.number != CONTROL_PARTITION and partition.topic_id != METADATA_TOPIC_ID:
+                    raise StorageError(
+                        f"log group {METADATA_GROUP} is empty, but others hold partitions ({partition}): "
+                        f"groups/{METADATA_GROUP} of the data directory was lost or replaced; bring it back"
+                    )
 
-    async def _finish(self, entry: TopicEntry, found: Mapping[tuple[bytes, int], PartitionLog]) -> None:
-        logs = [found.get((entry.topic_id, index)) for index in range(len(entry.groups + entry.growing))]
-        self._taken[folded(entry.name)] = entry.name
-        missing = [index for index, partition in enumerate(logs) if partition is None]
-        if entry.state is TopicState.CREATING:
-            log.info("topic %s: finishing its creation (%d partitions)", entry.name, len(missing))
-        elif entry.growing:
-            log.info("topic %s: finishing its growth to %d partitions", entry.name, len(logs))
-        lost = [index for index in missing if entry.state is TopicState.READY and index < len(entry.groups)]
-        if lost:
-            self._check_loss(entry, lost)
-            log.error("topic %s: a power loss took %d partitions; empty again", entry.name, len(lost))
-        for index, partition in (await self._open(entry, missing)).items():
-            logs[index] = partition
-        if entry.state is TopicState.CREATING:
-            await self._commit([ready_command(entry.topic_id)])
-        if entry.growing:
-            await self._commit([grown_command(entry.topic_id)])
-        self._cluster.show(entry, [partition for partition in logs if partition is not None])
-
-    def _check_loss(self, entry: TopicEntry, missing: Sequence[int]) -> None:
-        """With log.flush=os a power loss may take what one group knows and leave what another does. Raises
-        StorageError for any other loss."""
-        for index in missing:
-            number = entry.groups[index]
+    async def _check_open(self, entry: TopicEntry) -> None:
+        """Of a node alone: with log.flush=os a power loss may take what one group knows and leave what
+        another does. Raises StorageError for any other loss."""
+        lost = []
+        for index, number in enumerate(entry.groups):
             group = self._cluster.groups.get(number)
-            if group is None or (group.log.checkpoint is None and not group.log.report.frames_scanned):
-                raise StorageError(
-                    f"topic {entry.name} lacks partition {index}: groups/{number} of the data directory was "
-                    "lost; bring it back"
-                )
-            if self._settings.log_flush != "os":
-                raise StorageError(
-                    f"topic {entry.name} lacks partition {index} in the records of log group {number}; after "
-                    "a power loss with log.flush=os, start with that once more"
-                )
+            if index in self._cluster.opened(entry.topic_id, number):
+                continue
+            fresh = group is None or (group.log.checkpoint is None and not group.log.report.frames_scanned)
+            self._refuse_loss(entry, index, number, is_whole_group=fresh)
+            lost.append(index)
+        if lost:
+            log.error("topic %s: a power loss took %d partitions; empty again", entry.name, len(lost))
+            await self._open(entry, lost)
 
-    def _found_partitions(self) -> dict[tuple[bytes, int], PartitionLog]:
-        return {
-            (partition.topic_id, partition.index): partition
-            for group in self._cluster.groups.values()
-            for partition in group.partitions.values()
-            if partition.number != CONTROL_PARTITION
-        }
+    def _refuse_loss(self, entry: TopicEntry, index: int, number: int, is_whole_group: bool) -> None:
+        if is_whole_group:
+            raise StorageError(
+                f"topic {entry.name} lacks partition {index}: groups/{number} of the data directory was "
+                "lost; bring it back"
+            )
+        if self._settings.log_flush != "os":
+            raise StorageError(
+                f"topic {entry.name} lacks partition {index} in the records of log group {number}; after "
+                "a power loss with log.flush=os, start with that once more"
+            )
 
     async def _close_orphans(self) -> None:
-        """Partitions that no topic knows of: opened before a crash that lost nothing else of them."""
+        """Partitions that no topic knows of: opened before a crash that lost nothing else of them. For a node
+        alone: no other could have recorded the topic meanwhile."""
         topics = self._cluster.image.topics
         known = {(each.topic_id, index) for each in topics.values() for index in range(len(each.groups))}
         known.add((METADATA_TOPIC_ID, 0))
@@ -186,7 +248,8 @@ class Topics:
     @property
     def records(self) -> PartitionLog:
         """The partition of group 0 that holds the metadata; there after `start`."""
-        assert self._records is not None
+        if self._records is None:
+            raise NotLeader("group 0 is not led here")
         return self._records
 
     @property
@@ -206,9 +269,17 @@ class Topics:
         check_name(name)
         self._check_free(name)
         count = new_partition_count(name, partition_count, self._settings)
-        check_replication_factor(replication_factor)
+        check_replication_factor(replication_factor, self._cluster.node_count)
         self._check_limit(count)
-        return configured_plan(name, count, overrides, self._settings)
+        plan = configured_plan(name, count, overrides, self._settings)
+        group = plan.config.lockstep_group
+        if group is not None and group > self._cluster.data_groups:
+            raise Refused(
+                ErrorCode.INVALID_CONFIG,
+                f"Invalid value {group} for configuration lockstep.group: "
+                f"there are {self._cluster.data_groups} log groups",
+            )
+        return plan
 
     def _check_limit(self, added: int) -> None:
         total = self._cluster.partition_count + self._promised_partitions + added
@@ -232,6 +303,7 @@ class Topics:
 
     async def create(self, plan: TopicPlan) -> Topic:
         """Make a planned topic. Not undone when the caller goes away. Raises Refused."""
+        self.check_leads()
         self._check_free(plan.name)
         self._check_room()
         self._taken[folded(plan.name)] = plan.name
@@ -251,6 +323,20 @@ class Topics:
             return await asyncio.shield(creating)
         return await self.create(self.plan(name, -1, -1, {}))
 
+    @property
+    def leads(self) -> bool:
+        """Whether topics are made and changed here."""
+        group = self._cluster.groups.get(METADATA_GROUP)
+        return group is not None and group.is_leader and self._records is not None
+
+    def check_leads(self) -> None:
+        """Raises Refused where topics may be known as they were: to be asked again, wherever that is done."""
+        if not self.leads:
+            raise Refused(
+                ErrorCode.NOT_CONTROLLER,
+                "There is no controller now, or not here: it takes a majority of the nodes.",
+            )
+
     def _check_room(self) -> None:
         for group in self._cluster.groups.values():
             if group.log.disk_full:
@@ -263,26 +349,28 @@ class Topics:
             self._taken.pop(folded(plan.name), None)
 
     def _is_half_made(self, name: str) -> bool:
-        """Does an intent stand that could not be undone? The next start makes that topic."""
-        entries = self._cluster.image.topics.values()
-        return any(entry.name == name and entry.state is TopicState.CREATING for entry in entries)
+        """Is there something of it that could not be undone? The next start makes or ends that topic."""
+        return any(entry.name == name for entry in self._cluster.image.topics.values())
 
     async def _create(self, plan: TopicPlan) -> Topic:
         groups = self._place(plan.config, plan.partition_count)
         topic_id = plan.topic_id or self._new_id()
         entry = TopicEntry(plan.name, topic_id, groups, dict(plan.overrides), TopicState.CREATING)
+        reign = self._reign
         try:
-            await self._commit([create_command(entry)])
+            await self.record([create_command(entry)])
             try:
-                opened = await self._open(entry, range(plan.partition_count))
-                await self._commit([ready_command(entry.topic_id)])
+                await self._open(entry, range(plan.partition_count))
+                await self.record([ready_command(entry.topic_id)], reign)
             except StorageError:
-                await self._commit([delete_command(entry.topic_id)])
-                await self._close_all(entry.topic_id)
+                await self.record([delete_command(entry.topic_id)], reign)
+                await self._close_all(entry, reign)
                 raise
         except StorageError as error:
             raise _refusal(error) from error
-        topic = self._cluster.show(entry, [opened[index] for index in range(plan.partition_count)])
+        topic = self._cluster.topic_by_id(topic_id)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{plan.name}' was deleted meanwhile.")
         count = plan.partition_count
         log.info("topic %s: created with %d partition%s", plan.name, count, "" if count == 1 else "s")
         return topic
@@ -291,21 +379,28 @@ class Topics:
         """A group for each new partition: in turn, unless the topic is pinned to one."""
         if config.lockstep_group is not None:
             return [config.lockstep_group] * partition_count
-        count = self._settings.lockstep_data_groups
+        count = self._cluster.data_groups
         first = self._cluster.partition_count
         return [(first + index) % count + 1 for index in range(partition_count)]
 
-    async def _open(self, entry: TopicEntry, indexes: Sequence[int]) -> dict[int, PartitionLog]:
+    async def _open(self, entry: TopicEntry, indexes: Sequence[int]) -> None:
         groups = entry.groups + entry.growing
         by_group: dict[int, list[int]] = {}
         for index in indexes:
             by_group.setdefault(groups[index], []).append(index)
-        opened: dict[int, PartitionLog] = {}
-        for number, wanted in by_group.items():
-            group = self._cluster.groups[number]
-            logs = await group.open_partitions([(entry.topic_id, index) for index in wanted])
-            opened.update(zip(wanted, logs, strict=True))
-        return opened
+        await self._in_each(
+            {each: self.commands.open(each, entry.topic_id, wanted) for each, wanted in by_group.items()}
+        )
+
+    @staticmethod
+    async def _in_each(work: Mapping[int, Coroutine[Any, Any, None]]) -> None:
+        """Side by side, one for each group; all have ended when this raises what one of them did."""
+        if len(work) == 1:
+            await next(iter(work.values()))
+            return
+        for outcome in await asyncio.gather(*work.values(), return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     # --- grow ---------------------------------------------------------------------------------------------
 
@@ -335,6 +430,7 @@ class Topics:
         while topic.topic_id in self._growing:
             await asyncio.wait([self._growing[topic.topic_id]])
         added = self.check_growth(topic, partition_count)
+        self.check_leads()
         self._check_room()
         self._promised_partitions += added
         task = asyncio.ensure_future(self._grow(topic, added))
@@ -348,31 +444,34 @@ class Topics:
 
     async def _grow(self, topic: Topic, added: int) -> None:
         entry = self._cluster.image.topics[topic.topic_id]
-        first = len(entry.groups)
+        first, reign = len(entry.groups), self._reign
         try:
             if entry.growing:  # of an intent that could neither be met nor undone
-                await self._undo_growth(entry)
-            await self._commit([grow_command(topic.topic_id, self._place(topic.config, added))])
+                await self._undo_growth(entry, reign)
+            await self.record([grow_command(topic.topic_id, self._place(topic.config, added))], reign)
             try:
-                opened = await self._open(entry, range(first, first + added))
-                await self._commit([grown_command(topic.topic_id)])
+                await self._open(entry, range(first, first + added))
+                await self.record([grown_command(topic.topic_id)], reign)
             except StorageError:
-                await self._undo_growth(entry)
+                await self._undo_growth(entry, reign)
                 raise
         except StorageError as error:
             raise _refusal(error) from error
-        self._cluster.grow(topic, entry, [opened[index] for index in range(first, first + added)])
         log.info("topic %s: grown from %d to %d partitions", topic.name, first, first + added)
 
-    async def _undo_growth(self, entry: TopicEntry) -> None:
-        await self._close_where(lambda p: p.topic_id == entry.topic_id and p.index >= len(entry.groups))
-        await self._commit([grow_command(entry.topic_id, [])])
+    async def _undo_growth(self, entry: TopicEntry, reign: int) -> None:
+        self._check_reign(reign)
+        first = len(entry.groups)
+        groups = set(entry.growing)
+        await self._in_each({each: self.commands.close(each, entry.topic_id, first) for each in groups})
+        await self.record([grow_command(entry.topic_id, [])], reign)
 
     # --- delete -------------------------------------------------------------------------------------------
 
     async def delete(self, topic: Topic) -> None:
         """End a visible topic: gone for clients once that is recorded, then closed. Raises Refused."""
         check_may_change(topic)
+        self.check_leads()
         if topic.topic_id in self._deleting:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' is being deleted.")
         self._deleting.add(topic.topic_id)
@@ -384,29 +483,31 @@ class Topics:
         growing = self._growing.get(topic.topic_id)
         if growing is not None:
             await asyncio.wait([growing])
+        entry = self._cluster.image.topics.get(topic.topic_id)
+        if entry is None:
+            error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise Refused(error_code, f"Topic '{topic.name}' was deleted meanwhile.")
+        reign = self._reign
         try:
-            await self._commit([delete_command(topic.topic_id)])
-            self._cluster.hide(topic)
-            if self.hidden is not None:
-                await self.hidden(topic)
-            self._taken.pop(folded(topic.name), None)
-            await self._close_all(topic.topic_id)
-            for group in dict.fromkeys(partition.group for partition in topic.partitions):
-                group.free_dead_segments()
+            await self.record([delete_command(topic.topic_id)])
+            await self._close_all(entry, reign)
         except StorageError as error:
             raise _refusal(error) from error
         log.info("topic %s: deleted", topic.name)
 
-    async def _close_all(self, topic_id: bytes) -> None:
-        await self._close_where(lambda partition: partition.topic_id == topic_id)
-        await self._commit([deleted_command(topic_id)])
+    async def _close_all(self, entry: TopicEntry, reign: int) -> None:
+        """Nothing is left of a topic that clients do not see any more; then its name is free.
 
-    async def _close_where(self, unwanted: Callable[[PartitionLog], bool]) -> None:
-        for group in self._cluster.groups.values():
-            numbers = [each.number for each in group.partitions.values() if unwanted(each)]
-            if numbers:
-                await group.close_partitions(numbers)
-                self._closed(group.group_id, numbers)
+        Not before: a new topic would begin with the offsets of the old one, and a node that does not know yet
+        of either change would take records by that name into a log that is about to be closed.
+        """
+        every = range(1, self._cluster.data_groups + 1)
+        await self._in_each({number: self.commands.forget(number, entry.name) for number in every})
+        groups = {*entry.groups, *entry.growing}
+        await self._in_each({each: self.commands.close(each, entry.topic_id) for each in groups})
+        await self.record([deleted_command(entry.topic_id)], reign)
+        if self._taken.get(folded(entry.name)) == entry.name and entry.name not in self._creating:
+            self._taken.pop(folded(entry.name), None)
 
     # --- configure ----------------------------------------------------------------------------------------
 
@@ -417,18 +518,25 @@ class Topics:
 
     async def record_configs(self, commands: Sequence[Command]) -> None:
         """Commit configurations; the image has them when this returns. Raises Refused."""
+        self.check_leads()
         for group in self._cluster.groups.values():
             if group.log.disk_full:
                 raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: delete topics first.")
         try:
-            await self._commit(commands)
+            await self.record(commands)
         except StorageError as error:
             raise _refusal(error) from error
 
     # --- records ------------------------------------------------------------------------------------------
 
-    async def _commit(self, commands: Sequence[Command]) -> None:
+    def _check_reign(self, reign: int) -> None:
+        if reign != self._reign:
+            raise NotLeader("group 0 was led elsewhere meanwhile")
+
+    async def record(self, commands: Sequence[Command], reign: int | None = None) -> None:
         """Commit metadata records; the image has replayed them when this returns. Raises StorageError."""
+        if reign is not None:
+            self._check_reign(reign)
         values = [json.dumps(command, separators=(",", ":")).encode() for command in commands]
         group: LogGroup = self._cluster.groups[METADATA_GROUP]
         await group.append_values(self.records, values)

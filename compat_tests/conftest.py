@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -35,9 +36,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "case(area, title): one row of the compatibility table")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [item for item in items if _is_left_out(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     for place, item in enumerate(items):
         item.stash[_PLACE] = place
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    words = getattr(getattr(item, "callspec", None), "params", {})
+    module = getattr(getattr(item, "module", None), "__name__", "")
+    return harness.is_left_out(str(words.get("target", "")), module, str(words.get("client", "")))
 
 
 @pytest.fixture(scope="session")
@@ -61,14 +72,20 @@ def client(request: pytest.FixtureRequest, world: World, target: Target) -> Clie
 
 
 @pytest.fixture
-def raw(target: Target) -> Iterator[RawConnection]:
-    with raw_connection(target.bootstrap) as connection:
+def home(request: pytest.FixtureRequest) -> int:
+    """Which of several nodes a case talks to: the same in every run, and over all cases each of them."""
+    return crc32(request.node.name.encode())
+
+
+@pytest.fixture
+def raw(target: Target, home: int) -> Iterator[RawConnection]:
+    with raw_connection(target.bootstrap, home=home) as connection:
         yield connection
 
 
 @pytest.fixture
-def raw_2(target: Target) -> Iterator[RawConnection]:
-    with raw_connection(target.bootstrap) as connection:
+def raw_2(target: Target, home: int) -> Iterator[RawConnection]:
+    with raw_connection(target.bootstrap, home=home) as connection:
         yield connection
 
 

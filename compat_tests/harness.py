@@ -24,14 +24,22 @@ from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kafka_python_2 import KafkaPython2
 from compat_tests.clients.kcat import Kcat
 from compat_tests.clients.node import KafkaJs, Platformatic
+from compat_tests.clusters import LockstepThree
 from compat_tests.java_driver import JavaDriver
 from compat_tests.kafka_jars import ToolchainMissing, require_java, skip_or_fail
 from compat_tests.line_driver import LineDriver
 from compat_tests.spark_driver import SPARK_VERSION, spark_driver
 from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, TargetFailed
 
-TARGETS = ("kafka", "lockstep")
+TARGETS = ("kafka", "lockstep", "lockstep-3")
 """Apache Kafka first: an expectation that fails there is a mistake of the case."""
+_ON_THREE = frozenset(
+    {"test_nodes", "test_node_down", "test_wire_admin", "test_wire_cluster", "test_wire_groups"}
+    | {"test_racks", "test_restart", "test_restart_admin", "test_reassigning", "test_wire_txn_offsets"}
+    | {"test_tools_transactions", "test_wire_txn_produce"}
+)
+_ON_THREE_BY_ONE_CLIENT = frozenset({"test_admin", "test_groups", "test_transactions"})
+_THAT_CLIENT = Confluent.name
 CLIENTS: Mapping[str, type[Client]] = {
     each.name: each
     for each in (
@@ -53,9 +61,12 @@ CLIENTS: Mapping[str, type[Client]] = {
 }
 _SHARES = {"java": "jvm", "go": "compiled", "node": "compiled"}
 """Adapter module -> which part of a run in several processes it belongs to; the others are Python's."""
+QUICK_TIMEOUTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+"""How often a broker looks for transactions that took too long; by default every 10 s."""
 WIRE = "wire"
 TOOLS = "Kafka's tools"
 SPARK = f"Spark {SPARK_VERSION}"
+_WANTED = "LOCKSTEP_COMPAT_TARGETS"
 RESULTS = ROOT / ".cache" / "compat" / "results.json"
 
 PASSED, FAILED, LIMITED, MISSING = "passed", "failed", "limited", "missing"
@@ -104,8 +115,8 @@ class World:
     def _made(name: str) -> Target:
         if name == "kafka":
             require_java()
-            return KafkaTarget(heap="512M")
-        return LockstepTarget()
+            return KafkaTarget(QUICK_TIMEOUTS, heap="512M")
+        return (LockstepThree if name == LockstepThree.name else LockstepTarget)(QUICK_TIMEOUTS)
 
     def client(self, name: str, target_name: str) -> Client:
         """The client of that name, connected to that broker. Skips (fails in CI) when not installed."""
@@ -191,6 +202,27 @@ def load(path: Path = RESULTS) -> tuple[dict[str, str], list[Outcome]]:
 
 
 def wanted_targets() -> tuple[str, ...]:
-    """LOCKSTEP_COMPAT_TARGETS=kafka (or lockstep) narrows a run."""
-    asked = os.environ.get("LOCKSTEP_COMPAT_TARGETS")
+    """LOCKSTEP_COMPAT_TARGETS=kafka (or lockstep, or lockstep-3) narrows a run."""
+    asked = os.environ.get(_WANTED)
     return tuple(name for name in TARGETS if asked is None or name in asked.split(","))
+
+
+def wanted_threes() -> tuple[str, ...]:
+    """Three nodes of which kind: Apache Kafka's only where a run is narrowed to them."""
+    asked = wanted_targets()
+    return asked if asked == ("kafka",) else tuple(name for name in asked if name == LockstepThree.name)
+
+
+def both_brokers() -> bool:
+    """Does this run compare Lockstep with Apache Kafka?"""
+    return {"kafka", "lockstep"} <= set(wanted_targets())
+
+
+def is_left_out(target: str, module: str, client: str) -> bool:
+    """Three nodes serve, unless they are asked for by name, the cases that tell them from one: metadata,
+    leaders, coordinators, administration, a new start."""
+    name = module.rpartition(".")[2]
+    if os.environ.get(_WANTED) is not None:
+        return False
+    on_three = name in _ON_THREE or (name in _ON_THREE_BY_ONE_CLIENT and client == _THAT_CLIENT)
+    return target == LockstepThree.name and not on_three

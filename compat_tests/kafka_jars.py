@@ -1,8 +1,8 @@
 """Apache Kafka's jars, resolved by Maven once and kept under `.cache/`: all of 4.3.1, and other clients.
 
-Owns: the pinned `java/pom.xml` and `java/clients/pom.xml`, `.cache/kafka-*/libs`, their stamps and locks.
-`jars()` is idempotent and may be called by several processes at once; the stamp is written last, so a
-half-filled directory is never trusted.
+Owns: the pinned `java/pom.xml`, `java/clients/pom.xml` and `java/streams/pom.xml`, `.cache/kafka-*/libs`,
+their stamps and locks. `jars()` is idempotent and may be called by several processes at once; the stamp is
+written last, so a half-filled directory is never trusted.
 Does not start anything: `compat_tests.targets` runs the broker, `compat_tests.java_driver` clients and tools.
 """
 
@@ -54,6 +54,9 @@ class JarSet:
 
 KAFKA = JarSet(KAFKA_VERSION, _JAVA / "pom.xml", _CACHE / f"kafka-{KAFKA_VERSION}")
 """The judge: broker, command-line tools and client."""
+
+STREAMS = JarSet(KAFKA_VERSION, _JAVA / "streams" / "pom.xml", _CACHE / f"kafka-streams-{KAFKA_VERSION}")
+"""Kafka Streams without its stores on disk."""
 
 
 def client_jars(version: str) -> JarSet:

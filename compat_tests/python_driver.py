@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compat_tests.clients.face import Client, Member, Message, Refused, Stored, Tail
+from compat_tests.clients.face import Client, Member, Message, Refused, Stored, Tail, Transactional
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.line_driver import LineDriver
 
@@ -82,7 +82,7 @@ class _Served:
         for each in [*self._open.values(), *self._clients.values()]:
             each.close()
 
-    def _numbered(self, opened: Member | Tail) -> int:
+    def _numbered(self, opened: Member | Tail | Transactional) -> int:
         number = len(self._open) + 1
         while number in self._open:
             number += 1
@@ -107,8 +107,9 @@ class _Served:
     def do_read(
         self, client: Client, settings: Mapping[str, str], topic: str, count: int, **how: Any
     ) -> list[Any]:
-        fetch_bytes = _number(settings.get("max.partition.fetch.bytes"))
-        return [_wire(each) for each in client.read(topic, count, partition_fetch_bytes=fetch_bytes, **how)]
+        how["partition_fetch_bytes"] = _number(settings.get("max.partition.fetch.bytes"))
+        how["isolation"] = settings.get("isolation.level")
+        return [_wire(each) for each in client.read(topic, count, **how)]
 
     def do_tail_open(self, client: Client, settings: Mapping[str, str], topic: str, partition: int) -> int:
         return self._numbered(client.tail(topic, partition, max_wait_ms=int(settings["fetch.max.wait.ms"])))
@@ -180,6 +181,39 @@ class _Served:
 
     def do_delete_offset(self, client: Client, _: Mapping[str, str], **where: Any) -> None:
         client.delete_offset(**where)
+
+    # -- transactions -----------------------------------------------------------------------------------
+
+    def do_tx_open(self, client: Client, settings: Mapping[str, str], topics: list[str]) -> int:
+        opened = client.transactional(
+            settings["transactional.id"],
+            timeout_ms=int(settings["transaction.timeout.ms"]),
+            source=(topics[0], settings["group.id"]) if topics else None,
+        )
+        return self._numbered(opened)
+
+    def do_tx_begin(self, _: Client, __: Mapping[str, str], producer: int) -> None:
+        self._open[producer].begin()
+
+    def do_tx_send(
+        self, _: Client, __: Mapping[str, str], producer: int, topic: str, messages: list[Any]
+    ) -> Any:
+        return self._open[producer].send(topic, [_message(each) for each in messages])
+
+    def do_tx_poll(self, client: Client, settings: Mapping[str, str], producer: int, **how: Any) -> Any:
+        return self.do_poll(client, settings, producer, **how)
+
+    def do_tx_positions(self, _: Client, __: Mapping[str, str], producer: int) -> None:
+        self._open[producer].send_positions()
+
+    def do_tx_commit(self, _: Client, __: Mapping[str, str], producer: int) -> None:
+        self._open[producer].commit()
+
+    def do_tx_abort(self, _: Client, __: Mapping[str, str], producer: int) -> None:
+        self._open[producer].abort()
+
+    def do_tx_close(self, _: Client, __: Mapping[str, str], producer: int) -> None:
+        self._open.pop(producer).close()
 
     # -- administration ---------------------------------------------------------------------------------
 

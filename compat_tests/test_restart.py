@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from compat_tests import harness
+from compat_tests.clusters import LockstepThree
 from compat_tests.kafka_jars import require_java
 from compat_tests.raw import batch, raw_connection, values_in
 from compat_tests.targets import KafkaTarget, LockstepTarget, Target
@@ -21,7 +22,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         require_java()
         made = KafkaTarget({"log.flush.interval.messages": "1"}, heap="256M")
     else:
-        made = LockstepTarget()
+        made = LockstepThree() if request.param == LockstepThree.name else LockstepTarget()
     with made as running:
         yield running
 

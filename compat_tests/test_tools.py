@@ -24,15 +24,14 @@ def _out(result: ToolResult) -> str:
 
 
 @pytest.mark.case("Kafka's tools", "kafka-topics: create, list, describe, delete")
-def test_topics(tool: Tool, unused_name: Callable[[], str]) -> None:
+def test_topics(tool: Tool, target: Target, unused_name: Callable[[], str]) -> None:
     main, name = f"{_TOOLS}.TopicCommand", unused_name()
     made = tool(main, "--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=86400000")
     assert f"Created topic {name}." in _out(made)
     assert name in _out(tool(main, "--list")).split()
     described = _out(tool(main, "--describe", "--topic", name))
-    assert re.search(
-        rf"Topic: {name}\s+TopicId: \S{{22}}\s+PartitionCount: 2\s+ReplicationFactor: 1", described
-    )
+    copies = rf"PartitionCount: 2\s+ReplicationFactor: {len(target.node_ids)}"
+    assert re.search(rf"Topic: {name}\s+TopicId: \S{{22}}\s+{copies}", described)
     assert "retention.ms=86400000" in described
     _out(tool(main, "--delete", "--topic", name))
     assert name not in _out(tool(main, "--list")).split()
@@ -130,6 +129,6 @@ def test_cluster_id(world: World, target: Target, raw: RawConnection, tool: Tool
 @pytest.mark.case("Kafka's tools", "kafka-broker-api-versions")
 def test_api_versions(tool: Tool, target: Target) -> None:
     said = _out(tool(f"{_TOOLS}.BrokerApiVersionsCommand"))
-    assert said.startswith(f"{target.bootstrap} (id: ")
+    assert set(re.findall(r"^(\S+) \(id: ", said, re.MULTILINE)) == set(target.bootstrap.split(","))
     assert re.search(r"Produce\(0\): 0 to 13 \[usable: 13\]", said)
     assert re.search(r"Fetch\(1\): 4 to 18 \[usable: 18\]", said)

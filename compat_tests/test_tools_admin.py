@@ -1,8 +1,7 @@
 """Kafka's administration tools, unchanged, by main class: partitions, records, disks, leaders, the quorum.
 
-The same is expected of both brokers. `kafka-transactions describe` waits for transactions: its tool asks
-for a transaction's coordinator first, and Lockstep has none yet. `kafka-features describe` prints nothing on
-Lockstep, which promises no features (docs/decisions/0010-no-features-advertised.md).
+The same is expected of both brokers. `kafka-features describe` prints one feature on Lockstep, which promises
+no others (docs/decisions/0010-no-features-advertised.md).
 """
 
 from __future__ import annotations
@@ -50,19 +49,19 @@ def test_alter_partitions(
 
 
 @pytest.mark.case("Kafka's tools", "kafka-topics --alter --replica-assignment")
-def test_alter_with_assignment(tool: Tool, new_topic: NewTopic, raw: RawConnection) -> None:
+def test_alter_with_assignment(tool: Tool, target: Target, new_topic: NewTopic) -> None:
     main, topic = f"{_TOOLS}.TopicCommand", new_topic()
-    node = str(raw.call("metadata", 12, topics=[])["brokers"][0]["node_id"])
+    node = ":".join(str(each) for each in target.node_ids)
     chosen = ("--partitions", "3", "--replica-assignment", f"{node},{node},{node}")
     _out(tool(main, "--alter", "--topic", topic, *chosen))
-    wrong = ("--partitions", "4", "--replica-assignment", f"{node},{node},{node},77")
+    wrong = ("--partitions", "4", "--replica-assignment", f"{node},{node},{node},{node.replace('1', '77')}")
     refused = tool(main, "--alter", "--topic", topic, *wrong)
     assert refused.status == 1
     assert "includes broker 77, but no such broker is registered" in _all(refused)
 
 
 @pytest.mark.case("Kafka's tools", "kafka-topics --describe with its filters")
-def test_describe_filters(tool: Tool, new_topic: NewTopic) -> None:
+def test_describe_filters(tool: Tool, target: Target, new_topic: NewTopic) -> None:
     main, topic = f"{_TOOLS}.TopicCommand", new_topic(partitions=2, configs={"retention.ms": "86400000"})
     for filter_ in (
         "--under-replicated-partitions",
@@ -71,8 +70,9 @@ def test_describe_filters(tool: Tool, new_topic: NewTopic) -> None:
         "--at-min-isr-partitions",
     ):
         shown = _out(tool(main, "--describe", filter_, "--topic", topic))
-        # one replica of one is just what min.insync.replicas asks for
-        assert (topic in shown) == (filter_ == "--at-min-isr-partitions"), shown
+        # one replica of one is just what min.insync.replicas asks for; three are more
+        is_least = filter_ == "--at-min-isr-partitions" and len(target.node_ids) == 1
+        assert (topic in shown) == is_least, shown
     assert topic in _out(tool(main, "--describe", "--topics-with-overrides", "--topic", topic))
     several = _out(tool(main, "--describe", "--exclude-internal"))
     assert f"Topic: {topic}" in several and "__consumer_offsets" not in several
@@ -107,17 +107,21 @@ def test_delete_records(tool: Tool, new_topic: NewTopic, raw: RawConnection, tmp
 
 
 @pytest.mark.case("Kafka's tools", "kafka-log-dirs --describe")
-def test_log_dirs(tool: Tool, new_topic: NewTopic, raw: RawConnection) -> None:
-    topic = new_topic(partitions=2)
+def test_log_dirs(tool: Tool, target: Target, new_topic: NewTopic, raw: RawConnection) -> None:
+    topic = new_topic(partitions=2, configs=target.together)
     data = batch([b"x" * 1000])
     for _ in range(3):
         raw.produce(topic, data)
     said = _out(tool(f"{_TOOLS}.LogDirsCommand", "--describe", "--topic-list", topic))
-    (broker,) = json.loads(said.splitlines()[-1])["brokers"]
-    (directory,) = broker["logDirs"]
-    assert directory["error"] is None and directory["logDir"].startswith("/")
-    sizes = {each["partition"]: (each["size"], each["offsetLag"]) for each in directory["partitions"]}
-    assert sizes == {f"{topic}-0": (3 * len(data), 0), f"{topic}-1": (0, 0)}
+    brokers = json.loads(said.splitlines()[-1])["brokers"]
+    assert sorted(each["broker"] for each in brokers) == list(target.node_ids)
+    for broker in brokers:
+        (directory,) = broker["logDirs"]
+        assert directory["error"] is None and directory["logDir"].startswith("/")
+        sizes = {each["partition"]: (each["size"], each["offsetLag"]) for each in directory["partitions"]}
+        assert sizes.keys() == {f"{topic}-0", f"{topic}-1"}
+        if broker["broker"] == raw.leader_of(topic):
+            assert sizes == {f"{topic}-0": (3 * len(data), 0), f"{topic}-1": (0, 0)}
 
 
 @pytest.mark.case("Kafka's tools", "kafka-leader-election: all, one, unknown")
@@ -150,31 +154,32 @@ def test_transactions(tool: Tool, new_topic: NewTopic, raw: RawConnection) -> No
 
 
 @pytest.mark.case("Kafka's tools", "kafka-metadata-quorum describe --status and --replication")
-def test_metadata_quorum(tool: Tool, raw: RawConnection) -> None:
+def test_metadata_quorum(tool: Tool, target: Target, raw: RawConnection) -> None:
     main = f"{_TOOLS}.MetadataQuorumCommand"
     cluster = raw.call("metadata", 12, topics=[])
-    node = str(cluster["brokers"][0]["node_id"])
     status = dict(
         line.split(":", 1) for line in _out(tool(main, "describe", "--status")).splitlines() if ":" in line
     )
     assert status["ClusterId"].strip() == cluster["cluster_id"]
-    assert (status["LeaderId"].strip(), status["MaxFollowerLag"].strip()) == (node, "0")
+    node = status["LeaderId"].strip()
+    assert int(node) in target.node_ids
+    assert target.name == "lockstep-3" or status["MaxFollowerLag"].strip() == "0"
     assert int(status["LeaderEpoch"]) >= 1 and int(status["HighWatermark"]) >= 1
     assert f'"id": {node}, "endpoints": [' in status["CurrentVoters"]
     assert status["CurrentObservers"].strip() == "[]"
-    header, row = _out(tool(main, "describe", "--replication")).splitlines()
-    found = dict(zip(header.split(), row.split(), strict=True))
-    assert (found["NodeId"], found["Lag"], found["Status"]) == (node, "0", "Leader")
+    header, *rows = _out(tool(main, "describe", "--replication")).splitlines()
+    told = [dict(zip(header.split(), row.split(), strict=True)) for row in rows]
+    assert sorted(int(each["NodeId"]) for each in told) == list(target.node_ids)
+    (found,) = [each for each in told if each["Status"] == "Leader"]
+    assert (found["NodeId"], found["Lag"]) == (node, "0")
     assert int(found["LogEndOffset"]) >= int(status["HighWatermark"])
 
 
 @pytest.mark.case("Kafka's tools", "kafka-features describe")
 def test_features(tool: Tool, target: Target) -> None:
     said = _out(tool(f"{_TOOLS}.FeatureCommand", "describe"))
-    if target.name == "lockstep":
-        assert said.strip() == "", "no features: see broker/handlers/api_versions.py"
-    else:
-        assert "Feature: transaction.version" in said
+    assert re.search(r"Feature: transaction.version.*SupportedMaxVersion: 2.*FinalizedVersionLevel: 2", said)
+    assert (len(said.splitlines()) == 1) == (target.name != "kafka")
 
 
 @pytest.mark.case("Kafka's tools", "kafka-acls --list without an authorizer")
@@ -189,17 +194,18 @@ def test_acls(tool: Tool) -> None:
 @pytest.mark.case(
     "Kafka's tools", "kafka-reassign-partitions: --list, --execute to where it is, and elsewhere"
 )
-def test_reassign(tool: Tool, new_topic: NewTopic, raw: RawConnection, tmp_path: Path) -> None:
+def test_reassign(tool: Tool, target: Target, new_topic: NewTopic, tmp_path: Path) -> None:
     main, topic = f"{_TOOLS}.reassign.ReassignPartitionsCommand", new_topic()
     assert "No partition reassignments found." in _out(tool(main, "--list"))
-    node = raw.call("metadata", 12, topics=[])["brokers"][0]["node_id"]
     plan = tmp_path / "plan.json"
-    for replicas, status in (([node], 0), ([77], 1)):
+    for replicas, status in ((list(target.node_ids), 0), ([77], 1)):
         moves = [{"topic": topic, "partition": 0, "replicas": replicas}]
         plan.write_text(json.dumps({"version": 1, "partitions": moves}))
         done = tool(main, "--execute", "--reassignment-json-file", str(plan))
         assert done.status == status, _all(done)
-    plan.write_text(json.dumps({"version": 1, "partitions": [{**moves[0], "replicas": [node]}]}))
+    plan.write_text(
+        json.dumps({"version": 1, "partitions": [{**moves[0], "replicas": list(target.node_ids)}]})
+    )
     verified = _out(tool(main, "--verify", "--preserve-throttles", "--reassignment-json-file", str(plan)))
     assert f"Reassignment of partition {topic}-0 is completed." in verified
 
@@ -207,9 +213,13 @@ def test_reassign(tool: Tool, new_topic: NewTopic, raw: RawConnection, tmp_path:
 @pytest.mark.case("Kafka's tools", "kafka-cluster list-endpoints")
 def test_list_endpoints(world: World, target: Target, tool: Tool) -> None:
     words = ("list-endpoints", "--bootstrap-server", target.bootstrap)
-    _, row = _out(world.driver().tool(f"{_TOOLS}.ClusterTool", *words)).splitlines()
-    _, host, port, rack, *state = row.split()
-    assert (f"{host}:{port}", rack, state) == (target.bootstrap, "null", ["unfenced", "broker"])
+    _, *rows = _out(world.driver().tool(f"{_TOOLS}.ClusterTool", *words)).splitlines()
+    found = []
+    for row in rows:
+        _, host, port, rack, *state = row.split()
+        found.append(f"{host}:{port}")
+        assert (rack, state) == ("null", ["unfenced", "broker"])
+    assert sorted(found) == sorted(target.bootstrap.split(","))
 
 
 @pytest.mark.case("Kafka's tools", "kafka-broker-api-versions: every administration API is usable")

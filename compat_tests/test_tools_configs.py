@@ -106,12 +106,14 @@ def test_loggers(tool: Tool) -> None:
 
 @pytest.mark.case("Kafka's tools", "kafka-configs: a group's are added, shown, deleted")
 def test_groups(tool: Tool, unused_name: Callable[[], str]) -> None:
-    where = ("--entity-type", "groups", "--entity-name", unused_name())
+    group = unused_name()
+    where = ("--entity-type", "groups", "--entity-name", group)
+    shown = partial(_shown, tool, *where)
     _alter(tool, *where, "--add-config", "consumer.session.timeout.ms=50000")
-    assert "consumer.session.timeout.ms=50000" in _shown(tool, *where)
-    assert where[-1] in _shown(tool, "--entity-type", "groups")
+    _until_shown(shown, "consumer.session.timeout.ms=50000", there=True)
+    assert group in _shown(tool, "--entity-type", "groups")
     _alter(tool, *where, "--delete-config", "consumer.session.timeout.ms")
-    assert "consumer.session.timeout.ms=50000" not in _shown(tool, *where)
+    _until_shown(shown, "consumer.session.timeout.ms=50000", there=False)
 
 
 @pytest.mark.case("Kafka's tools", "kafka-configs --describe: {kind}")

@@ -131,7 +131,7 @@ def test_describe_members(tool: Tool, live: Member, topic: str, group: str, targ
     (member,) = _rows(_out(tool(_GROUPS, "--describe", "--group", group, "--members", "--verbose")))
     assert (member[0], member[4], f"{topic}:0,1" in member) == (group, "2", True)
     (state,) = _rows(_out(tool(_GROUPS, "--describe", "--group", group, "--state")))
-    assert state[:2] == [group, target.bootstrap]
+    assert state[0] == group and state[1] in target.bootstrap.split(",")
     assert state[3:] == ["range", "Stable", "1"]
     everything = _out(tool(_GROUPS, "--describe", "--all-groups", "--state", "--verbose"))
     assert group in [row[0] for row in _rows(everything)]

@@ -10,6 +10,7 @@ import pytest
 
 from compat_tests.conftest import NewTopic
 from compat_tests.raw import Answer, ConnectionClosed, RawConnection
+from compat_tests.targets import Target
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 INVALID_TOPIC_EXCEPTION = 17
@@ -21,12 +22,6 @@ NO_REASSIGNMENT_IN_PROGRESS = 85
 
 EVERY_OPERATION = 3576
 """What may be done with a topic where everything may (KIP-430)."""
-
-
-def _node(raw: RawConnection) -> int:
-    node_id = raw.call("metadata", 12, topics=[])["brokers"][0]["node_id"]
-    assert isinstance(node_id, int)
-    return node_id
 
 
 # -- topics in pages ---------------------------------------------------------------------------------------
@@ -52,15 +47,18 @@ def _pages(
 
 
 @pytest.mark.case("Topics in pages", "DescribeTopicPartitions: what is told of a topic")
-def test_describe_topic_partitions(raw: RawConnection, unused_name: Callable[[], str]) -> None:
-    topic, node = unused_name(), _node(raw)
+def test_describe_topic_partitions(
+    raw: RawConnection, target: Target, unused_name: Callable[[], str]
+) -> None:
+    topic = unused_name()
     topic_id = raw.create_topic(topic)
     asked = {"topics": [{"name": topic}], "response_partition_limit": 2000, "cursor": None}
     (found,) = raw.call("describe_topic_partitions", 0, **asked)["topics"]
     assert (found["error_code"], found["topic_id"], found["is_internal"]) == (0, topic_id, False)
     assert found["topic_authorized_operations"] == EVERY_OPERATION
     (part,) = found["partitions"]
-    assert (part["leader_id"], part["replica_nodes"], part["isr_nodes"]) == (node, [node], [node])
+    assert part["leader_id"] == raw.leader_of(topic)
+    assert sorted(part["replica_nodes"]) == sorted(part["isr_nodes"]) == list(target.node_ids)
     assert (part["eligible_leader_replicas"], part["last_known_elr"], part["offline_replicas"]) == (
         [],
         [],
@@ -145,12 +143,12 @@ def test_elect_leaders_kinds(raw: RawConnection, new_topic: NewTopic) -> None:
 @pytest.mark.case("Every version", "AlterPartitionReassignments v{version}")
 @pytest.mark.parametrize("version", range(2))
 def test_alter_reassignments(
-    raw: RawConnection, new_topic: NewTopic, unused_name: Callable[[], str], version: int
+    raw: RawConnection, target: Target, new_topic: NewTopic, unused_name: Callable[[], str], version: int
 ) -> None:
-    topic, unknown, node = new_topic(), unused_name(), _node(raw)
+    topic, unknown, node = new_topic(), unused_name(), raw.node_id()
     refused = INVALID_REPLICA_ASSIGNMENT
     chosen: list[tuple[str, int, list[int] | None, int]] = [
-        (topic, 0, [node], 0),
+        (topic, 0, list(target.node_ids), 0),
         (topic, 0, None, NO_REASSIGNMENT_IN_PROGRESS),
         (topic, 0, [node + 8], refused),
         (topic, 0, [node, node + 8], refused),
@@ -194,21 +192,24 @@ def _quorum(raw: RawConnection, version: int, *wanted: tuple[str, list[int]]) ->
 
 @pytest.mark.case("Every version", "DescribeQuorum v{version}")
 @pytest.mark.parametrize("version", range(3))
-def test_describe_quorum_versions(raw: RawConnection, new_topic: NewTopic, version: int) -> None:
-    node = _node(raw)
+def test_describe_quorum_versions(
+    raw: RawConnection, target: Target, new_topic: NewTopic, version: int
+) -> None:
     ends = []
     for _ in range(2):
         answer = _quorum(raw, version, ("__cluster_metadata", [0]))
         ((part,),) = [each["partitions"] for each in answer["topics"]]
-        (voter,) = part["current_voters"]
-        assert (part["error_code"], part["leader_id"], voter["replica_id"]) == (0, node, node)
+        assert sorted(each["replica_id"] for each in part["current_voters"]) == list(target.node_ids)
+        (voter,) = [each for each in part["current_voters"] if each["replica_id"] == part["leader_id"]]
+        assert part["error_code"] == 0
         assert 0 < part["high_watermark"] <= voter["log_end_offset"]
         assert (part["observers"], part["leader_epoch"] >= 1) == ([], True)
         if version >= 1:
             assert voter["last_caught_up_timestamp"] > 1_700_000_000_000
         if version >= 2:
-            ((listener,),) = [each["listeners"] for each in answer["nodes"] if each["node_id"] == node]
-            assert listener["name"] and listener["port"]
+            assert sorted(each["node_id"] for each in answer["nodes"]) == list(target.node_ids)
+            for (listener,) in [each["listeners"] for each in answer["nodes"]]:
+                assert listener["name"] and listener["port"]
         ends.append(voter["log_end_offset"])
         new_topic()
     assert ends[0] < ends[1]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compat_tests.conftest import NewTopic, unique_name
-from compat_tests.harness import TARGETS, World, wanted_targets
+from compat_tests.harness import World, both_brokers
 from compat_tests.raw import Answer, RawConnection, batch, raw_connection
 from compat_tests.targets import Target
 
@@ -273,8 +273,8 @@ def test_brokers(raw: RawConnection, new_topic: NewTopic) -> None:
 
 @pytest.mark.case("Configurations on the wire", "a broker's largest batch is in force for topics at once")
 @pytest.mark.usefixtures("_brokers_as_before")
-def test_message_max_bytes(raw: RawConnection, new_topic: NewTopic) -> None:
-    topic = new_topic()
+def test_message_max_bytes(raw: RawConnection, target: Target, new_topic: NewTopic) -> None:
+    topic = new_topic(configs=target.together)
     large = batch([b"x" * 5_000])
     assert raw.produce(topic, large)["error_code"] == NONE
     assert alter(raw, NODE, ("message.max.bytes", SET, "1000")) == NONE
@@ -343,11 +343,11 @@ def _listed(raw: RawConnection, *types: int) -> list[str]:
 
 
 @pytest.mark.case("Configurations on the wire", "ListConfigResources: each type, all, one that is none")
-def test_list(raw: RawConnection, new_topic: NewTopic) -> None:
+def test_list(raw: RawConnection, target: Target, new_topic: NewTopic) -> None:
     topic = new_topic()
     assert topic in _listed(raw, TOPIC)
     assert topic in _listed(raw)
-    assert _listed(raw, BROKER) == _listed(raw, LOGGER) == ["1"]
+    assert _listed(raw, BROKER) == _listed(raw, LOGGER) == [str(each) for each in target.node_ids]
     assert raw.call("list_config_resources", 0)["config_resources"] == []
     for kind in (0, 1, 99):
         answer = raw.call("list_config_resources", 1, resource_types=[TOPIC, kind])
@@ -428,6 +428,8 @@ OURS: dict[str, str] = {
     "node.id": "Kafka is told its own",
     "offsets.topic.num.partitions": "the Kafka of these cases is told 1",
     "offsets.topic.replication.factor": "the Kafka of these cases is told 1",
+    "transaction.state.log.num.partitions": "the Kafka of these cases is told 1",
+    "transaction.state.log.replication.factor": "the Kafka of these cases is told 1",
     "queued.max.request.bytes": "Lockstep has a limit by default",
     "socket.listen.backlog.size": "Lockstep's default is larger",
     "socket.receive.buffer.bytes": "Lockstep lets the system tune it",
@@ -445,7 +447,7 @@ READ_ONLY: dict[str, str] = {
 
 @pytest.mark.parametrize("kind", ["topic", "broker", "group", "client metrics"])
 def test_the_same_names_have_the_same_types_values_and_sources(world: World, kind: str) -> None:
-    if wanted_targets() != TARGETS:
+    if not both_brokers():
         pytest.skip("needs both brokers")
     name = unique_name()
     resource = {

@@ -10,6 +10,7 @@ import pytest
 
 from compat_tests.conftest import NewTopic
 from compat_tests.raw import Answer, RawConnection, batch, values_in
+from compat_tests.targets import Target
 
 OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -70,8 +71,8 @@ def test_at_least_one_batch(raw: RawConnection, new_topic: NewTopic) -> None:
 
 
 @pytest.mark.case("Fetch on the wire", "partition and response limits are kept")
-def test_fetch_limits(raw: RawConnection, new_topic: NewTopic) -> None:
-    topic = new_topic(partitions=2)
+def test_fetch_limits(raw: RawConnection, target: Target, new_topic: NewTopic) -> None:
+    topic = new_topic(partitions=2, configs=target.together)
     for partition in (0, 1):
         for _ in range(10):
             raw.produce(topic, batch([b"x" * 1000]), partition=partition)
@@ -105,7 +106,7 @@ def test_wait_time(raw: RawConnection, new_topic: NewTopic) -> None:
     topic = new_topic()
     began = time.monotonic()
     found = raw.fetch(topic, 0, max_wait_ms=600, min_bytes=1)
-    assert 0.55 < time.monotonic() - began < 2.0
+    assert 0.55 < time.monotonic() - began < 20.0
     assert (found["error_code"], values_in(found["records"])) == (0, [])
 
 
@@ -115,7 +116,7 @@ def test_min_bytes(raw: RawConnection, new_topic: NewTopic) -> None:
     raw.produce(topic, batch([b"little"]))
     began = time.monotonic()
     found = raw.fetch(topic, 0, max_wait_ms=600, min_bytes=100_000)
-    assert 0.55 < time.monotonic() - began < 2.0
+    assert 0.55 < time.monotonic() - began < 20.0
     assert values_in(found["records"]) == [(0, b"little")]
 
 
@@ -126,7 +127,7 @@ def test_wake_up(raw: RawConnection, raw_2: RawConnection, new_topic: NewTopic) 
     raw.send(
         "fetch",
         12,
-        max_wait=10_000,
+        max_wait=25_000,
         min_bytes=150,
         max_bytes=1 << 20,
         session_epoch=-1,
@@ -138,7 +139,7 @@ def test_wake_up(raw: RawConnection, raw_2: RawConnection, new_topic: NewTopic) 
     time.sleep(0.2)
     raw_2.produce(topic, batch([b"x" * 100]))
     ((found,),) = [each["partitions"] for each in raw.receive()["responses"]]
-    assert 0.2 <= time.monotonic() - began < 3.0, "woken by the second write, which made min.bytes"
+    assert 0.2 <= time.monotonic() - began < 20.0, "woken by the second write, which made min.bytes"
     assert [offset for offset, _ in values_in(found["records"])] == [0, 1]
 
 
@@ -187,8 +188,8 @@ class _Session:
 
 
 @pytest.mark.case("Fetch on the wire", "sessions: full, incremental, forgotten partitions, closed")
-def test_session(raw: RawConnection, new_topic: NewTopic) -> None:
-    topic = new_topic(partitions=3)
+def test_session(raw: RawConnection, target: Target, new_topic: NewTopic) -> None:
+    topic = new_topic(partitions=3, configs=target.together)
     raw.produce(topic, batch([b"a"]), partition=1)
     session = _Session(raw, topic)
     assert session.fetch(0, {0: 0, 1: 0, 2: 0}) == (0, {0: [], 1: [b"a"], 2: []}), "a full answer names all"

@@ -16,6 +16,7 @@ from compat_tests.targets import Target
 UNKNOWN_TOPIC_OR_PARTITION = 3
 INVALID_TOPIC_EXCEPTION = 17
 UNSUPPORTED_VERSION = 35
+INVALID_REPLICATION_FACTOR = 38
 INVALID_REPLICA_ASSIGNMENT = 39
 INVALID_REQUEST = 42
 UNKNOWN_TOPIC_ID = 100
@@ -123,18 +124,19 @@ def test_metadata_versions(
     topic = unused_name()
     topic_id = raw.create_topic(topic, 2)
     answer = raw.call("metadata", version, topics=[{"name": topic}])
-    assert [f"{each['host']}:{each['port']}" for each in answer["brokers"]] == [target.bootstrap]
-    node_id = answer["brokers"][0]["node_id"]
-    assert answer.get("controller_id", node_id) == node_id
+    addresses = {each["node_id"]: f"{each['host']}:{each['port']}" for each in answer["brokers"]}
+    assert addresses == dict(zip(target.node_ids, target.bootstrap.split(","), strict=True))
+    assert answer.get("controller_id", target.node_ids[0]) in target.node_ids
     (found,) = answer["topics"]
     assert (found["error_code"], found["name"], found.get("is_internal", False)) == (0, topic, False)
     assert found.get("topic_id", topic_id) == topic_id
     parts = sorted(found["partitions"], key=lambda part: int(part["partition_index"]))
     assert [(p["error_code"], p["partition_index"], p["leader_id"]) for p in parts] == [
-        (0, 0, node_id),
-        (0, 1, node_id),
+        (0, 0, raw.leader_of(topic, 0)),
+        (0, 1, raw.leader_of(topic, 1)),
     ]
-    assert all(part["replica_nodes"] == part["isr_nodes"] == [node_id] for part in parts)
+    for part in parts:
+        assert sorted(part["replica_nodes"]) == sorted(part["isr_nodes"]) == list(target.node_ids)
 
 
 def _metadata(raw: RawConnection, **fields: object) -> list[Answer]:
@@ -199,12 +201,15 @@ def test_create_versions(raw: RawConnection, unused_name: Callable[[], str], ver
 
 
 @pytest.mark.case("Topics on the wire", "validate only, defaults, duplicates, long and colliding names")
-def test_create_questions(raw: RawConnection, unused_name: Callable[[], str]) -> None:
+def test_create_questions(raw: RawConnection, target: Target, unused_name: Callable[[], str]) -> None:
     name = unused_name()
     (checked,) = _create(raw, _topic(name, 2), validate_only=True)
     assert (checked["error_code"], checked["num_partitions"]) == (0, 2)
     (made,) = _create(raw, _topic(name, -1, -1))
-    assert (made["error_code"], made["num_partitions"], made["replication_factor"]) == (0, 1, 1)
+    copies = len(target.node_ids) if target.name == "lockstep-3" else 1
+    assert (made["error_code"], made["num_partitions"], made["replication_factor"]) == (0, 1, copies)
+    (refused,) = _create(raw, _topic(unused_name(), 1, len(target.node_ids) + 1))
+    assert refused["error_code"] == INVALID_REPLICATION_FACTOR
     assert all(each["error_code"] == INVALID_REQUEST for each in _create(raw, _topic(name), _topic(name)))
     assert _create(raw, _topic("x" * 250))[0]["error_code"] == INVALID_TOPIC_EXCEPTION
     dotted = unused_name() + ".b"
@@ -213,12 +218,11 @@ def test_create_questions(raw: RawConnection, unused_name: Callable[[], str]) ->
 
 
 @pytest.mark.case("Topics on the wire", "manual replica assignment")
-def test_assignment(raw: RawConnection, unused_name: Callable[[], str]) -> None:
-    node_id = raw.call("metadata", 12, topics=[])["brokers"][0]["node_id"]
-    good = [{"partition_index": n, "broker_ids": [node_id]} for n in (0, 1)]
+def test_assignment(raw: RawConnection, target: Target, unused_name: Callable[[], str]) -> None:
+    good = [{"partition_index": n, "broker_ids": list(target.node_ids)} for n in (0, 1)]
     (made,) = _create(raw, _topic(unused_name(), -1, -1, assignments=good))
     assert (made["error_code"], made["num_partitions"]) == (0, 2)
-    bad = [{"partition_index": 0, "broker_ids": [node_id + 8]}]
+    bad = [{"partition_index": 0, "broker_ids": [9]}]
     (refused,) = _create(raw, _topic(unused_name(), -1, -1, assignments=bad))
     assert refused["error_code"] == INVALID_REPLICA_ASSIGNMENT
 
@@ -279,7 +283,7 @@ def test_describe_configs_versions(raw: RawConnection, new_topic: NewTopic, vers
 @pytest.mark.case("Topics on the wire", "DescribeConfigs: unknown topic, broker, wrong broker, wrong kind")
 def test_describe_configs_questions(raw: RawConnection, unused_name: Callable[[], str]) -> None:
     assert _configs(raw, 2, unused_name())["error_code"] == UNKNOWN_TOPIC_OR_PARTITION
-    node_id = raw.call("metadata", 12, topics=[])["brokers"][0]["node_id"]
+    node_id = raw.node_id()
     broker = _configs(raw, 4, str(node_id), "log.retention.hours", "message.max.bytes")
     assert broker["error_code"] == 0
     assert {each["name"] for each in broker["configs"]} <= {"log.retention.hours", "message.max.bytes"}
@@ -292,8 +296,9 @@ def test_describe_configs_questions(raw: RawConnection, unused_name: Callable[[]
 def test_describe_cluster_versions(raw: RawConnection, target: Target, version: int) -> None:
     answer = raw.call("describe_cluster", version, endpoint_type=1)
     assert (answer["error_code"], bool(answer["cluster_id"])) == (0, True)
-    ((node_id, address),) = [(b["broker_id"], f"{b['host']}:{b['port']}") for b in answer["brokers"]]
-    assert (answer["controller_id"], address) == (node_id, target.bootstrap)
+    addresses = {each["broker_id"]: f"{each['host']}:{each['port']}" for each in answer["brokers"]}
+    assert addresses == dict(zip(target.node_ids, target.bootstrap.split(","), strict=True))
+    assert answer["controller_id"] in target.node_ids
 
 
 @pytest.mark.case("Every version", "InitProducerId v{version}")

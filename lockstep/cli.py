@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from lockstep.commands import configs, consume, groups, log, produce, serve, topics
+from lockstep.commands import cluster, configs, consume, groups, log, produce, serve, topics
 from lockstep.failures import CommandFailed
 
 PACKAGES: Final = ("protocol", "storage", "broker")
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action=_Version, help="print the version and exit")
     families = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for family in (serve, topics, configs, groups, produce, consume, log):
+    for family in (serve, topics, configs, groups, produce, consume, cluster, log):
         family.add_to(families)
     return root
 

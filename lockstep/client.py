@@ -387,6 +387,10 @@ class Client:
         await self._metadata([], create=False)
         return [await self._node(node_id) for node_id in self._addresses]
 
+    async def any_broker(self) -> Connection:
+        """A connection to one that was named, the same as long as it holds. ConnectionFailed."""
+        return await self._any()
+
     async def coordinator(self, group: str) -> Connection:
         """The broker that looks after a consumer group; waits a few seconds for one. BrokerError."""
 

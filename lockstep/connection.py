@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from protocol.api import ApiKey, request_header_version, response_header_version
+from protocol.cluster_messages import PRIVATE_MESSAGES
 from protocol.compiler import decode, encode
 from protocol.errors import ErrorCode
 from protocol.fields import Struct
@@ -124,6 +125,8 @@ class Connection:
         schema = request.SCHEMA
         key = schema.api_key
         assert key is not None
+        if key in PRIVATE_MESSAGES:  # brokers tell nobody of these
+            return schema.versions.high
         lowest, highest = self.versions.get(key, (0, -1))
         version = min(highest, schema.versions.high if newest is None else newest)
         if version < max(lowest, schema.versions.low):

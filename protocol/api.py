@@ -13,6 +13,7 @@ from enum import IntEnum
 from struct import Struct as Binary
 from struct import error as StructError
 
+from protocol.cluster_messages import PRIVATE_MESSAGES
 from protocol.fields import Struct
 from protocol.messages import MESSAGES
 from protocol.primitives import MalformedMessage, skip_tags
@@ -296,7 +297,7 @@ def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
 def messages_for(api_key: int) -> tuple[type[Struct], type[Struct]]:
     """The (request, response) classes of an API; KeyError, in words, where there are no tables."""
     try:
-        return MESSAGES[api_key]
+        return MESSAGES.get(api_key) or PRIVATE_MESSAGES[api_key]
     except KeyError:
         raise KeyError(f"no message tables for API key {api_key}") from None
 

@@ -1,10 +1,13 @@
 #!/bin/sh
-# Installs the system packages that pip cannot: kcat, and a JDK 17, Maven, Node.js, npm and Go when there are none.
+# Installs the system packages that pip cannot: kcat and fuse3, and a JDK 17, Maven, Node.js, npm
+# and Go when there are none.
 # Only what is missing is asked for, so a machine that has everything needs no network and no root.
 set -eu
 
 missing=""
 command -v kcat >/dev/null 2>&1 || missing="$missing kcat"
+# the power-loss tests mount a file system of their own; fuse3 brings libfuse3 with it
+command -v fusermount3 >/dev/null 2>&1 || missing="$missing fuse3"
 command -v mvn >/dev/null 2>&1 || missing="$missing maven"
 # the Node clients want Node.js 20.19 or newer; a distribution with an older one leaves them out by name
 command -v node >/dev/null 2>&1 || missing="$missing nodejs"
@@ -14,7 +17,7 @@ java_release=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | he
 command -v javac >/dev/null 2>&1 && [ "${java_release:-0}" -ge 17 ] || missing="$missing openjdk-17-jdk-headless"
 
 if [ -z "$missing" ]; then
-    echo "system-deps: everything is here (kcat, Maven, Java $java_release, Node.js, Go)"
+    echo "system-deps: everything is here (kcat, fuse3, Maven, Java $java_release, Node.js, Go)"
     exit 0
 fi
 if ! command -v apt-get >/dev/null 2>&1; then

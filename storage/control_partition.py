@@ -8,7 +8,8 @@ they have a snapshot of their own, taken when a frame closes. Nothing is decided
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from protocol.records.record import BatchBuilder, iter_records
 from storage.partition import PartitionLog
@@ -57,9 +58,12 @@ def encode_command(command: Command) -> bytes:
 class ControlPartition:
     """The open partitions of one group, by number. A `StateMachine`."""
 
-    __slots__ = ("next_number", "partitions")
+    __slots__ = ("closed", "next_number", "opened", "partitions")
 
     def __init__(self) -> None:
+        self.opened: Callable[[PartitionLog], None] = _nobody
+        """Told of a partition that is open now; again of all of them after a switch to another state."""
+        self.closed: Callable[[PartitionLog], None] = _nobody
         self.partitions: dict[int, PartitionLog] = {}
         self.next_number = CONTROL_PARTITION + 1
         self.restore(b"")
@@ -78,10 +82,14 @@ class ControlPartition:
                 "index": int(index),
                 "epoch_base": int(epoch_base),
             }:
-                self.partitions[number] = PartitionLog(number, bytes.fromhex(topic_id), index, epoch_base)
+                opened = PartitionLog(number, bytes.fromhex(topic_id), index, epoch_base)
+                self.partitions[number] = opened
                 self.next_number = max(self.next_number, number + 1)
+                self.opened(opened)
             case {"do": "close", "partition": int(number)}:
-                self.partitions.pop(number, None)
+                closed = self.partitions.pop(number, None)
+                if closed is not None:
+                    self.closed(closed)
             case {"do": "log_start", "partition": int(number), "offset": int(offset)}:
                 partition = self.partitions.get(number)
                 if partition is not None:
@@ -118,25 +126,43 @@ class ControlPartition:
         return json.dumps(state, separators=(",", ":")).encode()
 
     def restore(self, data: bytes) -> None:
-        """Take over a snapshot; empty bytes leave only the control partition itself. NewerFormat."""
+        """Take over a snapshot; empty bytes leave only the control partition itself. NewerFormat.
+
+        A partition that was open before and still is keeps its object: others hold on to it.
+        """
+        before, self.partitions = self.partitions, {}
         self.next_number = CONTROL_PARTITION + 1
-        self.partitions = {CONTROL_PARTITION: PartitionLog(CONTROL_PARTITION, NO_TOPIC, 0)}
-        if not data:
-            return
-        state = json.loads(data)
+        self._restored(PartitionLog(CONTROL_PARTITION, NO_TOPIC, 0), before)
+        if data:
+            self._restore(json.loads(data), before)
+        for partition in before.values():
+            if partition.number not in self.partitions:
+                self.closed(partition)
+        for partition in self.partitions.values():
+            if partition.number != CONTROL_PARTITION:
+                self.opened(partition)
+
+    def _restore(self, state: dict[str, Any], before: dict[int, PartitionLog]) -> None:
         if state["version"] > STATE_VERSION:
             raise NewerFormat(f"partitions of version {state['version']}, known up to {STATE_VERSION}")
         self.next_number = state["next_number"]
         for number, topic_id, index, epoch_base, log_start in state["partitions"]:
             partition = PartitionLog(number, bytes.fromhex(topic_id), index, epoch_base)
-            partition.log_start_offset = log_start
-            self.partitions[number] = partition
+            self._restored(partition, before).log_start_offset = log_start
 
-    def snapshot_offsets(self) -> bytes:
-        """Where each partition's appended log ends, and its leader epochs, as JSON."""
+    def _restored(self, partition: PartitionLog, before: dict[int, PartitionLog]) -> PartitionLog:
+        known = before.get(partition.number, partition)
+        known.next_offset = known.log_start_offset = 0
+        known.leader_epochs = []
+        self.partitions[partition.number] = known
+        return known
+
+    def snapshot_offsets(self, unopened: Iterable[PartitionLog] = ()) -> bytes:
+        """Where each partition's appended log ends, and its leader epochs, as JSON; those with appended
+        batches that are not open yet included."""
         offsets = [
             [partition.number, partition.next_offset, partition.leader_epochs]
-            for partition in self.partitions.values()
+            for partition in (*self.partitions.values(), *unopened)
             if partition.next_offset
         ]
         return json.dumps(offsets, separators=(",", ":")).encode()
@@ -146,5 +172,9 @@ class ControlPartition:
         for number, next_offset, epochs in json.loads(data or b"[]"):
             partition = self.partitions.get(number)
             if partition is not None:
-                partition.next_offset = partition.high_watermark = next_offset
+                partition.next_offset = next_offset
                 partition.leader_epochs = [(epoch, offset) for epoch, offset in epochs]
+
+
+def _nobody(partition: PartitionLog) -> None:
+    """Nobody is to be told."""

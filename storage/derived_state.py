@@ -1,20 +1,26 @@
 """What is derived from a group's frames: its partitions, commit machines, tail machines; and their snapshots.
 
-Tail machines follow the appended log, commit machines the committed one; a checkpoint has both as of one
-frame, cut in two steps. Owns which machine a partition's batches are replayed into. Does no input or output.
-Source: `docs/decisions/0002-tail-machines-and-commit-machines.md`.
+Tail machines follow the appended log; commit machines, and the partitions' transactions, the committed one. A
+checkpoint has both as of one frame, cut in two steps. What follows the appended log is speculative: after a
+truncation it is discarded and rebuilt from a checkpoint and the frames above it. Owns which machine a
+partition's batches are replayed into. Does no input or output. Source:
+`docs/decisions/0002-tail-machines-and-commit-machines.md`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from storage import transactions
 from storage.control_partition import ControlPartition
+from storage.log.format import ENTRY_RAW
 from storage.partition import PartitionLog
+from storage.transactions import ENTRY_IN_TRANSACTION
 from storage.types import CONTROL_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, StateMachine
 
 CONTROL_SECTION = "partitions"
 OFFSETS_SECTION = "offsets"
+TRANSACTIONS_SECTION = "transactions"
 
 Sections = dict[str, bytes]
 
@@ -27,7 +33,7 @@ class DerivedState:
         tail_machines: checkpoint section to machine.
     """
 
-    __slots__ = ("_commit_machines", "_tail_machines", "control")
+    __slots__ = ("_commit_machines", "_tail_machines", "_unopened", "applied_batches", "control")
 
     def __init__(
         self,
@@ -37,23 +43,44 @@ class DerivedState:
         self.control = ControlPartition()
         self._commit_machines = commit_machines
         self._tail_machines = tail_machines
+        self._unopened: dict[int, PartitionLog] = {}
+        """Partitions with appended batches whose opening is appended too, but not committed yet."""
+        self.applied_batches = 0
+        """Since the last cut: about what a restart would replay."""
 
     def restore(self, sections: Sections) -> None:
-        """Take over a checkpoint; without sections everything is empty."""
+        """Take over a checkpoint; without sections everything is empty. Partitions keep their objects."""
+        self._unopened = {}
+        self.applied_batches = 0
         self.control.restore(sections.get(CONTROL_SECTION, b""))
         self.control.restore_offsets(sections.get(OFFSETS_SECTION, b""))
+        transactions.restore(self.control.partitions, sections.get(TRANSACTIONS_SECTION, b""))
+        for partition in self.control.partitions.values():
+            partition.high_watermark = partition.next_offset
         for section, machine in (*self._commit_machines.values(), *self._tail_machines.items()):
             machine.restore(sections.get(section, b""))
         for partition in self.control.partitions.values():
             self._attach(partition)
 
-    def replay(self, frame: Frame) -> None:
-        """Apply a recovered frame, which is committed. Raises CorruptLog where it does not follow.
+    def restore_tail(self, sections: Sections) -> None:
+        """Take back what follows the appended log to a checkpoint; what is committed stays as it is."""
+        self._unopened = {}
+        for partition in self.control.partitions.values():
+            partition.next_offset = 0
+            partition.leader_epochs = []
+        self.control.restore_offsets(sections.get(OFFSETS_SECTION, b""))
+        for section, machine in self._tail_machines.items():
+            machine.restore(sections.get(section, b""))
 
-        With one voter whatever is on disk is committed by the next no-op, so it is applied at once.
+    def follow(self, frame: Frame) -> None:
+        """The frame has been appended, here and by somebody else: its offsets and tail machines follow.
+
+        Raises CorruptLog where a batch does not continue its partition.
         """
         for entry, payload in zip(frame.directory, frame.payloads, strict=True):
-            partition = self.control.partitions.get(entry.partition)
+            if entry.flags & ENTRY_RAW:
+                continue
+            partition = self._appended_to(entry.partition)
             if partition is None:
                 continue  # closed since: its records are dead
             if entry.base_offset != partition.next_offset:
@@ -62,10 +89,33 @@ class DerivedState:
                     f"expected {partition.next_offset}"
                 )
             partition.note_epoch(entry.leader_epoch, entry.base_offset)
-            partition.next_offset = partition.high_watermark = entry.base_offset + entry.record_count
+            partition.next_offset = entry.base_offset + entry.record_count
             for machine in self._tail_machines.values():
                 machine.replay(entry, payload, frame.time_ms)
-            self.commit(partition, entry, payload, frame.time_ms)
+
+    def _appended_to(self, number: int) -> PartitionLog | None:
+        partition = self.control.partitions.get(number) or self._unopened.get(number)
+        if partition is None and number >= self.control.next_number:
+            partition = self._unopened[number] = PartitionLog(number, b"", -1)
+        return partition
+
+    def apply(self, frame: Frame, moved: dict[PartitionLog, None]) -> None:
+        """The frame is committed: high watermarks and commit machines follow; `moved` gets its partitions."""
+        partitions = self.control.partitions
+        self.applied_batches += len(frame.directory)
+        for entry, payload in zip(frame.directory, frame.payloads, strict=True):
+            partition = partitions.get(entry.partition)
+            if partition is None:
+                continue
+            if entry.flags:
+                if entry.flags & ENTRY_RAW:
+                    continue
+                if entry.flags & ENTRY_IN_TRANSACTION:
+                    partition.in_transaction(entry, payload)
+            partition.high_watermark = entry.base_offset + entry.record_count
+            if partition.machine is not None:
+                self.commit(partition, entry, payload, frame.time_ms)
+            moved[partition] = None
 
     def commit(self, partition: PartitionLog, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Apply one committed batch to its partition's machine, if it has one."""
@@ -75,12 +125,18 @@ class DerivedState:
         known = self.control.next_number
         machine.replay(entry, payload, time_ms)
         for number in range(known, self.control.next_number):
-            if number in self.control.partitions:
-                self._attach(self.control.partitions[number])
+            opened = self.control.partitions.get(number)
+            early = self._unopened.pop(number, None)
+            if opened is None:
+                continue
+            if early is not None:
+                opened.next_offset, opened.leader_epochs = early.next_offset, early.leader_epochs
+            self._attach(opened)
 
     def cut(self, time_ms: int) -> Sections:
         """What follows the appended log, as of the last closed frame; no append may be open."""
-        sections = {OFFSETS_SECTION: self.control.snapshot_offsets()}
+        self.applied_batches = 0
+        sections = {OFFSETS_SECTION: self.control.snapshot_offsets(self._unopened.values())}
         for section, machine in self._tail_machines.items():
             sections[section] = machine.snapshot(time_ms)
         return sections
@@ -88,6 +144,7 @@ class DerivedState:
     def complete(self, sections: Sections, time_ms: int) -> None:
         """Add what follows the commit to a cut, whose frame has just been committed."""
         sections[CONTROL_SECTION] = self.control.snapshot(time_ms)
+        sections[TRANSACTIONS_SECTION] = transactions.snapshot(self.control.partitions)
         for section, machine in self._commit_machines.values():
             sections[section] = machine.snapshot(time_ms)
 

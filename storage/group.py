@@ -1,81 +1,79 @@
-"""A log group: the drive loop between callers, the Raft core and the data log.
+"""A log group: what callers ask of one Raft group with one data log, on this node.
 
 Appends of one loop turn share one frame, one write and one flush. Invariants: nothing above the commit index
 is readable; waiters fire in append order, after the state they wait for is applied; an error that leaves the
 disk in doubt is handed to `on_fatal` and the group takes nothing more. Whoever appends also updates the tail
-machines (producer state, for one); commit machines change only when their batch is committed. A checkpoint
-is cut at one frame: tail machines when it closes, commit machines when it is committed.
+machines (producer state, for one); commit machines change only when their batch is committed. What was
+appended here and is lost with the leadership is taken back from the tail machines before the next append.
 
-It does not validate batches and does not speak to other nodes. Source: specs of LogStore (seed 001), Raft.
+It does not validate batches; peers, log and core are the replica's. Source: seed 001, the Raft paper.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import random
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from protocol.records.batch import BatchHeader, patch, read_header
+from protocol.records.batch import BatchHeader, read_header
 from storage import control_partition as control
+from storage import gaps
+from storage.cleaner import Cleaned, Wanted
 from storage.derived_state import DerivedState
+from storage.entries import Send
+from storage.group_options import GroupOptions, fresh_incarnation, node_of
+from storage.idle_marker import IdleMarker
 from storage.log.data_log import DataLog
-from storage.log.format import MAX_FRAME_RECORDS, frame_size
-from storage.log.options import LogOptions
+from storage.log.file_system import FileSystem
+from storage.open_frame import BatchTooLarge, OpenFrame
 from storage.partition import PartitionLog
-from storage.raft.core import Raft
-from storage.raft.term_index import TermIndex
+from storage.raft.messages import Message
+from storage.recovering import recover
+from storage.replica import Replica
 from storage.types import (
     CONTROL_PARTITION,
-    Buffer,
-    Checkpoint,
-    DirectoryEntry,
-    Frame,
-    FrameKind,
-    HardState,
     NotLeader,
     ReadResult,
     StateMachine,
     StorageError,
     StorageFull,
 )
+from storage.waiters import Waiter, Waiters
 
-Waiter = Callable[[BaseException | None], None]
+__all__ = ["Backlogged", "BatchTooLarge", "GroupOptions", "LogGroup"]
 
-IDLE_MARKER_SECONDS = 0.008
-"""An idle log writes its marker within 10 ms of the last flush."""
-IDLE_TIMER_SLACK_SECONDS = 0.001
-"""Loops count in milliseconds: a timer may fire a little early."""
-SLOW_FLUSH_SECONDS = 0.003
-"""A disk whose flushes average longer gets a flusher thread, so that it stalls no heartbeat."""
-FAST_FLUSH_SECONDS = 0.0015
-FLUSH_AVERAGE_WEIGHT = 0.1
+log_of_groups = logging.getLogger(__name__)
+
 GATHER_LOOKS = 8
 """How often a busy group looks for one more batch before it flushes; each look is one turn of the loop."""
+DOUBT_SECONDS = 0.5
+"""After a leadership is lost its entries may still become known to be committed, for so long; then who waits
+for them is told to ask the next leader. A leader that was cut off would let them wait until it is back."""
+NEWLY_LED_SECONDS = 2.0
 COMMANDS_PER_BATCH = 1000
 """The group's own commands are some 130 bytes each: so many fit a frame of the smallest segments."""
 
 
-@dataclass(frozen=True)
-class GroupOptions:
-    """What a group is and where its limits lie."""
-
-    group_id: int
-    node_id: int
-    log: LogOptions = field(default_factory=LogOptions)
-    max_uncommitted_bytes: int = 256 << 20
-
-
 class Backlogged(StorageError):
-    """More is waiting for the disk than the limit allows; try again."""
+    """More is waiting for the disk or for a majority than the limit allows; try again."""
 
 
-class BatchTooLarge(StorageError):
-    """No frame of this log can hold the batch."""
+def tell(waiter: Waiter, error: BaseException | None) -> None:
+    """Tell one waiter. What it raises is its own affair: others wait behind it."""
+    try:
+        waiter(error)
+    except Exception:
+        log_of_groups.exception("a waiter failed")
+
+
+def alone(to: int, message: Message) -> None:
+    """The transport of a group without peers."""
+    raise AssertionError(f"no peers, but a message to {to}: {message!r}")
 
 
 class LogGroup:
@@ -85,58 +83,54 @@ class LogGroup:
         self,
         log: DataLog,
         options: GroupOptions,
-        clock_ms: Callable[[], int],
-        commit_machines: Mapping[bytes, tuple[str, StateMachine]],
-        tail_machines: Mapping[str, StateMachine],
+        state: DerivedState,
         on_fatal: Callable[[BaseException], None],
+        clock_ms: Callable[[], int],
+        seconds: Callable[[], float],
+        send: Send,
+        draw: Callable[[int], int],
     ) -> None:
         self.group_id = options.group_id
         self.log = log
-        self._state = DerivedState(commit_machines, tail_machines)
-        self.control = self._state.control
-        self.failed: BaseException | None = None
-        self.checkpoint_index = log.checkpoint.index if log.checkpoint else 0
-        """The newest entry that a flushed checkpoint covers."""
+        self.control = state.control
+        self._state = state
         self._options = options
-        self._clock_ms = clock_ms
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix=f"group-{options.group_id}")
-        self._flusher = ThreadPoolExecutor(1, thread_name_prefix=f"group-{options.group_id}-flush")
-        """A thread of its own: on a slow disk cold reads must not hold up commits."""
-        self._recover()
-        self.raft = Raft(
-            options.node_id, [options.node_id], log.hard_state, self._terms, self._terms.base_index
-        )
-        self._serving = False
-        self._closed_for_good = False
-        self._next_lsn = log.next_lsn
-        self._next_number = self.control.next_number
-        self._max_frame_bytes = log.max_frame_bytes
-        # The open frame, and what has been closed but not written.
-        self._directory: list[DirectoryEntry] = []
-        self._payloads: list[Buffer] = []
-        self._partitions: list[PartitionLog] = []
-        self._open_bytes = 0
-        self._open_records = 0
-        self._closed: list[tuple[Frame, list[PartitionLog]]] = []
-        self._closed_bytes = 0
+        self._threads = ThreadPoolExecutor(3, thread_name_prefix=f"group-{options.group_id}")
+        self._waiters = Waiters(tell)
         self._open_waiters: list[Waiter] = []
-        # Written, not committed.
-        self._in_flight: deque[tuple[Frame, list[PartitionLog]]] = deque()
-        self._waiters: deque[tuple[int, int, list[Waiter]]] = deque()
         self.after_commit: Callable[[], None] | None = None
         """Called once per commit, after its waiters: whoever gathered their output sends it now."""
+        self.on_leading: list[Callable[[bool], None]] = []
+        """Called each time `is_leader` became True, all before the term being applied, or False. That is as
+        soon as the core's turn is over, in order, none left out: a listener may ask anything of the group."""
         self._turn_scheduled = False
         self._busy = False
         self._gathered = self._looks = 0
-        self._flushing = False
-        self._flush_seconds = 0.0
-        self._flushed_at = 0.0
-        self._threaded_flush = False
-        self._idle_timer: asyncio.TimerHandle | None = None
-        self._cut: Checkpoint | None = None
-        self._checkpointing: asyncio.Future[None] | None = None
+        self._serving = False
+        self._leaderships = 0
+        self._led_at = 0.0
+        self._closed_for_good = False
+        self._seen_index = 0
+        self.recovered_index = log.last_index
+        """The last entry that the log had when it was opened."""
+        self.raft, applied_index = recover(log, options, state, int(seconds() * 1000), draw)
+        self._replica = Replica(
+            log,
+            self.raft,
+            state,
+            applied_index,
+            self,
+            send,
+            seconds,
+            clock_ms,
+            self._threads,
+            options.kept_entries,
+        )
+        self._idle_marker = IdleMarker(self._replica, self._loop)
+        self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
+        self._next_number = self.control.next_number
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -150,89 +144,93 @@ class LogGroup:
         on_fatal: Callable[[BaseException], None],
         commit_machines: Mapping[bytes, tuple[str, StateMachine]] | None = None,
         tail_machines: Mapping[str, StateMachine] | None = None,
+        send: Send = alone,
+        seconds: Callable[[], float] = time.monotonic,
+        draw: Callable[[int], int] = random.randrange,
+        fs: FileSystem | None = None,
     ) -> LogGroup:
-        """Recover the group in `directory` (made if missing) and lead it in a new term.
+        """Recover the group in `directory` (made if missing); a group of one voter is led when this returns.
 
         Args:
+            clock_ms: the time of day; what frames carry.
+            seconds: a monotonic clock; what elections and leases go by.
             commit_machines: topic id to (checkpoint section, machine): what that topic's committed batches
                 are replayed into.
-            tail_machines: checkpoint section to machine: replayed every batch at recovery; kept up to date by
-                whoever appends afterwards.
+            tail_machines: checkpoint section to machine: replayed every batch that comes from elsewhere; kept
+                up to date by whoever appends here.
             on_fatal: called once with the error that ends this group.
+            send: hands a message to the transport, which may lose it: (member id, message).
+            draw: draw(n) is a random number below n, for election timeouts.
         Raises:
             CorruptLog, NewerFormat, StorageFull: as DataLog.open.
         """
-        log = DataLog.open(directory, options.group_id, options.log)
+        log = DataLog.open(
+            directory,
+            options.group_id,
+            options.log,
+            fs,
+            salvage=options.salvage,
+            salvage_incarnation=fresh_incarnation(clock_ms()),
+        )
         try:
-            group = cls(log, options, clock_ms, commit_machines or {}, tail_machines or {}, on_fatal)
-            group._elect()
+            state = DerivedState(commit_machines or {}, tail_machines or {})
+            group = cls(log, options, state, on_fatal, clock_ms, seconds, send, draw)
+            group._replica.start()
             if group.failed is not None:
                 raise group.failed
         except BaseException:
             log.close()
             raise
-        log.start_preparing()
+        if options.background:
+            log.start_preparing()
         return group
 
     async def close(self) -> None:
-        """Commit what was accepted, write a checkpoint, release the files. A second call does nothing."""
+        """Commit what was accepted if that is in this node's hands, write a checkpoint, release the files.
+
+        A second call does nothing.
+        """
         if self._closed_for_good:
             return
         self._closed_for_good = True
         try:
             if self.failed is None:
-                self._serving = False
-                await self.committed()
+                if self.raft.configuration.voter_sets() == ((self.raft.member_id,),):
+                    await self._finish()
                 with contextlib.suppress(StorageFull):  # the next start replays a little more
-                    await self._last_checkpoint()
+                    await self._replica.last_checkpoint()
         finally:
-            self._serving = False
-            if self._idle_timer is not None:
-                self._idle_timer.cancel()
-            self._flusher.shutdown(wait=True)
+            self.abandon()
+            self._replica.flusher.close()
             self._threads.shutdown(wait=True)
+            self._replica.installing.give_up()
             self.log.close()
 
-    async def _last_checkpoint(self) -> None:
-        if self._checkpointing is not None:
-            await self._checkpointing
-        if self.log.last_index > self.checkpoint_index:
-            await self._write_checkpoint(self._cut_checkpoint())
+    async def _finish(self) -> None:
+        self._serve(False)
+        await self.committed()
 
-    def _recover(self) -> None:
-        checkpoint = self.log.checkpoint
-        self._state.restore(checkpoint.sections if checkpoint else {})
-        self._terms = TermIndex(checkpoint.index, checkpoint.term) if checkpoint else TermIndex()
-        self._time_ms = checkpoint.time_ms if checkpoint else 0
-        for frame in self.log.replay():
-            self._terms.append(frame.index, frame.term)
-            self._time_ms = frame.time_ms
-            self._state.replay(frame)
-        # With log.flush=os a power loss may take back a log start, but not the freeing that followed it.
-        for partition in self.control.partitions.values():
-            first = self.log.first_offset(partition.number)
-            there = partition.next_offset if first is None else first
-            partition.log_start_offset = max(partition.log_start_offset, there)
+    def abandon(self) -> None:
+        """Take and say nothing more; files stay as they are."""
+        self._closed_for_good = True
+        self._serve(False)
+        self._replica.stop()
+        self._idle_marker.stop()
+        self._tell_all(NotLeader(f"group {self.group_id} is closed"))
 
-    def _elect(self) -> None:
-        self.raft.campaign()
-        hard_state = self.raft.ready().hard_state
-        assert hard_state is not None
-        hard_state = HardState(hard_state.term, hard_state.voted_for, self.log.hard_state.incarnation)
-        self.log.save_hard_state(hard_state)
-        self.raft.hard_state_persisted(hard_state)
-        index = self.raft.ready().no_op_index
-        assert index is not None
-        no_op = Frame(FrameKind.NO_OP, self.raft.term, index, self._next_lsn, self._now(), [], [], 0)
-        self._closed.append((no_op, []))
-        self._turn()
-        self._serving = self.raft.serving
-
-    def _now(self) -> int:
-        self._time_ms = max(self._time_ms, self._clock_ms())
-        return self._time_ms
+    def _tell_all(self, error: BaseException) -> None:
+        """Nothing will be committed here any more."""
+        waiters, self._open_waiters = self._open_waiters, []
+        self._waiters.fail(error)
+        for waiter in waiters:
+            tell(waiter, error)
 
     # --- what callers ask ---------------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> BaseException | None:
+        """What ended this group, if anything did."""
+        return self._replica.failed
 
     @property
     def partitions(self) -> dict[int, PartitionLog]:
@@ -241,20 +239,111 @@ class LogGroup:
 
     @property
     def is_leader(self) -> bool:
+        """Whether appends are taken here: this node leads, and all before its term is applied."""
         return self._serving
+
+    @property
+    def is_newly_led(self) -> bool:
+        """Whether the leadership came here from elsewhere a moment ago: clients are still coming after it."""
+        leading = self.raft.leading
+        if leading is None or leading.alone or leading.no_op_index == 1:
+            return False  # nobody else led before
+        return self._loop.time() - self._led_at < NEWLY_LED_SECONDS
+
+    @property
+    def leader_id(self) -> int:
+        """The node that leads as far as we know; -1 for none."""
+        return node_of(self.raft.leader_id)
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether nobody else can lead at this moment, so that local state is the newest there is."""
+        return self._serving and self.raft.has_lease(self._replica.now_ms())
 
     @property
     def time_ms(self) -> int:
         """The newest frame's time. Like the log it never goes back, whatever the clock does."""
-        return self._time_ms
+        return self._replica.time_ms
+
+    @property
+    def append_time_ms(self) -> int:
+        """The time that the newest batch appended here has in the log."""
+        return self._open.time_ms
 
     @property
     def term(self) -> int:
         return self.raft.term
 
+    @property
+    def commit_index(self) -> int:
+        return self.raft.commit_index
+
+    @property
+    def applied_index(self) -> int:
+        """The last entry that the commit machines have seen."""
+        return self._replica.applied_index
+
+    @property
+    def checkpoint_index(self) -> int:
+        """The newest entry that a flushed checkpoint covers."""
+        return self._replica.checkpointer.index
+
+    @property
+    def checkpointing(self) -> asyncio.Future[None] | None:
+        """The checkpoint that is being written, if one is."""
+        return self._replica.checkpointer.under_way
+
     def leader_epoch(self, partition: PartitionLog) -> int:
         """The leader epoch of a partition on the Kafka wire."""
         return self.raft.term + partition.epoch_base
+
+    def receive(self, message: Message) -> None:
+        """A message of a peer has arrived; one that does not verify is dropped."""
+        if not self._closed_for_good:
+            self._replica.receive(message)
+
+    def change_members(self, voters: Sequence[int], learners: Sequence[int] = ()) -> None:
+        """Begin to change the membership (member ids). Raises NotLeader, ConfigurationRefused."""
+        self.log.keep_recent_frames(True)
+        self._replica.asked(lambda: self.raft.change_members(tuple(voters), tuple(learners)))
+
+    def transfer(self, member_id: int) -> None:
+        """Begin to hand the leadership to a voter. Raises NotLeader, ConfigurationRefused."""
+        if self._open:
+            self._turn()  # what was taken goes along where it can
+        self._replica.asked(lambda: self.raft.transfer(member_id, self._replica.now_ms()))
+
+    def hand_over(self) -> None:
+        """Begin to hand the leadership to whichever voter has most of the log, if there is one.
+
+        Raises NotLeader, ConfigurationRefused.
+        """
+        others = [each for each in self.raft.configuration.voters if each != self.raft.member_id]
+        known = {each: self.raft.progress(each) for each in others}
+        heirs = {each: progress.match_index for each, progress in known.items() if progress is not None}
+        if heirs:
+            self.transfer(max(heirs, key=lambda each: heirs[each]))
+
+    def unreachable(self, node_id: int) -> None:
+        """The transport lost its connection to a node, and what was on the way with it."""
+        members = [each for each in self.raft.configuration.members if node_of(each) == node_id]
+
+        def lost() -> None:
+            for member in members:
+                self.raft.unreachable(member)
+
+        if members and not self._closed_for_good and self.failed is None:
+            self._replica.asked(lost)
+
+    def found(self, rank: int) -> None:
+        """The group is new, here and on all its nodes: its first leader is elected at once, by rank."""
+        self._replica.asked(lambda: self.raft.found(rank, self._replica.now_ms()))
+
+    def gone(self, node_id: int) -> None:
+        """The process of a node is known to have ended: whoever follows it need not wait for its silence."""
+        leader_id = self.raft.leader_id
+        if node_of(leader_id) == node_id and not self._closed_for_good and self.failed is None:
+            self._replica.asked(lambda: self.raft.leader_gone(leader_id, self._replica.now_ms()))
 
     def append(
         self, partition: PartitionLog, batch: bytearray, header: BatchHeader, *, reserved: bool = False
@@ -267,61 +356,45 @@ class LogGroup:
         Raises:
             NotLeader, BatchTooLarge, StorageFull, Backlogged: nothing was appended.
         """
+        self._admit(len(batch), header.record_count, 1, reserved)
+        return self._open.add(partition, batch, header, self.raft.term + partition.epoch_base)
+
+    def append_together(
+        self, batches: Sequence[tuple[PartitionLog, bytearray, BatchHeader]], *, reserved: bool = False
+    ) -> list[int]:
+        """`append` of several batches in one frame: all of them are committed, and applied, or none is."""
+        records = sum([header.record_count for _, _, header in batches])
+        self._admit(sum([len(batch) for _, batch, _ in batches]), records, len(batches), reserved)
+        term, add = self.raft.term, self._open.add
+        return [add(each, batch, header, term + each.epoch_base) for each, batch, header in batches]
+
+    def _admit(self, size: int, record_count: int, batches: int, reserved: bool) -> None:
+        """Make room for batches in one frame, and see to it that the frame is written. Raises as `append`."""
         if not self._serving:
             raise NotLeader(f"group {self.group_id} is not led here")
-        size = len(batch)
-        count = header.record_count
-        if (
-            frame_size(len(self._directory) + 1, self._open_bytes + size) > self._max_frame_bytes
-            or self._open_records + count > MAX_FRAME_RECORDS
-        ):
-            self._begin_frame_for(size)
-        pending = self._open_bytes + self._closed_bytes + size
+        pending = self._open.make_room(size, record_count, batches)
         if not self.log.room_for(pending, reserved=reserved):
             raise StorageFull(f"group {self.group_id} has no room for {size} bytes")
+        pending += self._replica.applier.in_flight_bytes
         if pending > self._options.max_uncommitted_bytes:
-            raise Backlogged(f"group {self.group_id} holds {pending} bytes that wait for the disk")
-        base_offset = partition.next_offset
-        leader_epoch = self.raft.term + partition.epoch_base
-        patch(batch, base_offset, leader_epoch)
-        self._directory.append(
-            DirectoryEntry(
-                partition.number, base_offset, count, size, header.crc, leader_epoch, header.max_timestamp
-            )
-        )
-        self._payloads.append(batch)
-        self._partitions.append(partition)
-        self._open_bytes += size
-        self._open_records += count
-        epochs = partition.leader_epochs
-        if not epochs or epochs[-1][0] != leader_epoch:
-            partition.note_epoch(leader_epoch, base_offset)
-        partition.next_offset = base_offset + count
+            raise Backlogged(f"group {self.group_id} holds {pending} bytes that are not committed")
         if not self._turn_scheduled:
             self._turn_scheduled = True
             self._loop.call_soon(self._turn)
-        return base_offset
-
-    def _begin_frame_for(self, batch_bytes: int) -> None:
-        """The open frame has no room for a batch of this size: close it. Raises BatchTooLarge."""
-        if frame_size(1, batch_bytes) > self._max_frame_bytes:
-            raise BatchTooLarge(f"a batch of {batch_bytes} bytes; a frame takes {self._max_frame_bytes}")
-        self._close_frame()
 
     def when_committed(self, waiter: Waiter) -> None:
-        """Call `waiter(None)` once everything appended so far is committed, `waiter(error)` if it never is.
-
-        Never calls back before it returns.
+        """Call `waiter(None)` once everything appended so far is committed, `waiter(error)` if it never is,
+        or not for this node to say. Never calls back before it returns.
         """
         if self.failed is not None:
             self._loop.call_soon(waiter, self.failed)
-        elif self._directory or self._closed:
+        elif self._replica.stopped:
+            self._loop.call_soon(waiter, NotLeader(f"group {self.group_id} is closed"))
+        elif self._open:
             self._open_waiters.append(waiter)
-        elif self._in_flight:
-            newest = self._in_flight[-1][0]
-            if not self._waiters or self._waiters[-1][0] != newest.index:
-                self._waiters.append((newest.index, newest.term, []))
-            self._waiters[-1][2].append(waiter)
+        elif self.raft.last_index > self._replica.applied_index:
+            # The core's end, not the log's: an entry may wait for room on the disk.
+            self._waiters.add(self.raft.last_index, self.raft.terms.last_term, [waiter])
         else:
             self._loop.call_soon(waiter, None)
 
@@ -340,29 +413,44 @@ class LogGroup:
         self.when_committed(settle)
         await future
 
-    def read(self, partition: PartitionLog, offset: int, max_bytes: int) -> ReadResult:
+    def read(
+        self, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int | None = None
+    ) -> ReadResult:
         """Committed batches from the one that holds `offset`; at least one where there is one.
 
-        `cold` in the answer: not in memory, ask `read_cold`. `max_bytes` bounds all but the first batch.
+        Up to the high watermark, or `end_offset` where that is lower. `cold` in the answer: not in memory,
+        ask `read_cold`. `max_bytes` bounds all but the first batch.
         """
-        return self.log.read(partition.number, offset, max_bytes, partition.high_watermark)
+        end = partition.high_watermark if end_offset is None else min(end_offset, partition.high_watermark)
+        return gaps.read(self.log, partition, offset, max_bytes, end, False)
 
-    async def read_cold(self, partition: PartitionLog, offset: int, max_bytes: int) -> ReadResult:
+    async def read_cold(
+        self, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int | None = None
+    ) -> ReadResult:
         """`read` on a reader thread, for bytes that must come from the disk."""
-        return await self._loop.run_in_executor(
-            self._threads,
-            self.log.read_cold,
-            partition.number,
-            offset,
-            max_bytes,
-            partition.high_watermark,
-        )
+        end = partition.high_watermark if end_offset is None else min(end_offset, partition.high_watermark)
+        arguments = (self.log, partition, offset, max_bytes, end, True)
+        return await self._loop.run_in_executor(self._threads, gaps.read, *arguments)
+
+    async def clean(
+        self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]
+    ) -> Cleaned | None:
+        """As `Replica.clean`."""
+        return await self._replica.clean(wanted, now_ms, memory_bytes, breathe)
+
+    async def scrub(self, sequence: int) -> tuple[int, int] | None:
+        """Read a sealed segment through; a rotten one is fetched from the other members and written afresh.
+
+        The first and last index of what has rotted; None where all of it verifies. Raises OSError.
+        """
+        rotten: tuple[int, int] | None = await self._replica.repairing.scrub(sequence)
+        return rotten
 
     # --- the group's own entries --------------------------------------------------------------------------
 
     async def append_values(self, partition: PartitionLog, values: Sequence[bytes]) -> int:
         """Commit one batch whose records have these values; returns its base offset. Raises as `append`."""
-        batch = bytearray(control.encode_values(values, self._now()))
+        batch = bytearray(control.encode_values(values, self._replica.next_time_ms()))
         base_offset = self.append(partition, batch, read_header(batch), reserved=True)
         await self.committed()
         return base_offset
@@ -400,32 +488,17 @@ class LogGroup:
 
     def free_dead_segments(self) -> int:
         """Give back segments that hold only deleted records; returns how many."""
-        return self.log.free_dead_segments(self.control.log_start)
+        freed = self.log.free_dead_segments(self.control.log_start)
+        if freed:
+            self._replica.trim()
+        return freed
 
-    # --- the turn: write, flush, commit -------------------------------------------------------------------
-
-    def _close_frame(self) -> None:
-        index = self.raft.propose()
-        frame = Frame(
-            FrameKind.DATA,
-            self.raft.term,
-            index,
-            self._next_lsn,
-            self._now(),
-            self._directory,
-            self._payloads,
-            self._open_records,
-        )
-        self._next_lsn += self._open_records
-        self._closed.append((frame, self._partitions))
-        self._closed_bytes += self._open_bytes
-        self._directory, self._payloads, self._partitions = [], [], []
-        self._open_bytes = self._open_records = 0
+    # --- the turn: close a frame, hand it in ---------------------------------------------------------------
 
     def _gathering(self) -> bool:
         """Where the last frame had several batches, look at the sockets again before paying for a flush,
         as long as each look finds more: whoever is about to send joins this frame, not the next."""
-        waiting = len(self._directory)
+        waiting = self._open.batch_count
         if not self._busy or waiting <= self._gathered or self._looks >= GATHER_LOOKS:
             return False
         self._gathered = waiting
@@ -437,137 +510,90 @@ class LogGroup:
             self._loop.call_soon(self._turn)
             return
         self._turn_scheduled = False
-        if self._flushing or self.failed is not None:
+        if self._replica.stopped or self._replica.busy or not self._replica.accepting:
             return
         self._gathered = self._looks = 0
-        if self._directory:
-            self._busy = len(self._directory) > 1
-            self._close_frame()
-        closed = self._closed
-        if not closed:
-            return
+        if self._open:
+            self._busy = self._open.batch_count > 1
+            self._replica.write(self._open.take(), self._handed_in)
+
+    def _handed_in(self, index: int, term: int) -> None:
+        """The open frames have become entries, (index, term) the last of them."""
+        waiters, self._open_waiters = self._open_waiters, []
+        if waiters:
+            self._waiters.add(index, term, waiters)
+
+    # --- what the replica tells ---------------------------------------------------------------------------
+
+    def _serve(self, serving: bool) -> None:
+        """Take appends from now on, or none any more."""
+        if serving != self._serving:
+            self._serving = serving
+            self._leaderships += 1
+            self._led_at = self._loop.time()
+            if not serving:
+                self._loop.call_later(DOUBT_SECONDS, self._give_up, self._leaderships)
+            for listener in self.on_leading:
+                self._loop.call_soon(self._tell_leading, listener, serving)
+
+    def _give_up(self, leaderships: int) -> None:
+        """Whoever waits since a leadership that is over has waited long enough for what others commit."""
+        if leaderships == self._leaderships and not self._closed_for_good:
+            error = NotLeader(
+                f"group {self.group_id} lost the leadership before this was known to be committed"
+            )
+            self._waiters.fail(error)
+
+    def _tell_leading(self, listener: Callable[[bool], None], leading: bool) -> None:
+        if listener not in self.on_leading:
+            return  # it does not listen any more
         try:
-            self.log.append([frame for frame, _ in closed])
-            if self.log.sealed_since_checkpoint and self._cut is None and self._checkpointing is None:
-                self._cut = self._cut_checkpoint()
-            if self._open_waiters:
-                newest = closed[-1][0]
-                self._waiters.append((newest.index, newest.term, self._open_waiters))
-                self._open_waiters = []
-            self._in_flight.extend(closed)
-            self._closed = []
-            self._closed_bytes = 0
-            if self._threaded_flush:
-                self._flushing = True
-                flush = self._loop.run_in_executor(self._flusher, self._flush)
-                flush.add_done_callback(self._thread_flushed)
-            else:
-                self._flush()
-                self._flushed()
-        except Exception as error:
-            self._fail(error)
+            listener(leading)
+        except Exception:  # the others are to hear of it all the same
+            log_of_groups.exception("group %d: who follows its leadership failed", self.group_id)
 
-    def _flush(self) -> None:
-        started = time.perf_counter()
-        self.log.flush()
-        taken = time.perf_counter() - started
-        self._flush_seconds += (taken - self._flush_seconds) * FLUSH_AVERAGE_WEIGHT
+    def on_progress(self, moved: dict[PartitionLog, None]) -> None:
+        """As `Owner`."""
+        serving = self._replica.serving and not self._closed_for_good
+        if serving and not self._serving:
+            self._next_number = self.control.next_number
+        self._serve(serving)
+        applied = self._replica.applied_index
+        if applied != self._seen_index:
+            self._seen_index = applied
+            self._waiters.committed(applied, self.raft.terms.term_at)
+            for partition in moved:
+                for listener in partition.on_advance:
+                    listener()
+            if self.after_commit is not None:
+                self.after_commit()
+        if self._open and not self._turn_scheduled and not self._replica.busy:
+            self._turn_scheduled = True
+            self._loop.call_soon(self._turn)
 
-    def _thread_flushed(self, flush: asyncio.Future[None]) -> None:
-        self._flushing = False
-        error = flush.exception()
-        if error is not None:
-            self._fail(error)
+    def on_flushed(self) -> None:
+        """As `Owner`."""
+        self._idle_marker.flushed()
+
+    def on_not_accepting(self) -> None:
+        """As `Owner`."""
+        self._serve(False)
+        if not self._open and not self._open_waiters:
             return
-        try:
-            self._flushed()
-        except Exception as failure:
-            self._fail(failure)
-            return
-        self._turn()
+        self._open.clear()
+        waiters, self._open_waiters = self._open_waiters, []
+        self._replica.rebuild_tail()
+        self._next_number = self.control.next_number
+        lost = NotLeader(f"group {self.group_id} lost the leadership before it wrote this")
+        for waiter in waiters:
+            tell(waiter, lost)
 
-    def _flushed(self) -> None:
-        limit = FAST_FLUSH_SECONDS if self._threaded_flush else SLOW_FLUSH_SECONDS
-        self._threaded_flush = self._flush_seconds > limit
-        newest = self._in_flight[-1][0]
-        self.raft.persisted(newest.index, newest.term)
-        self._commit(self.raft.commit_index)
-        self._flushed_at = self._loop.time()
-        if self._idle_timer is None:
-            self._idle_timer = self._loop.call_later(IDLE_MARKER_SECONDS, self._idle)
+    def on_truncated(self, last_index: int) -> None:
+        """As `Owner`."""
+        self._waiters.truncated(last_index)
 
-    def _commit(self, commit_index: int) -> None:
-        in_flight = self._in_flight
-        moved: dict[PartitionLog, None] = {}
-        while in_flight and in_flight[0][0].index <= commit_index:
-            frame, partitions = in_flight.popleft()
-            payloads = frame.payloads
-            for place, entry in enumerate(frame.directory):
-                partition = partitions[place]
-                partition.high_watermark = entry.base_offset + entry.record_count
-                if partition.machine is not None:
-                    self._state.commit(partition, entry, payloads[place], frame.time_ms)
-                moved[partition] = None
-            if self._cut is not None and self._cut.index == frame.index:
-                self._write_checkpoint(self._cut)
-        waiters = self._waiters
-        while waiters and waiters[0][0] <= commit_index:
-            for waiter in waiters.popleft()[2]:
-                waiter(None)
-        for partition in moved:
-            for listener in partition.on_advance:
-                listener()
-        if self.after_commit is not None:
-            self.after_commit()
-
-    def _idle(self) -> None:
-        self._idle_timer = None
-        if self.failed is not None or self._closed_for_good or self._flushing:
-            return  # the end of a flush starts the timer again
-        left = self._flushed_at + IDLE_MARKER_SECONDS - self._loop.time()
-        if left > IDLE_TIMER_SLACK_SECONDS:
-            self._idle_timer = self._loop.call_later(left, self._idle)
-            return
-        try:
-            self.log.idle()
-        except Exception as error:
-            self._fail(error)
-
-    def _cut_checkpoint(self) -> Checkpoint:
-        """The state that follows the appended log, as of the last frame; no append may be open."""
-        log, time_ms = self.log, self._time_ms
-        return Checkpoint(
-            log.last_index, log.last_term, log.next_lsn, log.chain, time_ms, self._state.cut(time_ms)
-        )
-
-    def _write_checkpoint(self, cut: Checkpoint) -> asyncio.Future[None]:
-        """Add the state that follows the commit, which has just reached the cut, and write it all."""
-        self._cut = None
-        self._state.complete(cut.sections, self._time_ms)
-        written = self._loop.run_in_executor(self._threads, self.log.write_checkpoint, cut)
-        written.add_done_callback(lambda done: self._checkpointed(done, cut.index))
-        self._checkpointing = written
-        return written
-
-    def _checkpointed(self, done: asyncio.Future[None], index: int) -> None:
-        self._checkpointing = None
-        error = done.exception()
-        if error is None:
-            self.checkpoint_index = index
-            self.raft.checkpointed(index)
-        elif not isinstance(error, StorageFull):
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
-        """End the group: nobody is told that an append succeeded, and nothing more is taken."""
-        if self.failed is not None:
-            return
-        self.failed = error
-        self._serving = False
-        lost = NotLeader(f"group {self.group_id} ended: {error}")
-        pending = [waiter for _, _, waiters in self._waiters for waiter in waiters] + self._open_waiters
-        self._waiters.clear()
-        self._open_waiters = []
-        for waiter in pending:
-            waiter(lost)
+    def on_failed(self, error: BaseException) -> None:
+        """As `Owner`: nobody is told that an append succeeded, and nothing more is taken."""
+        self._serve(False)
+        self._tell_all(NotLeader(f"group {self.group_id} ended: {error}"))
         self._on_fatal(error)

@@ -1,7 +1,7 @@
 """One partition's place in its group's log: offsets, epochs, and who waits for it to grow.
 
-Invariants: log_start_offset <= high_watermark <= next_offset; none of them goes back while a term lasts.
-`next_offset` counts what is appended, `high_watermark` what is committed.
+Invariants: log_start_offset <= last_stable_offset <= high_watermark <= next_offset; none of them goes back
+while a term lasts. `next_offset` counts what is appended, the others what is committed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 
-from storage.types import StateMachine
+from storage.transactions import AbortedTransaction, PartitionTransactions
+from storage.types import Buffer, DirectoryEntry, StateMachine
 
 
 class PartitionLog:
@@ -26,6 +27,7 @@ class PartitionLog:
         "number",
         "on_advance",
         "topic_id",
+        "transactions",
     )
 
     def __init__(self, number: int, topic_id: bytes, index: int, epoch_base: int = 0) -> None:
@@ -42,8 +44,28 @@ class PartitionLog:
         """(leader epoch, offset of its first record), ascending in both."""
         self.machine: StateMachine | None = None
         """What its committed batches are replayed into, if anything."""
+        self.transactions: PartitionTransactions | None = None
+        """Those of the committed log; None where there is nothing to know of any."""
         self.on_advance: list[Callable[[], None]] = []
-        """Called once per commit that moved the high watermark."""
+        """Called once per commit that moved the high watermark; nothing else moves the last stable offset."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the first open transaction begins, or the high watermark: all below is decided."""
+        transactions = self.transactions
+        first = None if transactions is None else transactions.first_open_offset
+        return self.high_watermark if first is None else max(first, self.log_start_offset)
+
+    def in_transaction(self, entry: DirectoryEntry, payload: Buffer) -> None:
+        """A batch that is part of a transaction, or ends one, is committed."""
+        if self.transactions is None:
+            self.transactions = PartitionTransactions()
+        self.transactions.commit(entry, payload)
+
+    def aborted_between(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that a reader from `first_offset` up to `end_offset` may meet."""
+        transactions = self.transactions
+        return [] if transactions is None else transactions.aborted_between(first_offset, end_offset)
 
     def note_epoch(self, leader_epoch: int, offset: int) -> None:
         """Remember where `leader_epoch` began, if it is new here."""

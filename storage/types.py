@@ -84,7 +84,17 @@ class DirectoryEntry:
 class Frame:
     """One Raft entry: what the data log writes, replicates and replays as a whole."""
 
-    __slots__ = ("directory", "first_lsn", "index", "kind", "payloads", "record_count", "term", "time_ms")
+    __slots__ = (
+        "directory",
+        "first_lsn",
+        "head",
+        "index",
+        "kind",
+        "payloads",
+        "record_count",
+        "term",
+        "time_ms",
+    )
 
     def __init__(
         self,
@@ -96,6 +106,7 @@ class Frame:
         directory: list[DirectoryEntry],
         payloads: list[Buffer],
         record_count: int,
+        head: bytes | None = None,
     ) -> None:
         self.kind = kind
         self.term = term
@@ -106,6 +117,8 @@ class Frame:
         self.payloads = payloads
         """The batches' bytes, one per directory entry, base offset and leader epoch already patched."""
         self.record_count = record_count
+        self.head = head
+        """Header and directory as they are written, equal on all replicas; None until a log wrote them."""
 
 
 class HardState:
@@ -188,6 +201,10 @@ class NewerFormat(StorageError):
 
 class OffsetOutOfRange(StorageError):
     """An offset below the log start or beyond the end."""
+
+
+class FramesGone(StorageError):
+    """Frames that were freed, cut or replaced; whoever needs them is shipped a checkpoint."""
 
 
 class NotLeader(StorageError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from compat_tests.kafka_jars import skip_or_fail
 from compat_tests.targets import ROOT, LockstepTarget
+from lockstep.cli import parser
 
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 README = (ROOT / "README.md").read_text()
@@ -39,6 +41,16 @@ def test_the_readme_shows_the_command_kcat_and_both_python_clients() -> None:
     ):
         assert word in text
     assert len(BLOCKS) == len(EXPECTED)
+
+
+def test_the_commands_about_clusters_are_there() -> None:
+    section = README.partition("## A cluster\n")[2].partition("\n## ")[0]
+    lines = [
+        shlex.split(line, comments=True) for line in section.splitlines() if line.startswith("lockstep ")
+    ]
+    assert {" ".join(line[1:3]) for line in lines} >= {"cluster status", "cluster add", "cluster remove"}
+    for line in lines:
+        parser().parse_args(line[1:])
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))

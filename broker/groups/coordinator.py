@@ -22,9 +22,9 @@ from broker.groups.classic import ClassicGroup, State, assigned_bytes, bytes_of,
 from broker.groups.joining import Joining, join
 from broker.groups.live_group import LiveGroup
 from broker.groups.records import group_record, offset_record
-from broker.groups.shown import shown
 from broker.groups.subscription import CONSUMER, topics_of
 from broker.groups.surroundings import GroupLimits, Store, Surroundings
+from broker.shown import shown
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -73,6 +73,15 @@ class GroupCoordinator:
 
     # --- life ---------------------------------------------------------------------------------------------
 
+    @property
+    def refusal(self) -> ErrorCode:
+        """What is answered to everything; NONE while it serves."""
+        return self._refusal
+
+    def expect(self) -> None:
+        """This node leads again, and will `load` as soon as all that was appended before is known."""
+        self._refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
     def load(self) -> None:
         """Take over every group that is committed with members; they are given a session to be heard in."""
         self._refusal = ErrorCode.NONE
@@ -95,7 +104,7 @@ class GroupCoordinator:
     def resign(self) -> None:
         """Answer everybody who waits with NOT_COORDINATOR, and forget what is not committed."""
         self._refusal = ErrorCode.NOT_COORDINATOR
-        live, self._live = self._live, {}
+        live, self._live, self._deleting = self._live, {}, {}
         for each in live.values():
             each.resign()
             each.account()
@@ -249,21 +258,29 @@ class GroupCoordinator:
     # --- offsets ------------------------------------------------------------------------------------------
 
     def check_commit(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+        self,
+        group_id: str,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool = False,
     ) -> ErrorCode:
         """May offsets be committed by this member, or (generation -1, no ids) by somebody from outside?
 
-        NONE also counts as a sign of life of the member. Source: Kafka's ClassicGroup.validateOffsetCommit.
+        NONE also counts as a sign of life of the member. Within a transaction it does not, an outsider may
+        commit for a group with members (older producers know of none), and a member before its generation is
+        Stable (KIP-447). Source: Kafka's ClassicGroup.validateOffsetCommit.
         """
         if self._refusal is not ErrorCode.NONE:
             return self._refusal
-        error = self._commit_refusal(group_id, member_id, instance_id, generation)
+        error = self._commit_refusal(group_id, member_id, instance_id, generation, transactional)
         if error is ErrorCode.NONE and group_id in self._deleting:
             self._deleting[group_id] = True
         return error
 
     def _commit_refusal(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int, transactional: bool
     ) -> ErrorCode:
         live = self._live.get(group_id)
         if live is None or live.group.state is State.EMPTY:
@@ -272,12 +289,14 @@ class GroupCoordinator:
             return ErrorCode.UNKNOWN_MEMBER_ID if self.exists(group_id) else ErrorCode.ILLEGAL_GENERATION
         group = live.group
         if generation < 0 and not member_id and instance_id is None:
-            return ErrorCode.UNKNOWN_MEMBER_ID
+            return ErrorCode.NONE if transactional else ErrorCode.UNKNOWN_MEMBER_ID
         error = group.validate(member_id, instance_id)
         if error is not ErrorCode.NONE:
             return error
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
+        if transactional:
+            return ErrorCode.NONE
         if group.state is State.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         live.alive(member_id, group.members[member_id].session_timeout_ms)
@@ -388,14 +407,11 @@ class GroupCoordinator:
         self._write_end(group_id, done)
 
     def _write_end(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
-        records = [
-            offset_record(group_id, topic, index, None)
-            for topic, index in self._store.state.offsets(group_id)
-        ]
+        records = [offset_record(group_id, *place, None) for place in self._store.state.places(group_id)]
         records.append(group_record(group_id, None))
 
         def written(error: ErrorCode) -> None:
-            left = self._store.state.offsets(group_id)
+            left = self._store.state.places(group_id)
             if error is ErrorCode.NONE and left and not self._deleting.get(group_id, True):
                 # Commits that were under way before: they were not to be seen yet.
                 self._write_end(group_id, done)

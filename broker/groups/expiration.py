@@ -3,8 +3,10 @@
 Owns: the rules (`expired`) and the loop over all groups, a little at a time. A group's offsets expire when it
 has had no members for `offsets.retention.minutes`; where it has members, or never had any, an offset does so
 long after its last commit, unless a member subscribes to the topic. A group without members and offsets goes.
-Invariants: what is decided from committed state is written only while nothing of the group is under way, so
-that no tombstone follows a commit it does not know of.
+Invariants: only groups coordinated here are touched; nothing expires that a transaction may change yet; what
+is decided from committed state is written only while nothing of the group is under way, so that no tombstone
+follows a commit it does not know of; a topic is taken for gone on the word of the controller alone, for
+another node may not have heard of a new one yet.
 Source: Kafka's OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition.
 """
 
@@ -19,8 +21,9 @@ from broker.groups.classic import State
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.groups import Groups
 from broker.groups.records import NEVER, CommittedOffset, group_record, offset_record
-from broker.groups.store import GroupStore
-from broker.metadata import Cluster, Topic
+from broker.groups.store import GroupStore, kafka_error
+from broker.metadata import METADATA_GROUP, Cluster
+from broker.refused import Refused
 from protocol.errors import ErrorCode
 from storage.types import StorageError
 
@@ -29,6 +32,9 @@ log = logging.getLogger("lockstep.groups")
 OFFSETS_PER_STEP: Final = 1_000
 """Offsets looked at before others are served: about a millisecond."""
 MINUTE_MS: Final = 60_000
+HIDDEN_TIMEOUT_SECONDS: Final = 5.0
+HIDDEN_RETRY_SECONDS: Final = 0.01
+"""This node hears of a deletion a little later than the controller, which decided it."""
 
 Place = tuple[str, int]
 
@@ -62,41 +68,68 @@ class Expiration:
                     await asyncio.sleep(0)
         return found
 
-    async def topic_gone(self, topic: Topic) -> None:
-        """A topic is being deleted, and its name not free yet: nothing is to be left under it."""
-        for store, _ in self._groups.of_log_groups():
-            await self._forget(store, {topic.name})
+    async def forget(self, number: int, topic_name: str) -> None:
+        """The controller deletes a topic: a data group led here has nothing under its name when this returns.
+
+        Raises Refused: to be asked again, perhaps of another node.
+        """
+        store, _ = self._groups.of_log_group(number)
+        await self._hidden(topic_name)
+        await self._forget(store, {topic_name})
+        try:
+            await store.committed()
+        except StorageError as error:
+            raise Refused(kafka_error(error), str(error)) from None
+        if topic_name in store.state.topics():
+            text = f"offsets of topic {topic_name} are still in log group {number}"
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+
+    async def _hidden(self, topic_name: str) -> None:
+        """Wait until no client can commit offsets of it here. Raises Refused."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + HIDDEN_TIMEOUT_SECONDS
+        while self._cluster.topic(topic_name) is not None:
+            if loop.time() >= until:
+                raise Refused(ErrorCode.REQUEST_TIMED_OUT, f"topic {topic_name} is still to be seen here")
+            await asyncio.sleep(HIDDEN_RETRY_SECONDS)
 
     def _lost_topics(self, store: GroupStore) -> set[str]:
-        return {name for name in store.state.topics() if self._cluster.topic(name) is None}
+        controller = self._cluster.groups.get(METADATA_GROUP)
+        if controller is None or not controller.has_lease or not store.state.topics():
+            return set()
+        known = {entry.name for entry in self._cluster.image.topics.values()}
+        return {name for name in store.state.topics() if name not in known}
 
     async def _forget(self, store: GroupStore, names: set[str]) -> None:
         if not names:
             return
         try:
-            await store.group.committed()  # of what clients committed while they still saw the topic
+            await store.committed()  # of what clients committed while they still saw the topic
         except StorageError:
             return
         if names.isdisjoint(store.state.topics()):
             return
         looked = 0
         for group_id in list(store.state.group_ids()):
-            offsets = store.state.offsets(group_id)
+            places = store.state.places(group_id)
             # A topic of a lost one's name may have been made since the last step.
             names = {name for name in names if self._cluster.topic(name) is None}
-            _write_end(store, group_id, [place for place in offsets if place[0] in names])
-            looked += 1 + len(offsets)
+            _write_end(store, group_id, [place for place in places if place[0] in names])
+            looked += 1 + len(places)
             if looked >= OFFSETS_PER_STEP:
                 looked = 0
                 await asyncio.sleep(0)
 
     def _expire(self, store: GroupStore, coordinator: GroupCoordinator, group_id: str) -> int:
+        if coordinator.refusal is not ErrorCode.NONE:
+            return 0  # who is a member is not known here, or not any more
         if store.is_under_way(group_id) or not coordinator.exists(group_id):
             return 0
         retention_ms = self._cluster.settings.offsets_retention_minutes * MINUTE_MS
         places = expired(store, coordinator, group_id, store.time_ms(), retention_ms)
         offsets = store.state.offsets(group_id)
         is_over = len(places) == len(offsets) and coordinator.is_empty(group_id)
+        is_over = is_over and not store.state.pending(group_id)
         if is_over or places:
             _write_end(store, group_id, places, coordinator if is_over else None)
         return len(places)
@@ -111,6 +144,8 @@ def expired(
     if since_ms is not None and since_ms < 0:
         since_ms = None  # the record was written before groups said since when
     old = [place for place, each in offsets.items() if _is_old(each, since_ms, now_ms, retention_ms)]
+    if old and (pending := store.state.pending(group_id)):
+        old = [place for place in old if place not in pending]
     if not old or coordinator.is_empty(group_id):
         return old
     subscribed = coordinator.subscribed_topics(group_id)

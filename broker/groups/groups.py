@@ -1,9 +1,12 @@
 """The front door to consumer groups: which coordinator looks after a group, and making `__consumer_offsets`.
 
-Owns: `Groups`, one per broker, with a store and a coordinator per data log group. A group belongs to the
-partition of `__consumer_offsets` that Kafka would give it, and so to the log group that holds that partition.
-Invariants: the topic has its fixed id; an ordinary topic of its name, made before there were groups, is not
-used and not touched. Does not: expire offsets (`expiration.py`), or know members (`coordinator.py`).
+Owns: `Groups`, one per broker, with a store and a coordinator per data log group that the node has a copy
+of. A group belongs to the partition of `__consumer_offsets` that Kafka would give it, and so to the log group
+that holds that partition; its coordinator is the node that leads there.
+Invariants: nothing is said of a group but by a leader that has its lease; the topic has its fixed id; an
+ordinary topic of its name, made before there were groups, is not used and not touched.
+Does not: follow leaderships (`hosted.py`), expire offsets (`expiration.py`), or know members
+(`coordinator.py`).
 Source: Kafka's GroupCoordinatorService.partitionFor, AutoTopicCreationManager.
 """
 
@@ -11,19 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from operator import mul
 from struct import unpack
-from typing import Final
+from typing import Final, Protocol
 
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.hosted import HostedGroups
 from broker.groups.state import GroupsState
-from broker.groups.store import GroupStore
+from broker.groups.store import GroupStore, OwnAppender
 from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Cluster, Topic
 from broker.refused import Refused
-from broker.topics import Topics
 from protocol.errors import ErrorCode
+from protocol.messages.list_groups import ListedGroup
+from storage.group import LogGroup
 from storage.partition import PartitionLog
 
 log = logging.getLogger("lockstep.groups")
@@ -60,40 +65,60 @@ def _hash(group_id: str) -> int:
 _remembered_hash = lru_cache(HASHES_REMEMBERED)(_hash)
 
 
+class TopicMaker(Protocol):
+    """Whoever has topics made."""
+
+    async def ensure(self, name: str) -> Topic:
+        """The topic of this name, made if need be. Raises Refused."""
+
+
 class Groups:
-    """Args: states: by data log group, what its partitions of `__consumer_offsets` are replayed into."""
+    """Nothing is hosted at first; see `host`."""
 
     def __init__(
         self,
         cluster: Cluster,
-        topics: Topics,
-        states: Mapping[int, GroupsState],
+        controller: TopicMaker,
         clock_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._cluster = cluster
-        self._topics = topics
-        self.stores = {
-            number: GroupStore(cluster.groups[number], state, partial(self._partition, number), clock_ms)
-            for number, state in states.items()
-        }
-        """By log group."""
-        self._coordinators = {
-            number: GroupCoordinator(store, cluster.settings, loop) for number, store in self.stores.items()
-        }
-        self._topic: Topic | None = None
+        self._controller = controller
+        self._clock_ms = clock_ms
+        self._loop = loop
+        self._hosted: dict[int, HostedGroups] = {}
+        """By data log group."""
 
-    def load(self) -> None:
-        """Take over the groups that were there before; the topics are known by now."""
+    def host(
+        self, number: int, group: LogGroup, state: GroupsState, appender: OwnAppender | None = None
+    ) -> None:
+        """This node has a copy of a data log group: serve its consumer groups whenever it is led here.
+
+        Args:
+            state: what its partitions of `__consumer_offsets` are replayed into.
+            appender: its append path, for what is part of a transaction; None where nothing will be.
+        """
+        if number in self._hosted:
+            raise ValueError(f"log group {number} is hosted already")
+        store = GroupStore(group, state, partial(self._partition, number), self._clock_ms, appender)
+        coordinator = GroupCoordinator(store, self._cluster.settings, self._loop)
+        self._hosted[number] = HostedGroups(store, coordinator)
+
+    def unhost(self, number: int) -> None:
+        """It has none any more. Answers everybody who waits; nothing where it is not hosted."""
+        hosted = self._hosted.pop(number, None)
+        if hosted is not None:
+            hosted.leave()
+
+    def check(self) -> None:
+        """Say what keeps groups from being served; the topics are known by now."""
         if self._is_foreign():
             log.error("%s", FOREIGN_TOPIC)
-        for coordinator in self._coordinators.values():
-            coordinator.load()
 
     def resign(self) -> None:
-        """Answer everybody who waits: this broker stops."""
-        for coordinator in self._coordinators.values():
-            coordinator.resign()
+        """Answer everybody who waits: this broker stops. What is on its way into the log still gets there."""
+        for hosted in self._hosted.values():
+            hosted.stop()
 
     async def ready(self) -> None:
         """Make `__consumer_offsets` if it is not there. Raises Refused."""
@@ -101,7 +126,7 @@ class Groups:
             return
         if self._is_foreign():
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, FOREIGN_TOPIC)
-        await self._topics.ensure(CONSUMER_OFFSETS)
+        await self._controller.ensure(CONSUMER_OFFSETS)
 
     @property
     def is_ready(self) -> bool:
@@ -114,45 +139,83 @@ class Groups:
         count = self._cluster.settings.offsets_topic_num_partitions
         return positive_hash(group_id) % (len(topic.partitions) if topic is not None else count)
 
+    def coordinator_node(self, group_id: str) -> int:
+        """The node that coordinates this group as far as is known; -1 for none."""
+        topic = self._find()
+        if topic is None:
+            return -1
+        leader_id = topic.partitions[self.partition_of(group_id)].group.leader_id
+        return leader_id
+
     def coordinator(self, group_id: str) -> GroupCoordinator:
-        """Who looks after this group. Raises Refused."""
-        return self._coordinators[self._log_group(group_id)]
+        """Who looks after this group, perhaps not yet loaded. Raises Refused."""
+        return self._find_hosted(group_id).coordinator
 
     def store(self, group_id: str) -> GroupStore:
-        """Where this group is written. Raises Refused."""
-        return self.stores[self._log_group(group_id)]
+        """Where this group is written, and what is committed of it. Raises Refused."""
+        hosted = self._find_hosted(group_id)
+        hosted.require_loaded()
+        return hosted.store
 
     def of(self, group_id: str) -> tuple[GroupStore, GroupCoordinator]:
         """Both of them. Raises Refused."""
-        number = self._log_group(group_id)
-        return self.stores[number], self._coordinators[number]
+        hosted = self._find_hosted(group_id)
+        hosted.require_loaded()
+        return hosted.store, hosted.coordinator
+
+    def listed(self) -> list[ListedGroup]:
+        """Every group that is coordinated here. Raises Refused where that is not certain now."""
+        found: list[ListedGroup] = []
+        for hosted in self._hosted.values():
+            if hosted.group.is_leader:
+                if not hosted.group.has_lease:
+                    raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is not certain who coordinates")
+                hosted.require_loaded()
+                found += hosted.coordinator.listed()
+            elif hosted.group.leader_id < 0:
+                raise Refused(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody is known to coordinate some groups"
+                )
+        return found
 
     def coordinators(self) -> Sequence[GroupCoordinator]:
-        """Every coordinator of this node."""
-        return list(self._coordinators.values())
+        """Every coordinator that serves here now."""
+        return [each.coordinator for each in self._hosted.values() if each.serves]
 
     def of_log_groups(self) -> list[tuple[GroupStore, GroupCoordinator]]:
-        """Every log group's store and coordinator."""
-        return [(self.stores[number], each) for number, each in self._coordinators.items()]
+        """Store and coordinator of every log group that is led here and loaded."""
+        return [(each.store, each.coordinator) for each in self._hosted.values() if each.serves]
+
+    def led_stores(self) -> list[GroupStore]:
+        """The stores among these."""
+        return [each.store for each in self._hosted.values() if each.serves]
+
+    def of_log_group(self, number: int) -> tuple[GroupStore, GroupCoordinator]:
+        """Those of one log group. Raises Refused where it is not led here, or not loaded."""
+        hosted = self._hosted.get(number)
+        if hosted is None:
+            raise Refused(ErrorCode.NOT_COORDINATOR, f"log group {number} is not hosted here")
+        hosted.require_lease()
+        hosted.require_loaded()
+        return hosted.store, hosted.coordinator
 
     # --- within -------------------------------------------------------------------------------------------
 
-    def _log_group(self, group_id: str) -> int:
-        topic = self._topic or self._find()
+    def _find_hosted(self, group_id: str) -> HostedGroups:
+        topic = self._find()
         if topic is None:
             if self._is_foreign():
                 raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, FOREIGN_TOPIC)
             raise Refused(ErrorCode.NOT_COORDINATOR, f"{CONSUMER_OFFSETS} is not there yet")
         group = topic.partitions[positive_hash(group_id) % len(topic.partitions)].group
-        if not group.is_leader:
+        hosted = self._hosted.get(group.group_id)
+        if hosted is None or not group.is_leader:
             raise Refused(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
-        return group.group_id
+        hosted.require_lease()
+        return hosted
 
     def _find(self) -> Topic | None:
-        """The topic, which is never deleted once it is there."""
-        if self._topic is None:
-            self._topic = self._cluster.topic_by_id(CONSUMER_OFFSETS_TOPIC_ID)
-        return self._topic
+        return self._cluster.topic_by_id(CONSUMER_OFFSETS_TOPIC_ID)
 
     def _is_foreign(self) -> bool:
         topic = self._cluster.topic(CONSUMER_OFFSETS)
@@ -163,4 +226,5 @@ class Groups:
         if topic is None:
             return None
         partition = topic.partitions[positive_hash(group_id) % len(topic.partitions)]
-        return partition.log if partition.group.group_id == number else None
+        group = partition.group  # of other nodes it has no log, and is led elsewhere
+        return partition.log if group.group_id == number and group.is_leader else None

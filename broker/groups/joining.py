@@ -15,8 +15,8 @@ from typing import Final
 from broker.groups.answers import JoinAnswer, Outbox, fenced, join_error
 from broker.groups.classic import ClassicGroup, Member, Protocols, State, bytes_of
 from broker.groups.live_group import NEW_MEMBER_JOIN_TIMEOUT_MS, LiveGroup
-from broker.groups.shown import shown
 from broker.groups.surroundings import GroupLimits
+from broker.shown import shown
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse
 

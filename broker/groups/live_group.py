@@ -19,8 +19,8 @@ from broker.groups.answers import NO_MEMBER, join_error, sync_error
 from broker.groups.classic import ClassicGroup, Member, State, Waiter, assigned_bytes
 from broker.groups.deadline import Deadline
 from broker.groups.records import group_record
-from broker.groups.shown import shown
 from broker.groups.surroundings import Surroundings
+from broker.shown import shown
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.sync_group import SyncGroupResponse

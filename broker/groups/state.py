@@ -3,8 +3,9 @@
 Owns: `GroupsState`, a commit machine: it changes in `replay` alone, live and at recovery alike. A snapshot is
 taken on the loop, so it is made of columns: 100,000 offsets take some 50 ms.
 Invariants: `restore(snapshot())` gives an equal state; a record that is not understood changes nothing and is
-passed over, as Kafka does: another version may have written it.
-Does not: know partitions of `__consumer_offsets`, time, or who is a member now (`coordinator.py` does).
+passed over, as Kafka does: another version may have written it. What a transaction commits is `pending` until
+its marker comes.
+Does not: know which group belongs to which partition, time, or who is a member now (`coordinator.py` does).
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import json
 import logging
 import struct
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from itertools import chain
 from operator import itemgetter
 from typing import Final
 
+from broker.groups.pending import Pending, PendingOffsets, Place, Transaction
 from broker.groups.records import (
     GROUP_METADATA,
     OFFSET_KINDS,
@@ -29,9 +31,11 @@ from broker.groups.records import (
     group_metadata,
     kind_of,
     offset_key,
+    plain_commit,
 )
 from protocol.primitives import MalformedMessage
-from protocol.records.batch import CONTROL_FLAG, MalformedBatch
+from protocol.records import control
+from protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, MalformedBatch, read_header
 from protocol.records.record import key_values
 from storage.types import Buffer, DirectoryEntry, NewerFormat
 
@@ -39,14 +43,16 @@ log = logging.getLogger("lockstep.groups")
 
 SECTION: Final = "groups"
 """Its name in a checkpoint."""
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
+PLAIN_STATE_VERSION: Final = 1
+"""Where nothing is pending: what a broker that knows no transactions reads, too."""
 WARNINGS: Final = 10
 """Records not understood are named in the log so often; a foreign tool may have written a million."""
 _PREFIX: Final = struct.Struct(">HI")
 _ATTRIBUTES_AT: Final = 22
 """The low byte of a batch's attributes."""
 
-Offsets = dict[tuple[str, int], CommittedOffset]
+Offsets = dict[Place, CommittedOffset]
 _TOPIC: Final = itemgetter(0)
 _INDEX: Final = itemgetter(1)
 _METADATA: Final = itemgetter(CommittedOffset._fields.index("metadata"))
@@ -60,21 +66,22 @@ _COLUMNS: Final = [
         ("q", "expire_time_ms"),
     )
 ]
-_NOTHING: Final[Mapping[tuple[str, int], CommittedOffset]] = {}
+_NOTHING: Final[Mapping[Place, CommittedOffset]] = {}
 
 
 class GroupsState:
     """Committed generations and offsets, by group. A `StateMachine`."""
 
-    __slots__ = ("_groups", "_offsets", "_topics", "_values", "_warned")
+    __slots__ = ("_groups", "_offsets", "_pending", "_topics", "_values", "_warned")
 
     def __init__(self) -> None:
         self._groups: dict[str, GroupMetadata] = {}
         self._values: dict[str, bytes] = {}
         """The records `_groups` was read from, for snapshots."""
         self._offsets: dict[str, Offsets] = {}
+        self._pending = PendingOffsets()
         self._topics: dict[str, int] = {}
-        """How many offsets each topic has, over all groups."""
+        """How many offsets each topic has, over all groups; what is pending counts, too."""
         self._warned = 0
 
     # --- what is committed --------------------------------------------------------------------------------
@@ -87,24 +94,34 @@ class GroupsState:
         """The value of the record that `group` was read from."""
         return self._values.get(group_id)
 
-    def offsets(self, group_id: str) -> Mapping[tuple[str, int], CommittedOffset]:
+    def offsets(self, group_id: str) -> Mapping[Place, CommittedOffset]:
         """A group's offsets by (topic, partition); not to be changed."""
         return self._offsets.get(group_id, _NOTHING)
 
+    def pending(self, group_id: str) -> Set[Place]:
+        """The places of a group that a transaction has committed an offset of, and has not ended yet."""
+        return self._pending.of(group_id)
+
+    def places(self, group_id: str) -> list[Place]:
+        """Where a group has an offset, committed or pending, each once: what tombstones end it."""
+        offsets = self.offsets(group_id)
+        return [*offsets, *sorted(each for each in self.pending(group_id) if each not in offsets)]
+
     def group_ids(self) -> Iterable[str]:
         """Every id with a generation or with offsets, each once."""
-        return [*self._groups, *(each for each in self._offsets if each not in self._groups)]
+        return dict.fromkeys(chain(self._groups, self._offsets, self._pending.group_ids()))
 
     def topics(self) -> Mapping[str, int]:
-        """How many offsets are committed in each topic; topics without are not in it."""
+        """How many offsets are committed or pending in each topic; topics without are not in it."""
         return self._topics
 
     def __contains__(self, group_id: object) -> bool:
-        return group_id in self._groups or group_id in self._offsets
+        return group_id in self._groups or group_id in self._offsets or group_id in self._pending
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GroupsState) and (
-            (self._groups, self._offsets, self._topics) == (other._groups, other._offsets, other._topics)
+            (self._groups, self._offsets, self._pending, self._topics)
+            == (other._groups, other._offsets, other._pending, other._topics)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -113,20 +130,44 @@ class GroupsState:
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Apply one committed batch; see StateMachine."""
-        if payload[_ATTRIBUTES_AT] & CONTROL_FLAG:
-            return  # the end of a transaction, which has no record of ours
+        flags = payload[_ATTRIBUTES_AT]
+        if not flags:
+            plain = plain_commit(bytes(payload))
+            if plain is not None:
+                group_id, topic, index, committed = plain
+                self._put(group_id, (topic, index), committed)
+                return
         try:
+            if flags & CONTROL_FLAG:
+                self._end(entry, payload)
+                return
+            if flags & TRANSACTIONAL_FLAG:
+                transaction = entry.partition, read_header(payload).producer_id
+                for at, (key, value) in enumerate(key_values(payload), entry.base_offset):
+                    self._apply(key, value, (transaction, at))
+                return
             for key, value in key_values(payload):
                 self._apply(key, value)
         except MalformedBatch as error:
             self._warn("a batch of records about groups cannot be read: %s", error)
 
-    def _apply(self, key: bytes | None, value: bytes | None) -> None:
+    def _apply(
+        self, key: bytes | None, value: bytes | None, within: tuple[Transaction, int] | None = None
+    ) -> None:
+        """One record; `within`: of this transaction, about at this offset (a batch may have lost some)."""
         try:
             kind = kind_of(key)
             assert key is not None
             if kind in OFFSET_KINDS:
-                self._apply_offset(key, value)
+                read = offset_key(key)
+                place = read.topic, read.partition
+                if value is None:
+                    self._remove(read.group, place)
+                elif within is None:
+                    self._put(read.group, place, committed_offset(value))
+                else:
+                    transaction, at = within
+                    self._await(transaction, read.group, place, Pending(at, committed_offset(value)))
             elif kind == GROUP_METADATA:
                 self._apply_group(key, value)
             else:
@@ -134,33 +175,53 @@ class GroupsState:
         except (MalformedMessage, UnknownRecord) as error:
             self._warn("a record about groups is passed over: %s", error)
 
-    def _apply_offset(self, key: bytes, value: bytes | None) -> None:
-        read = offset_key(key)
-        if value is None:
-            self._remove(read.group, (read.topic, read.partition))
-            return
-        committed = committed_offset(value)
-        offsets = self._offsets.get(read.group)
+    def _put(self, group_id: str, place: Place, committed: CommittedOffset, at: int | None = None) -> None:
+        """An offset holds from now on; `at`: since there in the partition, not since its end."""
+        if self._pending:
+            self._pending.supersede(group_id, place, at)
+        offsets = self._offsets.get(group_id)
         if offsets is None:
-            offsets = self._offsets[read.group] = {}
-        place = read.topic, read.partition
+            offsets = self._offsets[group_id] = {}
         if place not in offsets:
-            place = sys.intern(read.topic), read.partition
-            self._topics[place[0]] = self._topics.get(place[0], 0) + 1
+            place = sys.intern(place[0]), place[1]
+            self._count(place[0], 1)
         offsets[place] = committed
 
-    def _remove(self, group_id: str, place: tuple[str, int]) -> None:
+    def _remove(self, group_id: str, place: Place) -> None:
+        if self._pending:
+            self._count(place[0], -self._pending.drop(group_id, place))
         offsets = self._offsets.get(group_id)
         if offsets is None or place not in offsets:
             return
         del offsets[place]
         if not offsets:
             del self._offsets[group_id]
-        left = self._topics[place[0]] - 1
-        if left:
-            self._topics[place[0]] = left
+        self._count(place[0], -1)
+
+    def _count(self, topic: str, more: int) -> None:
+        count = self._topics.get(topic, 0) + more
+        if count:
+            self._topics[topic] = count
         else:
-            del self._topics[place[0]]
+            self._topics.pop(topic, None)
+
+    def _await(self, transaction: Transaction, group_id: str, place: Place, pending: Pending) -> None:
+        place = sys.intern(place[0]), place[1]
+        if self._pending.add(transaction, group_id, place, pending):
+            self._count(place[0], 1)
+
+    def _end(self, entry: DirectoryEntry, payload: Buffer) -> None:
+        """The end of a transaction: what it had pending holds from now on, or never did."""
+        if not self._pending:
+            return
+        kind = control.parse(payload).kind
+        if kind is control.ControlKind.OTHER:
+            return
+        ended = self._pending.end((entry.partition, read_header(payload).producer_id))
+        for group_id, place, pending in ended:
+            self._count(place[0], -1)
+            if kind is control.ControlKind.COMMIT and pending.committed is not None:
+                self._put(group_id, place, pending.committed, pending.at)
 
     def _apply_group(self, key: bytes, value: bytes | None) -> None:
         group_id = group_key(key)
@@ -186,7 +247,7 @@ class GroupsState:
         numbers: dict[tuple[str, bytes], int] = {}
         topic_numbers = [numbers.setdefault(topic, len(numbers)) for topic in topics]
         metadata = list(map(_METADATA, values))
-        head = {
+        head: dict[str, object] = {
             "groups": list(self._values),
             "sizes": list(map(len, self._values.values())),
             "committers": list(self._offsets),
@@ -194,10 +255,12 @@ class GroupsState:
             "topics": [[name, topic_id.hex()] for name, topic_id in numbers],
             "metadata": metadata if any(metadata) else [],
         }
+        if self._pending:
+            head["pending"] = list(self._pending.rows())
         written = json.dumps(head, separators=(",", ":")).encode()
         return b"".join(
             (
-                _PREFIX.pack(STATE_VERSION, len(written)),
+                _PREFIX.pack(STATE_VERSION if self._pending else PLAIN_STATE_VERSION, len(written)),
                 written,
                 *self._values.values(),
                 struct.pack(f">{len(places)}I", *topic_numbers),
@@ -209,6 +272,7 @@ class GroupsState:
     def restore(self, data: bytes) -> None:
         """Take over a snapshot; empty bytes are the empty state. Raises NewerFormat."""
         self._groups, self._values, self._offsets, self._topics = {}, {}, {}, {}
+        self._pending = PendingOffsets()
         if not data:
             return
         version, size = _PREFIX.unpack_from(data)
@@ -238,3 +302,5 @@ class GroupsState:
                 )
                 self._topics[name] = self._topics.get(name, 0) + 1
             first += owned
+        for name in self._pending.restore(head.get("pending", ())):
+            self._count(name, 1)

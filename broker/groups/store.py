@@ -3,23 +3,33 @@
 Owns: `GroupStore`, one per data log group: one append is one record batch (several where they would not
 fit), like a producer's, and shares the group commit with whatever else the turn brings. Invariants: `done` is
 called exactly once, never before `append` returns, and with NONE only when `state` has the records; whose
-records are under way is known, because what is decided from `state` alone is then out of date.
-Does not: decide what may be written (handlers and the coordinator do).
+records are under way is known, because what is decided from `state` alone is then out of date; nothing of
+this is left of a leadership that is over (`resign`).
+Does not: decide what may be written (handlers and the coordinator do; of transactions the log group's
+append path), or follow the leadership (`hosted.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple, Protocol
 
+from broker.append import Overtaken
 from broker.groups.records import Record
 from broker.groups.state import GroupsState
+from broker.refused import Refused
+from broker.shown import shown
 from protocol.errors import ErrorCode
+from protocol.records.batch import BatchHeader
 from protocol.records.record import key_value_batch
 from storage.group import BatchTooLarge, LogGroup
 from storage.partition import PartitionLog
 from storage.types import NotLeader, StorageError
+
+log = logging.getLogger("lockstep.groups")
 
 BATCH_BYTES: Final = 256 << 10
 """Records beyond this go into a batch of their own: readers take whole batches."""
@@ -30,6 +40,41 @@ RECORD_OVERHEAD_BYTES: Final = 20
 Done = Callable[[ErrorCode], None]
 
 
+class Transaction(NamedTuple):
+    """Whose transaction a commit is part of, and what its coordinator has said of that."""
+
+    producer_id: int
+    producer_epoch: int
+    verified: bool = False
+    guard: int | None = None
+    """From the `Unverified` that the coordinator was asked after."""
+
+
+class OwnAppender(Protocol):
+    """The append path into the log group; `broker.append.Appender`."""
+
+    def append_own(
+        self,
+        partition: PartitionLog,
+        batch: bytearray,
+        header: BatchHeader,
+        *,
+        verified: bool = False,
+        guard: int | None = None,
+    ) -> int:
+        """Append what is part of a transaction. Raises Unverified, Refused, StorageError."""
+
+
+class _Write:
+    """One append, until its `done` has been called."""
+
+    __slots__ = ("done", "group_id")
+
+    def __init__(self, group_id: str, done: Done) -> None:
+        self.group_id = group_id
+        self.done = done
+
+
 class GroupStore:
     """Writes records of consumer groups, reads what they came to.
 
@@ -38,6 +83,7 @@ class GroupStore:
         state: what its partitions of `__consumer_offsets` are replayed into.
         partition_of: the partition that holds a group's records; None where there is none here.
         clock_ms: milliseconds since 1970.
+        appender: the append path of what is part of a transaction; None where nothing will be.
     """
 
     def __init__(
@@ -46,15 +92,17 @@ class GroupStore:
         state: GroupsState,
         partition_of: Callable[[str], PartitionLog | None],
         clock_ms: Callable[[], int],
+        appender: OwnAppender | None = None,
     ) -> None:
         self.group = group
         self.state = state
         self._partition_of = partition_of
         self._clock_ms = clock_ms
+        self._appender = appender
         self._loop = asyncio.get_running_loop()
+        self._writes: dict[_Write, None] = {}
+        """Those whose outcome is not known yet."""
         self._under_way: dict[str, int] = {}
-        self.noted: set[bytes] | None = None
-        """Keys of what has been appended since this was made a set (`rewriting.py`); None: nobody asks."""
 
     def time_ms(self) -> int:
         """The time to write into records. Like the log's it never goes back."""
@@ -74,43 +122,125 @@ class GroupStore:
         Nothing to write is done at the next commit. After an error some of the records may be there all the
         same: each says what holds, so sending them again is safe.
         """
+        self._write(group_id, records, done, self._append_batch)
+
+    def append_within(
+        self, transaction: Transaction, group_id: str, records: Sequence[Record], done: Done
+    ) -> None:
+        """The same within a transaction: readers of `state` find it when its marker is committed.
+
+        Raises Unverified where it would begin the transaction in this partition and its coordinator has not
+        been asked, Overtaken where a marker came meanwhile; then nothing has changed, and `done` is never
+        called.
+        """
+        self._write(group_id, records, done, partial(self._append_within, transaction))
+
+    def _write(
+        self,
+        group_id: str,
+        records: Sequence[Record],
+        done: Done,
+        append_batch: Callable[[PartitionLog, Sequence[Record]], None],
+    ) -> None:
+        write = _Write(group_id, done)
+        self._writes[write] = None
         partition = self._partition_of(group_id)
-        if partition is None:
-            self._loop.call_soon(done, ErrorCode.NOT_COORDINATOR)
+        if partition is None or not self.group.is_leader:
+            self._loop.call_soon(self._settle, write, ErrorCode.NOT_COORDINATOR)
             return
         try:
-            self._append_batches(partition, records)
+            _append_batches(partition, records, append_batch)
         except StorageError as error:
-            self._loop.call_soon(done, kafka_error(error))
+            self._loop.call_soon(self._settle, write, kafka_error(error))
             return
+        except Refused as refused:
+            if isinstance(refused, Overtaken):
+                del self._writes[write]
+                raise
+            self._loop.call_soon(self._settle, write, refused.error)
+            return
+        except BaseException:
+            del self._writes[write]
+            raise
         under_way = self._under_way
         under_way[group_id] = under_way.get(group_id, 0) + 1
+        self.group.when_committed(lambda error: self._committed(write, error))
 
-        def committed(error: BaseException | None) -> None:
-            left = under_way[group_id] - 1
-            if left:
-                under_way[group_id] = left
+    async def committed(self) -> None:
+        """Wait until everything appended so far is committed. Raises NotLeader where it is not for us to say.
+
+        Unlike the log group's, which waits for the outcome, this ends as soon as the leadership is lost.
+        """
+        lost = NotLeader(f"log group {self.group.group_id} is not led here any more")
+        if not self.group.is_leader:
+            raise lost
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def settle(error: ErrorCode) -> None:
+            if future.done():
+                return
+            if error is ErrorCode.NONE:
+                future.set_result(None)
             else:
-                del under_way[group_id]
-            done(ErrorCode.NONE if error is None else ErrorCode.NOT_COORDINATOR)
+                future.set_exception(lost)
 
-        self.group.when_committed(committed)
+        write = _Write("", settle)
+        self._writes[write] = None
+        self.group.when_committed(
+            lambda error: self._settle(write, ErrorCode.NONE if error is None else ErrorCode.NOT_COORDINATOR)
+        )
+        await future
 
-    def _append_batches(self, partition: PartitionLog, records: Sequence[Record]) -> None:
-        first = size = 0
-        for place, (key, value) in enumerate(records):
-            size += len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
-            if size > BATCH_BYTES and place > first:
-                self._append_batch(partition, records[first:place])
-                first, size = place, len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
-        if records:
-            self._append_batch(partition, records[first:] if first else records)
+    def resign(self) -> None:
+        """The leadership is lost: what is under way is answered, for others will say what became of it."""
+        writes, self._writes, self._under_way = self._writes, {}, {}
+        for write in writes:
+            try:
+                write.done(ErrorCode.NOT_COORDINATOR)
+            except Exception:  # the others are answered all the same
+                log.exception("group %s: an answer failed", shown(write.group_id))
+
+    def _committed(self, write: _Write, error: BaseException | None) -> None:
+        if write not in self._writes:
+            return  # it has been answered when the leadership was lost
+        left = self._under_way[write.group_id] - 1
+        if left:
+            self._under_way[write.group_id] = left
+        else:
+            del self._under_way[write.group_id]
+        self._settle(write, ErrorCode.NONE if error is None else ErrorCode.NOT_COORDINATOR)
+
+    def _settle(self, write: _Write, error: ErrorCode) -> None:
+        if write in self._writes:
+            del self._writes[write]
+            write.done(error)
 
     def _append_batch(self, partition: PartitionLog, records: Sequence[Record]) -> None:
         batch, header = key_value_batch(records, self.time_ms())
         self.group.append(partition, batch, header)
-        if self.noted is not None:
-            self.noted.update(key for key, _ in records)  # of a refused batch nothing is there
+
+    def _append_within(
+        self, transaction: Transaction, partition: PartitionLog, records: Sequence[Record]
+    ) -> None:
+        assert self._appender is not None
+        producer_id, producer_epoch, verified, guard = transaction
+        batch, header = key_value_batch(records, self.time_ms(), (producer_id, producer_epoch))
+        self._appender.append_own(partition, batch, header, verified=verified, guard=guard)
+
+
+def _append_batches(
+    partition: PartitionLog,
+    records: Sequence[Record],
+    append_batch: Callable[[PartitionLog, Sequence[Record]], None],
+) -> None:
+    first = size = 0
+    for place, (key, value) in enumerate(records):
+        size += len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+        if size > BATCH_BYTES and place > first:
+            append_batch(partition, records[first:place])
+            first, size = place, len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+    if records:
+        append_batch(partition, records[first:] if first else records)
 
 
 def kafka_error(error: StorageError) -> ErrorCode:

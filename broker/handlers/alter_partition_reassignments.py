@@ -1,16 +1,13 @@
-"""AlterPartitionReassignments: a partition may only be sent to where it is (KIP-455, KIP-860).
+"""AlterPartitionReassignments: partitions move by whole log groups, or stay (KIP-455, KIP-860).
 
-Source: Kafka's ReplicationControlManager.alterPartitionReassignments for which error answers what.
+The rule is `broker/cluster/reassigning.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from broker.context import Answer, ClientContext
+from broker.cluster.reassigning import Reassignment, Wish
+from broker.context import ClientContext
 from broker.refused import Refused
-from broker.replica_assignment import check_replicas
-from broker.topic_rules import MAX_NAME_CHARACTERS
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
@@ -24,46 +21,34 @@ API_KEY = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 1)
 
 
-def handle(
+async def handle(
     context: ClientContext, header: RequestHeader, request: AlterPartitionReassignmentsRequest
-) -> Answer:
-    """One result per partition named: it is there already, or it cannot go there."""
-    return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_message=None,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _result(context, topic.name, each.partition_index, each.replicas)
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+) -> AlterPartitionReassignmentsResponse:
+    """One result per partition named, as often as it is named; the way there goes on after the answer."""
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
-
-
-def _result(
-    context: ClientContext, name: str, index: int, replicas: Sequence[int] | None
-) -> ReassignablePartitionResponse:
-    result = ReassignablePartitionResponse(partition_index=index, error_message=None)
+    wishes = [
+        [Wish(topic.name, each.partition_index, each.replicas) for each in topic.partitions]
+        for topic in request.topics
+    ]
+    reassignment = Reassignment(context.services, request.allow_replication_factor_change)
     try:
-        _check(context, name, index, replicas)
+        await reassignment.make([each for of_topic in wishes for each in of_topic])
     except Refused as refused:
-        result.error_code, result.error_message = refused.error, refused.message
-    return result
+        response.error_code, response.error_message = refused.error, refused.message
+        return response
+    response.responses = [
+        ReassignableTopicResponse(name=topic.name, partitions=[_result(each) for each in of_topic])
+        for topic, of_topic in zip(request.topics, wishes, strict=True)
+    ]
+    return response
 
 
-def _check(context: ClientContext, name: str, index: int, replicas: Sequence[int] | None) -> None:
-    """Raises Refused unless the partition is just there already."""
-    cluster = context.services.cluster
-    if cluster.topic(name) is None:
-        shown = name[:MAX_NAME_CHARACTERS]  # it is said for each partition
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {shown}.")
-    if cluster.partition(name, index) is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{index}.")
-    if replicas is None:
-        error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-        raise Refused(error, error.message)
-    check_replicas(replicas, [context.services.settings.node_id])
+def _result(wish: Wish) -> ReassignablePartitionResponse:
+    refused = wish.refused
+    return ReassignablePartitionResponse(
+        partition_index=wish.index,
+        error_code=ErrorCode.NONE if refused is None else refused.error,
+        error_message=None if refused is None else refused.message,
+    )

@@ -2,11 +2,10 @@
 
 The answer to a version we do not know is the router's: it cannot even be decoded.
 
-No features are advertised, and UpdateFeatures is not served: a feature is a promise. transaction.version 2
-makes Java and Go clients leave out requests that a broker with it no longer needs (KIP-890), the features of
-the consumer, share and streams protocols name APIs that are not here, metadata.version counts Kafka's own
-records. A lowest version of 0 breaks Java clients before 3.9 (KAFKA-17011). Without any, clients use what the
-ranges of the APIs tell, and `kafka-features describe` prints an empty list.
+One feature is advertised, and UpdateFeatures is not served: a feature is a promise. transaction.version 2
+makes clients leave out requests that a broker with it does not need (KIP-890); the features of the consumer,
+share and streams protocols name APIs that are not here, metadata.version counts Kafka's own records. That its
+lowest version is 0 is told from version 4 on: it breaks Java clients before 3.9 (KAFKA-17011).
 """
 
 from __future__ import annotations
@@ -16,11 +15,23 @@ import re
 from broker.context import Answer, ClientContext, Services
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 API_KEY = ApiKey.API_VERSIONS
 VERSIONS = (0, 4)
 NAMED_SINCE = 3
+FEATURES_SINCE = 3
+LOWEST_0_SINCE = 4
+TRANSACTIONS = "transaction.version"
+TRANSACTION_VERSION = 2
+FEATURES_EPOCH = 1
+"""To be raised when the features are others: clients keep those of the highest one they have seen."""
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -29,7 +40,20 @@ def handle(context: ClientContext, header: RequestHeader, request: ApiVersionsRe
     named = _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
     if header.api_version >= NAMED_SINCE and not named:
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=_table(context.services))
+    response = ApiVersionsResponse(api_keys=_table(context.services))
+    if header.api_version >= FEATURES_SINCE:
+        response.finalized_features_epoch = FEATURES_EPOCH
+        response.finalized_features = [
+            FinalizedFeatureKey(
+                name=TRANSACTIONS,
+                max_version_level=TRANSACTION_VERSION,
+                min_version_level=TRANSACTION_VERSION,
+            )
+        ]
+    if header.api_version >= LOWEST_0_SINCE:
+        supported = SupportedFeatureKey(name=TRANSACTIONS, min_version=0, max_version=TRANSACTION_VERSION)
+        response.supported_features = [supported]
+    return response
 
 
 def unknown_version(services: Services) -> ApiVersionsResponse:

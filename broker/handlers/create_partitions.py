@@ -10,10 +10,10 @@ import asyncio
 from collections import Counter
 
 from broker.context import ClientContext
-from broker.handlers.create_topics import TOPICS_AT_ONCE
+from broker.handlers.create_topics import FIRST_GROUP, TOPICS_AT_ONCE
 from broker.metadata import Topic
 from broker.refused import Refused
-from broker.replica_assignment import check_replicas
+from broker.replica_assignment import check_groups, check_replicas
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
@@ -65,6 +65,7 @@ async def handle(
 def _checked(context: ClientContext, wanted: CreatePartitionsTopic) -> tuple[Topic, int]:
     """The topic, and how many partitions are to be added. Raises Refused."""
     services = context.services
+    services.topics.check_leads()
     topic = services.cluster.topic(wanted.name)
     if topic is None:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -79,7 +80,11 @@ def _checked(context: ClientContext, wanted: CreatePartitionsTopic) -> tuple[Top
                 "were specified.",
             )
         for each in wanted.assignments:
-            check_replicas(each.broker_ids, [services.settings.node_id])
+            check_replicas(each.broker_ids, services.nodes.registered())
+        pinned = topic.config.lockstep_group
+        numbers = range(FIRST_GROUP, services.cluster.data_groups + 1) if pinned is None else [pinned]
+        placed = [set(services.cluster.nodes_of(number)) for number in numbers]
+        check_groups((each.broker_ids for each in wanted.assignments), placed)
     return topic, added
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from broker.context import ClientContext
 from broker.described_config import describe_topic
 from broker.refused import Refused
-from broker.replica_assignment import check_assignments
+from broker.replica_assignment import check_assignments, check_groups
 from broker.topic_config import TopicConfig
 from broker.topic_rules import TopicPlan
 from protocol.api import ApiKey, RequestHeader
@@ -29,6 +29,8 @@ from protocol.messages.create_topics import (
 API_KEY = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
 
+FIRST_GROUP: Final = 1
+"""Of the log groups that hold topics."""
 TOPICS_AT_ONCE: Final = 100
 """They share their commits, and others are served between this many: ten thousand at once took seconds."""
 
@@ -63,7 +65,10 @@ async def handle(
     alike: Alike = {}
     if request.validate_only:
         for plan in plans:
-            result = _success(context, plan.name, bytes(16), plan.partition_count, plan.config, alike)
+            replicas = len(context.services.cluster.nodes_of(plan.config.lockstep_group or FIRST_GROUP))
+            result = _success(
+                context, plan.name, bytes(16), plan.partition_count, replicas, plan.config, alike
+            )
             results[plan.name] = result
     else:
         for first in range(0, len(plans), TOPICS_AT_ONCE):
@@ -74,6 +79,7 @@ async def handle(
 
 
 def _plan(context: ClientContext, topic: CreatableTopic) -> TopicPlan:
+    context.services.topics.check_leads()
     overrides: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
@@ -99,9 +105,21 @@ def _plan(context: ClientContext, topic: CreatableTopic) -> TopicPlan:
             raise Refused(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Found multiple manual assignments for one partition."
             )
-        check_assignments(assignments, [context.services.settings.node_id])
+        _check_assignments(context, assignments, overrides)
         partition_count = len(assignments)
     return context.services.topics.plan(topic.name, partition_count, replication_factor, overrides)
+
+
+def _check_assignments(
+    context: ClientContext, assignments: dict[int, list[int]], overrides: dict[str, str]
+) -> None:
+    """Replicas are a log group's: a partition can only be where one of them is. Raises Refused."""
+    services = context.services
+    check_assignments(assignments, services.nodes.registered())
+    pinned = overrides.get("lockstep.group", "")
+    numbers = [int(pinned)] if pinned.isdecimal() else range(FIRST_GROUP, services.cluster.data_groups + 1)
+    placed = [set(services.cluster.nodes_of(number)) for number in numbers]
+    check_groups(assignments.values(), placed)
 
 
 async def _create(context: ClientContext, plan: TopicPlan, alike: Alike) -> CreatableTopicResult:
@@ -109,7 +127,8 @@ async def _create(context: ClientContext, plan: TopicPlan, alike: Alike) -> Crea
         topic = await context.services.topics.create(plan)
     except Refused as refused:
         return _refusal(plan.name, refused)
-    return _success(context, topic.name, topic.topic_id, len(topic.partitions), topic.config, alike)
+    replicas = len(context.services.cluster.nodes_of(topic.partitions[0].group.group_id))
+    return _success(context, topic.name, topic.topic_id, len(topic.partitions), replicas, topic.config, alike)
 
 
 def _refusal(name: str, refused: Refused) -> CreatableTopicResult:
@@ -121,6 +140,7 @@ def _success(
     name: str,
     topic_id: bytes,
     partition_count: int,
+    replication_factor: int,
     config: TopicConfig,
     alike: Alike,
 ) -> CreatableTopicResult:
@@ -133,7 +153,7 @@ def _success(
         topic_id=topic_id,
         error_message=None,
         num_partitions=partition_count,
-        replication_factor=1,
+        replication_factor=replication_factor,
         configs=configs,
     )
 

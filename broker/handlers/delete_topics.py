@@ -73,6 +73,7 @@ def _distinct(wanted: list[DeleteTopicState]) -> list[DeleteTopicState]:
 
 def _find(context: ClientContext, api_version: int, wanted: DeleteTopicState) -> Topic:
     """The topic to end. Raises Refused."""
+    context.services.topics.check_leads()
     if not context.services.settings.delete_topic_enable:
         disabled = api_version >= DISABLED_SINCE
         error = ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST

@@ -6,6 +6,7 @@ from typing import Final
 
 from broker.context import Answer, ClientContext
 from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
+from broker.metadata import METADATA_GROUP
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import (
@@ -22,7 +23,7 @@ CONTROLLERS: Final = 2
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeClusterRequest) -> Answer:
-    """This node is the cluster."""
+    """Those that live, and who leads them."""
     if request.endpoint_type != BROKERS:
         error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         message = f"Unsupported endpoint type {request.endpoint_type}"
@@ -33,13 +34,13 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeClust
                 "but we wanted an endpoint of type CONTROLLER"
             )
         return DescribeClusterResponse(error_code=error, error_message=message)
-    here = context.endpoint()
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
-        cluster_id=context.services.cluster.cluster_id,
-        controller_id=here.node_id,
+        cluster_id=context.services.cluster.cluster_id or "",
+        controller_id=context.services.nodes.live_leader_of(METADATA_GROUP),
         brokers=[
-            DescribeClusterBroker(broker_id=here.node_id, host=here.host, port=here.port, rack=here.rack)
+            DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in context.endpoints()
         ],
         cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
     )

@@ -32,9 +32,10 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeGroup
 
 def _describe(context: ClientContext, header: RequestHeader, group_id: str) -> DescribedGroup:
     try:
-        described = context.services.groups.coordinator(group_id).describe(group_id)
+        _, coordinator = context.services.groups.of(group_id)
     except Refused as refused:
         return DescribedGroup(group_id=group_id, error_code=refused.error)
+    described = coordinator.describe(group_id)
     if described is not None:
         return described
     missing = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)

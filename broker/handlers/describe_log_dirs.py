@@ -60,10 +60,10 @@ def _wanted(context: ClientContext, request: DescribeLogDirsRequest) -> list[Top
     """The partitions asked for that are here, each once."""
     cluster = context.services.cluster
     if request.topics is None:
-        return [partition for topic in cluster.topics() for partition in topic.partitions]
+        return [each for topic in cluster.topics() for each in topic.partitions if each.is_here]
     places = dict.fromkeys((topic.topic, index) for topic in request.topics for index in topic.partitions)
     found = (cluster.partition(name, index) for name, index in sorted(places))
-    return [partition for partition in found if partition is not None]
+    return [partition for partition in found if partition is not None and partition.is_here]
 
 
 def _sizes(partitions: Sequence[TopicPartition]) -> list[int]:

@@ -1,7 +1,7 @@
-"""DescribeProducers: the idempotent producers a partition remembers (KIP-664).
+"""DescribeProducers: the producers a partition remembers, and which have an open transaction (KIP-664).
 
 The time told is that of the producer's last batch by the broker's clock, which its expiry counts from; Kafka
-tells the newest timestamp in that batch. There are no transactions: no coordinator epoch, no open one.
+tells the newest timestamp in that batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from protocol.messages.describe_producers import (
 API_KEY = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS = (0, 0)
 
-NO_COORDINATOR: Final = -1
 MAX_REPEATED: Final = 1000
 """So often a request may name partitions again: a few bytes each time, for an answer of many."""
 
@@ -69,7 +68,8 @@ def _describe(
                 producer_epoch=producer.producer_epoch,
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.last_time_ms,
-                coordinator_epoch=NO_COORDINATOR,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.open_at,
             )
             for producer_id, producer in appender.producers.of(partition.log.number)
         ]

@@ -6,7 +6,7 @@ Only a request for just that partition is answered, as in Kafka.
 
 from __future__ import annotations
 
-from broker.context import Answer, ClientContext
+from broker.context import Answer, ClientContext, Services
 from broker.metadata import METADATA_GROUP
 from broker.topic_rules import METADATA_TOPIC
 from protocol.api import ApiKey, RequestHeader
@@ -20,6 +20,8 @@ from protocol.messages.describe_quorum import (
     TopicData,
 )
 from protocol.messages.describe_quorum_request import DescribeQuorumRequest
+from storage.group import LogGroup
+from storage.group_options import node_of
 
 API_KEY = ApiKey.DESCRIBE_QUORUM
 VERSIONS = (0, 2)
@@ -52,23 +54,48 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeQuoru
 
 def _quorum(context: ClientContext, api_version: int) -> DescribeQuorumResponse:
     services = context.services
-    raft = services.cluster.groups[METADATA_GROUP].raft
-    here = context.endpoint()
-    now_ms = services.clock_ms()
-    voter = ReplicaState(
-        replica_id=here.node_id,
-        log_end_offset=raft.last_index + 1,
-        last_fetch_timestamp=now_ms,
-        last_caught_up_timestamp=now_ms,
-    )
+    group = services.cluster.groups.get(METADATA_GROUP)
+    if group is None or not group.is_leader:
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        leader_id, term = services.nodes.leader_of(METADATA_GROUP)
+        unknown = PartitionData(
+            error_code=error, error_message=error.message, leader_id=leader_id, leader_epoch=term
+        )
+        return DescribeQuorumResponse(topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[unknown])])
+    raft = group.raft
     partition = PartitionData(
-        leader_id=raft.leader_id,
+        leader_id=group.leader_id,
         leader_epoch=raft.term,
         high_watermark=raft.commit_index + 1,
-        current_voters=[voter],
+        current_voters=[_replica(services, group, each) for each in raft.configuration.voters],
+        observers=[_replica(services, group, each) for each in raft.configuration.learners],
     )
     response = DescribeQuorumResponse(topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[partition])])
     if api_version >= NODES_SINCE:
-        listener = Listener(name=context.listener, host=here.host, port=here.port)
-        response.nodes = [Node(node_id=here.node_id, listeners=[listener])]
+        voters = [context.endpoint_of(node_of(each)) for each in raft.configuration.voters]
+        response.nodes = [
+            Node(
+                node_id=each.node_id,
+                listeners=[Listener(name=context.listener, host=each.host, port=each.port)],
+            )
+            for each in voters
+            if each is not None
+        ]
     return response
+
+
+def _replica(services: Services, group: LogGroup, member: int) -> ReplicaState:
+    """A member as the leader knows it; times are this node's, -1 where it has not been heard in this term."""
+    raft = group.raft
+    now_ms = services.clock_ms()
+    progress = raft.progress(member)
+    end, heard_ms = raft.last_index, now_ms
+    if progress is not None:
+        end = progress.match_index
+        heard_ms = now_ms - (raft.now_ms - progress.contact_ms) if progress.contact_ms >= 0 else -1
+    return ReplicaState(
+        replica_id=node_of(member),
+        log_end_offset=end + 1,
+        last_fetch_timestamp=heard_ms,
+        last_caught_up_timestamp=heard_ms if end == raft.last_index else -1,
+    )

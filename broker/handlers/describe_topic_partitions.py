@@ -10,6 +10,7 @@ from typing import Final
 
 from broker.context import Answer, ClientContext
 from broker.handlers.authorized import TOPIC_OPERATIONS
+from broker.handlers.replicas import ReplicasOfAll
 from broker.metadata import Topic
 from broker.refused import Refused
 from broker.topic_rules import check_name
@@ -64,7 +65,7 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeTopic
 
 
 def _page(context: ClientContext, topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
-    node = [context.services.settings.node_id]
+    replicas = ReplicasOfAll(context.services)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -72,14 +73,17 @@ def _page(context: ClientContext, topic: Topic, first: int, end: int) -> Describ
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 partition_index=partition.index,
-                leader_id=node[0],
+                error_code=found.error,
+                leader_id=found.leader_id,
                 leader_epoch=partition.leader_epoch,
-                replica_nodes=node,
-                isr_nodes=node,
+                replica_nodes=found.nodes,
+                isr_nodes=found.in_sync,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
+                offline_replicas=found.offline,
             )
             for partition in topic.partitions[first:end]
+            for found in [replicas.of(partition)]
         ],
         topic_authorized_operations=TOPIC_OPERATIONS,
     )

@@ -1,13 +1,18 @@
-"""DescribeTransactions: there are no transactions yet, so no id is known (KIP-664)."""
+"""DescribeTransactions: where transactional ids that are coordinated here stand (KIP-664).
+
+Source: Kafka's TransactionCoordinator.handleDescribeTransactions.
+"""
 
 from __future__ import annotations
 
 from broker.context import Answer, ClientContext
+from broker.refused import Refused
+from broker.transactions.transactions import Transactions
 from protocol.api import ApiKey, RequestHeader
-from protocol.errors import ErrorCode
 from protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    TopicData,
     TransactionState,
 )
 
@@ -17,12 +22,26 @@ VERSIONS = (0, 0)
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeTransactionsRequest) -> Answer:
     """One result per id; an empty one is no id."""
+    transactions = context.services.transactions
     return DescribeTransactionsResponse(
-        transaction_states=[
-            TransactionState(
-                transactional_id=each,
-                error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if each else ErrorCode.INVALID_REQUEST,
-            )
-            for each in request.transactional_ids
-        ]
+        transaction_states=[_described(transactions, each) for each in request.transactional_ids]
+    )
+
+
+def _described(transactions: Transactions, transactional_id: str) -> TransactionState:
+    try:
+        found = transactions.described(transactional_id)
+    except Refused as refused:
+        return TransactionState(transactional_id=transactional_id, error_code=refused.error)
+    topics: dict[str, list[int]] = {}
+    for topic, index in found.partitions:
+        topics.setdefault(topic, []).append(index)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=found.state.shown,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=[TopicData(topic=topic, partitions=indexes) for topic, indexes in topics.items()],
     )

@@ -1,8 +1,10 @@
 """Fetch: batches of partitions from given offsets on, at once or when there is enough (KIP-74, KIP-227).
 
 Work is per partition and per batch; records are never opened, and batches go to the socket by reference.
-Invariants: nothing above the high watermark is served; the first batch found is returned whatever its size,
-later ones within the limits; a waiting request costs one entry per partition and no task.
+A follower's copy is served like the leader's, up to its own high watermark (KIP-392, `follower_reads.py`).
+Invariants: nothing above the high watermark is served, and to readers of committed records nothing above the
+last stable offset, with what was aborted below it (`committed_reads.py`); the first batch found is returned
+whatever its size, later ones within the limits; a waiting request costs one entry per partition and no task.
 Bytes that must come from the disk are read on a reader thread.
 Source: Kafka's ReplicaManager.fetchMessages and Partition.readRecords for which error answers what.
 """
@@ -16,8 +18,12 @@ from typing import Final
 from broker.context import Answer, ClientContext, Deferred
 from broker.delayed import WaitingFetch
 from broker.fetch_session import TOPIC_IDS_SINCE, FetchItem, FetchTurn, SessionRefused
-from broker.handlers.partition_checks import end_of_epoch, epoch_error
+from broker.handlers.committed_reads import aborted_in
+from broker.handlers.follower_reads import follower_error, offset_error
+from broker.handlers.partition_checks import end_of_epoch, epoch_error, known_leader
+from broker.kafka_names import RACK_AWARE_SELECTOR
 from broker.metadata import TopicPartition
+from broker.replica_selection import NearbyReplicas
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -37,6 +43,7 @@ API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
 
 READ_COMMITTED: Final = 1
+FOLLOWERS_SINCE: Final = 11
 REPLICA_STATE_SINCE: Final = 15
 CURRENT_LEADER_SINCE: Final = 16
 NOTHING: Final = b""
@@ -64,6 +71,7 @@ class _Fetch:
         "_max_bytes",
         "_max_wait_ms",
         "_min_bytes",
+        "_nearby",
         "_read_committed",
         "_replica_id",
         "_turn",
@@ -83,6 +91,9 @@ class _Fetch:
         self._replica_id = request.replica_id
         if api_version >= REPLICA_STATE_SINCE:
             self._replica_id = request.replica_state.replica_id
+        self._nearby: NearbyReplicas | None = None
+        if request.rack_id and context.services.settings.replica_selector_class == RACK_AWARE_SELECTOR:
+            self._nearby = NearbyReplicas(context, request.rack_id)
         self._answer = Deferred()
         self._waiting: WaitingFetch | None = None
         self._counted: list[int] = []
@@ -121,29 +132,40 @@ class _Fetch:
         for item in self._turn.items:
             data = self._look(item)
             partition = item.partition
-            if data.error_code or item.diverging or partition is None:
-                urgent = True
+            if partition is None or _is_told(item, data):
+                # What this follower has not got yet may come while the request waits.
+                urgent = urgent or data.error_code != ErrorCode.OFFSET_NOT_AVAILABLE
                 parts.append((item, data))
                 continue
-            if item.fetch_offset < data.high_watermark and (budget > 0 or total == 0):
-                result = self._records(partition, item, min(item.max_bytes, budget), total == 0)
+            end = self._end(data)
+            if item.fetch_offset < end and (budget > 0 or total == 0):
+                result = self._records(partition, item, min(item.max_bytes, budget), end, total == 0)
                 if result is None:
                     return total, urgent, True
                 if result.total_bytes:
-                    data.records = list(result.buffers)
+                    self._put(data, item, result)
                     total += result.total_bytes
                     budget -= result.total_bytes
             if not incremental or item.changed(data):
                 parts.append((item, data))
         return total, urgent, False
 
+    def _end(self, data: PartitionData) -> int:
+        """Up to where this client reads."""
+        return data.last_stable_offset if self._read_committed else data.high_watermark
+
+    def _put(self, data: PartitionData, item: FetchItem, result: ReadResult) -> None:
+        data.records = list(result.buffers)
+        if self._read_committed and item.partition is not None:
+            data.aborted_transactions = aborted_in(item.partition.log, item.fetch_offset, result.buffers)
+
     @staticmethod
     def _records(
-        partition: TopicPartition, item: FetchItem, max_bytes: int, min_one: bool
+        partition: TopicPartition, item: FetchItem, max_bytes: int, end: int, min_one: bool
     ) -> ReadResult | None:
         """Batches from memory or page cache; None where they must come from the disk."""
         try:
-            result = partition.group.read(partition.log, item.fetch_offset, max(0, max_bytes))
+            result = partition.group.read(partition.log, item.fetch_offset, max(0, max_bytes), end)
         except (OSError, StorageError):
             return None  # the reader thread meets it, too, and says so
         if result.cold:
@@ -160,21 +182,21 @@ class _Fetch:
         for item in self._turn.items:
             data = self._look(item)
             partition = item.partition
+            end = self._end(data)
             if (
                 partition is not None
-                and not data.error_code
-                and not item.diverging
-                and item.fetch_offset < data.high_watermark
+                and not _is_told(item, data)
+                and item.fetch_offset < end
                 and (budget > 0 or total == 0)
             ):
                 max_bytes = min(item.max_bytes, budget)
-                result = self._records(partition, item, max_bytes, total == 0)
+                result = self._records(partition, item, max_bytes, end, total == 0)
                 if result is None:
-                    result, error = await _from_disk(partition, item.fetch_offset, max(0, max_bytes))
+                    result, error = await _from_disk(partition, item.fetch_offset, max(0, max_bytes), end)
                     if error is not ErrorCode.NONE:
                         data = self._failed(item, error)
                 if result.total_bytes and (total == 0 or result.total_bytes <= max_bytes):
-                    data.records = list(result.buffers)
+                    self._put(data, item, result)
                     total += result.total_bytes
                     budget -= result.total_bytes
             if not self._turn.incremental or item.changed(data):
@@ -191,17 +213,11 @@ class _Fetch:
             data = self._failed(item, self._unknown(item))
             data.aborted_transactions = []
             return data
-        error = epoch_error(partition, item.current_leader_epoch)
-        if self._replica_id >= 0 and error is ErrorCode.NONE:
-            # Only this cluster's own replicas may say which replica they are; this cluster has none.
-            known_epoch = item.current_leader_epoch >= 0
-            error = ErrorCode.UNKNOWN_LEADER_EPOCH if known_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        error = self._refusal(partition, item)
         if error is not ErrorCode.NONE:
             return self._failed(item, error)
         log = partition.log
         offset = item.fetch_offset
-        if not log.log_start_offset <= offset <= log.next_offset:
-            return self._failed(item, ErrorCode.OFFSET_OUT_OF_RANGE)
         high_watermark = log.high_watermark
         data = PartitionData(
             partition_index=item.index,
@@ -211,6 +227,10 @@ class _Fetch:
             aborted_transactions=[] if self._read_committed else None,
             records=NOTHING,
         )
+        if self._nearby is not None and not item.following:
+            data.preferred_read_replica = self._nearby.preferred(partition, offset)
+            if data.preferred_read_replica >= 0:
+                return data  # as in Kafka, nothing more is looked at here
         if item.last_fetched_epoch >= 0:
             epoch, end_offset = end_of_epoch(partition, item.last_fetched_epoch)
             if epoch < 0:
@@ -219,6 +239,23 @@ class _Fetch:
                 data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
                 item.diverging = True
         return data
+
+    def _refusal(self, partition: TopicPartition, item: FetchItem) -> ErrorCode:
+        """NONE, or why nothing is read for this item here."""
+        following = item.following = not partition.group.is_leader
+        check = follower_error if following and self._api_version >= FOLLOWERS_SINCE else epoch_error
+        error = check(partition, item.current_leader_epoch)
+        if error is not ErrorCode.NONE:
+            return error
+        if self._replica_id >= 0:
+            # Only this cluster's own replicas may say which replica they are; this cluster has none.
+            known_epoch = item.current_leader_epoch >= 0
+            return ErrorCode.UNKNOWN_LEADER_EPOCH if known_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if following:
+            return offset_error(partition, item.fetch_offset)
+        if not partition.log.log_start_offset <= item.fetch_offset <= partition.log.next_offset:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        return ErrorCode.NONE
 
     def _find(self, item: FetchItem) -> TopicPartition | None:
         cluster = self._context.services.cluster
@@ -243,10 +280,8 @@ class _Fetch:
             records=NOTHING,
         )
         if error in _MOVED and self._api_version >= CURRENT_LEADER_SINCE and item.partition is not None:
-            data.current_leader = LeaderIdAndEpoch(
-                leader_id=self._context.services.settings.node_id,
-                leader_epoch=item.partition.leader_epoch,
-            )
+            leader_id, leader_epoch = known_leader(item.partition)
+            data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
         return data
 
     # --- waiting ------------------------------------------------------------------------------------------
@@ -271,22 +306,22 @@ class _Fetch:
         counted = self._counted
         for place, item in enumerate(self._turn.items):
             partition = item.partition
-            if partition is None or partition.topic.deleted:
+            if partition is None or partition.topic.deleted or _is_served_otherwise(partition, item):
                 return True
             log = partition.log
-            high_watermark = log.high_watermark
-            if high_watermark <= counted[place]:
+            end = log.last_stable_offset if self._read_committed else log.high_watermark
+            if end <= counted[place]:
                 continue
             if self._min_bytes <= 1:
                 return True
             missing = self._min_bytes - self._counted_bytes
             try:
-                result = partition.group.read(log, counted[place], missing)
+                result = partition.group.read(log, counted[place], missing, end)
             except (OSError, StorageError):  # deleted while we waited, or unreadable: time to say so
                 return True
             if result.cold:
                 return True
-            counted[place] = high_watermark
+            counted[place] = end
             self._counted_bytes += result.total_bytes
             if self._counted_bytes >= self._min_bytes or result.total_bytes >= missing:
                 return True
@@ -299,7 +334,7 @@ class _Fetch:
         by_id = self._api_version >= TOPIC_IDS_SINCE
         topics: list[FetchableTopicResponse] = []
         named: str | bytes | None = None
-        moved = False
+        leaders: set[int] = set()
         for item, data in parts:
             if item.topic != named:
                 named = item.topic
@@ -307,16 +342,18 @@ class _Fetch:
                     FetchableTopicResponse(topic_id=named) if by_id else FetchableTopicResponse(topic=named)  # type: ignore[arg-type]
                 )
             topics[-1].partitions.append(data)
-            moved = moved or data.error_code in _MOVED
+            if data.error_code in _MOVED:
+                leaders.add(data.current_leader.leader_id)
             if session is not None:
                 item.told(data)
                 if data.records:
                     session.to_the_end(item)
         response = FetchResponse(session_id=self._turn.session_id, responses=topics)
-        if moved and self._api_version >= CURRENT_LEADER_SINCE:
-            here = self._context.endpoint()
+        if leaders and self._api_version >= CURRENT_LEADER_SINCE:
             response.node_endpoints = [
-                NodeEndpoint(node_id=here.node_id, host=here.host, port=here.port, rack=here.rack)
+                NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+                for each in map(self._context.endpoint_of, leaders)
+                if each is not None
             ]
         return response
 
@@ -324,10 +361,22 @@ class _Fetch:
 _EMPTY: Final = ReadResult([], 0)
 
 
-async def _from_disk(partition: TopicPartition, offset: int, max_bytes: int) -> tuple[ReadResult, ErrorCode]:
+def _is_told(item: FetchItem, data: PartitionData) -> bool:
+    """Does `data` say something other than records, so that none are read?"""
+    return bool(data.error_code or item.diverging or data.preferred_read_replica >= 0)
+
+
+def _is_served_otherwise(partition: TopicPartition, item: FetchItem) -> bool:
+    """Has this node begun or ceased to lead since it was looked at, or given up its copy?"""
+    return partition.group.is_leader is item.following or not partition.is_here
+
+
+async def _from_disk(
+    partition: TopicPartition, offset: int, max_bytes: int, end: int
+) -> tuple[ReadResult, ErrorCode]:
     """Batches by way of a reader thread; or nothing, and the error to answer."""
     try:
-        result = await partition.group.read_cold(partition.log, offset, max_bytes)
+        result = await partition.group.read_cold(partition.log, offset, max_bytes, end)
         if result.buffers or offset >= partition.log.high_watermark:
             return result, ErrorCode.NONE
         problem: object = "the log's file ends before its records"

@@ -1,16 +1,15 @@
-"""FindCoordinator: this node, for every consumer group; nobody yet for transactions (KIP-98, KIP-699).
+"""FindCoordinator: who leads the log group of a consumer group or a transactional id (KIP-98, KIP-699).
 
-The first one makes `__consumer_offsets` and waits for it, where Kafka says COORDINATOR_NOT_AVAILABLE once.
-That is also what transactional ids get, as from a Kafka whose coordinator's topic is not there yet: clients
-wait and ask again, no client takes it for a broken connection, and the log says who waits. Share groups get
-INVALID_REQUEST, as from a Kafka that has none (KIP-932). Source: Kafka's KafkaApis.getCoordinator.
+The first one makes `__consumer_offsets` or `__transaction_state` and waits for it, where Kafka says
+COORDINATOR_NOT_AVAILABLE once. Share groups get INVALID_REQUEST, as from a Kafka that has none (KIP-932).
+Source: Kafka's KafkaApis.getCoordinator.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
-from broker.context import Answer, ClientContext
+from broker.context import Answer, ClientContext, Endpoint
 from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -30,46 +29,62 @@ FOUND: Final = "NONE"
 """Kafka's message beside no error, up to version 3."""
 
 
+class Coordinators(Protocol):
+    """The front door to groups, or to transactions."""
+
+    @property
+    def is_ready(self) -> bool: ...
+    async def ready(self) -> None: ...
+    def coordinator_node(self, key: str, /) -> int: ...
+
+
 def handle(context: ClientContext, header: RequestHeader, request: FindCoordinatorRequest) -> Answer:
     """The same answer for each key."""
-    if request.key_type == GROUP:
-        if not context.services.groups.is_ready:
-            return _after_making(context, header.api_version, request)
-        return _found(context, header.api_version, request)
-    if request.key_type == TRANSACTION:
-        keys = [request.key] if header.api_version < BATCHED_SINCE else request.coordinator_keys
-        for key in keys[:1]:
-            context.services.unserved.asked(header.client_id, key)
-        message = "This broker does not serve transactions yet."
-        return _refused(header.api_version, request, ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+    services = context.services
+    known: dict[int, Coordinators] = {GROUP: services.groups, TRANSACTION: services.transactions}
+    coordinators = known.get(request.key_type)
+    if coordinators is not None:
+        if not coordinators.is_ready:
+            return _after_making(context, coordinators, header.api_version, request)
+        return _found(context, coordinators, header.api_version, request)
     message = f"Unknown coordinator type {request.key_type}."
     return _refused(header.api_version, request, ErrorCode.INVALID_REQUEST, message)
 
 
 async def _after_making(
-    context: ClientContext, api_version: int, request: FindCoordinatorRequest
+    context: ClientContext, coordinators: Coordinators, api_version: int, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     try:
-        await context.services.groups.ready()
+        await coordinators.ready()
     except Refused as refused:
         return _refused(api_version, request, ErrorCode.COORDINATOR_NOT_AVAILABLE, refused.message)
-    return _found(context, api_version, request)
+    return _found(context, coordinators, api_version, request)
 
 
 def _found(
-    context: ClientContext, api_version: int, request: FindCoordinatorRequest
+    context: ClientContext, coordinators: Coordinators, api_version: int, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    here = context.endpoint()
     if api_version < BATCHED_SINCE:
+        found = context.endpoint_of(coordinators.coordinator_node(request.key))
+        if found is None:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return FindCoordinatorResponse(error_code=error, error_message=error.message, node_id=-1, port=-1)
         return FindCoordinatorResponse(
-            error_message=FOUND, node_id=here.node_id, host=here.host, port=here.port
+            error_message=FOUND, node_id=found.node_id, host=found.host, port=found.port
         )
     return FindCoordinatorResponse(
         coordinators=[
-            Coordinator(key=key, node_id=here.node_id, host=here.host, port=here.port, error_message="")
+            _coordinator(key, context.endpoint_of(coordinators.coordinator_node(key)))
             for key in request.coordinator_keys
         ]
     )
+
+
+def _coordinator(key: str, found: Endpoint | None) -> Coordinator:
+    if found is None:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return Coordinator(key=key, node_id=-1, port=-1, error_code=error, error_message=error.message)
+    return Coordinator(key=key, node_id=found.node_id, host=found.host, port=found.port, error_message="")
 
 
 def _refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.config_changes import MAX_MESSAGE, Change, Edit
 from broker.context import ClientContext
+from broker.handlers.altering import alter
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.incremental_alter_configs import (
@@ -28,7 +29,7 @@ async def handle(
         )
         for resource in request.resources
     ]
-    outcomes = await context.services.config_changes.make(changes, request.validate_only)
+    outcomes = await alter(context, header, request, changes)
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(

@@ -1,7 +1,8 @@
-"""InitProducerId: an identity for an idempotent producer.
+"""InitProducerId: an identity for an idempotent or a transactional producer (KIP-98, KIP-360).
 
-0 to 5 are served. From 3 a client may name the id it has (KIP-360), which matters to transactions only:
-without one a fresh id is always right. Transactional ids are refused until transactions are served.
+0 to 5 are served. From 3 on a client may name the id it has: without a transactional id a fresh one is always
+right; with one its epoch is raised, or it is fenced because there is a newer producer.
+Source: Kafka's KafkaApis.handleInitProducerIdRequest.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import Answer, ClientContext
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -17,18 +19,18 @@ from storage.types import StorageError, StorageFull
 API_KEY: Final = ApiKey.INIT_PRODUCER_ID
 VERSIONS: Final = (0, 5)
 
+FENCED_SINCE: Final = 4
+"""Older versions do not know PRODUCER_FENCED (KIP-588)."""
+NONE: Final = -1
+
 
 def handle(context: ClientContext, header: RequestHeader, request: InitProducerIdRequest) -> Answer:
     """Serve one request; an id may have to wait for a block of them to be recorded."""
-    if request.transactional_id is not None:
-        # What a broker says whose transaction coordinator is not there: clients wait or report it.
-        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if request.transactional_id == "":
-            error = ErrorCode.INVALID_REQUEST
-        else:
-            context.services.unserved.asked(header.client_id, request.transactional_id)
-        return _refused(error)
-    return _grant(context)
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is None:
+        return _grant(context)
+    return _transactional(context, header.api_version, request, request.transactional_id)
 
 
 async def _grant(context: ClientContext) -> InitProducerIdResponse:
@@ -39,6 +41,21 @@ async def _grant(context: ClientContext) -> InitProducerIdResponse:
     except StorageError:
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+async def _transactional(
+    context: ClientContext, api_version: int, request: InitProducerIdRequest, transactional_id: str
+) -> InitProducerIdResponse:
+    try:
+        producer_id, epoch = await context.services.transactions.init_producer_id(
+            transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch
+        )
+    except Refused as refused:
+        error = refused.error
+        if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_SINCE:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        return _refused(error)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
 def _refused(error: ErrorCode) -> InitProducerIdResponse:

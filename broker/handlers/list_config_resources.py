@@ -55,5 +55,5 @@ def _names(context: ClientContext, kind: ResourceType) -> list[str]:
         case ResourceType.GROUP:
             return sorted(name for of, name in cluster.image.configs if of == GROUP_CONFIGS)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
-            return [str(context.services.settings.node_id)]
+            return [str(each) for each in context.services.nodes.registered()]
     return []

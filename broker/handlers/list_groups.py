@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from broker.context import Answer, ClientContext
+from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -12,13 +13,16 @@ VERSIONS = (0, 5)
 
 def handle(context: ClientContext, header: RequestHeader, request: ListGroupsRequest) -> Answer:
     """Serve one ListGroups. Filters do not mind case; a name that is no state or type finds nothing."""
+    try:
+        listed = context.services.groups.listed()
+    except Refused as refused:
+        return ListGroupsResponse(error_code=refused.error)
     states = {each.strip().lower() for each in request.states_filter}
     types = {each.lower() for each in request.types_filter}
     return ListGroupsResponse(
         groups=[
             group
-            for coordinator in context.services.groups.coordinators()
-            for group in coordinator.listed()
+            for group in listed
             if (not states or group.group_state.lower() in states)
             and (not types or group.group_type.lower() in types)
         ]

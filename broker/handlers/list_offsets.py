@@ -40,6 +40,7 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6
+OFFSET_NOT_AVAILABLE_SINCE: Final = 5
 SINCE: Final = {
     LATEST: 1,
     EARLIEST: 1,
@@ -55,6 +56,7 @@ READ_COMMITTED: Final = 1
 def handle(context: ClientContext, header: RequestHeader, request: ListOffsetsRequest) -> Answer:
     """Answer at once, unless a search by time has to open batches."""
     answers: list[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]] = []
+    committed = request.isolation_level == READ_COMMITTED
     response = ListOffsetsResponse()
     seen: set[tuple[str, int]] = set()
     for topic in request.topics:
@@ -68,11 +70,11 @@ def handle(context: ClientContext, header: RequestHeader, request: ListOffsetsRe
                 continue
             seen.add((topic.name, wanted.partition_index))
             partition = context.services.cluster.partition(topic.name, wanted.partition_index)
-            if _answered(partition, wanted, answer, header.api_version, request.isolation_level):
+            if _answered(partition, wanted, answer, header.api_version, committed):
                 continue
             answers.append((partition, wanted, answer))
     if answers:
-        return _search_all(context, header.api_version, answers, response)
+        return _search_all(context, header.api_version, committed, answers, response)
     return response
 
 
@@ -81,7 +83,7 @@ def _answered(
     wanted: ListOffsetsPartition,
     answer: ListOffsetsPartitionResponse,
     api_version: int,
-    isolation_level: int,
+    committed: bool,
 ) -> bool:
     """Fill in what needs no search; False where one is needed."""
     if wanted.timestamp < 0 and api_version < SINCE.get(wanted.timestamp, 1 << 15):
@@ -93,9 +95,12 @@ def _answered(
     answer.error_code = epoch_error(partition, wanted.current_leader_epoch)
     if answer.error_code or wanted.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return True  # without tiered storage nothing was ever uploaded, and nothing will be
+    if not partition.group.has_lease:  # another node may have committed more by now
+        known = api_version >= OFFSET_NOT_AVAILABLE_SINCE
+        answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE
+        return True
     if wanted.timestamp == LATEST:
-        committed = isolation_level == READ_COMMITTED
-        answer.offset = partition.last_stable_offset if committed else partition.log.high_watermark
+        answer.offset = _end(partition, committed)
         _tell_epoch(answer, api_version, partition.leader_epoch)
         return True
     if wanted.timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -113,6 +118,7 @@ def _tell_epoch(answer: ListOffsetsPartitionResponse, api_version: int, leader_e
 async def _search_all(
     context: ClientContext,
     api_version: int,
+    committed: bool,
     searches: Iterable[tuple[TopicPartition | None, ListOffsetsPartition, ListOffsetsPartitionResponse]],
     response: ListOffsetsResponse,
 ) -> ListOffsetsResponse:
@@ -120,7 +126,7 @@ async def _search_all(
     for partition, wanted, answer in searches:
         assert partition is not None
         try:
-            found = await _search(partition, wanted.timestamp, max_bytes)
+            found = await _search(partition, wanted.timestamp, max_bytes, committed)
         except (OSError, StorageError) as error:
             log.error("%s-%d: no search by time: %s", partition.topic.name, partition.index, error)
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -131,16 +137,27 @@ async def _search_all(
     return response
 
 
-async def _search(partition: TopicPartition, timestamp: int, max_bytes: int) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record at or after a time, or of the newest one."""
+def _end(partition: TopicPartition, committed: bool) -> int:
+    """Up to where a client with this isolation level may read."""
+    return partition.last_stable_offset if committed else partition.log.high_watermark
+
+
+async def _search(
+    partition: TopicPartition, timestamp: int, max_bytes: int, committed: bool
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the first record at or after a time, or of the newest one.
+
+    As in Kafka, what is found above the last stable offset is nothing to who reads committed records: also
+    the newest record, though there are older ones.
+    """
     data_log = partition.group.log
     log = partition.log
-    start, end = log.log_start_offset, log.high_watermark
+    start, end, readable = log.log_start_offset, log.high_watermark, _end(partition, committed)
     if timestamp == MAX_TIMESTAMP:
         found = await asyncio.to_thread(data_log.max_timestamp_batch, log.number, start, end)
     else:
         found = await asyncio.to_thread(data_log.timestamp_lookup, log.number, timestamp, start, end)
-    if found is None:
+    if found is None or found.base_offset >= readable:
         return None
     offset = max(found.base_offset, start)
     try:
@@ -148,7 +165,8 @@ async def _search(partition: TopicPartition, timestamp: int, max_bytes: int) -> 
         if result.cold or not result.buffers:
             result = await partition.group.read_cold(log, offset, 1)
     except OffsetOutOfRange:  # deleted while we looked: search what is left
-        return await _search(partition, timestamp, max_bytes) if log.log_start_offset > start else None
+        deleted = log.log_start_offset > start
+        return await _search(partition, timestamp, max_bytes, committed) if deleted else None
     if not result.buffers:
         return None  # the topic was
     target = found.max_timestamp if timestamp == MAX_TIMESTAMP else timestamp

@@ -1,46 +1,84 @@
-"""ListTransactions: this broker coordinates none; filters are checked all the same (KIP-664, KIP-1152).
+"""ListTransactions: the transactional ids that are coordinated here (KIP-664, KIP-994, KIP-1152).
 
-Source: Kafka's TransactionStateManager.listTransactionStates.
+A pattern has to fit the whole id (`broker/transactions/id_pattern.py`); it is tried in a thread, others are
+served meanwhile. Source: Kafka's TransactionStateManager.listTransactionStates.
 """
 
 from __future__ import annotations
 
-import re
+import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from broker.context import Answer, ClientContext
+from broker.refused import Refused
+from broker.transactions.id_pattern import IdPattern, InvalidPattern
+from broker.transactions.records import TransactionMetadata
+from broker.transactions.records import TransactionState as State
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
-from protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
 
 API_KEY = ApiKey.LIST_TRANSACTIONS
 VERSIONS = (0, 2)
 
-STATES: Final = frozenset(
-    {
-        "Empty",
-        "Ongoing",
-        "PrepareCommit",
-        "PrepareAbort",
-        "CompleteCommit",
-        "CompleteAbort",
-        "Dead",
-        "PrepareEpochFence",
-    }
-)
+STATES: Final = {state.shown: state for state in State}
+Listed = list[tuple[str, TransactionMetadata]]
 
 
 def handle(context: ClientContext, header: RequestHeader, request: ListTransactionsRequest) -> Answer:
-    """No transactions, and which states there are none of."""
-    if request.transactional_id_pattern and not _is_pattern(request.transactional_id_pattern):
-        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    unknown = [state for state in dict.fromkeys(request.state_filters) if state not in STATES]
-    return ListTransactionsResponse(unknown_state_filters=unknown)
-
-
-def _is_pattern(text: str) -> bool:
+    """Those that pass every filter, and the names of states that there are not."""
+    pattern = None
     try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return True
+        if request.transactional_id_pattern:
+            pattern = IdPattern(request.transactional_id_pattern)
+        everything = list(context.services.transactions.listed())
+    except InvalidPattern:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    except Refused as refused:
+        return ListTransactionsResponse(error_code=refused.error)
+    found = _filtered(everything, request, context.services.clock_ms())
+    if pattern is not None:
+        return _fitting(request, found, pattern)
+    return _response(request, found)
+
+
+def _filtered(everything: Listed, request: ListTransactionsRequest, now_ms: int) -> Listed:
+    states = {STATES[name] for name in request.state_filters if name in STATES}
+    ids = frozenset(request.producer_id_filters)
+    duration_ms = request.duration_filter
+
+    def passes(each: TransactionMetadata) -> bool:
+        if (ids and each.producer_id not in ids) or (request.state_filters and each.state not in states):
+            return False
+        return duration_ms < 0 or now_ms - each.start_ms > duration_ms
+
+    return [(name, each) for name, each in everything if passes(each)]
+
+
+async def _fitting(
+    request: ListTransactionsRequest, found: Listed, pattern: IdPattern
+) -> ListTransactionsResponse:
+    try:
+        fitting = await asyncio.to_thread(lambda: [each for each in found if pattern.matches(each[0])])
+    except InvalidPattern:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    return _response(request, fitting)
+
+
+def _response(
+    request: ListTransactionsRequest, found: Sequence[tuple[str, TransactionMetadata]]
+) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        unknown_state_filters=[name for name in dict.fromkeys(request.state_filters) if name not in STATES],
+        transaction_states=[
+            TransactionState(
+                transactional_id=name, producer_id=each.producer_id, transaction_state=each.state.shown
+            )
+            for name, each in found
+        ],
+    )

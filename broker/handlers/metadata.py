@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker.context import Answer, ClientContext, Encoded
+from broker.context import Answer, ClientContext, Encoded, answered
 from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from broker.metadata import INTERNAL_TOPICS, Topic
+from broker.handlers.replicas import ReplicasOfAll
+from broker.metadata import INTERNAL_TOPICS, METADATA_GROUP, Topic, TopicPartition
 from broker.refused import Refused
 from broker.topic_rules import check_name
 from protocol.api import ApiKey, RequestHeader
@@ -33,10 +34,29 @@ VERSIONS = (0, 13)
 TOPICS_BY_ID_SINCE: Final = 12
 MAX_CACHED_ANSWERS: Final = 32
 MAX_CREATION_WAIT_SECONDS: Final = 1.0
+INFORMED_WAIT_SECONDS: Final = 1.0
+INFORMED_LOOKS: Final = 50
 
 
 def handle(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> Answer:
-    """Answer at once, unless topics have to be made first."""
+    """Answer at once, unless topics have to be made first, or this node has just started and knows little."""
+    if not context.services.nodes.is_informed:
+        return _when_informed(context, header, request)
+    return _now(context, header, request)
+
+
+async def _when_informed(
+    context: ClientContext, header: RequestHeader, request: MetadataRequest
+) -> object | None:
+    """A topic that is only not known yet must not be taken for one that is not there."""
+    for _ in range(INFORMED_LOOKS):
+        await asyncio.sleep(INFORMED_WAIT_SECONDS / INFORMED_LOOKS)
+        if context.services.nodes.is_informed:
+            break
+    return await answered(_now(context, header, request))
+
+
+def _now(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> Answer:
     answer = _Answer(context, header.api_version, request)
     wanted = request.topics
     if wanted is None or (header.api_version == 0 and not wanted):
@@ -60,13 +80,13 @@ def handle(context: ClientContext, header: RequestHeader, request: MetadataReque
 class _Answer:
     """One Metadata answer in the making."""
 
-    __slots__ = ("_cluster_operations", "_context", "_may_create", "_node", "_operations", "_version")
+    __slots__ = ("_cluster_operations", "_context", "_may_create", "_operations", "_replicas", "_version")
 
     def __init__(self, context: ClientContext, api_version: int, request: MetadataRequest) -> None:
         self._context = context
         self._version = api_version
         self._cluster_operations = request.include_cluster_authorized_operations
-        self._node = [context.services.settings.node_id]
+        self._replicas = ReplicasOfAll(context.services)
         self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
         self._may_create = (
             request.allow_auto_topic_creation and context.services.settings.auto_create_topics_enable
@@ -74,13 +94,13 @@ class _Answer:
 
     def response(self, topics: list[MetadataResponseTopic]) -> MetadataResponse:
         services = self._context.services
-        here = self._context.endpoint()
         response = MetadataResponse(
             brokers=[
-                MetadataResponseBroker(node_id=here.node_id, host=here.host, port=here.port, rack=here.rack)
+                MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+                for each in self._context.endpoints()
             ],
             cluster_id=services.cluster.cluster_id,
-            controller_id=here.node_id,
+            controller_id=services.nodes.live_leader_of(METADATA_GROUP),
             topics=topics,
         )
         if self._cluster_operations:
@@ -93,7 +113,8 @@ class _Answer:
         here = self._context.endpoint()
         cluster = services.cluster
         cache = cluster.encoded
-        key = (self._version, here.host, here.port, self._operations, self._cluster_operations)
+        seen = services.nodes.seen()
+        key = (self._version, here.host, here.port, self._operations, self._cluster_operations, seen)
         found = cache.get(key)
         if found is None:
             if len(cache) >= MAX_CACHED_ANSWERS:
@@ -103,22 +124,24 @@ class _Answer:
         return found
 
     def known(self, topic: Topic) -> MetadataResponseTopic:
-        node = self._node
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
-            partitions=[
-                MetadataResponsePartition(
-                    partition_index=partition.index,
-                    leader_id=node[0],
-                    leader_epoch=partition.leader_epoch,
-                    replica_nodes=node,
-                    isr_nodes=node,
-                )
-                for partition in topic.partitions
-            ],
+            partitions=[self.partition(partition) for partition in topic.partitions],
             topic_authorized_operations=self._operations,
+        )
+
+    def partition(self, partition: TopicPartition) -> MetadataResponsePartition:
+        replicas = self._replicas.of(partition)
+        return MetadataResponsePartition(
+            error_code=replicas.error,
+            partition_index=partition.index,
+            leader_id=replicas.leader_id,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=replicas.nodes,
+            isr_nodes=replicas.in_sync,
+            offline_replicas=replicas.offline,
         )
 
     def by_id(self, topic_id: bytes) -> MetadataResponseTopic:
@@ -135,7 +158,9 @@ class _Answer:
             check_name(name)
         except Refused as refused:
             return self.refused(name, refused.error)
-        return self.refused(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        is_informed = self._context.services.nodes.is_informed
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_informed else ErrorCode.LEADER_NOT_AVAILABLE
+        return self.refused(name, error)
 
     def refused(self, name: str, error: ErrorCode) -> MetadataResponseTopic:
         """As Kafka, what may be done with a topic is told also of one that is not there (KIP-430)."""
@@ -160,9 +185,9 @@ class _Answer:
         return self.response(topics)
 
     async def _make(self, name: str) -> ErrorCode:
-        topics = self._context.services.topics
+        controller = self._context.services.controller
         try:
-            await asyncio.wait_for(topics.ensure(name), MAX_CREATION_WAIT_SECONDS)
+            await asyncio.wait_for(controller.ensure(name), MAX_CREATION_WAIT_SECONDS)
         except Refused as refused:
             if refused.error in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NOT_CONTROLLER):
                 return ErrorCode.LEADER_NOT_AVAILABLE

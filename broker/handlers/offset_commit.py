@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.context import Answer, ClientContext, Deferred
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.records import NEVER, CommittedOffset, Record, offset_record
+from broker.groups.records import NEVER, CommittedOffset, Record, is_too_long, offset_record
 from broker.groups.store import GroupStore
 from broker.metadata import Topic
 from broker.refused import Refused
@@ -122,7 +122,7 @@ class _Commit:
         records = []
         for topic, partition, answer in self.valid:
             metadata = partition.committed_metadata or ""
-            if metadata and _java_length(metadata) > longest:
+            if is_too_long(metadata, longest):
                 answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             committed = CommittedOffset(
@@ -136,11 +136,6 @@ class _Commit:
             records.append(offset_record(group_id, topic.name, partition.partition_index, committed))
             self.stored.append(answer)
         return records
-
-
-def _java_length(text: str) -> int:
-    """Kafka counts as Java does, in UTF-16."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
 
 
 class _Answer(Deferred):

@@ -1,7 +1,8 @@
 """OffsetDelete: a group forgets what it has committed in some partitions (KIP-496).
 
 A topic that a member subscribes to is refused on its own; a group with members of another protocol than
-`consumer` as a whole. Source: Kafka's OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete.
+`consumer` as a whole. What an open transaction has committed is forgotten, too.
+Source: Kafka's OffsetMetadataManager.deleteOffsets, ClassicGroup.validateOffsetDelete.
 """
 
 from __future__ import annotations
@@ -32,8 +33,7 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteR
     try:
         if not group_id:
             raise Refused(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-        store = context.services.groups.store(group_id)
-        coordinator = context.services.groups.coordinator(group_id)
+        store, coordinator = context.services.groups.of(group_id)
     except Refused as refused:
         return OffsetDeleteResponse(error_code=refused.error)
     error = _refusal(coordinator, group_id)
@@ -47,8 +47,8 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteR
         topics.append(_topic(context, topic, of_members, places))
     response = OffsetDeleteResponse(topics=topics)
     if not store.is_under_way(group_id):  # else a commit that is not to be seen yet may be one of them
-        committed = store.state.offsets(group_id)
-        places = [place for place in places if place in committed]
+        known = set(store.state.places(group_id))
+        places = [place for place in places if place in known]
     if not places:
         return response
     return _Answer(response, store, group_id, [offset_record(group_id, *place, None) for place in places])

@@ -1,14 +1,15 @@
 """OffsetFetch: what groups have committed; -1 where that is nothing, also in groups that there are not.
 
 Versions: 2 all topics (null); 7 offsets must be stable (KIP-447); 8 several groups (KIP-709); 9 member ids
-and epochs, which only groups of the new protocol check (KIP-848); 10 topic ids. Without transactions every
-committed offset is stable, but commits that are under way are waited for, as in Kafka. An offset committed to
-an earlier topic of the same name is not shown. Source: Kafka's OffsetMetadataManager.fetchOffsets.
+and epochs, which only groups of the new protocol check (KIP-848); 10 topic ids. Where offsets must be stable,
+commits that are under way are waited for, and an offset that a transaction may change yet is refused: clients
+ask again. An offset committed to an earlier topic of the same name is not shown.
+Source: Kafka's OffsetMetadataManager.fetchOffsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Final
 
 from broker.context import Answer, ClientContext
@@ -39,17 +40,20 @@ GROUP_ERRORS_SINCE: Final = 2
 BATCHED_SINCE: Final = 8
 TOPIC_IDS_SINCE: Final = 10
 NOTHING: Final = CommittedOffset(-1)
+STABLE: Final[Set[tuple[str, int]]] = frozenset()
+"""No offset is in a transaction, or nobody asks."""
 
 
 def handle(context: ClientContext, header: RequestHeader, request: OffsetFetchRequest) -> Answer:
     """Answer at once, unless commits are under way and only stable offsets will do."""
     version = header.api_version
     groups = request.groups if version >= BATCHED_SINCE else [_only_group(request)]
-    if request.require_stable:
-        unstable = _under_way(context, groups)
-        if unstable:
-            return _when_stable(context, version, groups, unstable)
-    return _response(context, version, groups)
+    must_be_stable = request.require_stable
+    if must_be_stable:
+        under_way = _under_way(context, groups)
+        if under_way:
+            return _when_committed(context, version, groups, under_way)
+    return _response(context, version, groups, must_be_stable)
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -75,20 +79,20 @@ def _under_way(context: ClientContext, groups: Iterable[OffsetFetchRequestGroup]
     return list(found.values())
 
 
-async def _when_stable(
+async def _when_committed(
     context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup], stores: list[GroupStore]
 ) -> OffsetFetchResponse:
     try:
         for store in stores:
-            await store.group.committed()
+            await store.committed()
     except StorageError:
         failed = [_refused(group, ErrorCode.NOT_COORDINATOR) for group in groups]
         return _as_asked(version, groups, failed)
-    return _response(context, version, groups)
+    return _response(context, version, groups, must_be_stable=True)
 
 
 def _response(
-    context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup]
+    context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup], must_be_stable: bool
 ) -> OffsetFetchResponse:
     # All of a group's offsets are asked for in a few bytes: so each group's only once.
     whole: set[str] = set()
@@ -99,7 +103,7 @@ def _response(
             continue
         if group.topics is None:
             whole.add(group.group_id)
-        answers.append(_group(context, version, group))
+        answers.append(_group(context, version, group, must_be_stable))
     return _as_asked(version, groups, answers)
 
 
@@ -149,12 +153,16 @@ def _refused(group: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchRes
     return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error)
 
 
-def _group(context: ClientContext, version: int, wanted: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _group(
+    context: ClientContext, version: int, wanted: OffsetFetchRequestGroup, must_be_stable: bool
+) -> OffsetFetchResponseGroup:
     services = context.services
     try:
-        offsets = services.groups.store(wanted.group_id).state.offsets(wanted.group_id)
+        state = services.groups.store(wanted.group_id).state
     except Refused as refused:
         return _refused(wanted, refused.error)
+    offsets = state.offsets(wanted.group_id)
+    unstable = state.pending(wanted.group_id) if must_be_stable else STABLE
     cluster = services.cluster
     topics: list[OffsetFetchResponseTopics] = []
     if wanted.topics is None:
@@ -167,7 +175,7 @@ def _group(context: ClientContext, version: int, wanted: OffsetFetchRequestGroup
             if topic is None and version >= TOPIC_IDS_SINCE:
                 continue  # a topic that is gone has no id to be called by
             if shown:
-                topics.append(_topic(name, topic, shown))
+                topics.append(_topic(name, topic, shown, unstable))
         return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
     for each in wanted.topics:
         if version >= TOPIC_IDS_SINCE:
@@ -180,7 +188,7 @@ def _group(context: ClientContext, version: int, wanted: OffsetFetchRequestGroup
             name, topic = each.name, cluster.topic(each.name)
         pairs = [(index, offsets.get((name, index), NOTHING)) for index in each.partition_indexes]
         pairs = [(index, NOTHING if _is_of_another(found, topic) else found) for index, found in pairs]
-        topics.append(_topic(name, topic, pairs))
+        topics.append(_topic(name, topic, pairs, unstable))
     return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)
 
 
@@ -190,13 +198,18 @@ def _is_of_another(committed: CommittedOffset, topic: Topic | None) -> bool:
 
 
 def _topic(
-    name: str, topic: Topic | None, found: Iterable[tuple[int, CommittedOffset]]
+    name: str,
+    topic: Topic | None,
+    found: Iterable[tuple[int, CommittedOffset]],
+    unstable: Set[tuple[str, int]],
 ) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
         name=name,
         topic_id=ZERO_UUID if topic is None else topic.topic_id,
         partitions=[
-            OffsetFetchResponsePartitions(
+            _nothing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if (name, index) in unstable
+            else OffsetFetchResponsePartitions(
                 partition_index=index,
                 committed_offset=committed.offset,
                 committed_leader_epoch=committed.leader_epoch,
@@ -210,13 +223,11 @@ def _topic(
 def _unknown(wanted: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
         topic_id=wanted.topic_id,
-        partitions=[
-            OffsetFetchResponsePartitions(
-                partition_index=index,
-                committed_offset=-1,
-                metadata="",
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
-            )
-            for index in wanted.partition_indexes
-        ],
+        partitions=[_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in wanted.partition_indexes],
+    )
+
+
+def _nothing(index: int, error: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=-1, metadata="", error_code=error
     )

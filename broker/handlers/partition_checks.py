@@ -15,6 +15,11 @@ def epoch_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCo
     """NONE, or why a client that knows this leader epoch must refresh what it knows."""
     if not partition.group.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return epoch_mismatch(partition, current_leader_epoch)
+
+
+def epoch_mismatch(partition: TopicPartition, current_leader_epoch: int) -> ErrorCode:
+    """`epoch_error`, whoever leads."""
     if current_leader_epoch == NO_EPOCH:
         return ErrorCode.NONE
     leader_epoch = partition.leader_epoch
@@ -27,7 +32,7 @@ def epoch_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCo
 
 def known_leader(partition: TopicPartition) -> tuple[int, int]:
     """Who leads as far as this node knows (-1: nobody), and the leader epoch. Source: KIP-951."""
-    return partition.group.raft.leader_id, partition.leader_epoch
+    return partition.group.leader_id, partition.leader_epoch
 
 
 def end_of_epoch(partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:

@@ -2,20 +2,22 @@
 
 Versions 3 to 13 are served and 0 to 13 advertised: old librdkafka takes a lowest version of 3 for "no
 compression" (KAFKA-18659). 7 allows zstd (KIP-110); 8 carries an error's text (KIP-467); 10 names the leader
-to whom it is not here (KIP-951); 12 changes nothing without transactions (KIP-890); 13 names
-topics by id (KIP-516). acks=1 is answered like acks=all; acks=0 has no response, and a refusal closes the
-connection as Kafka does.
+to whom it is not here (KIP-951); 11 knows TRANSACTION_ABORTABLE, 12 adds partitions to the transaction
+(KIP-890, `broker/transactions/gate.py`); 13 names topics by id (KIP-516). acks=1 is answered like acks=all;
+acks=0 has no response, and a refusal closes the connection as Kafka does: transactions may use them, too.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
-from broker.append import Appended
+from broker.append import Appended, AppendLimits
 from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
 from broker.handlers.partition_checks import known_leader
-from broker.metadata import Topic
+from broker.metadata import Topic, TopicPartition
 from broker.refused import Refused
+from broker.transactions.gate import Held, HeldBatch, Outcome
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
@@ -29,6 +31,8 @@ from protocol.messages.produce import (
     TopicProduceResponse,
 )
 from storage.group import LogGroup
+from storage.partition import PartitionLog
+from storage.types import Buffer
 
 API_KEY: Final = ApiKey.PRODUCE
 VERSIONS: Final = (3, 13)
@@ -37,13 +41,27 @@ TOPIC_IDS_SINCE: Final = 13
 VALID_ACKS: Final = (-1, 0, 1)
 
 
+FROM_THE_TAIL = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+    }
+)
+"""Refusals that rest on batches which may not be committed yet: they are said once those are."""
+
+
 class UnacknowledgedRefusal(ConnectionRefused):
     """A batch sent with acks=0 was refused: closing the connection is the only way to say so."""
 
 
 def handle(context: ClientContext, header: RequestHeader, request: ProduceRequest) -> Answer:
     """Serve one Produce request; the response waits for the commit of what it appended."""
-    produced = _Produced(context, header.api_version)
+    if request.transactional_id is None:
+        produced = _Produced(context, header.api_version, context.services.appenders)
+    else:
+        gated = context.services.gate.appenders(request.transactional_id)
+        produced = _Gated(context, header.api_version, gated)
     if request.acks not in VALID_ACKS:
         error = Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
         topics = [produced.refuse_topic(topic, error) for topic in request.topic_data]
@@ -53,22 +71,41 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
     if request.acks == 0:
         if produced.refusal is not None:
             raise UnacknowledgedRefusal(str(produced.refusal))
-        return None
+        return _Unanswered(produced) if isinstance(produced, _Gated) and produced.held else None
     if produced.is_moved:
         produced.tell_leaders(response)
+    if produced.held:
+        assert isinstance(produced, _Gated)
+        return _LaterAnswer(response, produced)
     if not produced.groups:
         return response
     return _Answer(response, produced)
 
 
+class _AppendPath(Protocol):
+    def append(
+        self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
+    ) -> Appended:
+        """Raises Refused, or Held where a transactional batch waits."""
+
+
+class _Appenders(Protocol):
+    def __getitem__(self, number: int) -> _AppendPath:
+        """The way into a data group."""
+
+
 class _Produced:
     """What one request has done so far."""
 
-    __slots__ = ("context", "groups", "is_moved", "produce_version", "refusal")
+    __slots__ = ("appenders", "context", "groups", "is_moved", "produce_version", "refusal")
 
-    def __init__(self, context: ClientContext, produce_version: int) -> None:
+    held = 0
+    """Batches that wait for a transaction's coordinator."""
+
+    def __init__(self, context: ClientContext, produce_version: int, appenders: _Appenders) -> None:
         self.context = context
         self.produce_version = produce_version
+        self.appenders = appenders
         self.groups: list[LogGroup] = []
         """The groups that a response must wait for."""
         self.refusal: Refused | None = None
@@ -106,19 +143,33 @@ class _Produced:
             if not data.records:
                 raise Refused(ErrorCode.INVALID_RECORD, "no record batch; exactly one is allowed")
             group = partition.group
-            appended: Appended = self.context.services.appenders[group.group_id].append(
+            if not group.is_leader:
+                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+            appended = self.appenders[group.group_id].append(
                 partition.log, data.records, topic.config, self.produce_version
             )
         except Refused as refusal:
+            if refusal.error in FROM_THE_TAIL:
+                self.wait_for(group)
             return self.refuse(data, refusal)
-        if group not in self.groups:
-            self.groups.append(group)
+        except Held as held:
+            return self.later(partition, held.batch)
+        self.wait_for(group)
         return PartitionProduceResponse(
             index=data.index,
             base_offset=appended.base_offset,
             log_append_time_ms=appended.log_append_time_ms,
             log_start_offset=partition.log.log_start_offset,
         )
+
+    def later(self, partition: TopicPartition, batch: HeldBatch) -> PartitionProduceResponse:
+        """The batch waits, which those of a transactional id may."""
+        raise NotImplementedError
+
+    def wait_for(self, group: LogGroup) -> None:
+        """The response rests on what is appended to this group."""
+        if group not in self.groups:
+            self.groups.append(group)
 
     def refuse_topic(self, data: TopicProduceData, refusal: Refused) -> TopicProduceResponse:
         """The same refusal for each of the topic's partitions."""
@@ -130,20 +181,22 @@ class _Produced:
 
     def refuse(self, data: PartitionProduceData, refusal: Refused) -> PartitionProduceResponse:
         """Say why a batch was not appended; record_errors stays empty: the whole batch was refused."""
+        response = PartitionProduceResponse(index=data.index, base_offset=-1)
+        self.say(response, refusal)
+        return response
+
+    def say(self, response: PartitionProduceResponse, refusal: Refused) -> None:
+        """Say it where the response is."""
         self.refusal = refusal
         self.is_moved = self.is_moved or refusal.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return PartitionProduceResponse(
-            index=data.index,
-            error_code=refusal.error,
-            base_offset=-1,
-            error_message=refusal.message,
-        )
+        response.error_code = refusal.error
+        response.error_message = refusal.message
 
     def tell_leaders(self, response: ProduceResponse) -> None:
         """Say who leads the partitions that are not led here, as far as this node knows."""
         if self.produce_version < LEADERS_SINCE:
             return
-        cluster, here = self.context.services.cluster, self.context.endpoint()
+        cluster = self.context.services.cluster
         by_id = self.produce_version >= TOPIC_IDS_SINCE
         for told in response.responses:
             topic = cluster.topic_by_id(told.topic_id) if by_id else cluster.topic(told.name)
@@ -153,10 +206,47 @@ class _Produced:
                     continue
                 leader_id, leader_epoch = known_leader(partition)
                 each.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-                if leader_id == here.node_id:
-                    response.node_endpoints = [
-                        NodeEndpoint(node_id=leader_id, host=here.host, port=here.port, rack=here.rack)
-                    ]
+                found = self.context.endpoint_of(leader_id)
+                if found is not None and all(known.node_id != leader_id for known in response.node_endpoints):
+                    response.node_endpoints.append(
+                        NodeEndpoint(node_id=leader_id, host=found.host, port=found.port, rack=found.rack)
+                    )
+
+
+class _Gated(_Produced):
+    """A request of a transactional id: its batches may wait for a coordinator."""
+
+    __slots__ = ("held", "when_settled")
+
+    def __init__(self, context: ClientContext, produce_version: int, appenders: _Appenders) -> None:
+        super().__init__(context, produce_version, appenders)
+        self.held = 0
+        self.when_settled: Callable[[], None] | None = None
+        """Called whenever one waits no more."""
+
+    def later(self, partition: TopicPartition, batch: HeldBatch) -> PartitionProduceResponse:
+        """A response to be filled when the batch no longer waits."""
+        response = PartitionProduceResponse(index=partition.index, base_offset=-1)
+        group, log = partition.group, partition.log  # the partition may have others by then
+
+        def settled(outcome: Outcome) -> None:
+            if isinstance(outcome, Refused):
+                self.say(response, outcome)
+                if outcome.error in FROM_THE_TAIL:
+                    self.wait_for(group)
+            else:
+                self.wait_for(group)
+                if response.error_code == ErrorCode.NONE:  # else all is withdrawn
+                    response.base_offset = outcome.base_offset
+                    response.log_append_time_ms = outcome.log_append_time_ms
+                    response.log_start_offset = log.log_start_offset
+            self.held -= 1
+            if self.when_settled is not None:
+                self.when_settled()
+
+        self.held += 1
+        batch.settled = settled
+        return response
 
 
 class _Answer(Deferred):
@@ -181,10 +271,65 @@ class _Answer(Deferred):
             self.complete(self._waiting_response)
 
 
+class _LaterAnswer(Deferred):
+    """One that waits for coordinators of transactions, and for each commit from when it was appended: what is
+    appended may be lost with a leadership that comes back before the last coordinator has answered."""
+
+    __slots__ = ("_pending", "_produced", "_waiting_response")
+
+    def __init__(self, response: ProduceResponse, produced: _Gated) -> None:
+        super().__init__()
+        self._waiting_response = response
+        self._produced = produced
+        self._pending = 0
+        produced.when_settled = self._settled
+        self._settled()
+
+    def _settled(self) -> None:
+        groups, self._produced.groups = self._produced.groups, []
+        self._pending += len(groups)
+        for group in groups:
+            group.when_committed(self._committed)
+        self._look()
+
+    def _committed(self, error: BaseException | None) -> None:
+        if error is not None:
+            _withdraw(self._waiting_response)
+            self._produced.is_moved = True
+        self._pending -= 1
+        self._look()
+
+    def _look(self) -> None:
+        if self._pending == 0 and self._produced.held == 0:
+            if self._produced.is_moved:
+                self._produced.tell_leaders(self._waiting_response)
+            self.complete(self._waiting_response)
+
+
+class _Unanswered(Deferred):
+    """acks=0: nothing to say in the end, unless there is a refusal."""
+
+    __slots__ = ("_produced",)
+
+    def __init__(self, produced: _Gated) -> None:
+        super().__init__()
+        self._produced = produced
+        produced.when_settled = self._settled
+
+    def _settled(self) -> None:
+        refusal = self._produced.refusal
+        if self._produced.held:
+            return
+        if refusal is not None:
+            self.fail(UnacknowledgedRefusal(str(refusal)))
+        else:
+            self.complete(None)
+
+
 def _withdraw(response: ProduceResponse) -> None:
     """Leadership was lost before the commit: nothing in this response may read as success."""
     for topic in response.responses:
         for partition in topic.partition_responses:
-            if partition.error_code == ErrorCode.NONE:
+            if partition.error_code == ErrorCode.NONE or partition.error_code in FROM_THE_TAIL:
                 partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 partition.base_offset = -1

@@ -17,6 +17,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import BrokerResponseError, CommitFailedError, OffsetOutOfRangeError
 
+from compat_tests.clients.aio_kafka_transactions import AioTransactional, written
 from compat_tests.clients.face import (
     Broker,
     Client,
@@ -28,6 +29,7 @@ from compat_tests.clients.face import (
     Refused,
     Stored,
     Tail,
+    Transactional,
 )
 
 T = TypeVar("T")
@@ -47,6 +49,7 @@ class AioKafka(Client):
         "delete group": "has no call to delete a group",
         "delete offset": "has no call to delete a group's offset",
         "set config": "its alter_configs replaces all of a topic's configs",
+        "transaction admin": "has no calls to list or describe transactions",
     }
 
     def __init__(self, bootstrap: str) -> None:
@@ -104,23 +107,11 @@ class AioKafka(Client):
             )
             await producer.start()
             self._producers[key] = producer
-        futures = []
-        for each in messages:
-            sent = await self._producers[key].send(
-                topic,
-                value=each.value,
-                key=each.key,
-                headers=list(each.headers),
-                partition=each.partition,
-                timestamp_ms=each.timestamp_ms,
-            )
-            futures.append(sent)
         try:
-            answers = await asyncio.gather(*futures)
+            return await written(self._producers[key], topic, messages)
         except BrokerResponseError:
             await self._producers.pop(key).stop()
             raise
-        return [int(answer.offset) for answer in answers if answer is not None]
 
     # -- consume ----------------------------------------------------------------------------------------
 
@@ -140,10 +131,13 @@ class AioKafka(Client):
         start: int | str = "earliest",
         timeout_s: float = 15.0,
         partition_fetch_bytes: int | None = None,
+        isolation: str | None = None,
     ) -> list[Stored]:
         settings: dict[str, Any] = {"auto_offset_reset": "none"}
         if partition_fetch_bytes is not None:
             settings["max_partition_fetch_bytes"] = partition_fetch_bytes
+        if isolation is not None:
+            settings["isolation_level"] = isolation
         return self.run(self._read(topic, count, partitions, start, timeout_s, settings))
 
     async def _read(
@@ -216,30 +210,13 @@ class AioKafka(Client):
 
     # -- groups -----------------------------------------------------------------------------------------
 
-    def join(
-        self,
-        topics: Sequence[str],
-        group: str,
-        *,
-        start: str = "earliest",
-        auto_commit: bool = False,
-        assignor: str | None = None,
-        instance_id: str | None = None,
-        session_timeout_ms: int = 10_000,
-    ) -> Member:
-        settings: dict[str, Any] = {
-            "group_id": group,
-            "auto_offset_reset": start,
-            "enable_auto_commit": auto_commit,
-            "session_timeout_ms": session_timeout_ms,
-            "heartbeat_interval_ms": min(250, session_timeout_ms // 4),
-            "group_instance_id": instance_id,
-        }
-        if assignor is not None:
-            settings["partition_assignment_strategy"] = (_ASSIGNORS[assignor],)
+    def _join(self, topics: Sequence[str], settings: dict[str, Any]) -> Member:
+        words = {name.replace(".", "_"): value for name, value in settings.items()}
+        if "partition_assignment_strategy" in words:
+            words["partition_assignment_strategy"] = (_ASSIGNORS[words["partition_assignment_strategy"]],)
 
         async def ask() -> AIOKafkaConsumer:
-            consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, **settings)
+            consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, **words)
             await consumer.start()
             consumer.subscribe(topics)  # now, since start() would wait for the assignment
             return consumer
@@ -287,6 +264,9 @@ class AioKafka(Client):
                 await consumer.stop()
 
         self.run(ask())
+
+    def _transactional(self, settings: dict[str, Any], topic: str | None) -> Transactional:
+        return AioTransactional(self.bootstrap, settings, topic, self.run, _stored)
 
     # -- administration ---------------------------------------------------------------------------------
 

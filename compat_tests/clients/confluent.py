@@ -40,11 +40,13 @@ from compat_tests.clients.face import (
     Refused,
     Stored,
     Tail,
+    Transactional,
 )
 
 _OFFSET_BEGINNING = -2
 _OFFSET_END = -1
 _WAIT_S = 30.0
+_PRODUCER_FENCED = 90
 _TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
 
 
@@ -53,6 +55,7 @@ class Confluent(Client):
     cannot: ClassVar[Mapping[str, str]] = {
         "split": "fails every record of a batch that is too large, it does not split it",
         "delete offset": "has no call to delete a group's offset (librdkafka has)",
+        "transaction admin": "has no calls to list or describe transactions",
     }
 
     def __init__(self, bootstrap: str) -> None:
@@ -91,35 +94,8 @@ class Confluent(Client):
         if key not in self._producers:
             self._producers[key] = Producer({"bootstrap.servers": self.bootstrap, **settings})
         producer = self._producers[key]
-        offsets: dict[int, int] = {}
-        errors: list[KafkaError] = []
-
-        def told(place: int) -> Callable[[KafkaError | None, Any], None]:
-            def on_delivery(error: KafkaError | None, message: Any) -> None:
-                if error is not None:
-                    errors.append(error)
-                else:
-                    offsets[place] = message.offset()
-
-            return on_delivery
-
-        for place, each in enumerate(messages):
-            producer.produce(
-                topic,
-                value=each.value,
-                key=each.key,
-                partition=each.partition,
-                headers=list(each.headers),
-                timestamp=each.timestamp_ms or 0,
-                on_delivery=told(place),
-            )
-            producer.poll(0)
-        left = producer.flush(_WAIT_S)
-        if errors:
-            raise Refused(errors[0].code(), errors[0].str())
-        if left:
-            raise TimeoutError(f"{left} messages not delivered after {_WAIT_S} s")
-        return [offsets[place] for place in range(len(messages))] if acks != "0" else []
+        offsets = _written(producer, topic, messages)
+        return offsets if acks != "0" else []
 
     # -- consume ----------------------------------------------------------------------------------------
 
@@ -144,10 +120,13 @@ class Confluent(Client):
         start: int | str = "earliest",
         timeout_s: float = 15.0,
         partition_fetch_bytes: int | None = None,
+        isolation: str | None = None,
     ) -> list[Stored]:
         settings: dict[str, Any] = {}
         if partition_fetch_bytes is not None:
             settings["max.partition.fetch.bytes"] = partition_fetch_bytes
+        if isolation is not None:
+            settings["isolation.level"] = isolation
         consumer = self._consumer(**settings)
         try:
             consumer.list_topics(topic, timeout=10)  # without a known leader it looks for an offset in 500 ms
@@ -195,29 +174,8 @@ class Confluent(Client):
 
     # -- groups -----------------------------------------------------------------------------------------
 
-    def join(
-        self,
-        topics: Sequence[str],
-        group: str,
-        *,
-        start: str = "earliest",
-        auto_commit: bool = False,
-        assignor: str | None = None,
-        instance_id: str | None = None,
-        session_timeout_ms: int = 10_000,
-    ) -> Member:
-        settings: dict[str, Any] = {
-            "group.id": group,
-            "auto.offset.reset": start,
-            "enable.auto.commit": auto_commit,
-            "enable.auto.offset.store": False,  # stored when `poll` hands a record out
-            "session.timeout.ms": session_timeout_ms,
-            "heartbeat.interval.ms": min(250, session_timeout_ms // 4),
-        }
-        if assignor is not None:
-            settings["partition.assignment.strategy"] = assignor
-        if instance_id is not None:
-            settings["group.instance.id"] = instance_id
+    def _join(self, topics: Sequence[str], settings: dict[str, Any]) -> Member:
+        settings["enable.auto.offset.store"] = False  # stored when `poll` hands a record out
         return _RdMember(self._consumer(**settings), topics)
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
@@ -254,6 +212,14 @@ class Confluent(Client):
         answer = _result(self.admin.alter_consumer_group_offsets([wanted], request_timeout=10)[group])
         for each in answer.topic_partitions:
             _raise_if(each.error)
+
+    def _transactional(self, settings: dict[str, Any], topic: str | None) -> Transactional:
+        consumer = None
+        if topic is not None:
+            reading = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+            consumer = self._consumer(**reading, **{"group.id": settings.pop("group.id")})
+            consumer.subscribe([topic])
+        return _RdTransactional({"bootstrap.servers": self.bootstrap, **settings}, consumer)
 
     # -- administration ---------------------------------------------------------------------------------
 
@@ -381,6 +347,96 @@ class _RdMember(Member):
         self._consumer.close()
 
 
+class _RdTransactional(Transactional):
+    def __init__(self, settings: dict[str, Any], consumer: Consumer | None) -> None:
+        self._consumer = consumer
+        self._producer = Producer(settings)
+        self._call(self._producer.init_transactions, _WAIT_S)
+
+    @staticmethod
+    def _call(call: Callable[..., Any], *words: Any) -> None:
+        try:
+            call(*words)
+        except KafkaException as error:
+            raise _refused(error) from error
+
+    def begin(self) -> None:
+        self._call(self._producer.begin_transaction)
+
+    def send(self, topic: str, messages: Sequence[Message]) -> list[int]:
+        return _written(self._producer, topic, messages)
+
+    def poll(self, count: int, timeout_s: float) -> list[Stored]:
+        assert self._consumer is not None
+        until = time.monotonic() + timeout_s
+        found: list[Stored] = []
+        while len(found) < count and time.monotonic() < until:
+            found += [_stored(each) for each in self._consumer.consume(count - len(found), timeout=0.1)]
+        return found
+
+    def send_positions(self) -> None:
+        assert self._consumer is not None
+        positions = self._consumer.position(self._consumer.assignment())
+        known = [each for each in positions if each.offset >= 0]
+        group = self._consumer.consumer_group_metadata()
+        self._call(self._producer.send_offsets_to_transaction, known, group, _WAIT_S)
+
+    def commit(self) -> None:
+        self._call(self._producer.commit_transaction, _WAIT_S)
+
+    def abort(self) -> None:
+        self._call(self._producer.abort_transaction, _WAIT_S)
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+        self._producer.purge()  # ended with its last reference, and without ending a transaction
+
+
+def _code(error: KafkaError) -> int:
+    """Fenced is its own word for several of the broker's."""
+    return _PRODUCER_FENCED if error.code() == KafkaError._FENCED else int(error.code())
+
+
+def _written(producer: Producer, topic: str, messages: Sequence[Message]) -> list[int]:
+    """Written in order and waited for; the offsets."""
+    offsets: dict[int, int] = {}
+    errors: list[KafkaError] = []
+
+    def told(place: int) -> Callable[[KafkaError | None, Any], None]:
+        def on_delivery(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                errors.append(error)
+            else:
+                offsets[place] = message.offset()
+
+        return on_delivery
+
+    for place, each in enumerate(messages):
+        producer.produce(
+            topic,
+            value=each.value,
+            key=each.key,
+            partition=each.partition,
+            headers=list(each.headers),
+            timestamp=each.timestamp_ms or 0,
+            on_delivery=told(place),
+        )
+        producer.poll(0)
+    try:
+        left = producer.flush(_WAIT_S)
+    except KafkaException as error:  # a fatal one
+        raise _refused(error) from error
+    except SystemError as error:  # a fatal one, thrown while a callback of ours was running
+        assert isinstance(error.__cause__, KafkaException)
+        raise _refused(error.__cause__) from error
+    if errors:
+        raise Refused(_code(errors[0]), errors[0].str())
+    if left:
+        raise TimeoutError(f"{left} messages not delivered after {_WAIT_S} s")
+    return [offsets[place] for place in range(len(messages))]
+
+
 def _raise_if(error: KafkaError | None) -> None:
     if error is not None:
         raise Refused(error.code(), error.str())
@@ -395,7 +451,7 @@ def _result(future: Any) -> Any:
 
 def _refused(error: KafkaException) -> Exception:
     inner = error.args[0]
-    return Refused(inner.code(), inner.str())
+    return Refused(_code(inner), inner.str())
 
 
 def _stored(message: Any) -> Stored:

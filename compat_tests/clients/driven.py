@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compat_tests.clients.face import (
+    ActiveProducer,
     Broker,
     Client,
     Cluster,
@@ -21,6 +22,9 @@ from compat_tests.clients.face import (
     Message,
     Stored,
     Tail,
+    Transactional,
+    TransactionDescription,
+    text_of,
 )
 from compat_tests.line_driver import LineDriver
 
@@ -75,10 +79,13 @@ class Driven(Client):
         start: int | str = "earliest",
         timeout_s: float = 15.0,
         partition_fetch_bytes: int | None = None,
+        isolation: str | None = None,
     ) -> list[Stored]:
         settings = {}
         if partition_fetch_bytes is not None:
             settings["max.partition.fetch.bytes"] = str(partition_fetch_bytes)
+        if isolation is not None:
+            settings["isolation.level"] = isolation
         found = self.ask(
             "read",
             settings=settings,
@@ -106,29 +113,9 @@ class Driven(Client):
 
     # -- groups -----------------------------------------------------------------------------------------
 
-    def join(
-        self,
-        topics: Sequence[str],
-        group: str,
-        *,
-        start: str = "earliest",
-        auto_commit: bool = False,
-        assignor: str | None = None,
-        instance_id: str | None = None,
-        session_timeout_ms: int = 10_000,
-    ) -> Member:
-        settings = {
-            "group.id": group,
-            "auto.offset.reset": start,
-            "enable.auto.commit": "true" if auto_commit else "false",
-            "session.timeout.ms": str(session_timeout_ms),
-            "heartbeat.interval.ms": str(min(250, session_timeout_ms // 4)),
-        }
-        if assignor is not None:
-            settings["partition.assignment.strategy"] = assignor
-        if instance_id is not None:
-            settings["group.instance.id"] = instance_id
-        return _DrivenMember(self, self.ask("join", settings=settings, topics=list(topics)))
+    def _join(self, topics: Sequence[str], settings: dict[str, Any]) -> Member:
+        texts = {name: text_of(value) for name, value in settings.items()}
+        return _DrivenMember(self, self.ask("join", settings=texts, topics=list(topics)))
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
         found: int | None = self.ask("committed", group=group, topic=topic, partition=partition)
@@ -205,9 +192,57 @@ class Driven(Client):
         brokers = tuple(Broker(*each) for each in found["brokers"])
         return Cluster(brokers, found["controller_id"], found["cluster_id"])
 
+    # -- transactions -----------------------------------------------------------------------------------
+
+    def _transactional(self, settings: dict[str, Any], topic: str | None) -> Transactional:
+        texts = {name: text_of(value) for name, value in settings.items()}
+        topics = [] if topic is None else [topic]
+        return _DrivenTransactional(self, self.ask("tx_open", settings=texts, topics=topics))
+
+    def transactions(self) -> dict[str, str]:
+        return dict(self.ask("transactions"))
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        found = self.ask("describe_transaction", transactional_id=transactional_id)
+        partitions = frozenset((topic, number) for topic, number in found["partitions"])
+        return TransactionDescription(found["state"], found["producer_id"], found["timeout_ms"], partitions)
+
+    def producers(self, topic: str, partition: int) -> list[ActiveProducer]:
+        return [ActiveProducer(*each) for each in self.ask("producers", topic=topic, partition=partition)]
+
     def close(self) -> None:
         if self._owned:
             self._driver.close()
+
+
+class _DrivenTransactional(Transactional):
+    def __init__(self, client: Driven, number: int) -> None:
+        self._client = client
+        self._number = number
+
+    def _ask(self, what: str, **fields: Any) -> Any:
+        return self._client.ask(what, producer=self._number, **fields)
+
+    def begin(self) -> None:
+        self._ask("tx_begin")
+
+    def send(self, topic: str, messages: Sequence[Message]) -> list[int]:
+        return list(self._ask("tx_send", topic=topic, messages=[_wire(each) for each in messages]))
+
+    def poll(self, count: int, timeout_s: float) -> list[Stored]:
+        return [_stored(each) for each in self._ask("tx_poll", count=count, timeout_s=timeout_s)]
+
+    def send_positions(self) -> None:
+        self._ask("tx_positions")
+
+    def commit(self) -> None:
+        self._ask("tx_commit")
+
+    def abort(self) -> None:
+        self._ask("tx_abort")
+
+    def close(self) -> None:
+        self._ask("tx_close")
 
 
 class _DrivenMember(Member):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Header = tuple[str, bytes | None]
@@ -82,6 +82,25 @@ class GroupDescription:
     members: tuple[GroupMember, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """What an admin says of a transactional id; `state` as Kafka spells it, "Ongoing", "CompleteCommit"."""
+
+    state: str
+    producer_id: int
+    timeout_ms: int
+    partitions: frozenset[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A partition's producer as an admin describes it; `open_at`: where its open transaction began, or -1."""
+
+    producer_id: int
+    producer_epoch: int
+    open_at: int
+
+
 class Refused(Exception):
     """The broker's error, as this client reported it: `code` is Kafka's number."""
 
@@ -125,6 +144,36 @@ class Member(ABC):
     @abstractmethod
     def close(self) -> None:
         """Leave the group in good order (without committing)."""
+
+
+class Transactional(ABC):
+    """A transactional producer that has its producer id; with a source also a consumer in a group. What the
+    client says of a lost right to write (fenced) is Refused, from any of these."""
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def send(self, topic: str, messages: Sequence[Message]) -> list[int]:
+        """Write within the transaction and wait for all; the offsets (empty where the client gives none)."""
+
+    @abstractmethod
+    def poll(self, count: int, timeout_s: float) -> list[Stored]:
+        """Up to `count` records of the source, committed ones only."""
+
+    @abstractmethod
+    def send_positions(self) -> None:
+        """The positions behind what `poll` returned go into the transaction, for the source's group."""
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def abort(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Whatever its state; an open transaction is left as it is where the client can."""
 
 
 class Client(ABC):
@@ -175,9 +224,11 @@ class Client(ABC):
         start: int | str = "earliest",
         timeout_s: float = 15.0,
         partition_fetch_bytes: int | None = None,
+        isolation: str | None = None,
     ) -> list[Stored]:
         """Assign `partitions` (no group), start at an offset, "earliest" or "latest", read up to `count`.
 
+        `isolation`: "read_committed", "read_uncommitted", or the client's own default.
         Returns fewer when the time is over. Refused when the broker's error reaches the application.
         """
 
@@ -221,6 +272,21 @@ class Client(ABC):
         "range", "roundrobin", "cooperative-sticky" (abilities "roundrobin", "cooperative"); `instance_id`: a
         static member (ability "static members"). Heartbeats come at least every session_timeout_ms / 4.
         """
+        settings: dict[str, Any] = {
+            "group.id": group,
+            "auto.offset.reset": start,
+            "enable.auto.commit": auto_commit,
+            "session.timeout.ms": session_timeout_ms,
+            "heartbeat.interval.ms": min(250, session_timeout_ms // 4),
+        }
+        if assignor is not None:
+            settings["partition.assignment.strategy"] = assignor
+        if instance_id is not None:
+            settings["group.instance.id"] = instance_id
+        return self._join(topics, settings)
+
+    def _join(self, topics: Sequence[str], settings: dict[str, Any]) -> Member:
+        """`join`, with what was asked in the Java client's property names; the dictionary may be changed."""
         raise CannotDo(self.cannot["groups"])
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
@@ -245,6 +311,38 @@ class Client(ABC):
 
     def delete_offset(self, group: str, topic: str, partition: int) -> None:
         raise CannotDo(self.cannot["delete offset"])
+
+    # -- transactions: a client that has none says so in `cannot["transactions"]` ------------------------
+
+    def transactional(
+        self, transactional_id: str, *, timeout_ms: int = 60_000, source: tuple[str, str] | None = None
+    ) -> Transactional:
+        """A producer for that id, which fences the one before it. `source`: a topic and the group in which to
+        read it (ability "transactional groups"). Refused.
+        """
+        self.needs("transactions")
+        settings: dict[str, Any] = {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+        }
+        if source is not None:
+            settings["group.id"] = source[1]
+        return self._transactional(settings, None if source is None else source[0])
+
+    def _transactional(self, settings: dict[str, Any], topic: str | None) -> Transactional:
+        """`transactional`, with what was asked in the Java client's property names."""
+        raise CannotDo(self.cannot["transactions"])
+
+    def transactions(self) -> dict[str, str]:
+        """Every transactional id and its state."""
+        raise CannotDo(self.cannot["transaction admin"])
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """Refused(105) for an unknown id."""
+        raise CannotDo(self.cannot["transaction admin"])
+
+    def producers(self, topic: str, partition: int) -> list[ActiveProducer]:
+        raise CannotDo(self.cannot["transaction admin"])
 
     # -- administration: a client that has none says so in `cannot["admin"]` -----------------------------
 
@@ -283,3 +381,8 @@ class Client(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+def text_of(value: str | int | bool) -> str:
+    """A setting as a properties file has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

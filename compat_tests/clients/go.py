@@ -37,6 +37,7 @@ class Sarama(_Go):
     cannot: ClassVar[Mapping[str, str]] = {
         "split": "fails every record of a batch that is too large, it does not split it",
         "cluster id": "its cluster description has no cluster id",
+        "transaction admin": "has no calls to list or describe transactions",
     }
 
 
@@ -56,5 +57,7 @@ class KafkaGo(_Go):
         "static members": "has no group.instance.id",
         "roundrobin": "its round robin starts again with every topic",
         "cooperative": "rebalances eagerly only",
+        "transactions": "has no transactional producer",
+        "transaction admin": "has no call to list transactions, nor for producers",
         "group protocol": "its group description has neither protocol nor protocol type",
     }

@@ -15,6 +15,7 @@ from kafka.errors import BrokerResponseError, CommitFailedError, KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from compat_tests.clients.face import (
+    ActiveProducer,
     Broker,
     Client,
     Cluster,
@@ -25,7 +26,10 @@ from compat_tests.clients.face import (
     Refused,
     Stored,
     Tail,
+    Transactional,
+    TransactionDescription,
 )
+from compat_tests.clients.kafka_python_transactions import PolledTransactional, written
 
 T = TypeVar("T")
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
@@ -70,20 +74,8 @@ class KafkaPython(Client):
         if max_request_bytes is not None:
             settings["max_request_size"] = max_request_bytes
         producer = self._producer(settings)
-        futures = []
-        for each in messages:
-            futures.append(
-                producer.send(
-                    topic,
-                    value=each.value,
-                    key=each.key,
-                    headers=list(each.headers),
-                    partition=each.partition,
-                    timestamp_ms=each.timestamp_ms,
-                )
-            )
         try:
-            return [int(future.get(timeout=_WAIT_S).offset) for future in futures]
+            return written(producer, topic, messages)
         except BrokerResponseError as error:
             self._forget(settings)  # an idempotent producer is fatal after any refusal
             raise Refused(error.errno, str(error)) from error
@@ -116,10 +108,13 @@ class KafkaPython(Client):
         start: int | str = "earliest",
         timeout_s: float = 15.0,
         partition_fetch_bytes: int | None = None,
+        isolation: str | None = None,
     ) -> list[Stored]:
         settings: dict[str, Any] = {"auto_offset_reset": "none"}
         if partition_fetch_bytes is not None:
             settings["max_partition_fetch_bytes"] = partition_fetch_bytes
+        if isolation is not None:
+            settings["isolation_level"] = isolation
         consumer = self._consumer(**settings)
         try:
             assigned = [TopicPartition(topic, number) for number in partitions]
@@ -172,29 +167,11 @@ class KafkaPython(Client):
 
     # -- groups -----------------------------------------------------------------------------------------
 
-    def join(
-        self,
-        topics: Sequence[str],
-        group: str,
-        *,
-        start: str = "earliest",
-        auto_commit: bool = False,
-        assignor: str | None = None,
-        instance_id: str | None = None,
-        session_timeout_ms: int = 10_000,
-    ) -> Member:
-        settings: dict[str, Any] = {
-            "group_id": group,
-            "auto_offset_reset": start,
-            "enable_auto_commit": auto_commit,
-            "session_timeout_ms": session_timeout_ms,
-            "heartbeat_interval_ms": min(250, session_timeout_ms // 4),
-        }
-        if assignor is not None:
-            settings["partition_assignment_strategy"] = (_assignor(assignor),)
-        if instance_id is not None:
-            settings["group_instance_id"] = instance_id
-        return PolledMember(self._consumer(**settings), topics)
+    def _join(self, topics: Sequence[str], settings: dict[str, Any]) -> Member:
+        words = {name.replace(".", "_"): value for name, value in settings.items()}
+        if "partition_assignment_strategy" in words:
+            words["partition_assignment_strategy"] = (_assignor(words["partition_assignment_strategy"]),)
+        return PolledMember(self._consumer(**words), topics)
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
         asked = TopicPartition(topic, partition)
@@ -228,6 +205,37 @@ class KafkaPython(Client):
     def delete_offset(self, group: str, topic: str, partition: int) -> None:
         asked = [TopicPartition(topic, partition)]
         refuse_class(*answered(self.admin.delete_group_offsets, group, asked).values())
+
+    # -- transactions -----------------------------------------------------------------------------------
+
+    def _transactional(self, settings: dict[str, Any], topic: str | None) -> Transactional:
+        consumer = None
+        if topic is not None:
+            consumer = self._consumer(
+                group_id=settings.pop("group.id"),
+                auto_offset_reset="earliest",
+                isolation_level="read_committed",
+            )
+            consumer.subscribe([topic])
+        return PolledTransactional(self.bootstrap, settings, consumer, _stored, answered)
+
+    def transactions(self) -> dict[str, str]:
+        found = answered(self.admin.list_transactions)
+        return {each.transactional_id: each.state.value for every in found.values() for each in every}
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        found = answered(self.admin.describe_transactions, [transactional_id])[transactional_id]
+        partitions = frozenset((each.topic, each.partition) for each in found.topic_partitions)
+        state, timeout_ms = found.state.value, found.transaction_timeout_ms
+        return TransactionDescription(state, found.producer_id, timeout_ms, partitions)
+
+    def producers(self, topic: str, partition: int) -> list[ActiveProducer]:
+        asked = TopicPartition(topic, partition)
+        found = answered(self.admin.describe_producers, [asked])[asked]
+        return [
+            ActiveProducer(each.producer_id, each.producer_epoch, each.current_transaction_start_offset)
+            for each in found.active_producers
+        ]
 
     # -- administration ---------------------------------------------------------------------------------
 

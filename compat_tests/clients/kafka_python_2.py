@@ -24,6 +24,7 @@ class KafkaPython2(Driven):
         "null header values": "refuses a header value of None (`headers` must be `(str, bytes)`)",
         "topic id": "speaks Metadata up to v8, which has no topic ids",
         "cooperative": "rebalances eagerly only",
+        "transaction admin": "has no calls to list or describe transactions",
         "delete offset": "has no call to delete a group's offset",
         "set config": "its alter_configs replaces all of a topic's configs",
     }

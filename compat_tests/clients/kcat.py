@@ -26,6 +26,7 @@ from compat_tests.clients.face import (
     Refused,
     Stored,
     Tail,
+    text_of,
 )
 from compat_tests.kafka_jars import ToolchainMissing
 
@@ -51,6 +52,8 @@ class Kcat(Client):
         "commit": "commits by itself or not at all",
         "committed": "has no command for committed offsets",
         "group admin": "has no command for groups",
+        "transactions": "has no transactional producer",
+        "transaction admin": "has no command for transactions",
         "delete group": "has no command for groups",
         "set offset": "has no command for committed offsets",
         "delete offset": "has no command for committed offsets",
@@ -132,12 +135,15 @@ class Kcat(Client):
         start: int | str = "earliest",
         timeout_s: float = 15.0,
         partition_fetch_bytes: int | None = None,
+        isolation: str | None = None,
     ) -> list[Stored]:
         offset = {"earliest": "beginning", "latest": "end"}.get(str(start), str(start))
         words = ["-C", "-q", "-e", "-t", topic, "-o", offset, "-f", _FORMAT]
         words += ["-X", "topic.auto.offset.reset=error", "-X", "allow.auto.create.topics=false"]
         if partition_fetch_bytes is not None:
             words += ["-X", f"fetch.message.max.bytes={partition_fetch_bytes}"]
+        if isolation is not None:
+            words += ["-X", f"isolation.level={isolation}"]
         if len(partitions) == 1:
             words += ["-p", str(partitions[0])]
         out = self._run(*words, "-c", str(count), timeout_s=timeout_s)  # without -p: all partitions
@@ -166,29 +172,10 @@ class Kcat(Client):
 
     # -- groups -----------------------------------------------------------------------------------------
 
-    def join(
-        self,
-        topics: Sequence[str],
-        group: str,
-        *,
-        start: str = "earliest",
-        auto_commit: bool = False,
-        assignor: str | None = None,
-        instance_id: str | None = None,
-        session_timeout_ms: int = 10_000,
-    ) -> Member:
-        settings = {
-            "auto.offset.reset": start,
-            "enable.auto.commit": str(auto_commit).lower(),
-            "session.timeout.ms": session_timeout_ms,
-            "heartbeat.interval.ms": min(250, session_timeout_ms // 4),
-            "allow.auto.create.topics": "false",
-        }
-        if assignor is not None:
-            settings["partition.assignment.strategy"] = assignor
-        if instance_id is not None:
-            settings["group.instance.id"] = instance_id
-        words = [word for name, value in settings.items() for word in ("-X", f"{name}={value}")]
+    def _join(self, topics: Sequence[str], settings: dict[str, Any]) -> Member:
+        group = settings.pop("group.id")
+        settings["allow.auto.create.topics"] = False
+        words = [word for name, value in settings.items() for word in ("-X", f"{name}={text_of(value)}")]
         return _KcatMember(self._command("-u", "-f", _FORMAT, *words, "-G", group, *topics))
 
     # -- metadata ---------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ class KafkaJs(Driven):
         "static members": "has no setting for a group instance id",
         "set offset of a live group": "looks at the group's state itself and asks the broker nothing",
         "delete offset": "has no such call",
+        "transaction admin": "has no calls to list or describe transactions",
         "set config": "has only AlterConfigs, which resets whatever it does not name",
     }
 
@@ -46,6 +47,9 @@ class Platformatic(Driven):
         "split": "a send is one batch; one that is too large is refused as a whole",
         "LogAppendTime": "shows the producer's timestamp whatever the batch's timestamp type is",
         "describe without creating": "reports an unknown topic in its own words, without the broker's error",
+        "reuse of an id": "asks for its producer id as if it had had number 0, so an id in use is refused",
+        "empty transactions": "asks to end what has not begun, which is refused",
+        "transaction admin": "has no calls to list or describe transactions",
         "cooperative": "joins with its own round robin (or an assignor written by the user)",
         "static members": "hands partitions out by member id, which is a new one after each start: a static "
         "member keeps its own only by chance",

@@ -18,8 +18,11 @@ import org.apache.kafka.clients.admin.DescribeClusterResult;
 import org.apache.kafka.clients.admin.MemberDescription;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.ProducerState;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.admin.TransactionDescription;
+import org.apache.kafka.clients.admin.TransactionListing;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.Node;
@@ -48,6 +51,37 @@ final class Administration {
     private static JsonNode done(KafkaFuture<Void> future) throws Exception {
         result(future);
         return Wire.JSON.nullNode();
+    }
+
+    // -- transactions -------------------------------------------------------------------------------------------
+
+    JsonNode transactions(JsonNode ask) throws Exception {
+        ObjectNode found = Wire.JSON.createObjectNode();
+        for (TransactionListing each : result(admin(ask).listTransactions().all())) {
+            found.put(each.transactionalId(), each.state().toString());
+        }
+        return found;
+    }
+
+    JsonNode describeTransaction(JsonNode ask) throws Exception {
+        String id = ask.get("transactional_id").asText();
+        TransactionDescription found = result(admin(ask).describeTransactions(List.of(id)).description(id));
+        ObjectNode node = Wire.JSON.createObjectNode();
+        node.put("state", found.state().toString()).put("producer_id", found.producerId());
+        node.put("timeout_ms", found.transactionTimeoutMs());
+        node.set("partitions", Wire.partitions(found.topicPartitions()));
+        return node;
+    }
+
+    JsonNode producers(JsonNode ask) throws Exception {
+        TopicPartition partition = Wire.partition(ask);
+        ArrayNode found = Wire.JSON.createArrayNode();
+        for (ProducerState each : result(
+                admin(ask).describeProducers(List.of(partition)).partitionResult(partition)).activeProducers()) {
+            found.addArray().add(each.producerId()).add(each.producerEpoch())
+                .add(each.currentTransactionStartOffset().orElse(-1));
+        }
+        return found;
     }
 
     // -- topics -------------------------------------------------------------------------------------------------

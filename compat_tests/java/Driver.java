@@ -25,6 +25,7 @@ public final class Driver {
     private final Records records = new Records();
     private final Members members = new Members();
     private final Administration administration = new Administration();
+    private final Transactions transactions = new Transactions();
 
     public static void main(String[] args) throws IOException {
         System.setOut(System.err);
@@ -55,7 +56,9 @@ public final class Driver {
         if (cause instanceof CommitFailedException) {  // does not tell this from an unknown member
             return Errors.ILLEGAL_GENERATION.code();
         }
-        return Errors.forException(cause).code();
+        short code = Errors.forException(cause).code();
+        // a producer that may not go on says so in a general exception, with the reason inside
+        return code == -1 && cause.getCause() != null ? code(cause.getCause()) : code;
     }
 
     private JsonNode answer(JsonNode ask) throws Exception {
@@ -80,6 +83,17 @@ public final class Driver {
             case "delete_group" -> administration.deleteGroup(ask);
             case "set_offset" -> administration.setOffset(ask);
             case "delete_offset" -> administration.deleteOffset(ask);
+            case "tx_open" -> transactions.open(ask);
+            case "tx_begin" -> transactions.begin(ask);
+            case "tx_send" -> transactions.send(ask);
+            case "tx_poll" -> transactions.poll(ask);
+            case "tx_positions" -> transactions.sendPositions(ask);
+            case "tx_commit" -> transactions.commit(ask);
+            case "tx_abort" -> transactions.abort(ask);
+            case "tx_close" -> transactions.close(ask);
+            case "transactions" -> administration.transactions(ask);
+            case "describe_transaction" -> administration.describeTransaction(ask);
+            case "producers" -> administration.producers(ask);
             case "create_topic" -> administration.createTopic(ask);
             case "delete_topic" -> administration.deleteTopic(ask);
             case "topics" -> administration.topics(ask);
@@ -113,6 +127,7 @@ public final class Driver {
 
     private void close() {
         members.close();
+        transactions.close();
         records.close();
         administration.close();
     }

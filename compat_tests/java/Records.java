@@ -33,6 +33,11 @@ final class Records {
         String key = settings.toString();
         KafkaProducer<byte[], byte[]> producer = producers.computeIfAbsent(
             key, any -> new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer()));
+        return written(producer, ask);
+    }
+
+    /** Sends what is asked and waits for all; the offsets. */
+    static ArrayNode written(KafkaProducer<byte[], byte[]> producer, JsonNode ask) throws Exception {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         for (JsonNode each : ask.get("messages")) {
             Long timestamp = each.get("timestamp_ms").isNull() ? null : each.get("timestamp_ms").asLong();

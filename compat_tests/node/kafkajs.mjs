@@ -8,6 +8,7 @@ import kafkajs from 'kafkajs'
 import SnappyCodec from 'kafkajs-snappy'
 import lz4 from 'lz4-napi'
 import { Numbered, batches, bytes, offsetsOf, option, serve, sleep, text } from './line.mjs'
+import { transactions } from './kafkajs_transactions.mjs'
 
 const { AssignerProtocol, CompressionCodecs, CompressionTypes, ConfigResourceTypes, Kafka, Partitioners, logLevel } = kafkajs
 
@@ -78,6 +79,7 @@ function consumer(ask, groupId) {
     sessionTimeout: option(settings, 'session.timeout.ms'),
     heartbeatInterval: option(settings, 'heartbeat.interval.ms'),
     allowAutoTopicCreation: false,
+    readUncommitted: settings['isolation.level'] === 'read_uncommitted',
   })
 }
 
@@ -370,7 +372,10 @@ async function deleteRecords(ask) {
 
 // -- the pipe --------------------------------------------------------------------------------------------------
 
+const transacting = transactions({ client, joined: (ask) => new Member(ask), message })
+
 const commands = {
+  ...transacting.commands,
   version: () => createRequire(import.meta.url)('kafkajs/package.json').version,
   produce,
   read,
@@ -419,7 +424,7 @@ async function close() {
     return consumer.disconnect()
   })
   const others = [...producers.values(), ...admins.values()].map((each) => each.disconnect())
-  await Promise.allSettled([...consumers, ...others, ...leaving])
+  await Promise.allSettled([...consumers, ...others, ...leaving, transacting.close()])
 }
 
 await serve(commands, codeOf, close)

@@ -3,8 +3,16 @@
 
 import { randomUUID } from 'node:crypto'
 import { createRequire } from 'node:module'
-import { Admin, ConfigResourceTypes, Consumer, IncrementalAlterConfigOperationTypes, Producer } from '@platformatic/kafka'
+import {
+  Admin,
+  ConfigResourceTypes,
+  Consumer,
+  FetchIsolationLevels,
+  IncrementalAlterConfigOperationTypes,
+  Producer,
+} from '@platformatic/kafka'
 import { Numbered, batches, bytes, offsetsOf, option, serve, sleep, text } from './line.mjs'
+import { transactions } from './platformatic_transactions.mjs'
 
 const EARLIEST = -2n
 const LATEST = -1n
@@ -42,6 +50,7 @@ function consumer(ask, groupId) {
     heartbeatInterval: option(settings, 'heartbeat.interval.ms'),
     groupInstanceId: option(settings, 'group.instance.id', String),
     maxBytesPerPartition: option(settings, 'max.partition.fetch.bytes'),
+    isolationLevel: option(settings, 'isolation.level', (name) => FetchIsolationLevels[name.toUpperCase()]),
   }
   for (const name of Object.keys(options)) if (options[name] === undefined) delete options[name]
   const maxWaitTime = option(settings, 'fetch.max.wait.ms') ?? DEFAULT_MAX_WAIT_MS
@@ -222,6 +231,11 @@ class Member {
     return found
   }
 
+  /** The last record that was polled of each partition. */
+  last() {
+    return [...this.#last.values()]
+  }
+
   assignment() {
     return (this.consumer.assignments ?? []).flatMap(({ topic, partitions }) => partitions.map((each) => [topic, each]))
   }
@@ -318,7 +332,10 @@ async function deleteOffset(ask) {
 
 // -- the pipe --------------------------------------------------------------------------------------------------
 
+const transacting = transactions({ base, joined: (ask) => new Member(ask), message })
+
 const commands = {
+  ...transacting.commands,
   version: () => createRequire(import.meta.url)('@platformatic/kafka/package.json').version,
   produce,
   read,
@@ -359,7 +376,7 @@ function codeOf(error) {
 async function close() {
   const consumers = [...tails.all(), ...members.all()].map(({ consumer }) => consumer.close(true))
   const others = [...producers.values(), ...admins.values()].map((each) => each.close())
-  await Promise.allSettled([...consumers, ...others, ...leaving])
+  await Promise.allSettled([...consumers, ...others, ...leaving, transacting.close()])
 }
 
 await serve(commands, codeOf, close)

@@ -17,13 +17,20 @@ def add_to(families: Families) -> None:
         "serve",
         help="run a broker",
         description="Run a broker in the foreground. SIGTERM or Ctrl-C stops it cleanly. Later sources win: "
-        "defaults, --config, --set, --data-dir and --listen.",
+        "defaults, --config, --set, the other flags.",
     )
     serve.add_argument("--data-dir", metavar="DIR", help="where the log is kept (log.dirs; default: data)")
     serve.add_argument(
         "--listen",
         metavar="HOST:PORT",
         help="where to listen (listeners; default: localhost:9092). Port 0 takes a free one and says which.",
+    )
+    serve.add_argument("--node-id", metavar="N", help="this node's number (node.id; default: 1)")
+    serve.add_argument(
+        "--peers",
+        metavar="LIST",
+        help="every node of the cluster, ID@HOST:PORT of its replication listener, with commas between and "
+        "this node included; or a file with one of them a line (lockstep.peers; default: this node alone)",
     )
     serve.add_argument("--config", metavar="FILE", help="a properties file with Kafka's names")
     serve.add_argument(
@@ -38,7 +45,14 @@ def _run(options: argparse.Namespace) -> int:
     from broker.config import load
     from broker.properties import ConfigError
 
-    flags = {"log.dirs": options.data_dir, "listeners": options.listen}
+    if options.peers is not None and not options.peers.strip():
+        raise CommandFailed("--peers names no node; without it this node is alone")
+    flags = {
+        "log.dirs": options.data_dir,
+        "listeners": options.listen,
+        "node.id": options.node_id,
+        "lockstep.peers": options.peers,
+    }
     try:
         settings = load(
             None if options.config is None else Path(options.config),

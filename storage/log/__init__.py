@@ -1,0 +1,16 @@
+"""One group's data log: frames on the disk and in memory; knows neither Raft nor records.
+
+`data_log.DataLog` is the face; it is `writer.LogWriter` (append, flush, roll), made into
+`replacing.ReplacingLog` (truncation, an installation's switch), made into the whole.
+
+| concern | files |
+|---|---|
+| bytes, pure | `format` (frames, segment headers, removal marks), `marker`, `batch_index`, `scan` |
+| small files | `state_file`, `checkpoint_file` |
+| writing | `writer`, `segment_pool` (files made ready), `housekeeping` (index files, freeing, checkpoints) |
+| reading | `tail_cache` and `reading` by offset and time, `recent_frames` and `frame_reading` by index |
+| which segments there are | `segments` |
+| opening | `recovery` (the verdict), `leftovers` (after it), `salvage` (where the state is lost) |
+| segments written as a whole | `segment_rewrite`, for `installation` (a whole log) and `rewriting` (one) |
+| beside | `options`, `file_system`, `inspect` (a stopped broker's log), `memory_log` (the reference model) |
+"""

@@ -12,15 +12,20 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from crc32c import crc32c
 
 from storage.log.format import FORMAT
+from storage.log.marks import ENTRY_REMOVED
+
+NO_TIMESTAMP = -(1 << 63)
+"""The timestamp of a batch that was cleaned away."""
 
 
 class BatchIndex:
-    """The batches of one partition in one segment. Appended by one thread, read by several."""
+    """The batches of one partition in one segment; one that was cleaned away is a row of length 0. Appended
+    by one thread, read by several."""
 
     __slots__ = ("bases", "lengths", "next_offset", "positions", "timestamps", "total_bytes")
 
@@ -41,9 +46,35 @@ class BatchIndex:
         self.total_bytes += length
         self.bases.append(base)
 
+    def cut(self, end: int) -> BatchIndex | None:
+        """The batches before byte `end` of the segment, as an index of its own; None where there are none."""
+        rows = bisect_left(self.positions, end)
+        if rows == 0:
+            return None
+        left = BatchIndex()
+        left.positions, left.lengths = self.positions[:rows], self.lengths[:rows]
+        left.timestamps, left.bases = self.timestamps[:rows], self.bases[:rows]
+        left.next_offset = self.bases[rows] if rows < len(self.bases) else self.next_offset
+        left.total_bytes = sum(left.lengths)
+        return left
+
     @property
     def memory_bytes(self) -> int:
         return 200 + 24 * len(self.bases)
+
+
+def add_to_index(batches: dict[int, BatchIndex], entries: Iterable[tuple[int, ...]], offset: int) -> int:
+    """Index a frame's batches, whose payloads begin at `offset`; where they end."""
+    for number, base, count, length, _, _, timestamp, flags in entries:
+        index = batches.get(number)
+        if index is None:
+            index = batches[number] = BatchIndex()
+        if flags & ENTRY_REMOVED:
+            index.add(base, count, offset, 0, NO_TIMESTAMP)
+            continue
+        index.add(base, count, offset, length, timestamp)
+        offset += length
+    return offset
 
 
 class SegmentPartition:

@@ -21,9 +21,11 @@ from storage.types import Checkpoint, CorruptLog, NewerFormat
 
 CHUNK_BYTES = 1 << 20
 PREFIX = "checkpoint-"
+INCOMING = "incoming-"
+"""How the name of a checkpoint begins that was installed: it counts once the log begins where it says."""
 TEMPORARY = "checkpoint.tmp"
 
-_MAGIC = b"LSTKCKPT"
+CHECKPOINT_MAGIC = b"LSTKCKPT"
 _END = b"LSTKCEND"
 _HEADER = struct.Struct(">8sIHHIQQQIqQI")
 """magic, crc, format, flags, group id, index, term, next LSN, chain, time ms, position after, sections."""
@@ -49,10 +51,24 @@ def checkpoint_name(index: int) -> str:
     return f"{PREFIX}{index:020d}"
 
 
+def incoming_name(first_sequence: int, index: int) -> str:
+    """The name until the switch, and until it gets its final one."""
+    return f"{INCOMING}{first_sequence:016d}-{index:020d}"
+
+
+def index_of_name(name: str) -> int:
+    return int(name[-20:])
+
+
+def is_installed(name: str, oldest_sequence: int) -> bool:
+    """Has the switch to this incoming checkpoint been made?"""
+    return int(name.removeprefix(INCOMING)[:16]) <= oldest_sequence
+
+
 def encode_checkpoint(group_id: int, checkpoint: Checkpoint, place: int) -> Iterator[bytes]:
     """The file's bytes, chunk by chunk."""
     body = _HEADER.pack(
-        _MAGIC,
+        CHECKPOINT_MAGIC,
         0,
         FORMAT,
         0,
@@ -66,7 +82,7 @@ def encode_checkpoint(group_id: int, checkpoint: Checkpoint, place: int) -> Iter
         len(checkpoint.sections),
     )[_CRC_FROM:]
     crc = crc32c(body)
-    yield _MAGIC + crc.to_bytes(4, "big") + body
+    yield CHECKPOINT_MAGIC + crc.to_bytes(4, "big") + body
     chunks = 0
     for name, data in checkpoint.sections.items():
         encoded = name.encode()
@@ -88,7 +104,7 @@ def decode_checkpoint(data: bytes, name: str, group_id: int) -> PlacedCheckpoint
     magic, crc, fmt, _, owner, index, term, next_lsn, chain, time_ms, place, section_count = (
         _HEADER.unpack_from(data)
     )
-    if magic != _MAGIC or crc != crc32c(data[_CRC_FROM : _HEADER.size]):
+    if magic != CHECKPOINT_MAGIC or crc != crc32c(data[_CRC_FROM : _HEADER.size]):
         return None
     if fmt > FORMAT:
         raise NewerFormat(f"{name}: format {fmt}, this version knows up to {FORMAT}")
@@ -125,7 +141,7 @@ def _decode_chunks(data: memoryview, crc: int) -> dict[str, list[bytes]] | None:
 
 
 def write_checkpoint(
-    fs: FileSystem, directory: Path, group_id: int, checkpoint: Checkpoint, place: int
+    fs: FileSystem, directory: Path, group_id: int, checkpoint: Checkpoint, place: int, name: str = ""
 ) -> str:
     """Write, flush, rename, flush the directory; the file's name. OSError leaves the old ones in charge."""
     temporary = directory / TEMPORARY
@@ -142,17 +158,23 @@ def write_checkpoint(
         raise
     finally:
         fs.close(fd)
-    name = checkpoint_name(checkpoint.index)
+    name = name or checkpoint_name(checkpoint.index)
     fs.rename(temporary, directory / name)
     fs.fsync_dir(directory)
     return name
 
 
 def load_checkpoints(
-    fs: FileSystem, directory: Path, names: list[str], group_id: int
+    fs: FileSystem, directory: Path, names: list[str], group_id: int, oldest_sequence: int = 0
 ) -> tuple[list[PlacedCheckpoint], list[str]]:
-    """The two newest whole checkpoints, oldest first, and the names of broken ones newer than those."""
-    candidates = sorted(name for name in names if name.startswith(PREFIX))
+    """The two newest whole checkpoints, oldest first, and the names of broken ones newer than those. Those
+    of a log that was replaced, placed below its oldest sequence, do not count."""
+    wanted = [
+        name
+        for name in names
+        if name.startswith(PREFIX) or (name.startswith(INCOMING) and is_installed(name, oldest_sequence))
+    ]
+    candidates = sorted(wanted, key=lambda name: (index_of_name(name), name))
     whole: list[PlacedCheckpoint] = []
     broken: list[str] = []
     while candidates and len(whole) < 2:
@@ -161,6 +183,6 @@ def load_checkpoints(
         loaded = decode_checkpoint(data, name, group_id) if data is not None else None
         if loaded is None:
             broken.append(name)
-        else:
+        elif loaded.place >> 32 >= oldest_sequence:
             whole.insert(0, loaded)
     return whole, broken

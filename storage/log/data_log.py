@@ -10,28 +10,30 @@ Invariants:
 
 It does not know Raft (terms and indexes only have to follow one another), topics, or records; it reads no
 clock. Everything belongs to one thread but `read_cold`, `timestamp_lookup`, `first_younger`,
-`max_timestamp_batch`, `partition_bytes`, `retention_candidates`, `write_checkpoint` and `flush`, which may
-run in another one. Rules: `docs/disk_format.md`.
+`max_timestamp_batch`, `partition_bytes`, `retention_candidates`, `frames_cold`, `chain_at_cold`,
+`ship_frames`, `load_checkpoint`, `write_checkpoint`, an installation's `add` and `prepare`, `scrub`,
+`rewrite_segment`, `clean`, and `flush`, which may run in another one. Rules: `docs/disk_format.md`.
 """
 
 from __future__ import annotations
 
-from array import array
+import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from storage.log.batch_index import BatchIndex, SegmentPartition
+from storage.log.batch_index import SegmentPartition
 from storage.log.file_system import FileSystem, RealFileSystem
-from storage.log.format import SEGMENT_HEADER_BYTES, decode_segment_header, position
+from storage.log.format import SEGMENT_HEADER_BYTES, chain_of
 from storage.log.housekeeping import Housekeeping
 from storage.log.options import LogOptions
+from storage.log.origin_file import read_origin, write_origin
 from storage.log.reading import BatchPlace, LogReader
-from storage.log.recovery import Recovery, RecoveryReport, add_to_index
-from storage.log.scan import LogTail, SegmentScan
+from storage.log.recovery import Recovery, RecoveryReport
+from storage.log.replacing import ReplacingLog
+from storage.log.rewriting import Judge
 from storage.log.segment_pool import SegmentPool
 from storage.log.segments import Segment, SegmentTable
-from storage.log.writer import LogWriter
 from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult, StorageFull
 
 __all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
@@ -57,7 +59,7 @@ class SealedSegment:
         return self._table.partitions_of(self._segment)
 
 
-class DataLog(LogWriter):
+class DataLog(ReplacingLog):
     """One group's log in one directory. Open it with `DataLog.open`."""
 
     def __init__(
@@ -67,8 +69,7 @@ class DataLog(LogWriter):
         table = SegmentTable(fs, directory, options.index_cache_bytes, self._rebuild_index)
         pool = SegmentPool(fs, directory, options)
         house = Housekeeping(fs, directory, group_id, table, pool, found.state_file, found.checkpoints)
-        super().__init__(fs, group_id, options, table, pool, house, found.tail)
-        self.directory = directory
+        super().__init__(fs, directory, group_id, options, table, pool, house, found.tail)
         self.report: RecoveryReport = found.report
         self._reader = LogReader(fs, table)
         self._replay_from = found.checkpoints[-1].place if found.checkpoints else 0
@@ -98,13 +99,27 @@ class DataLog(LogWriter):
 
     @classmethod
     def open(
-        cls, directory: Path, group_id: int, options: LogOptions | None = None, fs: FileSystem | None = None
+        cls,
+        directory: Path,
+        group_id: int,
+        options: LogOptions | None = None,
+        fs: FileSystem | None = None,
+        *,
+        salvage: bool = False,
+        salvage_incarnation: int = 0,
     ) -> DataLog:
         """The log of a directory, made where there is none. CorruptLog for rot, NewerFormat, StorageFull
-        where a new directory's first segment finds no room; OSError."""
+        where a new directory's first segment finds no room; OSError.
+
+        `salvage` cuts the log at rot above the newest checkpoint (`report.salvaged_from`) and makes a lost
+        hard state anew with this incarnation (`report.salvaged_state`). Either way acknowledged frames or
+        votes may be gone: whoever opens so must rejoin as a member that never voted.
+        """
         options = options or LogOptions()
         fs = fs or RealFileSystem()
-        return cls(directory, group_id, options, fs, Recovery(fs, directory, group_id, options.segment_bytes))
+        incarnation = salvage_incarnation if salvage else None
+        recovery = Recovery(fs, directory, group_id, options.segment_bytes, incarnation)
+        return cls(directory, group_id, options, fs, recovery)
 
     def start_preparing(self) -> None:
         """Prepare segments, write index files and free segments in a daemon thread from now on."""
@@ -138,13 +153,27 @@ class DataLog(LogWriter):
             "checkpoints": self._house.checkpoint_bytes,
         }
 
+    def origin(self, told: bytes) -> bytes:
+        """What this log was told when this was first asked; now that is `told`. CorruptLog, FlushFailed."""
+        found = read_origin(self._fs, self.directory)
+        if found is None:
+            try:
+                write_origin(self._fs, self.directory, told)
+            except OSError as error:
+                raise self._fail(f"origin: {error}") from error
+            return told
+        return found
+
     def close(self) -> None:
         """Flush, note in the state file that all up to here is flushed, close every file."""
         self._house.stop()
+        if self._installation is not None:
+            self._installation.abort()
         if not self._failed:
             self.flush()
             if self.options.flush:
-                self._house.begin_generation(self._written[2])
+                with contextlib.suppress(OSError):  # the next open finds out by itself
+                    self._house.begin_generation(self._written[2])
         self._house.close()
         self._table.close()
 
@@ -180,34 +209,14 @@ class DataLog(LogWriter):
             raise
         self._refused_sequence = 0
         self._checkpointed_sequence = max(self._checkpointed_sequence, sequence)
+        below = self._house.freeable_below()
         for segment in self._table.sealed():
-            if segment.sequence < place >> 32:
+            if segment.sequence < below:
                 segment.frame_ends = None
 
-    def _place_after(self, index: int) -> int:
-        """The position where frame `index` ends."""
-        for segment in self._table:
-            ends = segment.frame_ends
-            if ends is not None and segment.first_index <= index < segment.first_index + len(ends):
-                return position(segment.sequence, ends[index - segment.first_index])
-        raise ValueError(f"frame {index} is not among those the log can still place")
-
-    def _flush_to(self, place: int) -> None:
-        """Flush what lies below `place`, whatever `flush` says."""
-        if place <= self._flushed:
-            return
-        for segment in self._table:
-            if self._flushed >> 32 <= segment.sequence <= place >> 32:
-                held = self._table.acquire(segment.sequence)
-                if held is None:
-                    continue
-                try:
-                    self._fs.fdatasync(held.fd)
-                except OSError as error:
-                    raise self._fail(f"{held.path}: flush failed: {error}") from error
-                finally:
-                    self._table.release(held)
-        self._flushed = max(self._flushed, place)
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The newest whole checkpoint, from its file; for any thread."""
+        return self._house.load_checkpoint()
 
     def replay(self) -> Iterator[Frame]:
         """The frames after the checkpoint, in order, as open verified them. Once, before any append."""
@@ -230,42 +239,83 @@ class DataLog(LogWriter):
         finally:
             self._table.release(held)
 
-    def _scan(self, segment: Segment) -> SegmentScan:
-        """A scan over an open segment from its start; it stops at `segment.end` at the latest."""
-        fs, fd = self._fs, segment.fd
-        decoded = decode_segment_header(fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
-        if decoded is None:
-            raise CorruptLog(f"{segment.path} byte 0: the segment header changed since open")
-        header = decoded[1]
-        state = self._house.state
-        return SegmentScan(
-            lambda length, offset: fs.pread(fd, length, offset),
-            segment.end,
-            segment.sequence,
-            self._seed,
-            LogTail(header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms),
-            SEGMENT_HEADER_BYTES,
-            state.generation,
-            state.generation_start,
-        )
+    # -- frames by index --------------------------------------------------------------------------------
 
-    def _rebuild_index(self, segment: Segment) -> dict[int, BatchIndex]:
-        """What a sealed segment's index file said before it was damaged."""
-        held = self._table.acquire(segment.sequence)
-        batches: dict[int, BatchIndex] = {}
-        if held is None:
-            return batches
-        try:
-            scan = self._scan(held)
-            for frame in scan.frames():
-                add_to_index(batches, frame.entries, frame.payload_offset)
-            if scan.offset != segment.end:
-                raise CorruptLog(f"{segment.path} byte {scan.offset}: {scan.reason}")
-        finally:
-            self._table.release(held)
-        segment.indexed, segment.batches = False, batches
-        self._house.add_unindexed(segment)  # its batches first: another thread writes them down
-        return batches
+    @property
+    def oldest_index(self) -> int:
+        """The first frame that is still on the disk; some between it and `first_kept_index` may not be."""
+        return next(iter(self._table)).first_index
+
+    @property
+    def unbroken_index(self) -> int:
+        """From here on every frame is on the disk: freed segments may have left gaps below."""
+        first = self._active.first_index
+        for segment in reversed(self._table.sealed()):
+            if segment.tail.index + 1 != first:
+                break
+            first = segment.first_index
+        return first
+
+    @property
+    def first_kept_index(self) -> int:
+        """From here on every frame can be read by index: from the older of the two kept checkpoints on."""
+        kept = self._house.checkpoints
+        below = self._house.freeable_below()
+        first = self._active
+        for segment in reversed(self._table.sealed()):
+            if segment.sequence != first.sequence - 1 or (
+                segment.rewritten and (below == 0 or segment.sequence < below)
+            ):
+                break
+            first = segment
+        return max(first.first_index, kept[0].checkpoint.index + 1) if len(kept) > 1 else first.first_index
+
+    def recent_chain_at(self, index: int) -> int | None:
+        """The chain value after a frame, None where it is not in memory."""
+        if index == self.last_index:
+            return self.chain
+        frame = self._recent.get(index)
+        return chain_of(frame.head) if frame is not None and frame.head is not None else None
+
+    def chain_at(self, index: int) -> int | None:
+        """The chain value after a frame, None where nothing here knows it. May read a few bytes."""
+        found = self.recent_chain_at(index)
+        return found if found is not None else self.chain_at_cold(index)
+
+    def chain_at_cold(self, index: int) -> int | None:
+        """`chain_at` without what is in memory, for any thread: the newest frames move while one looks."""
+        for placed in self._house.checkpoints:
+            if placed.checkpoint.index == index:
+                return placed.checkpoint.chain
+        return self._frame_reader.chain_at(index)
+
+    def keep_recent_frames(self, wanted: bool) -> None:
+        """Whether `frames` is asked: without followers the newest frames are not worth their memory."""
+        self._recent.limit_to(self.options.recent_frames_bytes if wanted else 0)
+
+    def frames(self, first_index: int, max_bytes: int) -> list[Frame] | None:
+        """Frames from `first_index` on, at most `max_bytes` but at least one, where they are in memory;
+        None where `frames_cold` must be asked; none beyond the end."""
+        return self._recent.read(first_index, max_bytes) if first_index <= self.last_index else []
+
+    def frames_cold(self, first_index: int, max_bytes: int) -> list[Frame]:
+        """`frames` from the disk, for any thread. FramesGone below the log or where it has just been cut;
+        CorruptLog."""
+        return self._frame_reader.read(first_index, max_bytes, self.last_index)
+
+    def ship_frames(self, from_index: int, upto_index: int, max_bytes: int) -> list[Frame]:
+        """What a checkpoint is shipped with: frames of all that is on the disk, `first_kept_index` or not, at
+        most `max_bytes` but at least one, none above `upto_index`. They follow one another; the first may
+        come after `from_index` where frames were freed (`chain_at_cold` the index before it says what it
+        follows). What was cleaned is marked (`marks`). For any thread; FramesGone
+        where the log was replaced meanwhile; CorruptLog."""
+        for segment in self._table:
+            ends = segment.frame_ends
+            last = segment.tail.index if ends is None else segment.first_index + len(ends) - 1
+            if last >= from_index:
+                from_index = max(from_index, segment.first_index)
+                break
+        return self._frame_reader.read(from_index, max_bytes, min(upto_index, self.last_index))
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -342,68 +392,60 @@ class DataLog(LogWriter):
                 yield segment, share
 
     def free_dead_segments(self, log_starts: Callable[[int], int]) -> int:
-        """Free the sealed segments in which every partition ends below its log start; how many. Only below
-        the older of the two kept checkpoints, so that either serves. Files follow in the background."""
+        """Free the sealed segments in which every partition ends below its log start, or has nothing left
+        since it was cleaned; how many. Only below the older of the two kept checkpoints, so that either
+        serves. Files follow in the background."""
         below = self._house.freeable_below()
         dead = []
         for segment in self._table.sealed():
             if segment.sequence >= below:
                 break
             if all(
-                share.last_offset < log_starts(share.partition)
+                share.total_bytes == 0 or share.last_offset < log_starts(share.partition)
                 for share in self._table.partitions_of(segment)
             ):
                 dead.append(segment)
-        for segment in dead:
-            self._table.remove(segment)
+        dead = [segment for segment in dead if self._table.remove(segment)]
         if dead:
             self._house.free(dead)
             self._house.poke()
         return len(dead)
 
-    # -- truncation -------------------------------------------------------------------------------------
+    # -- rot and cleaning -------------------------------------------------------------------------------
 
-    def truncate(self, last_index: int) -> None:
-        """Forget the frames after `last_index` (which is above the checkpoint): when this returns they
-        cannot come back. FlushFailed; ValueError below what the log can still place."""
-        if last_index >= self.last_index:
-            return
-        place = self._place_after(last_index)
-        self._flush_to(place)
-        try:
-            generation = self._house.begin_generation(place)
-        except OSError as error:
-            raise self._fail(f"state: {error}") from error
-        self._tail_cache.clear()
-        segments = list(self._table)
-        dropped = [s for s in segments if s.sequence > place >> 32]
-        for segment in reversed(dropped):
-            self._table.remove(segment)
-        self._house.forget(dropped)
-        keep = self._table.get(place >> 32)
-        assert keep is not None
-        self._table.remove(keep)
-        self._reopen(keep, place & 0xFFFFFFFF)
-        self._generation = generation
-        self._flushed = place
-        self._table.add(keep)
-        self._activate(keep, keep.end)
-        self._mark()
-        self.flushed_index = min(self.flushed_index, last_index)
+    def scrub(self, sequence: int) -> tuple[int, int] | None:
+        """`Rewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
+        whole or gone. For any thread."""
+        return self._rewriter.scrub(sequence)
 
-    def _reopen(self, segment: Segment, end: int) -> None:
-        """Make a segment the active one again, its frames ending at `end`."""
-        self._house.forget_index(segment)
-        if segment.fd < 0:
-            segment.fd = self._fs.open(segment.path)
-        segment.end = end
-        scan = self._scan(segment)
-        segment.batches, segment.summary, segment.indexed = {}, None, False
-        segment.frame_ends = ends = array("I")
-        for frame in scan.frames():
-            add_to_index(segment.batches, frame.entries, frame.payload_offset)
-            ends.append(frame.end)
-        if scan.offset != end:
-            raise CorruptLog(f"{segment.path} byte {scan.offset}: {scan.reason}, before the cut at {end}")
-        segment.tail = scan.tail
-        self._follow(scan.tail)
+    def rewritable(self, sequence: int, later: bool = False) -> bool:
+        """Whether `rewrite_segment` may take this segment now: below the checkpoint, and no kept checkpoint
+        ends in it; `later`: without its first frames, so it has to be the log's first, below both kept
+        checkpoints. On an idle log that may stay so until the next two checkpoints."""
+        return self._rewriter.rewritable(sequence, later)
+
+    def rewrite_segment(
+        self,
+        sequence: int,
+        frames: Sequence[Frame],
+        chain: int | None = None,
+        log_starts: Callable[[int], int] | None = None,
+    ) -> None:
+        """`Rewriter.repair`: write a sealed segment afresh from frames shipped by another node. For any
+        thread, one rewriting at a time."""
+        self._rewriter.repair(sequence, frames, chain, log_starts)
+
+    def clean(self, sequence: int, judge: Judge, breathe: Callable[[int], None] = lambda count: None) -> int:
+        """`Rewriter.clean`: take out of a sealed segment what `judge` does. For any thread."""
+        return self._rewriter.clean(sequence, judge, breathe)
+
+    def forget_cleaned(self, ends: Mapping[int, int]) -> None:
+        """By partition: below this the memory has what was there before a cleaning. On the log's own
+        thread."""
+        for partition, end in ends.items():
+            self._tail_cache.forget_below(partition, end)
+
+    def cleanable_segments(self) -> list[SealedSegment]:
+        """Those that `clean` takes now, oldest first; they follow one another."""
+        below = self._house.freeable_below()
+        return [segment for segment in self.segments() if segment.sequence < below]

@@ -12,10 +12,12 @@ This module opens no file and knows nothing of markers (`marker`), which are loc
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from storage.types import Buffer, Frame
+from storage.log.marks import ENTRY_LOCAL, ENTRY_REMOVED, apply_marks, encode_marks, least_marks_bytes
+from storage.types import Buffer, DirectoryEntry, Frame, FrameKind
 
 FORMAT = 1
 """What this code writes. Anything higher is refused by name (`NewerFormat`)."""
@@ -46,9 +48,13 @@ BATCH_LENGTH_OFFSET = 12
 
 SEGMENT_HEADER_BYTES = 4096
 SEGMENT_MAGIC = b"LSTKSEG1"
-SEGMENT = struct.Struct(">8sIHHIQQQQIIQqQQ")
+SEGMENT = struct.Struct(">8sIHHIQQQQIIQqQQI")
 """magic, crc, format, flags, group id, generation, sequence, first index, first LSN, chain before,
-end of the segment before, term before, leader time before ms, segment bytes, flushed position."""
+end of the segment before, term before, leader time before ms, segment bytes, flushed position, where a
+rewritten segment ended before it was rewritten (0 in others)."""
+SEGMENT_REWRITTEN_FORMAT = 3
+"""A segment's format when it was not appended but written as a whole: marks follow each head. Format 2 is the
+same without shortened batches."""
 SEGMENT_CRC_FROM = 12
 
 
@@ -122,6 +128,129 @@ def frame_bytes(frame: Frame) -> int:
     return frame_size(len(frame.directory), sum([e.length for e in frame.directory]))
 
 
+def chain_of(head: bytes) -> int:
+    """The chain value after the frame with this head."""
+    return int.from_bytes(head[:4], "big")
+
+
+LENGTHS_DIFFER = "payloads and directory of different lengths"
+
+
+def payload_problem(
+    view: memoryview, at: int, end: int, entries: Sequence[tuple[int, ...]], marked: bool = False
+) -> str:
+    """Why the payloads in `view[at:end]` are not those of the directory; empty where they are. Only where
+    marks say so (`marked`) may some be removed or shortened."""
+    for number, base, _, length, crc, leader_epoch, _, flags in entries:
+        if flags & ENTRY_LOCAL:
+            if not marked:
+                return f"partition {number} offset {base}: an entry with an unknown flag"
+            if flags & ENTRY_REMOVED:
+                continue
+        after = at + length
+        if after > end:
+            return LENGTHS_DIFFER
+        if flags & ENTRY_RAW:
+            whole = crc32c(view[at:after]) == crc
+        else:
+            whole = (
+                length >= BATCH_PREFIX_BYTES
+                and BATCH_PREFIX.unpack_from(view, at)
+                == (base, length - BATCH_LENGTH_OFFSET, leader_epoch, 2, crc)
+                and crc32c(view[at + BATCH_PREFIX_BYTES : after]) == crc
+            )
+        if not whole:
+            return f"partition {number} offset {base}: batch does not match its directory entry"
+        at = after
+    return "" if at == end else LENGTHS_DIFFER
+
+
+LAST_KIND = max(FrameKind)
+
+
+def decode_frame(view: memoryview, at: int, chain: int, marked: bool = False) -> tuple[Frame, int]:
+    """The frame at `at`, which must follow `chain`, and where it ends; its payloads are views. ValueError
+    says what does not verify: chain, format, directory, marks, payloads."""
+    start, room = at, len(view) - at
+    if room < FRAME_BYTES:
+        raise ValueError("a frame cut short")
+    (crc, fmt, kind, head, flags, term, index, lsn, time_ms, records, count, directory, payload) = (
+        FRAME.unpack_from(view, at)
+    )
+    least = head + directory + (least_marks_bytes(count) if marked else payload)
+    if head < FRAME_BYTES or least > room or directory != count * ENTRY_BYTES:
+        raise ValueError("a frame header with impossible lengths")
+    at += head + directory
+    if crc32c(view[start + 4 : at], chain) != crc:
+        raise ValueError("a frame header that does not continue the chain")
+    if fmt > FORMAT or flags & ~FRAME_FLAGS_KNOWN or kind > LAST_KIND:
+        raise ValueError(f"a newer version's frame: format {fmt}, kind {kind}, flags {flags:#x}")
+    head_bytes = bytes(view[start:at])
+    entries = list(ENTRY.iter_unpack(view[start + head : at]))
+    if marked:
+        marks, payload = apply_marks(view, at, entries, crc)
+        at += marks
+    if at + payload > len(view):
+        raise ValueError("payloads cut short")
+    problem = payload_problem(view, at, at + payload, entries, marked)
+    if problem:
+        raise ValueError(problem)
+    payloads = payload_views(view, at, entries)
+    directory_entries = [DirectoryEntry(*fields) for fields in entries]
+    frame = Frame(
+        FrameKind(kind), term, index, lsn, time_ms, directory_entries, payloads, records, head_bytes
+    )
+    return frame, at + payload
+
+
+def payload_views(view: memoryview, at: int, entries: Sequence[tuple[int, ...]]) -> list[Buffer]:
+    """One payload for each directory entry; a removed one is empty."""
+    payloads: list[Buffer] = []
+    for fields in entries:
+        if fields[7] & ENTRY_REMOVED:
+            payloads.append(b"")
+        else:
+            payloads.append(view[at : at + fields[3]])
+            at += fields[3]
+    return payloads
+
+
+def frame_buffers(frame: Frame, marked: bool = False) -> list[Buffer]:
+    """What is sent of a frame that has its head. `marked` for frames that a checkpoint is shipped with:
+    some of their batches may have been cleaned away."""
+    assert frame.head is not None
+    return [frame.head, encode_marks(frame), *frame.payloads] if marked else [frame.head, *frame.payloads]
+
+
+def decode_frames(data: Buffer, chain: int, marked: bool = False) -> list[Frame]:
+    """Frames that were sent as `frame_buffers` one after the other, the first following `chain`; their
+    payloads are views of `data`. ValueError says which one does not verify, or does not follow."""
+    view = memoryview(data)
+    frames: list[Frame] = []
+    at = 0
+    while at < len(view):
+        try:
+            frame, at = decode_frame(view, at, chain, marked)
+        except ValueError as error:
+            before = f" after frame {frames[-1].index}" if frames else ""
+            raise ValueError(f"byte {at}{before}: {error}") from None
+        if frames and not follows(frame, frames[-1]):
+            raise ValueError(f"frame {frame.index} cannot follow frame {frames[-1].index}")
+        assert frame.head is not None
+        chain = chain_of(frame.head)
+        frames.append(frame)
+    return frames
+
+
+def follows(frame: Frame, before: Frame) -> bool:
+    """Can this frame come right after that one?"""
+    return (
+        frame.index == before.index + 1
+        and frame.first_lsn == before.first_lsn + before.record_count
+        and frame.term >= before.term
+    )
+
+
 class SegmentHeader:
     """The first 4,096 bytes of a segment: what the frames in it follow. Local, never replicated."""
 
@@ -137,6 +266,7 @@ class SegmentHeader:
         "sequence",
         "term",
         "time_ms",
+        "written_end",
     )
 
     def __init__(
@@ -152,6 +282,7 @@ class SegmentHeader:
         time_ms: int,
         segment_bytes: int,
         flushed: int,
+        written_end: int = 0,
     ) -> None:
         self.group_id = group_id
         self.generation = generation
@@ -165,6 +296,12 @@ class SegmentHeader:
         self.segment_bytes = segment_bytes
         self.flushed = flushed
         """The position that had been flushed when this header was written."""
+        self.written_end = written_end
+        """Where it ended before it was rewritten, which is what the next header says; 0 if it was not."""
+
+    @property
+    def rewritten(self) -> bool:
+        return self.written_end > 0
 
 
 def encode_segment_header(header: SegmentHeader) -> bytes:
@@ -172,7 +309,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
     body = SEGMENT.pack(
         SEGMENT_MAGIC,
         0,
-        FORMAT,
+        SEGMENT_REWRITTEN_FORMAT if header.rewritten else FORMAT,
         0,
         header.group_id,
         header.generation,
@@ -185,6 +322,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
         header.time_ms,
         header.segment_bytes,
         header.flushed,
+        header.written_end,
     ).ljust(SEGMENT_HEADER_BYTES, b"\0")
     crc = crc32c(body[SEGMENT_CRC_FROM:])
     return body[: SEGMENT_CRC_FROM - 4] + CRC.pack(crc) + body[SEGMENT_CRC_FROM:]

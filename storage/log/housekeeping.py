@@ -8,10 +8,18 @@ below the oldest) or by a tombstone before its file gets another name.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
-from storage.log.checkpoint_file import PREFIX, PlacedCheckpoint, write_checkpoint
+from storage.log.checkpoint_file import (
+    PREFIX,
+    PlacedCheckpoint,
+    checkpoint_name,
+    load_checkpoints,
+    write_checkpoint,
+)
 from storage.log.file_system import FileSystem
 from storage.log.segment_pool import ReadyFile, SegmentPool
 from storage.log.segments import (
@@ -47,7 +55,7 @@ class Housekeeping:
         self._state_file = state_file
         self._checkpoints = checkpoints
         self._state_lock = threading.Lock()
-        self._turn_lock = threading.Lock()
+        self._turn_lock = threading.RLock()
         self._checkpoint_lock = threading.Lock()
         self._list_lock = threading.Lock()
         self._unindexed: list[Segment] = []
@@ -78,6 +86,13 @@ class Housekeeping:
             self._state_file.save(LogState(now.hard, now.generation + 1, place, now.oldest_sequence))
             return now.generation + 1
 
+    def begin_installed(self, first_sequence: int, place: int) -> int:
+        """The switch of an installation: the log begins with this segment, and at `place` a generation."""
+        with self._state_lock:
+            now = self._state_file.state
+            self._state_file.save(LogState(now.hard, now.generation + 1, place, first_sequence))
+            return now.generation + 1
+
     # -- running ----------------------------------------------------------------------------------------
 
     @property
@@ -106,6 +121,21 @@ class Housekeeping:
         self.turn()
         self._state_file.close()
 
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Nothing is done in the background while this lasts; a spare being filled is given up for now."""
+        with self._list_lock:
+            self.pool.waited_for += 1
+        self._turn_lock.acquire()
+        try:
+            with self._list_lock:
+                self.pool.waited_for -= 1
+            yield
+        finally:
+            self._turn_lock.release()
+        if self._thread is not None:
+            self._wake.set()
+
     def poke(self) -> None:
         """There is something to do: wakes the thread, or does it now where there is none."""
         if self._thread is not None:
@@ -133,7 +163,8 @@ class Housekeeping:
         error_text = ""
         try:
             while (segment := self._next_unindexed()) is not None:
-                self._table.write_index(segment)
+                if self._table.is_current(segment):
+                    self._table.write_index(segment)
                 self._discard_unindexed(segment)
             self._bury()
             if not self.pool.wants_more():
@@ -159,16 +190,17 @@ class Housekeeping:
                 self._unindexed.remove(segment)
 
     def forget_index(self, segment: Segment) -> None:
-        """A truncation reaches into this segment: its index file, if any, is wrong from now on."""
+        """Its index file, if any, is wrong from now on."""
         with self._turn_lock:
             self._discard_unindexed(segment)
             self._remove(self._directory / index_name(segment.sequence))
 
-    def forget(self, dropped: list[Segment]) -> None:
-        """Segments wholly cut by a truncation, oldest first and already out of the table, are ready again."""
-        for segment in dropped:
+    def forget(self, replaced: list[Segment], kept_sequence: int) -> None:
+        """A truncation replaced these: index files are wrong from now on, and the segments beyond the kept
+        one, oldest first, are ready again."""
+        for segment in replaced:
             self.forget_index(segment)
-            self._table.close_if_unread(segment)
+        dropped = [s for s in replaced if s.sequence > kept_sequence]
         self.pool.put_in_front([ReadyFile(s.sequence, s.path, s.size) for s in dropped])
 
     # -- freeing ----------------------------------------------------------------------------------------
@@ -227,29 +259,52 @@ class Housekeeping:
         return self._checkpoints[0].place >> 32 if len(self._checkpoints) >= 2 else 0
 
     @property
+    def checkpoints(self) -> list[PlacedCheckpoint]:
+        """The one or two kept, oldest first; those written since open without their sections."""
+        return self._checkpoints
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The newest whole one, read from its file."""
+        with self._checkpoint_lock:
+            names = [placed.name for placed in self._checkpoints]
+            whole, _ = load_checkpoints(self._fs, self._directory, names, self._group_id)
+            return whole[-1].checkpoint if whole else None
+
+    @property
     def checkpoint_sequence(self) -> int:
         return self._checkpoints[-1].place >> 32 if self._checkpoints else 0
 
     def write_checkpoint(self, checkpoint: Checkpoint, place: int) -> None:
-        """Durable when this returns; the two newest are kept. StorageFull leaves the old ones in charge."""
+        """Durable when this returns; the two newest are kept. StorageFull leaves the old ones in charge. One
+        of a log that has been replaced meanwhile is dropped."""
         with self._checkpoint_lock:
+            if place >> 32 < self.state.oldest_sequence:
+                return
             try:
                 name = write_checkpoint(self._fs, self._directory, self._group_id, checkpoint, place)
             except OSError as error:
                 self._error = str(error)
                 raise StorageFull(f"checkpoint at index {checkpoint.index}: {error}") from error
             self.checkpoint_bytes += sum(map(len, checkpoint.sections.values()))
-            summary = Checkpoint(
-                checkpoint.index,
-                checkpoint.term,
-                checkpoint.next_lsn,
-                checkpoint.chain,
-                checkpoint.time_ms,
-                {},
-            )
             kept = [c for c in self._checkpoints if c.name != name]
-            self._checkpoints = [*kept, PlacedCheckpoint(name, summary, place)][-2:]
-            names = {c.name for c in self._checkpoints}
-            for other in self._fs.list_dir(self._directory):
-                if other.startswith(PREFIX) and other not in names:
-                    self._remove(self._directory / other)
+            self._checkpoints = [*kept, PlacedCheckpoint(name, _without_sections(checkpoint), place)][-2:]
+            self._remove_other_checkpoints()
+
+    def adopt_installed(self, placed: PlacedCheckpoint) -> None:
+        """The switch has been made: from now on this is the only checkpoint."""
+        with self._checkpoint_lock:
+            name = checkpoint_name(placed.checkpoint.index)
+            self._fs.rename(self._directory / placed.name, self._directory / name)
+            self._fs.fsync_dir(self._directory)
+            self._checkpoints = [PlacedCheckpoint(name, _without_sections(placed.checkpoint), placed.place)]
+            self._remove_other_checkpoints()
+
+    def _remove_other_checkpoints(self) -> None:
+        names = {c.name for c in self._checkpoints}
+        for other in self._fs.list_dir(self._directory):
+            if other.startswith(PREFIX) and other not in names:
+                self._remove(self._directory / other)
+
+
+def _without_sections(c: Checkpoint) -> Checkpoint:
+    return Checkpoint(c.index, c.term, c.next_lsn, c.chain, c.time_ms, {})

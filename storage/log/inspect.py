@@ -86,7 +86,11 @@ class GroupLog:
     def frames(self) -> Iterator[tuple[Segment, ScannedFrame]]:
         """Every frame that counts, oldest first, header, directory and payloads verified; CorruptLog."""
         tail: LogTail | None = None
+        sequence = -1
         for segment in self.segments:
+            if segment.sequence != sequence + 1:
+                tail = None  # those between them have been freed
+            sequence = segment.sequence
             fd = self._fs.open(segment.path)
             try:
                 tail = yield from self._frames_of(segment, fd, tail)
@@ -113,6 +117,7 @@ class GroupLog:
             SEGMENT_HEADER_BYTES,
             self._state.generation,
             self._state.generation_start,
+            header.rewritten,
         )
         scan.last_generation = header.generation
         for frame in scan.frames():

@@ -4,7 +4,8 @@ Markers tell a torn tail from rot: bytes below the highest position a marker pro
 they do not verify they have rotted. A marker is local, not part of the frame chain and never replicated.
 It carries its own position and the log's generation: a marker left over from before a cut (older
 generation) or from the file's former life (another segment sequence) never counts. Frames are found
-only through markers, so stale frames cannot come back either.
+only through markers; a torn write may still show, under its good marker, frames that were cut at just its
+place, which Raft can bear (`docs/disk_format.md`, rule 2).
 """
 
 from __future__ import annotations

@@ -9,15 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from storage.log.format import encode_frame_head, frame_bytes, group_seed
+from crc32c import crc32c
+
+from storage.log.format import (
+    SEGMENT_HEADER_BYTES,
+    chain_of,
+    encode_frame_head,
+    frame_bytes,
+    group_seed,
+)
+from storage.log.marker import MARKER_BYTES
+from storage.log.marks import ENTRY_REMOVED
 from storage.log.options import LogOptions
 from storage.log.reading import BatchPlace
+from storage.log.recent_frames import RecentFrames
+from storage.log.rewriting import Judge, cleaned
+from storage.log.scan import LogTail
 from storage.types import (
     Buffer,
     Checkpoint,
     DirectoryEntry,
     FlushFailed,
     Frame,
+    FramesGone,
     HardState,
     OffsetOutOfRange,
     ReadResult,
@@ -37,18 +51,26 @@ class MemoryLog:
         self.disk_full = False
         """Set by the test: no room for another frame."""
         self.flush_fails = False
+        self._origin: bytes | None = None
         self._saved: list[Checkpoint] = []
         self._frames: list[Frame] = []
-        self._chains: list[int] = []
+        self._recent = RecentFrames(self.options.recent_frames_bytes)
+        self._base = LogTail(0, 0, 1, group_seed(group_id), 0)
+        """Where the log begins: nothing, or what was installed."""
+        self._gaps: dict[int, int] = {}
+        """Chain values before installed frames that follow a gap."""
         self._follow()
 
     def _follow(self) -> None:
         last = self._frames[-1] if self._frames else None
-        self.last_index = last.index if last else 0
-        self.last_term = last.term if last else 0
-        self.last_time_ms = last.time_ms if last else 0
-        self.next_lsn = last.first_lsn + last.record_count if last else 1
-        self.chain = self._chains[-1] if self._chains else group_seed(self.group_id)
+        if last is None or last.index <= self._base.index:
+            base = self._base
+            self.last_index, self.last_term, self.last_time_ms = base.index, base.term, base.time_ms
+            self.next_lsn, self.chain = base.next_lsn, base.chain
+            return
+        assert last.head is not None
+        self.last_index, self.last_term, self.last_time_ms = last.index, last.term, last.time_ms
+        self.next_lsn, self.chain = last.first_lsn + last.record_count, chain_of(last.head)
 
     @property
     def max_frame_bytes(self) -> int:
@@ -65,12 +87,17 @@ class MemoryLog:
         for frame in frames:
             if frame.index != index + 1 or frame.first_lsn != lsn or frame.term < term:
                 raise ValueError(f"frame {frame.index} cannot follow frame {index}")
-            if frame_bytes(frame) > self.max_frame_bytes:
+            if frame_bytes(frame) > self.options.segment_bytes - SEGMENT_HEADER_BYTES - MARKER_BYTES:
                 raise ValueError(f"a frame of {frame_bytes(frame)} bytes")
             index, term, lsn = frame.index, frame.term, lsn + frame.record_count
         for frame in frames:
+            if frame.head is None:
+                frame.head = encode_frame_head(frame, self.chain)[0]
+            elif crc32c(frame.head[4:], self.chain) != chain_of(frame.head):
+                raise ValueError(f"the head of frame {frame.index} does not continue the chain")
             self._frames.append(frame)
-            self._chains.append(encode_frame_head(frame, self.chain)[1])
+            if self._recent.limit_bytes:
+                self._recent.add(frame, frame_bytes(frame))
             self._follow()
 
     def flush(self) -> None:
@@ -90,7 +117,72 @@ class MemoryLog:
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         self.flushed_index = max(self.flushed_index, checkpoint.index)
-        self._saved.append(checkpoint)
+        self._saved = [*(s for s in self._saved if s.index != checkpoint.index), checkpoint][-2:]
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        return self._saved[-1] if self._saved else None
+
+    # -- frames by index --------------------------------------------------------------------------------
+
+    @property
+    def oldest_index(self) -> int:
+        return self._frames[0].index if self._frames else self.last_index + 1
+
+    @property
+    def first_kept_index(self) -> int:
+        return max(self._base.index, self._saved[-2].index if len(self._saved) > 1 else 0) + 1
+
+    def chain_at(self, index: int) -> int | None:
+        if index == 0:
+            return group_seed(self.group_id)
+        if index == self._base.index:
+            return self._base.chain
+        if index in self._gaps:
+            return self._gaps[index]
+        heads = [f.head for f in self._frames if f.index == index]
+        return chain_of(heads[0] or b"") if heads else None
+
+    chain_at_cold = chain_at
+
+    def recent_chain_at(self, index: int) -> int | None:
+        """As `DataLog.recent_chain_at`."""
+        if index == self.last_index:
+            return self.chain
+        frame = self._recent.get(index)
+        return chain_of(frame.head) if frame is not None and frame.head is not None else None
+
+    def keep_recent_frames(self, wanted: bool) -> None:
+        """As `DataLog.keep_recent_frames`."""
+        self._recent.limit_to(self.options.recent_frames_bytes if wanted else 0)
+
+    def frames(self, first_index: int, max_bytes: int) -> list[Frame] | None:
+        """As `DataLog.frames`."""
+        return self._recent.read(first_index, max_bytes) if first_index <= self.last_index else []
+
+    def frames_cold(self, first_index: int, max_bytes: int) -> list[Frame]:
+        """As `DataLog.frames_cold`."""
+        return self._contiguous(first_index, max_bytes, self.last_index)
+
+    def ship_frames(self, from_index: int, upto_index: int, max_bytes: int) -> list[Frame]:
+        """As `DataLog.ship_frames`."""
+        first = min((frame.index for frame in self._frames if frame.index >= from_index), default=from_index)
+        return self._contiguous(first, max_bytes, min(upto_index, self.last_index))
+
+    def _contiguous(self, first_index: int, max_bytes: int, upto_index: int) -> list[Frame]:
+        found: list[Frame] = []
+        total = 0
+        for frame in self._frames:
+            size = frame_bytes(frame)
+            if frame.index < first_index + len(found):
+                continue
+            over = found and total + size > max_bytes
+            if frame.index > min(first_index + len(found), upto_index) or over:
+                break
+            found.append(frame)
+            total += size
+        if not found and first_index <= upto_index:
+            raise FramesGone(f"frame {first_index} is not in the log any more")
+        return found
 
     @property
     def sealed_since_checkpoint(self) -> bool:
@@ -99,6 +191,7 @@ class MemoryLog:
     def crash(self, kept_index: int | None = None) -> None:
         """Lose what was not flushed, or all after `kept_index` where the disk kept more; then open again."""
         self._cut(max(self.flushed_index, kept_index or 0))
+        self._recent.clear()
         self.flushed_index = self.last_index
         self.checkpoint = self._saved[-1] if self._saved else None
 
@@ -107,9 +200,25 @@ class MemoryLog:
         self.flushed_index = min(self.flushed_index, self.last_index)
 
     def _cut(self, last_index: int) -> None:
-        del self._frames[last_index:]
-        del self._chains[last_index:]
+        if last_index < max([self._base.index, *(saved.index for saved in self._saved)]):
+            raise ValueError(f"frame {last_index + 1} is below the newest checkpoint")
+        self._frames = [frame for frame in self._frames if frame.index <= last_index]
+        self._recent.truncate(last_index)
         self._follow()
+
+    def begin_install(self) -> MemoryInstallation:
+        """As `DataLog.begin_install`."""
+        return MemoryInstallation(self)
+
+    def switch(self, frames: list[Frame], gaps: dict[int, int], checkpoint: Checkpoint) -> None:
+        """The end of an installation."""
+        c = checkpoint
+        self._base = LogTail(c.index, c.term, c.next_lsn, c.chain, c.time_ms)
+        self._frames, self._gaps, self._saved = frames, gaps, [checkpoint]
+        self.checkpoint = checkpoint
+        self._recent.clear()
+        self._follow()
+        self.flushed_index = self.last_index
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -131,11 +240,15 @@ class MemoryLog:
         first = max((i for i, (e, _) in enumerate(batches) if e.base_offset <= offset), default=-1)
         if first < 0:
             raise OffsetOutOfRange(f"partition {partition}: offset {offset} is below the log")
+        if batches[first][0].base_offset + batches[first][0].record_count <= offset:
+            first += 1
         buffers: list[Buffer] = []
         total = 0
         for entry, payload in batches[first:]:
             if entry.base_offset >= end_offset:
                 break
+            if entry.flags & ENTRY_REMOVED:
+                continue
             if total + entry.length > max_bytes and (buffers or not min_one):
                 break
             buffers.append(payload)
@@ -145,7 +258,7 @@ class MemoryLog:
     read_cold = read
 
     def _between(self, partition: int, start: int, end: int) -> list[DirectoryEntry]:
-        batches = [entry for entry, _ in self._batches(partition)]
+        batches = [entry for entry, _ in self._batches(partition) if not entry.flags & ENTRY_REMOVED]
         return [e for e in batches if e.base_offset + e.record_count > start and e.base_offset < end]
 
     def timestamp_lookup(
@@ -173,7 +286,13 @@ class MemoryLog:
         return self.timestamp_lookup(partition, newest, start_offset, end_offset)
 
     def partition_bytes(self, partition: int, from_offset: int) -> int:
-        return sum(e.length for e, _ in self._batches(partition) if e.base_offset >= from_offset)
+        return sum(len(p) for e, p in self._batches(partition) if e.base_offset >= from_offset)
+
+    def clean_upto(self, last_index: int, judge: Judge) -> None:
+        """`DataLog.clean` of all segments that end there or below."""
+        for at, frame in enumerate(self._frames):
+            if frame.index <= last_index:
+                self._frames[at] = cleaned(frame, judge)
 
     # -- what a log without segments has nothing of -----------------------------------------------------
 
@@ -186,6 +305,32 @@ class MemoryLog:
     def free_dead_segments(self, log_starts: Callable[[int], int]) -> int:
         return 0
 
+    def scrub(self, sequence: int) -> tuple[int, int] | None:
+        return None
+
+    def origin(self, told: bytes) -> bytes:
+        if self._origin is None:
+            self._origin = told
+        return self._origin
+
+    def rewritable(self, sequence: int, later: bool = False) -> bool:
+        return False
+
+    def rewrite_segment(
+        self,
+        sequence: int,
+        frames: Sequence[Frame],
+        chain: int | None = None,
+        log_starts: Callable[[int], int] | None = None,
+    ) -> None:
+        raise ValueError(f"segment {sequence} is no sealed segment of this log")
+
+    def cleanable_segments(self) -> list[object]:
+        return []
+
+    def clean(self, sequence: int, judge: Judge, breathe: Callable[[int], None] = lambda count: None) -> int:
+        raise ValueError(f"segment {sequence} is no sealed segment of this log")
+
     def retry_space(self) -> None:
         """The test sets `disk_full`."""
 
@@ -197,3 +342,60 @@ class MemoryLog:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+class MemoryInstallation:
+    """`Installation` of a memory log."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self._frames: list[Frame] = []
+        self._gaps: dict[int, int] = {}
+        self._last = LogTail(0, 0, 1, group_seed(log.group_id), 0)
+        self._prepared: Checkpoint | None = None
+        self._over = False
+
+    def add(self, frames: Sequence[Frame], chain: int | None = None) -> None:
+        if self._over or self._prepared is not None:
+            raise ValueError("this installation is over")
+        for frame in frames:
+            last = self._last
+            if frame is frames[0] and frame.index != last.index + 1:
+                if chain is None or frame.index <= last.index:
+                    raise ValueError(f"frame {frame.index} cannot follow frame {last.index}")
+                last = LogTail(frame.index - 1, frame.term, frame.first_lsn, chain, frame.time_ms)
+                self._gaps[frame.index - 1] = chain
+            if (frame.index, frame.first_lsn) != (last.index + 1, last.next_lsn) or frame.term < last.term:
+                raise ValueError(f"frame {frame.index} cannot follow frame {last.index}")
+            head = frame.head
+            if head is None or crc32c(head[4:], last.chain) != chain_of(head):
+                raise ValueError(f"the head of frame {frame.index} does not continue the chain")
+            self._frames.append(frame)
+            next_lsn = frame.first_lsn + frame.record_count
+            self._last = LogTail(frame.index, frame.term, next_lsn, chain_of(head), frame.time_ms)
+
+    def prepare(self, checkpoint: Checkpoint) -> None:
+        if self._over or self._prepared is not None:
+            raise ValueError("this installation is over, or prepared")
+        last = self._last
+        if last.index > checkpoint.index:
+            raise ValueError(f"frame {last.index} is above the checkpoint at {checkpoint.index}")
+        if last.index == checkpoint.index and (last.chain, last.next_lsn) != (
+            checkpoint.chain,
+            checkpoint.next_lsn,
+        ):
+            raise ValueError(f"the frames up to {last.index} are not those of the checkpoint")
+        self._prepared = checkpoint
+
+    def finish(self, checkpoint: Checkpoint) -> None:
+        if self._over:
+            raise ValueError("this installation is over")
+        if self._prepared is None:
+            self.prepare(checkpoint)
+        if self._prepared is not checkpoint:
+            raise ValueError("another checkpoint than was prepared")
+        self._over = True
+        self._log.switch(self._frames, self._gaps, checkpoint)
+
+    def abort(self) -> None:
+        self._over = True

@@ -23,6 +23,8 @@ class LogOptions:
     """Dead segment files kept for recycling, so that steady writing costs no second fill with zeros."""
     tail_cache_bytes: int = 16 << 20
     """What consumers that keep up read from; a second or so of a busy group."""
+    recent_frames_bytes: int = 16 << 20
+    """What followers that keep up are sent, by index; the payloads are the tail cache's. 0 keeps none."""
     index_cache_bytes: int = 16 << 20
     """Loaded batch indexes of sealed segments: 24 bytes a batch."""
     flush: bool = True

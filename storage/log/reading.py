@@ -3,13 +3,16 @@
 A read takes whole batches of one partition in offset order. Neighbouring batches are read in one go, gaps
 included, while a gap is small; views of adjacent batches are merged. Without `wait` only what the page
 cache holds is read (RWF_NOWAIT), so that the event loop never waits for a disk.
+A batch that was cleaned away is a row of length 0, or freed with its whole segment: it is passed over. A read
+that meets a truncation, an installation or a rewriting begins again with what is there now.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
+from typing import TypeVar
 
 from storage.log.batch_index import BatchIndex
 from storage.log.file_system import NO_WAIT, FileSystem
@@ -40,6 +43,13 @@ class BatchPlace:
         return f"BatchPlace({self.base_offset}, max_timestamp={self.max_timestamp}, {self.length} bytes)"
 
 
+Answer = TypeVar("Answer")
+
+
+class _Replaced(Exception):
+    """The segments are others than when the read began."""
+
+
 class LogReader:
     """Reads over a segment table; safe in any thread."""
 
@@ -53,7 +63,17 @@ class LogReader:
         self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool, wait: bool
     ) -> ReadResult:
         """`DataLog.read` without the tail cache."""
-        spans = self._table.spans.get(partition)
+        while True:
+            try:
+                return self._read(partition, offset, max_bytes, end_offset, min_one, wait)
+            except _Replaced:
+                continue
+
+    def _read(
+        self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool, wait: bool
+    ) -> ReadResult:
+        all_spans = self._table.spans
+        spans = all_spans.get(partition)
         if spans is None:
             return ReadResult([], 0)
         sequences = spans.from_offset(offset)
@@ -64,12 +84,16 @@ class LogReader:
         for sequence in sequences:
             segment = self._table.acquire(sequence)
             if segment is None:
-                if not buffers:
-                    raise OffsetOutOfRange(f"partition {partition}: offset {offset} has just been freed")
-                break
+                if buffers:
+                    break
+                if self._table.spans is not all_spans:
+                    raise _Replaced
+                raise OffsetOutOfRange(f"partition {partition}: offset {offset} has just been freed")
             try:
                 index = self._table.index_of(segment, partition, load=wait)
                 if index is None:
+                    if not buffers and not self._table.is_current(segment):
+                        raise _Replaced
                     return ReadResult(buffers, total, cold=not buffers)
                 wanted = _wanted(index, offset, max_bytes - total, end_offset, min_one and not buffers)
                 got = self._read_batches(segment, index, wanted, buffers, wait)
@@ -98,6 +122,8 @@ class LogReader:
             view = memoryview(data)
             begin = end = 0
             for i in range(first, last):
+                if lengths[i] == 0:
+                    continue
                 at = positions[i] - start
                 after = at + lengths[i]
                 if after > got:
@@ -136,6 +162,19 @@ class LogReader:
         self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
     ) -> BatchPlace | None:
         """The first batch with a record that new or newer. Segments without one are not looked into."""
+        return self._settled(lambda: self._at_or_after(partition, timestamp_ms, start_offset, end_offset))
+
+    def _settled(self, ask: Callable[[], Answer]) -> Answer:
+        """An answer from segments that were not replaced meanwhile."""
+        while True:
+            spans = self._table.spans
+            answer = ask()
+            if self._table.spans is spans:
+                return answer
+
+    def _at_or_after(
+        self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
+    ) -> BatchPlace | None:
         for newest, sequence in self._newest_by_segment(partition, start_offset):
             if newest >= timestamp_ms:
                 for index, row in self._batches(sequence, partition, start_offset, end_offset):
@@ -148,6 +187,9 @@ class LogReader:
     ) -> BatchPlace | None:
         """The first batch that is not older than a time. One whose records have no timestamp is as old as
         the last frame of its segment."""
+        return self._settled(lambda: self._younger(partition, time_ms, start_offset, end_offset))
+
+    def _younger(self, partition: int, time_ms: int, start_offset: int, end_offset: int) -> BatchPlace | None:
         for newest, sequence in self._newest_by_segment(partition, start_offset):
             segment = self._table.get(sequence)
             sealed = segment is not None and segment.summary is not None
@@ -161,6 +203,9 @@ class LogReader:
 
     def newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
         """The first of the batches with the largest max timestamp. Looks into the newest segments only."""
+        return self._settled(lambda: self._newest(partition, start_offset, end_offset))
+
+    def _newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
         best: BatchPlace | None = None
         ranked = sorted(self._newest_by_segment(partition, start_offset), key=lambda s: (-s[0], s[1]))
         for timestamp, sequence in ranked:
@@ -191,14 +236,20 @@ class LogReader:
         self, sequence: int, partition: int, start_offset: int, end_offset: int
     ) -> Iterator[tuple[BatchIndex, int]]:
         """(index, row) of a segment's batches that reach `start_offset` and begin below `end_offset`."""
-        segment = self._table.get(sequence)
-        index = self._table.index_of(segment, partition, load=True) if segment is not None else None
+        index = self._index(sequence, partition)
         if index is None:
             return
         first = max(0, bisect_right(index.bases, start_offset) - 1)
         for row in range(first, bisect_left(index.bases, end_offset)):
-            if row > first or _next(index, row) > start_offset:
+            if index.lengths[row] and (row > first or _next(index, row) > start_offset):
                 yield index, row
+
+    def _index(self, sequence: int, partition: int) -> BatchIndex | None:
+        while (segment := self._table.get(sequence)) is not None:
+            index = self._table.index_of(segment, partition, load=True)
+            if index is not None or self._table.is_current(segment):
+                return index
+        return None
 
 
 class _Wanted:
@@ -217,16 +268,18 @@ def _wanted(index: BatchIndex, offset: int, budget: int, end_offset: int, min_on
     bases, lengths = index.bases, index.lengths
     count = len(bases)
     first = max(0, bisect_right(bases, offset) - 1)
+    if _next(index, first) <= offset:
+        first += 1  # the batch that held it has been freed with a segment in which nothing was left
     stop = bisect_left(bases, end_offset, first)
     total = 0
     last = first
     while last < stop:
         length = lengths[last]
-        if total + length > budget and (last > first or not min_one):
+        if total + length > budget and (total or not min_one):
             return _Wanted(first, last, total, True)
         total += length
         last += 1
-    return _Wanted(first, last, total, stop < count or total >= budget)
+    return _Wanted(first, last, total, stop < count or total >= max(budget, 1))
 
 
 def _runs(index: BatchIndex, first: int, last: int) -> Iterator[tuple[int, int]]:

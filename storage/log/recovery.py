@@ -13,32 +13,36 @@ The order of work, each step safe to repeat after another crash:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from storage.log.batch_index import (
-    BatchIndex,
     IndexHeader,
     SegmentSummary,
+    add_to_index,
     decode_index_head,
     index_head_bytes,
 )
-from storage.log.checkpoint_file import PREFIX, PlacedCheckpoint, load_checkpoints
-from storage.log.file_system import FileSystem
+from storage.log.checkpoint_file import (
+    PREFIX,
+    PlacedCheckpoint,
+    load_checkpoints,
+)
+from storage.log.file_system import FileSystem, write_all
 from storage.log.format import (
-    FORMAT,
     SEGMENT_HEADER_BYTES,
+    SEGMENT_REWRITTEN_FORMAT,
     SegmentHeader,
     decode_segment_header,
     group_seed,
     position,
     position_text,
 )
+from storage.log.leftovers import finish_installation, ready_again, remove_leftovers
+from storage.log.salvage import salvaged_state
 from storage.log.scan import LogTail, SegmentScan, highest_promise
 from storage.log.segment_pool import ReadyFile
 from storage.log.segments import (
-    INDEX_SUFFIX,
     SEGMENT_SUFFIX,
     TOMBSTONE_SUFFIX,
     Segment,
@@ -46,8 +50,8 @@ from storage.log.segments import (
     segment_name,
     sequences_of,
 )
-from storage.log.state_file import LogState, StateFile
-from storage.types import CorruptLog, NewerFormat
+from storage.log.state_file import LogState, LostState, StateFile
+from storage.types import CorruptLog, HardState, NewerFormat
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ class RecoveryReport:
     ignored_checkpoints: tuple[str, ...]
     rebuilt_indexes: int
     damaged_slot: bool
+    salvaged_from: int = 0
+    """The first frame that rot took with all after it; 0 where none was cut. Only a salvaging open cuts."""
+    salvaged_state: bool = False
+    """The hard state was lost and made anew: this is another incarnation."""
 
 
 class Recovered:
@@ -92,21 +100,17 @@ class Recovered:
         self.report = report
 
 
-def add_to_index(batches: dict[int, BatchIndex], entries: Iterable[tuple[int, ...]], offset: int) -> int:
-    """Index a frame's batches, whose payloads begin at `offset`; where they end."""
-    for number, base, count, length, _, _, timestamp, _ in entries:
-        index = batches.get(number)
-        if index is None:
-            index = batches[number] = BatchIndex()
-        index.add(base, count, offset, length, timestamp)
-        offset += length
-    return offset
-
-
 class Recovery:
     """One opening of one directory."""
 
-    def __init__(self, fs: FileSystem, directory: Path, group_id: int, segment_bytes: int) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        group_id: int,
+        segment_bytes: int,
+        salvage_incarnation: int | None = None,
+    ) -> None:
         self._fs = fs
         self._directory = directory
         self._group_id = group_id
@@ -117,13 +121,19 @@ class Recovery:
         self._rebuilt = 0
         self._reason = ""
         self._promise = 0
+        self._salvage_incarnation = salvage_incarnation
+        """Not None: cut rot away above the newest checkpoint, and make a lost hard state anew."""
+        self._start = 0
+        """The segment of the newest checkpoint, or the oldest."""
+        self._salvaged_from = 0
+        self._salvaged_state = False
 
     def run(self) -> Recovered:
         """CorruptLog, NewerFormat; OSError from the file system."""
         fs, directory = self._fs, self._directory
         fs.make_dir(directory)
         names = fs.list_dir(directory)
-        state_file = StateFile.open(fs, directory, self._group_id)
+        state_file = self._open_state(names)
         kept = [n for n in names if n.endswith(SEGMENT_SUFFIX) or n.startswith(PREFIX)]
         if state_file is None and kept:
             raise CorruptLog(f"{directory}: no state file, but {kept[0]} and {len(kept) - 1} more")
@@ -138,16 +148,27 @@ class Recovery:
             state_file.close()
             raise
 
+    def _open_state(self, names: list[str]) -> StateFile | None:
+        try:
+            return StateFile.open(self._fs, self._directory, self._group_id)
+        except LostState:
+            if self._salvage_incarnation is None:
+                raise
+            found = salvaged_state(self._fs, self._directory, self._group_id, names)
+            self._salvaged_state = True
+            found.hard.incarnation = self._salvage_incarnation
+            return StateFile.in_place_of_lost(self._fs, self._directory, self._group_id, found)
+
     def _run(self, state_file: StateFile, names: list[str]) -> Recovered:
         fs, directory = self._fs, self._directory
         state = self._state = state_file.state
-        checkpoints, broken = load_checkpoints(fs, directory, names, self._group_id)
+        checkpoints, broken = load_checkpoints(fs, directory, names, self._group_id, state.oldest_sequence)
         placed = checkpoints[-1] if checkpoints else None
         freed = set(sequences_of(names, TOMBSTONE_SUFFIX))
         present = sequences_of(names, SEGMENT_SUFFIX)
         oldest = state.oldest_sequence
         live = [s for s in present if s >= oldest and s not in freed]
-        start = placed.place >> 32 if placed is not None else oldest
+        start = self._start = placed.place >> 32 if placed is not None else oldest
         if placed is None and (oldest > 1 or freed):
             raise CorruptLog(
                 f"{directory}: segments were freed, but no checkpoint is whole: {broken or 'no file'}"
@@ -155,16 +176,21 @@ class Recovery:
         for sequence in range(oldest, start + 1):
             if sequence not in live and sequence not in freed and (sequence < start or placed is not None):
                 raise CorruptLog(f"{directory / segment_name(sequence)}: the segment is missing")
-        self._promise = max(state.generation_start, placed.place if placed is not None else 0)
+        begun = 0 if self._salvaged_state else state.generation_start
+        self._promise = max(begun, placed.place if placed is not None else 0)
         sealed = [self._sealed(s, live) for s in live if s < start]
         scanned, tail = self._scan_from(start, live, placed)
         segments = sealed + scanned
         end = position(segments[-1].sequence, segments[-1].end) if scanned else position(start, 0)
-        self._judge(end, start, scanned, live)
+        self._judge(end, start, scanned, live, placed, tail)
         for segment in segments:
             self._flush(segment)
-        state_file.save(LogState(state.hard, state.generation + 1, end, oldest))
-        ready = self._leftover_ready((end >> 32) + 1 if scanned else start, live, names)
+        # The save that cuts rot away is the one that ends this member: what it promised may have been there.
+        state_file.save(LogState(self._hard_state(), state.generation + 1, end, oldest))
+        next_sequence = (end >> 32) + 1 if scanned else start
+        remove_leftovers(fs, directory, names, live, next_sequence, oldest)
+        ready = ready_again(fs, directory, live, next_sequence, self._segment_bytes)
+        finish_installation(fs, directory, checkpoints)
         report = RecoveryReport(
             self._frames,
             self._bytes,
@@ -173,9 +199,17 @@ class Recovery:
             tuple(broken),
             self._rebuilt,
             state_file.damaged,
+            self._salvaged_from,
+            self._salvaged_state,
         )
         leftover = [directory / segment_name(s) for s in present if s < oldest or s in freed]
         return Recovered(state_file, checkpoints, segments, tail, ready, leftover, report)
+
+    def _hard_state(self) -> HardState:
+        hard = self._state.hard
+        if not self._salvaged_from or self._salvaged_state:
+            return hard  # made anew, it is another incarnation's already
+        return HardState(hard.term, -1, max(hard.incarnation + 1, self._salvage_incarnation or 0))
 
     # -- segments below the checkpoint ------------------------------------------------------------------
 
@@ -192,8 +226,8 @@ class Recovery:
         if found is None:
             return None
         fmt, header = found
-        if fmt > FORMAT:
-            raise NewerFormat(f"{path}: format {fmt}, this version knows up to {FORMAT}")
+        if fmt > SEGMENT_REWRITTEN_FORMAT:
+            raise NewerFormat(f"{path}: format {fmt}, this version knows up to {SEGMENT_REWRITTEN_FORMAT}")
         current = self._state.generation
         if position(sequence, 0) >= self._state.generation_start:
             counts = header.generation == current
@@ -202,6 +236,8 @@ class Recovery:
         if not counts or (header.group_id, header.sequence) != (self._group_id, sequence):
             return None
         if size < header.segment_bytes:
+            if self._salvage_incarnation is not None and sequence > self._start:
+                return None
             raise CorruptLog(f"{path} byte {size}: the file ends here, it had {header.segment_bytes} bytes")
         return header
 
@@ -214,7 +250,9 @@ class Recovery:
             header.generation,
             header.first_index,
             header.first_lsn,
+            header.chain,
         )
+        segment.written_end = header.written_end
         segment.tail = LogTail(
             header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms
         )
@@ -236,9 +274,10 @@ class Recovery:
             return segment
         self._rebuilt += 1
         scan = self._scan_segment(segment)
-        if following is not None and (scan.offset, scan.tail.chain) != (
-            following.previous_end,
-            following.chain,
+        if (header.rewritten and scan.offset != header.segment_bytes) or (
+            following is not None
+            and (header.written_end or scan.offset, scan.tail.chain)
+            != (following.previous_end, following.chain)
         ):
             raise CorruptLog(f"{path} byte {scan.offset}: {scan.reason}, below the last checkpoint")
         segment.summary = SegmentSummary.of(segment.batches or {})
@@ -272,18 +311,18 @@ class Recovery:
             SEGMENT_HEADER_BYTES,
             self._state.generation,
             self._state.generation_start,
+            segment.rewritten,
         )
         scan.last_generation = segment.generation
         batches, ends = segment.batches, segment.frame_ends
         assert batches is not None and ends is not None
         place = placed.place & 0xFFFFFFFF if placed is not None else -1
-        matches = placed is None
+        matches = placed is None or (place == SEGMENT_HEADER_BYTES and _is_at(placed, scan.tail))
         for frame in scan.frames():
             add_to_index(batches, frame.entries, frame.payload_offset)
             ends.append(frame.end)
             if frame.end == place and placed is not None:
-                c, tail = placed.checkpoint, scan.tail
-                matches = (c.index, c.chain, c.next_lsn) == (tail.index, tail.chain, tail.next_lsn)
+                matches = _is_at(placed, scan.tail)
         if not matches and scan.offset >= place:
             raise CorruptLog(f"{segment.path} byte {place}: the newest checkpoint is not of this log")
         segment.end = scan.offset
@@ -303,7 +342,7 @@ class Recovery:
             if header is None:
                 break
             if scanned or placed is None:
-                previous_end = scanned[-1].end if scanned else 0
+                previous_end = (scanned[-1].written_end or scanned[-1].end) if scanned else 0
                 if (header.previous_end, header.chain, header.first_index, header.first_lsn) != (
                     previous_end,
                     tail.chain,
@@ -342,8 +381,17 @@ class Recovery:
             segment.summary.arrays(),
         )
 
-    def _judge(self, end: int, start: int, scanned: list[Segment], live: list[int]) -> None:
-        """Rot, or an end that a crash can leave? CorruptLog names the place."""
+    def _judge(
+        self,
+        end: int,
+        start: int,
+        scanned: list[Segment],
+        live: list[int],
+        placed: PlacedCheckpoint | None,
+        tail: LogTail,
+    ) -> None:
+        """Rot, or an end that a crash can leave? CorruptLog names the place. Where salvaging, rot above the
+        checkpoint is an end as well."""
         claim, claim_at = self._promise, ""
         last = scanned[-1] if scanned else None
         if last is not None:
@@ -360,6 +408,9 @@ class Recovery:
                 if found > claim:
                     claim, claim_at = found, f"a marker in segment {sequence} at byte {at}"
         if end < claim:
+            if self._salvage_incarnation is not None and scanned and (placed is None or end >= placed.place):
+                self._salvaged_from = tail.index + 1
+                return
             place, reason = end, self._reason
             beyond = last is None or claim >> 32 > end >> 32
             if beyond and (following not in live or self._header(following) is None):
@@ -387,45 +438,35 @@ class Recovery:
             fs.close(fd)
 
     def _flush(self, segment: Segment) -> None:
-        """What was read may be in the page cache only. Sealed segments are opened again when read."""
+        """What was read may be in the page cache only. Sealed segments are opened again when read.
+
+        After a failed flush the system takes pages for clean that the disk never got: another flush would do
+        nothing. So what no marker promises is written again. Source: Rebello and others, "Can applications
+        recover from fsync failures?", 2020.
+        """
         if segment.fd < 0:
             return
+        begin = max(0, self._promise - position(segment.sequence, 0))
+        if begin < segment.end:
+            write_all(self._fs, segment.fd, [self._fs.pread(segment.fd, segment.end - begin, begin)], begin)
         self._fs.fdatasync(segment.fd)
         if segment.summary is not None:
             self._fs.close(segment.fd)
             segment.fd = -1
 
-    def _leftover_ready(self, next_sequence: int, live: list[int], names: list[str]) -> list[ReadyFile]:
-        """Files that follow the log without a gap and have the right size become ready segments again."""
-        fs, directory = self._fs, self._directory
-        ready: list[ReadyFile] = []
-        stale = [
-            directory / index_name(s)
-            for s in sequences_of(names, INDEX_SUFFIX)
-            if s >= next_sequence - 1 or s not in live
-        ]
-        for sequence in [s for s in live if s >= next_sequence]:
-            path = directory / segment_name(sequence)
-            fd = fs.open(path)
-            try:
-                size = fs.size(fd)
-            finally:
-                fs.close(fd)
-            if sequence == next_sequence + len(ready) and size == self._segment_bytes:
-                ready.append(ReadyFile(sequence, path, size))
-            else:
-                stale.append(path)
-        for path in stale:
-            fs.unlink(path)
-        if stale:
-            fs.fsync_dir(directory)
-        return ready
+
+def _is_at(placed: PlacedCheckpoint, tail: LogTail) -> bool:
+    """Is the checkpoint's frame the one the tail ends with?"""
+    c = placed.checkpoint
+    return (c.index, c.chain, c.next_lsn) == (tail.index, tail.chain, tail.next_lsn)
 
 
 def _fits(index: IndexHeader, header: SegmentHeader, following: SegmentHeader | None) -> bool:
     if (index.sequence, index.generation) != (header.sequence, header.generation):
         return False
-    return following is None or (index.end, index.chain, index.last_index + 1) == (
+    if header.rewritten and index.end != header.segment_bytes:
+        return False
+    return following is None or (header.written_end or index.end, index.chain, index.last_index + 1) == (
         following.previous_end,
         following.chain,
         following.first_index,

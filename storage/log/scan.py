@@ -17,23 +17,22 @@ from collections.abc import Callable, Iterator
 from crc32c import crc32c
 
 from storage.log.format import (
-    BATCH_LENGTH_OFFSET,
-    BATCH_PREFIX,
-    BATCH_PREFIX_BYTES,
     ENTRY,
     ENTRY_BYTES,
-    ENTRY_RAW,
     FORMAT,
     FRAME,
     FRAME_BYTES,
     FRAME_FLAGS_KNOWN,
+    LAST_KIND,
+    payload_problem,
+    payload_views,
     position,
 )
 from storage.log.marker import MARKER, MARKER_BYTES, MARKER_CRC_FROM, MARKER_MAGIC, decode_marker
-from storage.types import Buffer, DirectoryEntry, Frame, FrameKind, NewerFormat
+from storage.log.marks import apply_marks, least_marks_bytes, most_marks_bytes
+from storage.types import DirectoryEntry, Frame, FrameKind, NewerFormat
 
 WINDOW_BYTES = 4 << 20
-LAST_KIND = max(FrameKind)
 Read = Callable[[int, int], bytes]
 """(length, offset) to bytes, short only at the end of the file."""
 
@@ -88,6 +87,7 @@ class ScannedFrame:
         "end",
         "entries",
         "first_lsn",
+        "head_bytes",
         "index",
         "kind",
         "offset",
@@ -105,6 +105,7 @@ class ScannedFrame:
     payload_offset: int
     end: int
     payload_at: int
+    head_bytes: int
     kind: int
     term: int
     index: int
@@ -116,21 +117,17 @@ class ScannedFrame:
     """The directory, as plain tuples in `DirectoryEntry`'s order."""
 
     def frame(self) -> Frame:
-        directory = [DirectoryEntry(*fields) for fields in self.entries]
-        payloads: list[Buffer] = []
-        at = self.payload_at
-        for entry in directory:
-            payloads.append(self.view[at : at + entry.length])
-            at += entry.length
+        head_at = self.payload_at + self.offset - self.payload_offset
         return Frame(
             FrameKind(self.kind),
             self.term,
             self.index,
             self.first_lsn,
             self.time_ms,
-            directory,
-            payloads,
+            [DirectoryEntry(*fields) for fields in self.entries],
+            payload_views(self.view, self.payload_at, self.entries),
             self.record_count,
+            bytes(self.view[head_at : head_at + self.head_bytes]),
         )
 
 
@@ -148,6 +145,7 @@ class SegmentScan:
         "offset",
         "promise",
         "reason",
+        "rewritten",
         "sequence",
         "tail",
     )
@@ -162,7 +160,10 @@ class SegmentScan:
         offset: int,
         generation: int,
         generation_start: int,
+        rewritten: bool = False,
     ) -> None:
+        self.rewritten = rewritten
+        """Written as a whole: marks follow each head, and no generation but its own is in it."""
         self._window = Window(read, size)
         self._seed = seed
         self.sequence = sequence
@@ -193,7 +194,9 @@ class SegmentScan:
             self.reason = "a marker of another place"
             return None
         end = offset + MARKER_BYTES + write_bytes
-        if own >= self.generation_start:
+        if self.rewritten:
+            current = generation == self.last_generation
+        elif own >= self.generation_start:
             current = generation == self.generation
         else:
             current = self.last_generation <= generation <= self.generation
@@ -223,29 +226,40 @@ class SegmentScan:
                 self.offset = frame.end
                 yield frame
 
-    def _frame_at(self, offset: int, write_end: int) -> ScannedFrame | None:
-        window, tail = self._window, self.tail
-        self.reason = ""
-        room = write_end - offset
+    def _head_at(self, offset: int, room: int) -> int:
+        """Where in the window the frame at `offset` begins, all of it there; -1 where it cannot be one."""
+        window = self._window
         at = offset - window.base
         if room < FRAME_BYTES:
             self.reason = "a frame cut short"
-            return None
+            return -1
         if at < 0 or at + FRAME_BYTES > len(window.view):
             at = window.at(offset, FRAME_BYTES)
             if at < 0:
                 self.reason = "a frame beyond the end of the file"
-                return None
-        (crc, fmt, kind, head, flags, term, index, lsn, time_ms, records, count, directory, payload) = (
-            FRAME.unpack_from(window.view, at)
-        )
-        if head < FRAME_BYTES or head + directory + payload > room:
+                return -1
+        fields = FRAME.unpack_from(window.view, at)
+        head, count, directory, payload = fields[3], *fields[10:]
+        whole = least = head + directory + payload
+        if self.rewritten:  # what its marks leave of it may be more or less than the head says
+            least = head + directory + least_marks_bytes(count)
+            whole = min(room, whole + most_marks_bytes(count))
+        if head < FRAME_BYTES or least > room or directory != count * ENTRY_BYTES:
             self.reason = "a frame header with impossible lengths"
+            return -1
+        return at if at + whole <= len(window.view) else window.at(offset, whole)
+
+    def _frame_at(self, offset: int, write_end: int) -> ScannedFrame | None:
+        tail = self.tail
+        self.reason = ""
+        at = self._head_at(offset, write_end - offset)
+        if at < 0:
             return None
-        if at + head + directory + payload > len(window.view):
-            at = window.at(offset, head + directory + payload)
-        view = window.view
-        if at < 0 or crc32c(view[at + 4 : at + head + directory], tail.chain) != crc:
+        view = self._window.view
+        (crc, fmt, kind, head, flags, term, index, lsn, time_ms, records, count, directory, payload) = (
+            FRAME.unpack_from(view, at)
+        )
+        if crc32c(view[at + 4 : at + head + directory], tail.chain) != crc:
             self.reason = "a frame header that does not continue the chain"
             return None
         if fmt > FORMAT or flags & ~FRAME_FLAGS_KNOWN or kind > LAST_KIND:
@@ -257,47 +271,41 @@ class SegmentScan:
             return None
         found = ScannedFrame()
         found.view = view
-        found.offset = offset
-        found.payload_at = at + head + directory
-        found.payload_offset = offset + head + directory
-        found.end = offset + head + directory + payload
-        found.kind = kind
-        found.term, found.index, found.first_lsn, found.time_ms = term, index, lsn, time_ms
+        found.offset, found.head_bytes = offset, head + directory
+        found.kind, found.term, found.index = kind, term, index
+        found.first_lsn, found.time_ms = lsn, time_ms
         found.record_count, found.batch_count = records, count
-        if directory != count * ENTRY_BYTES:
-            self.reason = "a directory of impossible length"
-            return None
         found.entries = list(ENTRY.iter_unpack(view[at + head : at + head + directory]))
-        if not self._payloads_verify(found, payload):
+        if not self._take_payloads(found, at + head + directory, payload, crc):
             return None
         tail.index, tail.term, tail.next_lsn = index, term, lsn + records
         tail.chain, tail.time_ms = crc, time_ms
         return found
 
-    def _payloads_verify(self, frame: ScannedFrame, payload: int) -> bool:
-        view = frame.view
-        at, end = frame.payload_at, frame.payload_at + payload
-        for number, base, _, length, crc, leader_epoch, _, flags in frame.entries:
-            after = at + length
-            if after > end:
-                break
-            if flags & ENTRY_RAW:
-                whole = crc32c(view[at:after]) == crc
-            else:
-                whole = (
-                    length >= BATCH_PREFIX_BYTES
-                    and BATCH_PREFIX.unpack_from(view, at)
-                    == (base, length - BATCH_LENGTH_OFFSET, leader_epoch, 2, crc)
-                    and crc32c(view[at + BATCH_PREFIX_BYTES : after]) == crc
-                )
-            if not whole:
-                self.reason = f"partition {number} offset {base}: batch does not match its directory entry"
+    def _take_payloads(self, found: ScannedFrame, at: int, payload: int, chain: int) -> bool:
+        """Where the payloads after a directory lie, marks considered; do they verify?"""
+        offset = found.offset + found.head_bytes
+        if self.rewritten:
+            try:
+                marks, payload = apply_marks(found.view, at, found.entries, chain)
+            except ValueError as error:
+                self.reason = str(error)
                 return False
-            at = after
-        if at != end:
-            self.reason = "payloads and directory of different lengths"
-            return False
-        return True
+            at += marks
+            offset += marks
+            if at + payload > len(found.view):  # compressing again may have made it longer
+                head_at = self._window.at(found.offset, offset + payload - found.offset)
+                if head_at < 0:
+                    self.reason = "payloads cut short"
+                    return False
+                found.view, at = self._window.view, head_at + offset - found.offset
+        found.payload_at, found.payload_offset, found.end = at, offset, offset + payload
+        return self._payloads_verify(found, payload)
+
+    def _payloads_verify(self, frame: ScannedFrame, payload: int) -> bool:
+        at = frame.payload_at
+        self.reason = payload_problem(frame.view, at, at + payload, frame.entries, self.rewritten)
+        return not self.reason
 
 
 def highest_promise(

@@ -40,7 +40,7 @@ class ReadyFile:
 
 
 class _GivenUp(Exception):
-    """The log is being closed while a segment is filled."""
+    """The log is being closed, or somebody waits, while a segment is filled."""
 
 
 class SegmentPool:
@@ -61,6 +61,8 @@ class SegmentPool:
         """Why the last try to prepare failed; empty when it did not."""
         self.closing = False
         """Give up the segment being filled: nobody will use it."""
+        self.waited_for = 0
+        """How many wait for the background work to pause: give up for now."""
         self.filled_bytes = 0
         """Zeros written since the start: what first fill costs the device."""
         self.recycled = 0
@@ -69,6 +71,18 @@ class SegmentPool:
         """Start from what recovery found: the files that follow the log without a gap."""
         self._ready = deque(ready)
         self._next_sequence = next_sequence + len(ready)
+
+    def begin_after(self, sequence: int) -> None:
+        """The log goes on in this sequence: what was ready for the former one is to be recycled."""
+        with self._lock:
+            self._dead.extend(file.path for file in self._ready)
+            self._ready.clear()
+            self._next_sequence = sequence + 1
+
+    @property
+    def next_sequence(self) -> int:
+        """Beyond every file there is."""
+        return self._next_sequence
 
     @property
     def ready_count(self) -> int:
@@ -151,28 +165,34 @@ class SegmentPool:
 
     def _fill(self, path: Path) -> None:
         temporary = self._directory / TEMPORARY
-        fd = self._fs.open(temporary, create=True)
+        try:
+            self.fill(temporary)
+        except (OSError, _GivenUp):
+            self._quietly_remove(temporary)
+            raise
+        self._fs.rename(temporary, path)
+
+    def fill(self, path: Path, calm: bool = True) -> None:
+        """Make a file of a segment's size, flushed. OSError. `calm` gives way to flushes, and up when the
+        log is being closed."""
+        fd = self._fs.open(path, create=True)
         try:
             self._fs.allocate(fd, self._segment_bytes)
             if self._zero_fill or self._fs.size(fd) < self._segment_bytes:
-                self._write_zeros(fd)
+                self._write_zeros(fd, calm)
                 self.filled_bytes += self._segment_bytes
             self._fs.fdatasync(fd)
-        except (OSError, _GivenUp):
+        finally:
             self._fs.close(fd)
-            self._quietly_remove(temporary)
-            raise
-        self._fs.close(fd)
-        self._fs.rename(temporary, path)
 
-    def _write_zeros(self, fd: int) -> None:
+    def _write_zeros(self, fd: int, may_wait: bool) -> None:
         """What makes a later flush move no metadata; nobody waits for flushes where `flush` is off."""
         zeros = memoryview(bytes(FILL_BYTES))
         at = 0
         while at < self._segment_bytes:
-            if self.closing:
+            if may_wait and (self.closing or self.waited_for):
                 raise _GivenUp
-            calm = bool(self._ready)
+            calm = may_wait and bool(self._ready)
             step = min(CALM_FILL_BYTES if calm else FILL_BYTES, self._segment_bytes - at)
             start = time.monotonic()
             write_all(self._fs, fd, [zeros[:step]], at)

@@ -3,11 +3,14 @@
 Invariants: sequences rise in log order; the last one is active and the only one written to. A partition's
 `PartitionSpans` names, in offset order, the segments that hold a batch of it. A file is closed or
 recycled only while nobody reads it (`readers` under the lock). What stays in memory of a sealed segment is
-its summary; its batch indexes are loaded per partition through a cache with a byte limit.
+its summary; its batch indexes are loaded per partition through a cache with a byte limit. A truncation, an
+installation or a rewriting puts new `Segment` objects in the place of others in one step; a reader that holds
+a former one goes on with its file and finds, once it asks again, that it has been replaced.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
@@ -52,11 +55,15 @@ def sequences_of(names: list[str], suffix: str) -> list[int]:
     return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
+_SERIALS = itertools.count(1)
+
+
 class Segment:
     """One segment in use. `end` is where its frames end; `tail` what they amount to up to there."""
 
     __slots__ = (
         "batches",
+        "chain",
         "end",
         "fd",
         "first_index",
@@ -66,24 +73,42 @@ class Segment:
         "indexed",
         "path",
         "readers",
+        "retired",
         "sequence",
+        "serial",
         "size",
         "summary",
         "tail",
+        "written_end",
     )
 
     def __init__(
-        self, sequence: int, path: Path, size: int, generation: int, first_index: int, first_lsn: int
+        self,
+        sequence: int,
+        path: Path,
+        size: int,
+        generation: int,
+        first_index: int,
+        first_lsn: int,
+        chain: int,
     ) -> None:
+        self.serial = next(_SERIALS)
+        """Which of the segments that ever had this sequence it is."""
         self.sequence = sequence
         self.path = path
         self.size = size
         self.generation = generation
         self.first_index = first_index
         self.first_lsn = first_lsn
+        self.chain = chain
+        """The chain value before its first frame."""
         self.end = 0
         self.fd = -1
         self.readers = 0
+        self.retired = False
+        """Out of the table: its file is closed with the last reader."""
+        self.written_end = 0
+        """As in its header: where it ended before it was rewritten; 0 if it was not."""
         self.tail = LogTail(first_index - 1, 0, first_lsn, 0, 0)
         self.batches: dict[int, BatchIndex] | None = {}
         """The whole index, while active and until the index file is written; then None."""
@@ -91,7 +116,11 @@ class Segment:
         """Set when sealed."""
         self.indexed = False
         self.frame_ends: array[int] | None = array("I")
-        """Where each frame ends; None for segments below the checkpoint, whose frames nobody asks for."""
+        """Where each frame ends; None below the older kept checkpoint, where only shipments ask."""
+
+    @property
+    def rewritten(self) -> bool:
+        return self.written_end > 0
 
 
 class PartitionSpans:
@@ -124,11 +153,36 @@ class PartitionSpans:
             self._pair = firsts[:at] + firsts[at + 1 :], sequences[:at] + sequences[at + 1 :]
         return not self._pair[0]
 
+    def begin_at(self, sequence: int, first: int) -> None:
+        """A segment's first offset is another now."""
+        firsts, sequences = self._pair
+        firsts = firsts[:]
+        firsts[bisect_left(sequences, sequence)] = first
+        self._pair = firsts, sequences
+
+    def below(self, sequence: int) -> PartitionSpans:
+        """Those before a sequence; this very object where that is all of them."""
+        firsts, sequences = self._pair
+        at = bisect_left(sequences, sequence)
+        if at == len(sequences):
+            return self
+        cut = PartitionSpans()
+        cut._pair = firsts[:at], sequences[:at]
+        return cut
+
     def from_offset(self, offset: int) -> list[int]:
         """Sequences from the one that holds `offset` on; empty when it is below all of them."""
         firsts, sequences = self._pair
         at = bisect_right(firsts, offset) - 1
         return sequences[at:].tolist() if at >= 0 else []
+
+
+def _first_offsets(segment: Segment) -> list[tuple[int, int]]:
+    """(partition, first offset) of each partition that the segment holds batches of."""
+    if segment.summary is not None:
+        return list(zip(segment.summary.numbers, segment.summary.firsts, strict=True))
+    batches = segment.batches or {}
+    return [(number, batches[number].bases[0]) for number in sorted(batches) if batches[number].bases]
 
 
 Rebuild = Callable[[Segment], dict[int, BatchIndex]]
@@ -166,14 +220,58 @@ class SegmentTable:
     def add(self, segment: Segment) -> None:
         """The next segment in order, sealed or active."""
         self._segments[segment.sequence] = segment
-        if segment.summary is not None:
-            summary = segment.summary
-            for row, number in enumerate(summary.numbers):
-                self.span(number).add(summary.firsts[row], segment.sequence)
-        elif segment.batches:
-            for number in sorted(segment.batches):
-                if segment.batches[number].bases:
-                    self.span(number).add(segment.batches[number].bases[0], segment.sequence)
+        for number, first in _first_offsets(segment):
+            self.span(number).add(first, segment.sequence)
+
+    def replace_from(self, sequence: int, segments: list[Segment]) -> list[Segment]:
+        """In one step, for readers in any thread: these segments instead of all from a sequence on. Gives
+        the replaced ones; their files are closed once nobody reads them."""
+        with self._lock:
+            old = [each for each in self._segments.values() if each.sequence >= sequence]
+            kept = {s: each for s, each in self._segments.items() if s < sequence}
+            spans = {number: span.below(sequence) for number, span in self.spans.items()}
+            spans = {number: span for number, span in spans.items() if span.sequences()}
+            for segment in segments:
+                kept[segment.sequence] = segment
+                for number, first in _first_offsets(segment):
+                    spans.setdefault(number, PartitionSpans()).add(first, segment.sequence)
+            self._segments, self.spans = kept, spans
+            for each in old:
+                self._retire(each)
+            return old
+
+    def replace(self, old: Segment, new: Segment, swap_files: Callable[[], None]) -> bool:
+        """In one step, with what `swap_files` does: another segment with the same batches instead of this
+        one, or all but the first of them. False, and nothing done, where that is not in use any more."""
+        with self._lock:
+            if self._segments.get(old.sequence) is not old:
+                return False
+            swap_files()
+            self._segments[new.sequence] = new
+            if new.first_index != old.first_index:
+                self._begin_later(old, new)
+            self._retire(old)
+            return True
+
+    def _begin_later(self, old: Segment, new: Segment) -> None:
+        firsts = dict(_first_offsets(new))
+        for number, _ in _first_offsets(old):
+            if number in firsts:
+                self.spans[number].begin_at(new.sequence, firsts[number])
+            elif self.spans[number].remove(new.sequence):
+                del self.spans[number]
+
+    def _retire(self, segment: Segment) -> None:
+        self._open_sealed.pop(segment.sequence, None)
+        for key in [k for k in self._cache if k[0] == segment.serial]:
+            self._cache_bytes -= self._cache.pop(key).memory_bytes
+        segment.retired = True
+        self._close_retired(segment)
+
+    def _close_retired(self, segment: Segment) -> None:
+        if segment.retired and segment.readers == 0 and segment.fd >= 0:
+            self._fs.close(segment.fd)
+            segment.fd = -1
 
     def span(self, number: int) -> PartitionSpans:
         found = self.spans.get(number)
@@ -181,16 +279,20 @@ class SegmentTable:
             found = self.spans[number] = PartitionSpans()
         return found
 
-    def remove(self, segment: Segment) -> None:
-        """Out of the table: no new reader finds it. Readers it has keep its file until they release it."""
+    def remove(self, segment: Segment) -> bool:
+        """Out of the table: no new reader finds it. Readers it has keep its file until they release it. False
+        where it has just been replaced."""
         with self._lock:
+            if self._segments.get(segment.sequence) is not segment:
+                return False
             del self._segments[segment.sequence]
             self._open_sealed.pop(segment.sequence, None)
             for number, spans in list(self.spans.items()):
                 if spans.remove(segment.sequence):
                     del self.spans[number]
-            for key in [k for k in self._cache if k[0] == segment.sequence]:
+            for key in [k for k in self._cache if k[0] == segment.serial]:
                 self._cache_bytes -= self._cache.pop(key).memory_bytes
+            return True
 
     def acquire(self, sequence: int) -> Segment | None:
         """The segment with its file open and held; None when it is gone. Pair with `release`."""
@@ -208,6 +310,7 @@ class SegmentTable:
     def release(self, segment: Segment) -> None:
         with self._lock:
             segment.readers -= 1
+            self._close_retired(segment)
 
     def note_sealed(self, segment: Segment) -> None:
         """It was the active segment; from now on its file is one of the open sealed ones."""
@@ -246,16 +349,20 @@ class SegmentTable:
                 self._fs.close(segment.fd)
                 segment.fd = -1
 
+    def is_current(self, segment: Segment) -> bool:
+        """Is it still the one of its sequence?"""
+        return self._segments.get(segment.sequence) is segment
+
     def partitions_of(self, segment: Segment) -> Iterator[SegmentPartition]:
         return segment.summary.partitions() if segment.summary is not None else iter(())
 
     def index_of(self, segment: Segment, number: int, load: bool) -> BatchIndex | None:
         """The batches of a partition in a segment; None where it must be loaded and `load` is False, or
-        where the segment has none. A damaged index file is rebuilt from the segment."""
+        where the segment has none or has just been replaced. A damaged index file is rebuilt."""
         batches = segment.batches
         if batches is not None:
             return batches.get(number)
-        key = (segment.sequence, number)
+        key = (segment.serial, number)
         with self._lock:
             found = self._cache.get(key)
             if found is not None:
@@ -269,10 +376,12 @@ class SegmentTable:
         if summary is None or row < 0:
             return None
         found = self._read_index(segment, summary, row)
+        if self._segments.get(segment.sequence) is not segment:
+            return None  # the file may be the new one's
         if found is None:
             # Written without a flush: a power loss, or rot. The segment has everything.
             return self._rebuild(segment).get(number)
-        self._remember(segment.sequence, number, found)
+        self._remember(segment, number, found)
         return found
 
     def _read_index(self, segment: Segment, summary: SegmentSummary, row: int) -> BatchIndex | None:
@@ -286,11 +395,12 @@ class SegmentTable:
         finally:
             self._fs.close(fd)
 
-    def _remember(self, sequence: int, number: int, index: BatchIndex) -> None:
+    def _remember(self, segment: Segment, number: int, index: BatchIndex) -> None:
+        key = (segment.serial, number)
         with self._lock:
-            if sequence not in self._segments or (sequence, number) in self._cache:
+            if self._segments.get(segment.sequence) is not segment or key in self._cache:
                 return
-            self._cache[sequence, number] = index
+            self._cache[key] = index
             self._cache_bytes += index.memory_bytes
             while self._cache_bytes > self._cache_limit_bytes and len(self._cache) > 1:
                 self._cache_bytes -= self._cache.popitem(last=False)[1].memory_bytes
@@ -320,5 +430,5 @@ class SegmentTable:
                 self._fs.close(fd)
             segment.indexed = True
         for number, index in batches.items():
-            self._remember(segment.sequence, number, index)
+            self._remember(segment, number, index)
         segment.batches = None

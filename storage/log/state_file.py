@@ -28,6 +28,10 @@ generation start, oldest sequence."""
 _CRC_FROM = 12
 
 
+class LostState(CorruptLog):
+    """Neither slot is whole."""
+
+
 class LogState:
     """What the slots hold. `generation_start` is a position; below it everything was flushed."""
 
@@ -88,7 +92,7 @@ class StateFile:
         self.damaged = len(whole) < len(slots)
         """True where one slot did not verify: a crash during a save, or rot; the other one served."""
         if not whole:
-            raise CorruptLog(f"{path}: neither slot of the hard state is whole")
+            raise LostState(f"{path}: neither slot of the hard state is whole")
         self._saves, self._newest_slot, (fmt, owner, _, self.state) = max(whole, key=lambda w: w[:2])
         if fmt > FORMAT:
             raise NewerFormat(f"{path}: format {fmt}, this version knows up to {FORMAT}")
@@ -125,6 +129,15 @@ class StateFile:
         except BaseException:
             fs.close(fd)
             raise
+
+    @classmethod
+    def in_place_of_lost(cls, fs: FileSystem, directory: Path, group_id: int, state: LogState) -> StateFile:
+        """The open file, both slots rotten, as if this were in it. Nothing is written before `save`."""
+        path = directory / STATE_NAME
+        slot = encode_slot(group_id, 1, state)
+        found = cls(fs, fs.open(path), group_id, [slot, slot], path)
+        found.damaged = True
+        return found
 
     def save(self, state: LogState) -> None:
         """Both slots, each flushed. On an OSError nothing may rest on the new state."""

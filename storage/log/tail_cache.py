@@ -18,7 +18,7 @@ _COMPACT_AT = 1024
 class PartitionTail:
     """One partition's cached batches; the first `start` entries are gone."""
 
-    __slots__ = ("bases", "ends", "number", "payloads", "start", "total_bytes")
+    __slots__ = ("ahead", "bases", "ends", "number", "payloads", "start", "total_bytes")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -27,6 +27,8 @@ class PartitionTail:
         """Running total of bytes after each batch, so that a byte budget is one bisection."""
         self.payloads: list[Buffer | None] = []
         self.start = 0
+        self.ahead = 0
+        """So many were evicted before their turn."""
         self.total_bytes = 0
 
     def evict(self) -> int:
@@ -63,9 +65,22 @@ class TailCache:
         self._used_bytes += length
         while self._used_bytes > self._limit_bytes:
             oldest = self._order.popleft()
+            if oldest.ahead:
+                oldest.ahead -= 1
+                continue
             self._used_bytes -= oldest.evict()
             if oldest.start == len(oldest.payloads):  # partitions come and go
                 del self._partitions[oldest.number]
+
+    def forget_below(self, partition: int, offset: int) -> None:
+        """The batches of a partition below an offset have been cleaned: the disk says what is left."""
+        tail = self._partitions.get(partition)
+        if tail is None:
+            return
+        count = max(0, bisect_left(tail.bases, offset, tail.start) - tail.start)
+        for _ in range(count):
+            self._used_bytes -= tail.evict()
+        tail.ahead += count
 
     def read(
         self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool

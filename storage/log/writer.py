@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
+from crc32c import crc32c
+
 from storage.log.batch_index import BatchIndex, SegmentSummary
 from storage.log.file_system import PWRITEV_MAX_BUFFERS, FileSystem, write_all
 from storage.log.format import (
@@ -17,6 +19,7 @@ from storage.log.format import (
     FRAME_BYTES,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
+    chain_of,
     encode_frame_head,
     encode_segment_header,
     frame_bytes,
@@ -26,6 +29,7 @@ from storage.log.format import (
 from storage.log.housekeeping import Housekeeping
 from storage.log.marker import MARKER_BYTES, encode_marker
 from storage.log.options import LogOptions, write_bytes
+from storage.log.recent_frames import RecentFrames
 from storage.log.scan import LogTail
 from storage.log.segment_pool import SegmentPool
 from storage.log.segments import Segment, SegmentTable
@@ -58,6 +62,7 @@ class LogWriter:
         self._pool = pool
         self._house = house
         self._tail_cache = TailCache(options.tail_cache_bytes)
+        self._recent = RecentFrames(options.recent_frames_bytes)
         self._segment_room = options.segment_bytes - SEGMENT_HEADER_BYTES
         self._always_fits = (self._segment_room - options.max_frame_bytes) // 2
         """Payload that a ready segment takes, wherever frames end and however small the batches."""
@@ -126,8 +131,9 @@ class LogWriter:
         offset, limit = self._offset + MARKER_BYTES, self._limit
         for frame in frames:
             size = frame_bytes(frame)
-            if size > self.options.max_frame_bytes:
-                raise ValueError(f"a frame of {size} bytes; the limit is {self.options.max_frame_bytes}")
+            # Another member's frame may be larger than those made here, as long as a segment can hold it.
+            if size > self._segment_room - MARKER_BYTES:
+                raise ValueError(f"a frame of {size} bytes; a segment takes {self._segment_room}")
             if offset + size > limit:
                 plan.append([])
                 offset, limit = SEGMENT_HEADER_BYTES + MARKER_BYTES, self.options.segment_bytes
@@ -155,7 +161,14 @@ class LogWriter:
                 )
             index, term = frame.index, frame.term
             lsn += frame.record_count
-            head, chain = encode_frame_head(frame, chain)
+            known = frame.head
+            if known is None:
+                head, chain = encode_frame_head(frame, chain)
+                frame.head = head
+            elif crc32c(known[4:], chain) == chain_of(known):
+                head, chain = known, chain_of(known)
+            else:
+                raise ValueError(f"the head of frame {index} does not continue the chain")
             buffers.append(head)
             buffers.extend(frame.payloads)
             size += len(head)
@@ -191,8 +204,10 @@ class LogWriter:
     def _note(self, frames: Sequence[Frame], at: int) -> None:
         """Index and cache what has just been written from byte `at` on."""
         batches, cache = self._batches, self._tail_cache
+        recent = self._recent if self._recent.limit_bytes else None
         for frame in frames:
             directory = frame.directory
+            start = at
             at += FRAME_BYTES + ENTRY_BYTES * len(directory)
             for e, payload in zip(directory, frame.payloads, strict=True):
                 number = e.partition
@@ -205,6 +220,8 @@ class LogWriter:
                 cache.add(number, e.base_offset, payload, length)
                 at += length
             self._frame_ends.append(at)
+            if recent is not None:
+                recent.add(frame, at - start)
 
     def flush(self) -> None:
         """Make everything appended durable. With `flush` off it only moves `flushed_index`.
@@ -289,7 +306,13 @@ class LogWriter:
             self._flushed,
         )
         segment = Segment(
-            ready.sequence, ready.path, ready.size, self._generation, self.last_index + 1, self.next_lsn
+            ready.sequence,
+            ready.path,
+            ready.size,
+            self._generation,
+            self.last_index + 1,
+            self.next_lsn,
+            self.chain,
         )
         segment.fd = self._fs.open(ready.path)
         try:

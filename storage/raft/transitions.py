@@ -19,13 +19,14 @@ class Role(Enum):
 
 TRANSITIONS: dict[tuple[Role, Role], str] = {
     (Role.FOLLOWER, Role.PRE_CANDIDATE): "the election timeout passed",
-    (Role.FOLLOWER, Role.CANDIDATE): "the only voter, or told to by a leader that hands over",
+    (Role.FOLLOWER, Role.CANDIDATE): "told to by a leader that hands over",
     (Role.PRE_CANDIDATE, Role.CANDIDATE): "a majority would vote for us",
-    (Role.PRE_CANDIDATE, Role.FOLLOWER): "a leader or a higher term was seen",
-    (Role.CANDIDATE, Role.CANDIDATE): "the vote was split",
+    (Role.PRE_CANDIDATE, Role.FOLLOWER): "a leader or a higher term was seen, or a majority would not",
+    (Role.PRE_CANDIDATE, Role.PRE_CANDIDATE): "too few answered in time",
+    (Role.CANDIDATE, Role.PRE_CANDIDATE): "the vote was split: ask before standing in yet another term",
     (Role.CANDIDATE, Role.LEADER): "a majority voted for us",
-    (Role.CANDIDATE, Role.FOLLOWER): "a leader of this term or a higher term was seen",
-    (Role.LEADER, Role.FOLLOWER): "a higher term was seen, or no majority answers",
+    (Role.CANDIDATE, Role.FOLLOWER): "a leader of this term or a higher term was seen, or a majority refused",
+    (Role.LEADER, Role.FOLLOWER): "a higher term was seen, no majority answers, or it was removed",
 }
 
 

@@ -9,18 +9,11 @@ import pytest
 
 from broker.config import Settings, from_texts
 from broker.server import Broker
+from tests.broker.cluster.brokers import SMALL, BrokerCluster
 from tests.broker.wire import Client
 
 StartBroker = Callable[..., Awaitable[Broker]]
-
-SMALL = {
-    "listeners": "PLAINTEXT://127.0.0.1:0",
-    "lockstep.segment.bytes": str(1 << 20),
-    "lockstep.spare.segments": "1",
-    "message.max.bytes": "200000",
-    "lockstep.shutdown.timeout.ms": "500",
-    "log.flush": "os",
-}
+StartCluster = Callable[..., Awaitable[BrokerCluster]]
 
 
 def small_settings(directory: Path, **texts: str) -> Settings:
@@ -55,3 +48,19 @@ async def client(broker: Broker) -> AsyncIterator[Client]:
     connected = await Client.connect(broker.port)
     yield connected
     await connected.close()
+
+
+@pytest.fixture
+async def start_cluster(tmp_path: Path) -> AsyncIterator[StartCluster]:
+    """`await start_cluster(3)` starts that many nodes that found a cluster; keywords are properties."""
+    started: list[BrokerCluster] = []
+
+    async def start(founders: int = 3, **texts: str) -> BrokerCluster:
+        cluster = BrokerCluster(tmp_path / "cluster", founders, **texts)
+        started.append(cluster)
+        await cluster.start()
+        return cluster
+
+    yield start
+    for cluster in started:
+        await cluster.close()

@@ -1,4 +1,4 @@
-"""The append path: what is refused, with which error, and that a refusal changes nothing."""
+"""The append path: what is refused, with which error, and that a refusal changes nothing; transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from broker.append import Appender
+from broker.append import Appender, Marker, Unverified
 from broker.producer_state import ProducerState
 from broker.refused import Refused
 from protocol.errors import ErrorCode
@@ -23,11 +23,13 @@ from protocol.records.batch import (
     verify,
 )
 from protocol.records.compression import Codec
+from protocol.records.control import ControlKind, ControlMarker, parse
 from protocol.records.record import BatchBuilder, iter_records
 from storage.group import Backlogged, GroupOptions, LogGroup
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
-from storage.types import StorageFull
+from storage.transactions import AbortedTransaction
+from storage.types import NotLeader, StorageFull
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -39,6 +41,7 @@ class Limits:
     log_append_time: bool = False
     timestamp_before_max_ms: int = 1 << 62
     timestamp_after_max_ms: int = HOUR_MS
+    is_compacted: bool = False
 
 
 LIMITS = Limits()
@@ -145,7 +148,8 @@ async def test_headers_that_lie_are_refused(world: World) -> None:
     tiny = batch(b"", b"")
     world.refuse(changed(tiny, record_count=3, last_offset_delta=2), ErrorCode.INVALID_RECORD)
     world.refuse(changed(batch(), attributes=CONTROL_FLAG), ErrorCode.INVALID_RECORD)
-    world.refuse(changed(batch(), attributes=TRANSACTIONAL_FLAG), ErrorCode.INVALID_TXN_STATE)
+    error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    world.refuse(changed(batch(), attributes=TRANSACTIONAL_FLAG), error)
     for codec in (5, 6, 7):
         world.refuse(changed(batch(), attributes=codec), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     world.refuse(changed(batch(), producer_id=5), ErrorCode.INVALID_RECORD)
@@ -215,6 +219,23 @@ async def test_a_batch_sent_again_is_found_and_not_appended(world: World) -> Non
     world.refuse(idempotent(2), ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
+async def test_a_new_leader_asks_for_what_came_before_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches that were refused a moment ago are on their way: one behind them is not out of order yet."""
+    monkeypatch.setattr(LogGroup, "is_newly_led", property(lambda group: True))
+    world.refuse(idempotent(4), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert [world.append(idempotent(0)), world.append(idempotent(1))] == [0, 1]
+    world.refuse(idempotent(3), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert world.append(idempotent(0)) == 0
+    for sequence in range(2, 8):
+        world.append(idempotent(sequence))
+    world.refuse(idempotent(0), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)  # long ago: it will never be right
+    monkeypatch.undo()
+    assert not world.group.is_newly_led, "alone, it never was led elsewhere"
+    world.refuse(idempotent(9), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
 async def test_a_clock_set_back_makes_no_producer_expire(tmp_path: Path) -> None:
     """After a frame of the future the log's time stays there; what is appended then is not older."""
     producers, now_ms = ProducerState(HOUR_MS * 24), [NOW_MS + 72 * HOUR_MS]
@@ -251,3 +272,258 @@ async def test_what_storage_refuses_has_a_kafka_error(world: World, monkeypatch:
     assert world.append(idempotent(0)) == 0
     await world.group.close()
     world.refuse(idempotent(1), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+ID = "a transactional id"
+COMMIT = Marker(9, 0, 3, True, 1)
+ABORT = COMMIT._replace(is_commit=False)
+
+
+class Transactional:
+    """One group, two partitions, the append path into them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.producers = ProducerState(1 << 40)
+
+    async def open(self) -> Transactional:
+        self.group = await LogGroup.open(
+            self.directory,
+            GroupOptions(1, 1, LogOptions(segment_bytes=1 << 20)),
+            clock_ms=lambda: NOW_MS,
+            on_fatal=lambda error: None,
+            tail_machines={"producers": self.producers},
+        )
+        self.appender = Appender(self.group, self.producers, lambda: NOW_MS)
+        if len(self.group.partitions) == 1:
+            await self.group.open_partitions([(bytes(range(16)), 0), (bytes(range(16)), 1)])
+        self.one, self.two = self.group.partitions[1], self.group.partitions[2]
+        return self
+
+    def append(
+        self,
+        partition: PartitionLog,
+        sequence: int,
+        epoch: int = 0,
+        verified: bool = False,
+        guard: int | None = None,
+    ) -> int:
+        return self.appender.append(
+            partition,
+            of_transaction(sequence, epoch),
+            LIMITS,
+            9,
+            transactional_id=ID,
+            verified=verified,
+            guard=guard,
+        ).base_offset
+
+    def refuse(self, error: ErrorCode, partition: PartitionLog, sequence: int, epoch: int = 0) -> None:
+        with pytest.raises(Refused) as refused:
+            self.append(partition, sequence, epoch, verified=True)
+        assert refused.value.error is error
+
+    def guard(self, partition: PartitionLog, sequence: int, epoch: int = 0) -> int:
+        """The batch must be verified; with what guard."""
+        end, producers = partition.next_offset, self.producers.snapshot(NOW_MS)
+        with pytest.raises(Unverified) as found:
+            self.append(partition, sequence, epoch)
+        assert (found.value.producer_id, found.value.producer_epoch) == (9, epoch)
+        assert (partition.next_offset, self.producers.snapshot(NOW_MS)) == (end, producers)
+        return found.value.guard
+
+    def refuse_end(self, error: ErrorCode, *partitions: PartitionLog, marker: Marker) -> None:
+        ends = [each.next_offset for each in partitions]
+        producers = self.producers.snapshot(NOW_MS)
+        with pytest.raises(Refused) as refused:
+            self.appender.end_transactions(partitions, marker)
+        assert refused.value.error is error
+        assert [each.next_offset for each in partitions] == ends
+        assert self.producers.snapshot(NOW_MS) == producers
+
+
+def of_transaction(
+    sequence: int, epoch: int = 0, transactional: bool = True, producer_id: int = 9
+) -> bytearray:
+    builder = BatchBuilder(
+        producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
+    )
+    builder.append(timestamp_ms=NOW_MS, key=None, value=b"value")
+    return bytearray(builder.build())
+
+
+@pytest_asyncio.fixture
+async def both(tmp_path: Path) -> AsyncIterator[Transactional]:
+    made = await Transactional(tmp_path).open()
+    yield made
+    await made.group.close()
+
+
+async def test_only_the_first_batch_in_a_partition_is_verified(both: Transactional) -> None:
+    assert (both.guard(both.one, 0), both.guard(both.two, 0)) == (-1, -1)
+    assert both.append(both.one, 0, verified=True, guard=-1) == 0
+    assert [both.append(both.one, 1), both.append(both.one, 2)] == [1, 2]
+    both.guard(both.two, 0)
+    both.guard(both.one, 0, epoch=1)  # another epoch's transaction is another one
+    assert both.append(both.one, 1) == 1  # sent again
+
+
+async def test_a_marker_written_meanwhile_makes_the_verification_worthless(both: Transactional) -> None:
+    both.append(both.one, 0, verified=True)
+    both.appender.end_transactions([both.one], COMMIT)
+    assert both.append(both.one, 0) == 0  # sent again: known without a coordinator
+    guard = both.guard(both.one, 1)
+    assert guard == 1
+    both.append(both.one, 1, verified=True, guard=guard)
+    both.appender.end_transactions([both.one], ABORT)
+    with pytest.raises(Refused) as refused:
+        both.append(both.one, 2, verified=True, guard=guard)
+    assert refused.value.error is ErrorCode.INVALID_TXN_STATE
+    assert both.append(both.one, 2, verified=True) == 4  # no guard, nothing to compare
+
+
+async def test_what_no_transaction_can_have_is_refused(both: Transactional) -> None:
+    for data, transactional_id, error in (
+        (of_transaction(0), None, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (of_transaction(-1, -1, producer_id=-1), ID, ErrorCode.INVALID_RECORD),
+    ):
+        with pytest.raises(Refused) as refused:
+            both.appender.append(both.one, data, LIMITS, 9, transactional_id=transactional_id)
+        assert refused.value.error is error
+    both.append(both.one, 0, verified=True)
+    with pytest.raises(Refused) as refused:
+        both.appender.append(both.one, of_transaction(1, transactional=False), LIMITS, 9, transactional_id=ID)
+    assert refused.value.error is ErrorCode.INVALID_TXN_STATE
+    both.refuse(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, both.one, 5)
+    both.appender.end_transactions([both.one], COMMIT._replace(producer_epoch=4, version=2))
+    both.refuse(ErrorCode.INVALID_PRODUCER_EPOCH, both.one, 1)
+    await both.group.close()
+    both.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER, both.one, 0, epoch=4)
+
+
+async def test_a_transaction_ends_in_all_partitions_and_the_coordinators_record_in_one_frame(
+    both: Transactional,
+) -> None:
+    for partition in (both.one, both.two):
+        both.append(partition, 0, verified=True)
+    await both.group.committed()
+    index = both.group.log.last_index
+    own = of_transaction(-1, -1, transactional=False, producer_id=-1)
+    extra = (both.two, own, read_header(own))
+    both.appender.end_transactions([both.one, both.two, both.one], COMMIT, [extra])
+    await both.group.committed()
+    assert both.group.log.last_index == index + 1
+    (frame,) = both.group.log.frames_cold(index + 1, 1 << 20)
+    assert [(e.partition, e.base_offset) for e in frame.directory] == [(1, 1), (2, 1), (2, 2)]
+    assert parse(frame.payloads[0]) == parse(frame.payloads[1]) == ControlMarker(ControlKind.COMMIT, 3)
+    header = read_header(frame.payloads[1])
+    assert (header.producer_id, header.producer_epoch, header.max_timestamp) == (9, 0, NOW_MS)
+    assert [both.one.last_stable_offset, both.two.last_stable_offset] == [2, 3]
+
+
+async def test_readers_are_told_of_what_was_aborted(both: Transactional) -> None:
+    both.append(both.one, 0, verified=True)
+    both.append(both.one, 1)
+    both.appender.end_transactions([both.one, both.two], ABORT)
+    await both.group.committed()
+    assert both.one.aborted_between(0, 3) == [AbortedTransaction(9, 0, 2, 3)]
+    assert both.two.aborted_between(0, 3) == []
+
+
+async def test_a_marker_where_nothing_is_open_may_end_what_is_being_verified(both: Transactional) -> None:
+    """Transactions of the first version share an epoch: it is no repetition of the one before."""
+    both.append(both.one, 0, verified=True)
+    both.appender.end_transactions([both.one], ABORT)
+    guard = both.guard(both.one, 1)
+    both.appender.end_transactions([both.one], ABORT)
+    with pytest.raises(Refused) as refused:
+        both.append(both.one, 1, verified=True, guard=guard)
+    assert refused.value.error is ErrorCode.INVALID_TXN_STATE
+
+
+async def test_what_has_ended_is_left_out(both: Transactional) -> None:
+    both.append(both.one, 0, verified=True)
+    both.append(both.two, 0, verified=True)
+    commit = COMMIT._replace(producer_epoch=4, version=2)
+    both.appender.end_transactions([both.one], commit)
+    both.appender.end_transactions([both.one, both.two], commit)
+    assert (both.one.next_offset, both.two.next_offset) == (2, 2)
+    both.appender.end_transactions([both.one, both.two], commit)
+    own = of_transaction(-1, -1, transactional=False, producer_id=-1)
+    both.appender.end_transactions([both.one], commit, [(both.two, own, read_header(own))])
+    assert (both.one.next_offset, both.two.next_offset) == (2, 3)
+    await both.group.committed()
+    await both.group.close_partitions([2])
+    both.appender.end_transactions([both.two], COMMIT._replace(producer_id=5))
+    assert both.two.next_offset == 3
+
+
+async def test_a_marker_is_refused_in_all_partitions_or_none(both: Transactional) -> None:
+    both.append(both.one, 0, verified=True)
+    both.append(both.two, 0, epoch=2, verified=True)
+    partitions = (both.one, both.two)
+    both.refuse_end(ErrorCode.INVALID_PRODUCER_EPOCH, *partitions, marker=COMMIT)
+    both.appender.end_transactions([both.two], Marker(9, 2, 7, True, 0))
+    late = COMMIT._replace(producer_epoch=3)
+    both.refuse_end(ErrorCode.TRANSACTION_COORDINATOR_FENCED, *partitions, marker=late)
+    both.refuse_end(ErrorCode.INVALID_PRODUCER_EPOCH, both.one, marker=COMMIT._replace(version=2))
+    await both.group.close()
+    with pytest.raises(NotLeader):
+        both.appender.end_transactions([both.one], COMMIT)
+
+
+async def test_transactions_end_on_a_full_disk(both: Transactional, monkeypatch: pytest.MonkeyPatch) -> None:
+    both.append(both.one, 0, verified=True)
+
+    def only_the_reserve(payload_bytes: int, batch_count: int = 1, *, reserved: bool = False) -> bool:
+        return reserved
+
+    monkeypatch.setattr(both.group.log, "room_for", only_the_reserve)
+    both.refuse(ErrorCode.KAFKA_STORAGE_ERROR, both.one, 1)
+    both.appender.end_transactions([both.one], COMMIT)
+    monkeypatch.setattr(both.group.log, "room_for", lambda *args, **named: False)
+    before = both.producers.snapshot(NOW_MS)
+    with pytest.raises(StorageFull):
+        both.appender.end_transactions([both.two], COMMIT)
+    assert both.producers.snapshot(NOW_MS) == before
+
+
+async def test_a_coordinators_own_batches_have_no_sequences(both: Transactional) -> None:
+    own = of_transaction(-1, epoch=2)
+    with pytest.raises(Unverified):
+        both.appender.append_own(both.one, own, read_header(own))
+    assert both.appender.append_own(both.one, own, read_header(own), verified=True, guard=-1) == 0
+    more = of_transaction(-1, epoch=2)
+    assert both.appender.append_own(both.one, more, read_header(more)) == 1
+    old = of_transaction(-1, epoch=1)
+    with pytest.raises(Refused) as refused:
+        both.appender.append_own(both.one, old, read_header(old), verified=True)
+    assert refused.value.error is ErrorCode.INVALID_PRODUCER_EPOCH
+    both.appender.end_transactions([both.one], ABORT._replace(producer_epoch=2))
+    await both.group.committed()
+    assert both.one.aborted_between(0, 9) == [AbortedTransaction(9, 0, 2, 3)]
+    await both.group.close()
+    with pytest.raises(NotLeader):
+        both.appender.append_own(both.one, more, read_header(more))
+
+
+async def test_after_a_restart_all_is_as_it_was(tmp_path: Path) -> None:
+    before = await Transactional(tmp_path).open()
+    before.append(before.one, 0, verified=True)
+    before.append(before.two, 0, verified=True)
+    before.appender.end_transactions([before.one], COMMIT)
+    own = of_transaction(-1, 0, producer_id=8)
+    before.appender.append_own(before.one, own, read_header(own), verified=True)
+    await before.group.committed()
+    live = before.producers.snapshot(NOW_MS)
+    before.group.abandon()  # no checkpoint: everything is replayed
+    before.group.log.close()
+    after = await Transactional(tmp_path).open()
+    assert after.producers.snapshot(NOW_MS) == live
+    assert after.guard(after.one, 1) == 1
+    assert after.append(after.two, 1) == 1
+    await after.group.close()  # with a checkpoint
+    again = await Transactional(tmp_path).open()
+    assert again.producers.snapshot(NOW_MS) == after.producers.snapshot(NOW_MS)
+    assert again.append(again.two, 2) == 2
+    await again.group.close()

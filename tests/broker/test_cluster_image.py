@@ -7,8 +7,10 @@ import json
 import pytest
 
 from broker.cluster_image import (
+    Changed,
     ClusterImage,
     Command,
+    NodeEntry,
     TopicEntry,
     TopicState,
     cluster_command,
@@ -16,8 +18,16 @@ from broker.cluster_image import (
     create_command,
     delete_command,
     deleted_command,
+    gone_command,
+    grow_command,
+    grown_command,
+    move_command,
+    moved_command,
+    node_command,
+    place_command,
     producer_ids_command,
     ready_command,
+    told_node,
     topic_configs_command,
 )
 from protocol.records.record import BatchBuilder
@@ -26,6 +36,7 @@ from storage.types import CorruptLog, DirectoryEntry, NewerFormat
 
 ENTRY = DirectoryEntry(1, 0, 1, 1, 0, 1, 0)
 ID = bytes(range(16))
+NODE = NodeEntry(2, {"PLAINTEXT": ("two", 9092), "LAN": ("10.0.0.2", 9093)}, ("two", 19092), "rack-b")
 
 
 def replay(image: ClusterImage, *commands: Command) -> None:
@@ -83,11 +94,81 @@ def test_snapshot_and_restore() -> None:
         {},
         {"do": "create", "topic": "t", "id": "00", "groups": ["x"], "configs": {}},
         {"do": "create", "topic": "t", "id": "00", "groups": [1], "configs": {"a": 1}},
+        {"do": "place", "groups": {"1": ["x"]}},
+        {"do": "node", "node": 2},
+        {"do": "node", "node": "2"},
+        {"do": "move", "groups": [1]},
+        {"do": "moved", "groups": ["1"]},
+        {"do": "frobnicate", "id": ID.hex()},
     ],
 )
 def test_what_it_does_not_understand_stops_it(command: Command) -> None:
+    image = ClusterImage()
+    replay(image, create_command(entry()))
     with pytest.raises(CorruptLog):
-        replay(ClusterImage(), command)
+        replay(image, command)
+
+
+def test_nodes_come_move_and_go_and_groups_are_placed_on_them() -> None:
+    image = ClusterImage()
+    replay(image, node_command(NodeEntry(1)), node_command(NODE), place_command({0: (1, 2), 1: (1, 2)}))
+    assert image.nodes == {1: NodeEntry(1), 2: NODE}
+    replay(image, node_command(NodeEntry(2, peer=("elsewhere", 1))), place_command({1: (2, 1)}))
+    assert image.nodes[2].peer == ("elsewhere", 1)
+    assert image.placement == {0: (1, 2), 1: (2, 1)}
+    replay(image, gone_command(2), gone_command(9))
+    assert list(image.nodes) == [1]
+
+
+def test_groups_that_move_are_known_by_where_they_come_from() -> None:
+    image, copy = ClusterImage(), ClusterImage()
+    replay(image, place_command({1: (1, 2), 2: (1, 2)}), move_command({1: (2, 3), 2: (2, 1)}))
+    assert (image.placement, image.moving) == ({1: (2, 3), 2: (2, 1)}, {1: (1, 2)})
+    replay(image, move_command({1: (4, 3)}), place_command({1: (3, 4)}), moved_command([2]))
+    assert (image.placement[1], image.moving) == ((3, 4), {1: (1, 2)})
+    copy.restore(image.snapshot(1))
+    assert copy.moving == image.moving
+    replay(copy, moved_command([1]))
+    assert (copy.placement[1], copy.moving) == ((3, 4), {})
+    replay(image, place_command({1: (1, 2)}))  # the cluster, or who cancels, knows better
+    assert image.moving == {}
+    replay(image, move_command({1: (3, 4)}), move_command({1: (2, 1)}))
+    assert (image.placement[1], image.moving) == ((2, 1), {})
+
+
+def test_nodes_and_placement_outlive_a_snapshot() -> None:
+    image, copy = ClusterImage(), ClusterImage()
+    replay(image, node_command(NODE), place_command({0: (2,), 1: (2, 3)}))
+    copy.restore(image.snapshot(0))
+    assert (copy.nodes, copy.placement) == ({2: NODE}, {0: (2,), 1: (2, 3)})
+    copy.restore(b"")
+    assert (copy.nodes, copy.placement) == ({}, {})
+
+
+def test_partitions_are_promised_before_they_are_there() -> None:
+    image, copy = ClusterImage(), ClusterImage()
+    replay(image, create_command(entry()), grow_command(ID, [2, 1]))
+    copy.restore(image.snapshot(0))
+    for each in (image, copy):
+        assert (each.topics[ID].groups, each.topics[ID].growing) == ([1, 2], [2, 1])
+        replay(each, grown_command(ID))
+        assert (each.topics[ID].groups, each.topics[ID].growing) == ([1, 2, 2, 1], [])
+
+
+def test_whoever_serves_from_it_is_told_what_has_changed() -> None:
+    image = ClusterImage()
+    told: list[tuple[Changed, bytes]] = []
+    image.changed = lambda what, topic_id: told.append((what, topic_id))
+    replay(image, cluster_command("abc"), producer_ids_command(9), create_command(entry()), ready_command(ID))
+    replay(image, configs_command("broker", "", {}), node_command(NODE), gone_command(2), place_command({}))
+    replay(image, deleted_command(ID))
+    image.restore(b"")
+    topic, nodes = (Changed.TOPIC, ID), (Changed.NODES, b"")
+    assert told == [
+        *(topic, topic),
+        *((Changed.CONFIGS, b""), nodes, nodes, nodes),
+        *(topic, (Changed.EVERYTHING, b"")),
+    ]
 
 
 def test_configurations_are_replaced_as_a_whole() -> None:
@@ -119,7 +200,8 @@ def test_a_state_of_the_first_version_has_no_configurations() -> None:
     image = ClusterImage()
     replay(image, cluster_command("abc"), create_command(entry()))
     state = json.loads(image.snapshot(0))
-    del state["configs"]
+    for later in ("configs", "growing", "nodes", "placement"):
+        del state[later]
     image.restore(json.dumps(state | {"version": 1}).encode())
     assert (image.cluster_id, image.configs, len(image.topics)) == ("abc", {}, 1)
 
@@ -129,3 +211,21 @@ def test_a_state_of_a_newer_version_is_refused_by_name() -> None:
         state = json.loads(machine.snapshot(0)) | {"version": 99}
         with pytest.raises(NewerFormat, match="version 99"):
             machine.restore(json.dumps(state).encode())
+
+
+def test_a_node_that_is_told_makes_sense() -> None:
+    node = NodeEntry(3, {"PLAINTEXT": ("here", 9092)}, ("here", 19092), "r1")
+    assert told_node(node_command(node)) == node
+    nonsense: list[object] = [
+        None,
+        [],
+        {},
+        {"do": "gone", "node": 3},
+        {"do": "node", "node": "three"},
+        {**node_command(node), "listeners": {"PLAINTEXT": ["here"]}},
+        {**node_command(node), "listeners": {"PLAINTEXT": ["here", 65536]}},
+        {**node_command(node), "peer": ["here", 0]},
+    ]
+    for command in nonsense:
+        with pytest.raises(ValueError, match=r"node|port"):
+            told_node(command)

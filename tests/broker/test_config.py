@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import PROPERTIES, Settings, from_texts, load, parse_listener
+from broker.addresses import parse_listener
+from broker.config import PROPERTIES, Settings, from_texts, load
 from broker.kafka_names import UNUSED_KAFKA_NAMES
 from broker.properties import ConfigError
 
@@ -64,11 +65,13 @@ def test_a_file_written_for_kafka_starts_with_warnings(tmp_path: Path) -> None:
         "log.dirs=a,b",
         "log.dirs=",
         "compression.type=zstd",
-        "log.cleanup.policy=compact",
+        "log.cleanup.policy=compacted",
         "min.insync.replicas=2",
         "default.replication.factor=3",
         "message.max.bytes=100000000",
         "socket.request.max.bytes=-1",
+        "replica.selector.class=com.example.NearestReplicaSelector",
+        "replica.selector.class=",
     ],
 )
 def test_unknown_names_and_bad_values_stop_the_start(assignment: str) -> None:

@@ -415,7 +415,7 @@ async def test_pipelined_requests_without_reading(start_broker: StartBroker) -> 
     for _ in range(count):
         client.send(request, 12)
     await asyncio.sleep(0.3)
-    connection = [each for each in broker._connections._open if each._stalled]  # type: ignore[union-attr]
+    connection = [each for each in broker.parts.connections._open if each._stalled]
     assert len(connection) == 1  # it waits for its client, with little in memory
     client.writer.transport.resume_reading()  # type: ignore[attr-defined]
     for number in range(1, count + 1):

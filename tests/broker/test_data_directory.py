@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,21 @@ def test_refuses_what_is_not_ours(tmp_path: Path) -> None:
     (headless / "groups" / "0").mkdir(parents=True)
     with pytest.raises(WrongDirectory):
         DataDirectory(headless, 1)
+
+
+def test_what_could_not_be_written_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = DataDirectory(tmp_path, 1, alone=False)
+
+    def fail(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full, pytest.raises(OSError, match="No space left"):
+        full.setattr(os, "replace", fail)
+        directory.take_part("founder")
+    assert directory.part == ""
+    directory.take_part("stranger")
+    assert directory.part == "stranger"
+    directory.close()
 
 
 def test_groups(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_this_node_comes_before_the_cluster_before_the_start() -> None:
         ("message.max.bytes", "999999999"),
         ("log.retention.ms", "-2"),
         ("log.message.timestamp.type", "Never"),
-        ("log.cleanup.policy", "compact"),
+        ("log.cleanup.policy", "compacted"),
         ("compression.type", "zstd"),
         ("min.insync.replicas", "2"),
         ("max.connections", "0"),

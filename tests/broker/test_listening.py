@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from broker.config import Listener
+from broker.addresses import Listener
 from broker.listening import CannotListen, bind, connections_allowed
 
 

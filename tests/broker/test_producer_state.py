@@ -1,15 +1,35 @@
-"""Idempotence rules, and that a snapshot carries them."""
+"""Idempotence rules, what a transaction adds to them, and that a snapshot carries all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import pack
 
 import pytest
 
-from broker.producer_state import NEW, OutOfOrderSequence, ProducerState, StaleProducerEpoch
-from protocol.records.batch import BatchHeader
+from broker.producer_state import (
+    LAST_EPOCH,
+    NEW,
+    CoordinatorFenced,
+    NotInTransaction,
+    OutOfOrderSequence,
+    ProducerState,
+    StaleProducerEpoch,
+)
+from protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader
+from protocol.records.control import ControlKind, build
+from protocol.records.record import BatchBuilder
+from storage.types import DirectoryEntry, NewerFormat
 
 DAY_MS = 86_400_000
 
 
-def header(sequence: int, count: int = 1, producer_epoch: int = 0, producer_id: int = 7) -> BatchHeader:
-    return BatchHeader(0, 61, 0, 2, 0, 0, count - 1, 0, 0, producer_id, producer_epoch, sequence, count)
+def header(
+    sequence: int, count: int = 1, producer_epoch: int = 0, producer_id: int = 7, attributes: int = 0
+) -> BatchHeader:
+    return BatchHeader(
+        0, 61, 0, 2, 0, attributes, count - 1, 0, 0, producer_id, producer_epoch, sequence, count
+    )
 
 
 def filled() -> ProducerState:
@@ -25,8 +45,10 @@ def test_a_sequence_must_follow_the_last() -> None:
     state = filled()
     assert state.check(1, header(70)) == NEW
     for sequence in (71, 5):
-        with pytest.raises(OutOfOrderSequence, match="70 expected"):
+        with pytest.raises(OutOfOrderSequence, match="70 expected") as refused:
             state.check(1, header(sequence))
+        assert refused.value.is_ahead == (sequence > 70)
+    assert state.knows(1, 7) and not state.knows(1, 8) and not state.knows(2, 7)
 
 
 def test_the_last_five_batches_are_recognised_and_older_ones_are_not() -> None:
@@ -42,6 +64,7 @@ def test_the_last_five_batches_are_recognised_and_older_ones_are_not() -> None:
 def test_an_unknown_producer_may_start_anywhere() -> None:
     state = filled()
     assert state.check(1, header(33, producer_id=8)) == NEW
+    assert [producer_id for producer_id, _ in state.of(1)] == [7]
     assert state.check(2, header(33)) == NEW
 
 
@@ -91,3 +114,153 @@ def test_a_closed_partition_is_forgotten() -> None:
     state.forget(1)
     state.forget(1)
     assert state.count() == 0
+
+
+def transactional(sequence: int, producer_epoch: int = 0, producer_id: int = 7) -> BatchHeader:
+    return header(
+        sequence, producer_epoch=producer_epoch, producer_id=producer_id, attributes=TRANSACTIONAL_FLAG
+    )
+
+
+def begun(producer_epoch: int = 0) -> ProducerState:
+    """Producer 7's transaction is open in partition 1 from offset 100 on."""
+    state = ProducerState(DAY_MS)
+    state.record(1, transactional(0, producer_epoch), 100, 1000)
+    state.record(1, transactional(1, producer_epoch), 101, 1001)
+    return state
+
+
+def seen(state: ProducerState, partition: int = 1, producer_id: int = 7) -> Sequence[int]:
+    """(epoch, last sequence, coordinator epoch, where its transaction began, where the last one ended)."""
+    producer = state.find(partition, producer_id)
+    assert producer is not None
+    return (
+        producer.producer_epoch,
+        producer.last_sequence,
+        producer.coordinator_epoch,
+        producer.open_at,
+        producer.ended_at,
+    )
+
+
+def test_a_transaction_is_open_from_its_first_batch_to_its_marker() -> None:
+    state = begun()
+    assert seen(state) == (0, 1, -1, 100, -1)
+    assert state.check(1, transactional(2)) == NEW
+    state.record_end(1, 7, 0, 3, 102, 1002)
+    assert seen(state) == (0, 1, 3, -1, 102)
+    assert state.check(1, transactional(2)) == NEW
+    assert state.check(1, transactional(1)) == 101, "a marker is no reason to forget batches"
+
+
+def test_what_is_no_part_of_the_open_transaction_is_refused() -> None:
+    state = begun()
+    for refused in (header(2), header(0, producer_epoch=1)):
+        with pytest.raises(NotInTransaction):
+            state.check(1, refused)
+    assert state.check(1, transactional(0, producer_epoch=1)) == NEW
+    state.record(1, transactional(0, producer_epoch=1), 102, 1002)
+    assert seen(state) == (1, 0, -1, 100, -1), "a higher epoch goes on with it"
+
+
+def test_a_marker_may_raise_the_epoch() -> None:
+    state = begun()
+    state.record_end(1, 7, 1, 3, 102, 1002)
+    assert seen(state) == (1, -1, 3, -1, 102)
+    with pytest.raises(StaleProducerEpoch):
+        state.check(1, transactional(2))
+    with pytest.raises(OutOfOrderSequence):
+        state.check(1, transactional(2, producer_epoch=1))
+    assert state.check(1, transactional(0, producer_epoch=1)) == NEW
+
+
+def test_a_marker_of_a_producer_that_wrote_nothing_fences_older_ones() -> None:
+    state = ProducerState(DAY_MS)
+    state.record_end(1, 7, 4, 3, 0, 1000)
+    assert seen(state) == (4, -1, 3, -1, 0)
+    with pytest.raises(StaleProducerEpoch):
+        state.check(1, transactional(0, producer_epoch=3))
+
+
+def test_batches_of_a_coordinator_have_no_sequences() -> None:
+    state = ProducerState(DAY_MS)
+    state.record(1, transactional(-1, producer_epoch=2), 5, 1000)
+    assert seen(state) == (2, -1, -1, 5, -1)
+    state.check_epoch(1, transactional(-1, producer_epoch=2))
+    state.check_epoch(1, transactional(-1, producer_epoch=0, producer_id=8))
+    with pytest.raises(StaleProducerEpoch):
+        state.check_epoch(1, transactional(-1, producer_epoch=1))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_before_version_2_a_marker_has_the_epoch_of_its_batches(version: int) -> None:
+    state = begun(producer_epoch=5)
+    assert state.check_end(1, 7, 5, 3, version) and state.check_end(1, 7, 6, 3, version)
+    assert state.check_end(1, 8, 0, 0, version) and state.check_end(2, 7, 0, 0, version)
+    with pytest.raises(StaleProducerEpoch):
+        state.check_end(1, 7, 4, 3, version)
+    state.record_end(1, 7, 5, 3, 102, 1002)
+    assert state.check_end(1, 7, 5, 3, version), "of the next one, whose first batch has not come yet"
+    assert state.check_end(1, 7, 5, 4, version)
+    with pytest.raises(CoordinatorFenced):
+        state.check_end(1, 7, 5, 2, version)
+
+
+def test_since_version_2_a_marker_has_a_higher_epoch() -> None:
+    state = begun(producer_epoch=5)
+    for late in (4, 5):
+        with pytest.raises(StaleProducerEpoch, match=f"a marker of epoch {late}, transaction version 2"):
+            state.check_end(1, 7, late, 3, 2)
+    assert state.check_end(1, 7, 6, 3, 2)
+    state.record_end(1, 7, 6, 3, 102, 1002)
+    assert not state.check_end(1, 7, 6, 3, 2) and not state.check_end(1, 7, 6, 9, 2)
+    with pytest.raises(CoordinatorFenced):
+        state.check_end(1, 7, 7, 2, 2)
+    assert state.check_end(1, 7, 7, 3, 2)
+
+
+def test_an_epoch_that_cannot_be_raised_ends_its_transaction() -> None:
+    assert begun(LAST_EPOCH).check_end(1, 7, LAST_EPOCH, 3, 2)
+
+
+def test_a_replay_notes_what_the_append_noted() -> None:
+    state, again = begun(), ProducerState(DAY_MS)
+    state.record_end(1, 7, 1, 3, 102, 1002)
+
+    def replay(payload: bytes, offset: int, time_ms: int) -> None:
+        again.replay(DirectoryEntry(1, offset, 1, len(payload), 0, 0, 0), payload, time_ms)
+
+    for sequence in (0, 1):
+        builder = BatchBuilder(producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True)
+        builder.append(timestamp_ms=5, key=None, value=b"x")
+        replay(builder.build(), 100 + sequence, 1000 + sequence)
+    other = BatchBuilder(producer_id=7, producer_epoch=9, transactional=True, control=True)
+    other.append(bytes(4), b"\0\0\0\7", timestamp_ms=5)
+    replay(other.build(), 101, 1001)  # a control record of another kind
+    marker = build(ControlKind.ABORT, producer_id=7, producer_epoch=1, coordinator_epoch=3, timestamp_ms=5)
+    replay(marker, 102, 1002)
+    assert seen(again) == seen(state) == (1, -1, 3, -1, 102)
+    assert again.snapshot(DAY_MS) == state.snapshot(DAY_MS)
+
+
+def test_what_is_open_does_not_expire() -> None:
+    state = begun()
+    late = ProducerState(DAY_MS)
+    late.restore(state.snapshot(DAY_MS * 9))
+    assert seen(late) == seen(state) == (0, 1, -1, 100, -1)
+    late.record_end(1, 7, 1, 3, 102, 1002)
+    again = ProducerState(DAY_MS)
+    again.restore(late.snapshot(1000))
+    assert seen(again) == (1, -1, 3, -1, 102)
+    assert again.snapshot(1000) == late.snapshot(1000)
+    assert (late.snapshot(DAY_MS * 9), late.count()) == (b"", 0)
+
+
+def test_snapshots_from_before_transactions_are_understood() -> None:
+    old = pack(">iqhqB", 1, 7, 2, 1000, 2) + pack(">iiq", 0, 4, 100) + pack(">iiq", 5, 9, 105)
+    state = ProducerState(DAY_MS)
+    state.restore(old)
+    assert seen(state) == (2, 9, -1, -1, -1)
+    assert state.check(1, header(5, 5, producer_epoch=2)) == 105
+    with pytest.raises(NewerFormat, match="producers of version 2"):
+        state.restore(b"\xff\xff\xff\xff\0\2")

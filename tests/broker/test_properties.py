@@ -42,6 +42,8 @@ def test_parses(kind: Kind, text: str, value: object) -> None:
         (Kind.LONG, "9" * 5000),
         (Kind.BOOLEAN, "yes"),
         (Kind.DOUBLE, "half"),
+        (Kind.DOUBLE, "nan"),
+        (Kind.DOUBLE, "-inf"),
     ],
 )
 def test_refuses(kind: Kind, text: str) -> None:

@@ -124,8 +124,8 @@ async def test_metadata_does_not_pile_up(start_broker: StartBroker) -> None:
     kept = await topics.create(topics.plan("kept", 2, 1, {}))
     for number in range(40):
         gone = TopicEntry(f"gone{number}", bytes([number]) * 16, [1] * 50_000, {}, TopicState.CREATING)
-        await topics._commit([create_command(gone)])
-        await topics._commit([delete_command(gone.topic_id), deleted_command(gone.topic_id)])
+        await topics.record([create_command(gone)])
+        await topics.record([delete_command(gone.topic_id), deleted_command(gone.topic_id)])
     await asyncio.sleep(0.2)
     log = broker.groups[0].log
     before = len(log.segments())
@@ -141,3 +141,18 @@ async def test_metadata_does_not_pile_up(start_broker: StartBroker) -> None:
     assert topic is not None
     assert topic.topic_id == kept.topic_id
     assert len(again.services.cluster.image.topics) == 1
+
+
+async def test_it_goes_on_after_a_failure(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    async def fail(now_ms: int) -> int:
+        tried.append(now_ms)
+        raise ValueError("the group was given up")
+
+    retention = broker.parts.retention
+    monkeypatch.setattr(retention, "enforce", fail)
+    running = asyncio.ensure_future(retention.run(0.01))
+    await asyncio.sleep(0.1)
+    assert len(tried) > 1 and not running.done()
+    running.cancel()

@@ -48,8 +48,6 @@ def test_defaults_follow_the_broker() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("cleanup.policy", "compact"),
-        ("cleanup.policy", "delete,compact"),
         ("compression.type", "zstd"),
         ("retention.ms", "soon"),
         ("retention.ms", "-2"),
@@ -61,7 +59,10 @@ def test_defaults_follow_the_broker() -> None:
         ("lockstep.group", "2"),
         ("lockstep.group", "0"),
         ("lockstep.locks", "true"),
-        ("delete.retention.ms", "1"),
+        ("delete.retention.ms", "-1"),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("max.compaction.lag.ms", "0"),
+        ("cleanup.policy", "compacted"),
         ("no.such.config", "1"),
     ],
 )
@@ -74,6 +75,12 @@ def test_refused_by_name(name: str, value: str) -> None:
     ("name", "value"),
     [
         ("cleanup.policy", "delete"),
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,delete"),
+        ("delete.retention.ms", "0"),
+        ("min.cleanable.dirty.ratio", "0.25"),
+        ("min.compaction.lag.ms", "5"),
+        ("max.compaction.lag.ms", "5"),
         ("compression.type", "producer"),
         ("flush.messages", "1"),
         ("segment.bytes", "1048576"),
@@ -104,3 +111,20 @@ def test_a_refusal_quotes_no_more_than_a_string_of_the_wire_holds() -> None:
         with pytest.raises(InvalidTopicConfig) as refused:
             topic_config(texts, Settings())
         assert len(str(refused.value)) < 1_000
+
+
+def test_what_follows_the_cleaner_s_settings() -> None:
+    settings = from_texts(
+        {
+            "log.cleaner.delete.retention.ms": "1",
+            "log.cleaner.min.cleanable.ratio": "0.75",
+            "log.cleaner.min.compaction.lag.ms": "2",
+            "log.cleaner.max.compaction.lag.ms": "3",
+            "log.cleanup.policy": "compact",
+        }
+    )
+    config = topic_config({}, settings)
+    assert (config.delete_retention_ms, config.min_cleanable_dirty_ratio) == (1, 0.75)
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms, config.is_compacted) == (2, 3, True)
+    with pytest.raises(InvalidTopicConfig, match=r"conflict topic config setting min\.compaction\.lag\.ms"):
+        topic_config({"max.compaction.lag.ms": "1"}, settings)

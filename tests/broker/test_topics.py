@@ -18,6 +18,7 @@ from protocol.errors import ErrorCode
 from storage.group import Backlogged
 from storage.types import StorageError
 from tests.broker.conftest import StartBroker
+from tests.broker.left_behind import copy_as_killed
 from tests.broker.wire import Client, batch, records_of
 
 
@@ -131,9 +132,9 @@ async def test_half_done_topics_are_finished_at_the_next_start(start_broker: Sta
     kept = await topics.create(topics.plan("kept", 1, 1, {}))
     ended = await topics.create(topics.plan("ended", 2, 1, {}))
     creating = TopicEntry("creating", b"c" * 16, [1, 1, 1], {}, TopicState.CREATING)
-    await topics._commit([create_command(creating)])
+    await topics.record([create_command(creating)])
     await topics._open(creating, [1])  # one of three partitions was opened before the crash
-    await topics._commit([delete_command(ended.topic_id)])
+    await topics.record([delete_command(ended.topic_id)])
     await broker.groups[1].open_partitions([(b"o" * 16, 0)])  # of a topic nobody knows
     await broker.stop()
 
@@ -166,14 +167,14 @@ async def test_a_topic_that_could_not_be_made_comes_back_with_no_restart(
         with pytest.raises(Refused):
             await topics.create(topics.plan("t", 1, 1, {}))
         assert broker.services.cluster.image.topics == {}
-        commit = topics._commit
+        record = topics.record
 
-        async def commit_no_end(commands: list[dict[str, object]]) -> None:
+        async def record_no_end(commands: list[dict[str, object]], reign: int | None = None) -> None:
             if commands[0]["do"] == "delete":
                 raise Backlogged("nor can it be undone")
-            await commit(commands)
+            await record(commands, reign)
 
-        patched.setattr(topics, "_commit", commit_no_end)
+        patched.setattr(topics, "record", record_no_end)
         with pytest.raises(Refused):
             await topics.create(topics.plan("u", 1, 1, {}))
     # Its intent stands, and so does its name.
@@ -216,11 +217,11 @@ async def test_half_done_growth_is_finished_at_the_next_start(
     topics, cluster = broker.services.topics, broker.services.cluster
     topic = cluster.topic("t")
     assert topic is not None
-    await topics._commit([grow_command(topic.topic_id, [2, 1, 2])])
+    await topics.record([grow_command(topic.topic_id, [2, 1, 2])])
     await topics._open(cluster.image.topics[topic.topic_id], opened)
     if checkpointed:  # a clean stop writes one
         await broker.stop()
-    shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+    copy_as_killed(broker, tmp_path / "crashed")
 
     again = await start_broker(tmp_path / "crashed", lockstep_data_groups="2")
     assert await grown(again, "t") == [0, 1, 2, 3]

@@ -179,7 +179,7 @@ class Handlers:
         ids = count()
         services = broker.services
         services.fetch_sessions._random_id = lambda largest: 1 + next(ids) % min(largest, 50)
-        self._connections = broker._connections
+        self._connections = broker.parts.connections
         assert self._connections is not None
         plain_complain = self._connections.complain
 

@@ -137,6 +137,7 @@ class _Limits:
     log_append_time = False
     timestamp_before_max_ms = 1 << 62
     timestamp_after_max_ms = 1 << 62
+    is_compacted = False
 
 
 _LIMITS: Final[AppendLimits] = _Limits()

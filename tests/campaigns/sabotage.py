@@ -12,7 +12,8 @@ import sys
 
 from broker.producer_state import NEW, ProducerState
 from lockstep.cli import main
-from storage.group import LogGroup, Waiter
+from storage.group import LogGroup
+from storage.waiters import Waiter
 
 ANSWER_DELAY_S = 0.05
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.kafka_jars import skip_or_fail
+from compat_tests.kafka_jars import ToolchainMissing, skip_or_fail
 from compat_tests.targets import LockstepTarget
-from tests.campaigns import disk_full, fuzz, kill9, malformed
+from tests.campaigns import disk_full, exactly_once, fuzz, kill9, malformed, streams
+from tests.campaigns.brokers import Brokers
 from tests.campaigns.disk_full import NotPossible
 
 pytestmark = pytest.mark.slow
@@ -33,6 +34,37 @@ def test_five_kills_under_three_kinds_of_client_lose_and_double_nothing(tmp_path
     assert result.kills == 5
     assert result.verdict.acked > 5 * kill9.MIN_RECORDS_BETWEEN_KILLS
     assert max(result.first_ack_s) < 30
+
+
+def test_consume_transform_produce_is_exact_after_two_kills(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**31)
+    print(f"repeat with: python -m tests.campaigns.exactly_once --records 1200 --kills 2 --seed {seed}")
+    brokers = Brokers("lockstep", 1, {}, tmp_path)
+    try:
+        brokers.start()
+        campaign = exactly_once.Campaign(brokers, ["confluent:2", "aio:1"], 1200, 2, seed, tmp_path)
+        campaign.run()
+    finally:
+        brokers.close()
+    assert campaign.problems == []
+    assert all(pipeline.counts()[0] >= 3 for pipeline in campaign.pipelines)
+
+
+def test_streams_counts_words_exactly_once_after_a_kill(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**31)
+    print(f"repeat with: python -m tests.campaigns.streams --lines 300 --kills 1 --seed {seed}")
+    brokers = Brokers("lockstep", 1, {}, tmp_path)
+    try:
+        brokers.start()
+        campaign = streams.Campaign(brokers, 300, 1, seed, tmp_path)
+        campaign.run()
+    except ToolchainMissing as missing:
+        skip_or_fail(str(missing))
+        return
+    finally:
+        brokers.close()
+    assert campaign.problems == []
+    assert campaign.updates > 100
 
 
 def test_two_thousand_malformed_frames_disturb_nobody(tmp_path: Path) -> None:

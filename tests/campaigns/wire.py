@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import crc32c
 
-PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
 _BATCH_TAIL = struct.Struct(">hiqqqhii")
 
 
@@ -176,6 +176,19 @@ def fetch_result(answer: bytes, topic: str) -> tuple[int, int, bytes]:
     place += 22 + 16 * max(0, aborted)
     (size,) = struct.unpack_from(">i", answer, place)
     return error, high_watermark, answer[place + 4 : place + 4 + max(0, size)]
+
+
+def list_earliest(topic: str, partition: int, *, correlation_id: int = 1) -> bytes:
+    """ListOffsets v1 of the earliest offset of one partition."""
+    body = struct.pack(">ii", -1, 1) + string(topic) + struct.pack(">iiq", 1, partition, -2)
+    return header(LIST_OFFSETS, 1, correlation_id=correlation_id) + body
+
+
+def list_result(answer: bytes, topic: str) -> tuple[int, int]:
+    """(error code, offset) of a ListOffsets v1 answer for one partition."""
+    place = 4 + 4 + 2 + len(topic.encode()) + 4 + 4
+    error, _, offset = struct.unpack_from(">hqq", answer, place)
+    return error, offset
 
 
 def next_offset(data: bytes, offset: int) -> int | None:

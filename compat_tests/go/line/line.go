@@ -41,6 +41,8 @@ type Ask struct {
 	Total             int                `json:"total"`
 	Tail              int                `json:"tail"`
 	Member            int                `json:"member"`
+	Producer          int                `json:"producer"`
+	TransactionalID   string             `json:"transactional_id"`
 }
 
 // Message is a record to be written. A nil TimestampMs lets the client stamp it.
@@ -129,11 +131,22 @@ type GroupMember struct {
 	Assignment []Owned `json:"assignment"`
 }
 
+// Transaction is what is known of a transactional id.
+type Transaction struct {
+	State      string  `json:"state"`
+	ProducerID int64   `json:"producer_id"`
+	TimeoutMs  int32   `json:"timeout_ms"`
+	Partitions []Owned `json:"partitions"`
+}
+
 // StateName is Kafka's state name without case: "preparingrebalance".
 func StateName(state string) string { return strings.ToLower(state) }
 
 // Bootstrap is the broker's address, host:port.
 func (a *Ask) Bootstrap() string { return a.Settings["bootstrap.servers"] }
+
+// Servers are the same, one by one.
+func (a *Ask) Servers() []string { return strings.Split(a.Bootstrap(), ",") }
 
 // SettingsKey names this set of settings: one producer serves every question that has the same.
 func (a *Ask) SettingsKey() string {

@@ -40,9 +40,9 @@ LARGE_FRAME_BYTES = 24 * 1024
 
 async def peak_of(broker: Broker, whole_frame: bytes) -> tuple[int, Transport]:
     """(most bytes allocated at once while the broker takes the frame and answers it, what it wrote)"""
-    assert broker._connections is not None
+    assert broker.parts.connections is not None
     transport = Transport()
-    connection = broker._connections.protocol("PLAINTEXT")()
+    connection = broker.parts.connections.protocol("PLAINTEXT")()
     connection.connection_made(transport)  # type: ignore[arg-type]
     gc.collect()
     tracemalloc.start()

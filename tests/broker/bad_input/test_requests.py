@@ -222,7 +222,7 @@ async def test_all_topics_asked_by_many_clients(start_broker: StartBroker) -> No
     await asyncio.sleep(0.5)
     assert len(broker.services.cluster.encoded) == 1
     limit = broker.settings.lockstep_connection_write_buffer_bytes
-    for connection in broker._connections._open:  # type: ignore[union-attr]
+    for connection in broker.parts.connections._open:
         held = connection._output_bytes + connection._held_bytes
         assert held + connection._transport.get_write_buffer_size() < limit + (512 << 10)
     assert len((await client.call(MetadataRequest(topics=None), 12)).topics) == 2_000

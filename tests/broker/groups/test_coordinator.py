@@ -8,7 +8,7 @@ import pytest
 
 from broker.groups.records import CommittedOffset, offset_record
 from protocol.errors import ErrorCode
-from tests.broker.groups.fakes import DELAY_MS, SESSION_MS, World, error_of, rejoin, static_pair
+from tests.broker.groups.fakes import DELAY_MS, SESSION_MS, World, completing, error_of, rejoin, static_pair
 
 E = ErrorCode
 
@@ -128,6 +128,34 @@ def test_a_commit_is_a_sign_of_life(world: World) -> None:
         world.loop.advance(SESSION_MS - 1)
         assert world.coordinator.check_commit("g", leader.member_id, None, 1) is E.NONE
     assert world.heartbeat(leader) is E.NONE
+
+
+def test_who_may_commit_within_a_transaction(world: World) -> None:
+    """As Apache Kafka 4.3.1 answered the same (KIP-447)."""
+
+    def check(group: str, member: str, instance: str | None, generation: int) -> ErrorCode:
+        return world.coordinator.check_commit(group, member, instance, generation, transactional=True)
+
+    assert check("new", "", None, -1) is E.NONE and check("new", "m", None, -1) is E.NONE
+    assert check("new", "m", None, 1) is E.ILLEGAL_GENERATION
+    world.store.apply([offset_record("simple", "t", 0, CommittedOffset(1))])
+    assert check("simple", "m", "i", -1) is E.NONE
+    assert check("simple", "m", None, 3) is check("simple", "", None, 3) is E.UNKNOWN_MEMBER_ID
+    (joined,) = completing(world, 1)
+    assert check("g", joined.member_id, None, 1) is E.NONE, "before the generation is Stable"
+    world.sync(joined, {joined.member_id: b""})
+    assert check("g", joined.member_id, None, 1) is E.NONE
+    assert check("g", "", None, -1) is E.NONE, "a producer from before KIP-447"
+    for generation in (0, 2, -1):
+        assert check("g", joined.member_id, None, generation) is E.ILLEGAL_GENERATION
+    assert check("g", "x", None, 1) is check("g", "", None, 1) is E.UNKNOWN_MEMBER_ID
+    assert check("g", joined.member_id, "i", 1) is check("g", "", "i", -1) is E.UNKNOWN_MEMBER_ID
+    world.loop.advance(SESSION_MS - 1)
+    assert check("g", joined.member_id, None, 1) is E.NONE
+    world.loop.advance(2)
+    assert check("g", joined.member_id, None, 1) is E.UNKNOWN_MEMBER_ID, "it was no sign of life"
+    world.coordinator.resign()
+    assert check("new", "", None, -1) is E.NOT_COORDINATOR
 
 
 def subscription(*topics: str, version: int = 1) -> bytes:

@@ -9,7 +9,7 @@ import zipfile
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.groups.records import (
@@ -21,9 +21,11 @@ from broker.groups.records import (
     group_key,
     group_metadata,
     group_record,
+    is_too_long,
     kind_of,
     offset_key,
     offset_record,
+    plain_commit,
 )
 from compat_tests.kafka_jars import classpath
 from protocol.compiler import encode_bytes
@@ -36,6 +38,8 @@ from protocol.coordinator_records import (
 from protocol.coordinator_records import MemberMetadata as MemberRecord
 from protocol.fields import Struct, Versions
 from protocol.primitives import MalformedMessage
+from protocol.records.batch import MalformedBatch
+from protocol.records.record import key_value_batch, key_values
 
 TOPIC_ID = bytes.fromhex("0854d3308edd427183eb286195ca86d8")
 TIME_MS = 0x1A1FE1F0C01
@@ -208,3 +212,97 @@ def test_tables_equal_kafkas_definitions(cls: type[Struct]) -> None:
     assert schema.flexible == Versions.parse(definition["flexibleVersions"])
     structs = {row["name"]: row for row in definition.get("commonStructs", [])}
     check_fields(cls, definition["fields"], structs)
+
+
+def test_a_value_as_long_as_a_plain_one() -> None:
+    committed = CommittedOffset(5, metadata="m" * 18)
+    _, value = offset_record("g", "t", 0, committed)
+    _, plain = offset_record("g", "t", 0, CommittedOffset(5, topic_id=TOPIC_ID))
+    assert value is not None and plain is not None and len(value) == len(plain)
+    assert committed_offset(value) == committed
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_long"),
+    [
+        (None, False),
+        ("", False),
+        ("aaaa", False),
+        ("a" * 10, False),
+        ("a" * 11, True),
+        ("\u00e4" * 10, False),
+        ("\U0001f600" * 5, False),
+        ("\U0001f600" * 6, True),
+    ],
+)
+def test_metadata_is_counted_as_java_does(metadata: str | None, is_long: bool) -> None:
+    assert is_too_long(metadata, 10) is is_long
+
+
+# --- batches of one commit --------------------------------------------------------------------------------
+
+
+def the_long_way(batch: bytes) -> tuple[str, str, int, CommittedOffset] | None:
+    """What the one record of a batch says; None where it says anything else, or nothing."""
+    try:
+        ((key, value),) = key_values(batch)
+        if key is None or value is None or kind_of(key) not in (0, 1):
+            return None
+        read = offset_key(key)
+        return read.group, read.topic, read.partition, committed_offset(value)
+    except (MalformedBatch, MalformedMessage, UnknownRecord, ValueError):
+        return None
+
+
+NAMES = st.text(max_size=40) | st.sampled_from(["g" * 57, "g" * 58, "g" * 64, "g" * 500, "g" * 2000])
+PLAIN = st.builds(
+    CommittedOffset,
+    st.integers(-(2**63), 2**63 - 1),
+    st.integers(-(2**31), 2**31 - 1),
+    metadata=st.just(""),
+    commit_time_ms=st.integers(-(2**63), 2**63 - 1),
+    expire_time_ms=st.just(-1),
+    topic_id=st.sampled_from([TOPIC_ID, bytes(16)]),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(NAMES, NAMES, st.integers(-(2**31), 2**31 - 1), PLAIN, st.data())
+def test_a_plain_commit_says_what_it_says_the_long_way(
+    group_id: str, topic: str, index: int, committed: CommittedOffset, data: st.DataObject
+) -> None:
+    batch, _ = key_value_batch([offset_record(group_id, topic, index, committed)], 5)
+    found = plain_commit(bytes(batch))
+    assert found in (None, (group_id, topic, index, committed))
+    if len(group_id.encode()) + len(topic.encode()) < 1_000 and committed.topic_id == TOPIC_ID:
+        assert found is not None
+    for _ in range(5):
+        at = data.draw(st.integers(0, len(batch) - 1))
+        batch[at] = data.draw(st.integers(0, 255) | st.just(batch[at] ^ 1))
+        found = plain_commit(bytes(batch))
+        assert found is None or found == the_long_way(bytes(batch))
+
+
+def test_what_is_no_plain_commit() -> None:
+    plain = offset_record("g", "t", 0, CommittedOffset(5, topic_id=TOPIC_ID))
+    others: list[list[tuple[bytes, bytes | None]]] = [
+        [plain, plain],
+        [offset_record("g", "t", 0, None)],
+        [offset_record("g", "t", 0, CommittedOffset(5, metadata="m", topic_id=TOPIC_ID))],
+        [group_record("g", None)],
+        [(b"\0\2" + plain[0][2:], plain[1])],
+        [(b"\0\1\0\7" + plain[0][4:], plain[1])],
+        [(plain[0], b"\0\3" + (plain[1] or b"")[2:])],
+        [(b"", plain[1])],
+    ]
+    for records in others:
+        batch, _ = key_value_batch(records, 5)
+        assert plain_commit(bytes(batch)) is None
+    batch, _ = key_value_batch([plain], 5)
+    found = "g", "t", 0, CommittedOffset(5, topic_id=TOPIC_ID)
+    assert plain_commit(bytes(batch)) == found == the_long_way(bytes(batch))
+    for at in (8, 11, 16, 21, 22, 23, 60, 61, 62, 63, 64, 65, 66, len(batch) - 44, len(batch) - 1):
+        wrong = bytearray(batch)
+        wrong[at] ^= 0xC3
+        assert plain_commit(bytes(wrong)) is None, at
+    assert plain_commit(bytes(batch[:70])) is None

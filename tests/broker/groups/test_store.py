@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from broker.append import Unverified
 from broker.groups.records import CommittedOffset, group_record, offset_record
-from broker.groups.store import BATCH_BYTES, GroupStore
+from broker.groups.store import BATCH_BYTES, GroupStore, Transaction
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.records.batch import iter_headers
@@ -117,10 +118,10 @@ async def test_one_record_that_no_frame_takes(store: GroupStore) -> None:
     assert await done.error() is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_only_what_is_appended_is_noted(store: GroupStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_that_is_refused_after_another_one(
+    store: GroupStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     records = [(b"\xff\0", bytes(BATCH_BYTES)), (b"\xff\1", b"")]
-    unseen = offset_record("g", "t", 2, CommittedOffset(2))
-    store.append("g", [unseen], Done())
     append = LogGroup.append
     appended: list[int] = []
 
@@ -131,10 +132,8 @@ async def test_only_what_is_appended_is_noted(store: GroupStore, monkeypatch: py
         return append(self, *args, **how)
 
     monkeypatch.setattr(LogGroup, "append", refuse_the_second)
-    store.noted = set()
     done = Done()
     store.append("g", records, done)
-    assert store.noted == {records[0][0]}
     assert await done.error() is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -154,7 +153,88 @@ async def test_a_group_of_another_log_group(broker: Broker, store: GroupStore) -
     assert await done.error() is ErrorCode.NOT_COORDINATOR
 
 
+def within(epoch: int = 0, verified: bool = True) -> Transaction:
+    return Transaction(70, epoch, verified)
+
+
+async def test_within_a_transaction(store: GroupStore) -> None:
+    done, more = Done(), Done()
+    records = [offset_record("g", "t", index, CommittedOffset(index)) for index in range(3)]
+    store.append_within(within(), "g", records, done)
+    assert done.errors == [] and store.is_under_way("g")
+    assert await done.error() is ErrorCode.NONE
+    assert store.state.offsets("g") == {} and not store.is_under_way("g")
+    assert store.state.pending("g") == {("t", 0), ("t", 1), ("t", 2)}
+    store.append_within(within(verified=False), "g", records, more)  # it is known to be open
+    assert await more.error() is ErrorCode.NONE
+    assert batches(store) == [3, 3]
+
+
+async def test_a_transaction_that_nobody_was_asked_about(store: GroupStore) -> None:
+    done = Done()
+    with pytest.raises(Unverified) as unverified:
+        store.append_within(within(verified=False), "g", [offset_record("g", "t", 0, None)], done)
+    assert unverified.value.producer_id == 70
+    await asyncio.sleep(0)
+    store.resign()
+    assert done.errors == [] and not store.is_under_way("g") and batches(store) == []
+
+
+async def test_an_epoch_that_is_over(store: GroupStore) -> None:
+    first, second = Done(), Done()
+    record = offset_record("g", "t", 0, CommittedOffset(1))
+    store.append_within(within(3), "g", [record], first)
+    store.append_within(within(2), "g", [record], second)
+    assert second.errors == [] and await first.error() is ErrorCode.NONE
+    assert await second.error() is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert batches(store) == [1]
+
+
+async def test_much_within_a_transaction(store: GroupStore) -> None:
+    done = Done()
+    metadata = "m" * 4_000
+    records = [offset_record("g", "t", n, CommittedOffset(n, metadata=metadata)) for n in range(100)]
+    store.append_within(within(), "g", records, done)
+    assert await done.error() is ErrorCode.NONE
+    assert len(batches(store)) == 2 and len(store.state.pending("g")) == 100
+
+
 async def test_time_does_not_go_back(client: Client, store: GroupStore) -> None:
     await client.create("t")
     behind = GroupStore(store.group, store.state, lambda group_id: None, lambda: 5)
     assert behind.time_ms() == store.group.time_ms > 5
+
+
+async def test_nothing_is_done_where_the_group_is_not_led(
+    store: GroupStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = GroupStore(store.group, store.state, lambda group_id: partition, lambda: 0)
+    partition = store.partition("g")
+    monkeypatch.setattr(LogGroup, "is_leader", False)
+    for records in ([], [group_record("g", None)]):
+        done = Done()
+        elsewhere.append("g", records, done)
+        assert done.errors == [] and await done.error() is ErrorCode.NOT_COORDINATOR
+    monkeypatch.undo()
+    assert batches(store) == []
+
+
+async def test_what_is_under_way_is_answered_once_when_the_leadership_is_lost(
+    store: GroupStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(error: ErrorCode) -> None:
+        raise RuntimeError("a mistake of whoever waits")
+
+    appended, refused = Done(), Done()
+    store.append("g", [group_record("g", None)], broken)
+    store.append("g", [group_record("g", None)], appended)
+    store.append("g", [(b"\0\1", bytes(1 << 20))], refused)
+    store.resign()
+    assert appended.errors == refused.errors == [ErrorCode.NOT_COORDINATOR]
+    assert not store.is_under_way("g")
+    assert "a mistake of whoever waits" in caplog.text
+    again = Done()
+    store.append("g", [group_record("g", None)], again)
+    await store.group.committed()
+    assert await again.error() is ErrorCode.NONE and not store.is_under_way("g")
+    assert len(appended.errors) == len(refused.errors) == 1

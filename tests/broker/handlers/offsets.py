@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
+from broker.append import Marker
+from broker.groups.records import CommittedOffset, offset_record
+from broker.groups.store import Transaction
+from broker.server import Broker
+from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -67,6 +73,32 @@ async def committed(client: Client, group_id: str = "g") -> dict[Place, int]:
     """All offsets of a group."""
     found = await fetch(client, group_id, None)
     return {place: offset for place, (offset, _, _) in found.items()}
+
+
+async def commit_within(
+    broker: Broker, producer_id: int, offsets: Mapping[Place, int], group_id: str = "g"
+) -> None:
+    """Commit within a transaction whose coordinator knows of it."""
+    store = broker.services.groups.store(group_id)
+    done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+    records = []
+    for (name, index), offset in offsets.items():
+        topic = broker.services.cluster.topic(name)
+        topic_id = bytes(16) if topic is None else topic.topic_id
+        committed = CommittedOffset(offset, commit_time_ms=store.time_ms(), topic_id=topic_id)
+        records.append(offset_record(group_id, name, index, committed))
+    store.append_within(Transaction(producer_id, 0, verified=True), group_id, records, done.set_result)
+    assert await done is ErrorCode.NONE
+
+
+async def end(broker: Broker, producer_id: int, *, commits: bool = True, group_id: str = "g") -> None:
+    """The transaction ends in the group's partition."""
+    store = broker.services.groups.store(group_id)
+    partition = store.partition(group_id)
+    assert partition is not None
+    appender = broker.services.appenders[store.group.group_id]
+    appender.end_transactions([partition], Marker(producer_id, 0, 0, commits, 0))
+    await store.group.committed()
 
 
 async def fetch(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from protocol.messages.delete_records import (
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from storage.group import Backlogged
 from tests.broker.conftest import StartBroker
+from tests.broker.left_behind import copy_as_killed
 from tests.broker.wire import Client, batch, records_of
 
 Results = list[tuple[str, int, int, int]]
@@ -109,7 +109,7 @@ async def test_it_survives_a_crash(start_broker: StartBroker, tmp_path: Path) ->
     await client.create("t")
     await client.produce("t", batch(b"a", b"b", b"c"))
     assert await delete(client, ("t", {0: 2})) == [("t", 0, 2, 0)]
-    shutil.copytree(tmp_path / "data", tmp_path / "crashed")  # as a killed process leaves it
+    copy_as_killed(broker, tmp_path / "crashed")
     again = await start_broker(tmp_path / "crashed")
     client = await Client.connect(again.port)
     assert await earliest(client, "t") == 2

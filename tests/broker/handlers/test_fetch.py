@@ -178,14 +178,14 @@ async def test_fetch_max_bytes_of_the_broker(start_broker: StartBroker) -> None:
 async def test_waits_for_data(broker: Broker, client: Client) -> None:
     await client.create("t", 2)
     reader = await Client.connect(broker.port)
-    request = fetch_request({"t": {0: 0, 1: 0}}, max_wait_ms=10_000)
+    request = fetch_request({"t": {0: 0, 1: 0}}, max_wait_ms=60_000)
     reader.send(request, 12)
     await asyncio.sleep(0.05)
     assert broker.services.waiting_fetches.count == 1
     started = time.perf_counter()
     await client.produce("t", batch(b"a"), 1)
     _, response = await reader.receive(request, 12)
-    assert time.perf_counter() - started < 1
+    assert time.perf_counter() - started < 30  # not at the end of the wait
     found = response.responses[0].partitions  # type: ignore[attr-defined]
     assert [values(data) for data in found] == [[], [b"a"]]
     assert broker.services.waiting_fetches.count == 0
@@ -195,11 +195,11 @@ async def test_waits_no_longer_than_asked(client: Client) -> None:
     await client.create("t")
     started = time.perf_counter()
     data = await client.fetch("t", 0, max_wait_ms=120)
-    assert 0.1 < time.perf_counter() - started < 2
+    assert 0.1 < time.perf_counter() - started < 30
     assert (data.error_code, values(data)) == (0, [])
     started = time.perf_counter()
-    assert values(await client.fetch("t", 0, max_wait_ms=5_000, min_bytes=0)) == []
-    assert time.perf_counter() - started < 1
+    assert values(await client.fetch("t", 0, max_wait_ms=60_000, min_bytes=0)) == []
+    assert time.perf_counter() - started < 30
 
 
 async def test_waits_for_min_bytes(broker: Broker, client: Client) -> None:
@@ -226,7 +226,7 @@ async def test_min_bytes_that_never_come(client: Client) -> None:
 async def test_a_deleted_topic_ends_the_wait(broker: Broker, client: Client) -> None:
     await client.create("t")
     reader = await Client.connect(broker.port)
-    request = fetch_request({"t": {0: 0}}, max_wait_ms=10_000)
+    request = fetch_request({"t": {0: 0}}, max_wait_ms=60_000)
     reader.send(request, 12)
     await asyncio.sleep(0.05)
     topic = broker.services.cluster.topic("t")

@@ -1,4 +1,4 @@
-"""FindCoordinator: this node for groups, at once and after the first; nobody for anything else."""
+"""FindCoordinator: this node for groups and transactions, at once and after the first; nobody else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.metadata import CONSUMER_OFFSETS
+from broker.metadata import CONSUMER_OFFSETS, TRANSACTION_STATE
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -39,13 +39,23 @@ async def test_this_node_for_every_group(broker: Broker, client: Client, version
     for _ in range(2):
         assert await find(client, version) == [here] * (3 if version >= 4 else 1)
     assert broker.services.cluster.topic(CONSUMER_OFFSETS) is not None
+    assert broker.services.cluster.topic(TRANSACTION_STATE) is None
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-async def test_nobody_for_transactions_and_share_groups(broker: Broker, client: Client, version: int) -> None:
+async def test_this_node_for_every_transactional_id(broker: Broker, client: Client, version: int) -> None:
+    here = (0, 1, "127.0.0.1", broker.port)
+    for _ in range(2):
+        assert await find(client, version, TRANSACTION) == [here] * (3 if version >= 4 else 1)
+    topic = broker.services.cluster.topic(TRANSACTION_STATE)
+    assert topic is not None
+    assert (topic.is_internal, len(topic.partitions), topic.topic_id) == (True, 50, bytes(15) + b"\3")
+    assert broker.services.cluster.topic(CONSUMER_OFFSETS) is None
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_nobody_for_share_groups(broker: Broker, client: Client, version: int) -> None:
     count = 3 if version >= 4 else 1
-    nobody = (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
-    assert await find(client, version, TRANSACTION) == [nobody] * count
     for kind in (SHARE, 3, -1):
         assert await find(client, version, kind) == [(ErrorCode.INVALID_REQUEST, -1, "", -1)] * count
     assert broker.services.cluster.topic(CONSUMER_OFFSETS) is None
@@ -54,20 +64,22 @@ async def test_nobody_for_transactions_and_share_groups(broker: Broker, client: 
 async def test_no_room_for_the_topic(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_max_partitions="10")
     client = await Client.connect(broker.port)
-    assert await find(client, 3) == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)]
+    for kind in (GROUP, TRANSACTION):
+        assert await find(client, 3, kind) == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)]
     await client.close()
 
 
-async def test_what_clients_may_do_with_the_topic(broker: Broker, client: Client) -> None:
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=CONSUMER_OFFSETS)])
+@pytest.mark.parametrize("name", [CONSUMER_OFFSETS, TRANSACTION_STATE])
+async def test_what_clients_may_do_with_the_topic(broker: Broker, client: Client, name: str) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
     topic = (await client.call(request, 12)).topics[0]
     assert (topic.error_code, topic.is_internal, len(topic.partitions)) == (0, True, 50)
-    refused = await client.produce(CONSUMER_OFFSETS, batch(b"x"))
+    refused = await client.produce(name, batch(b"x"))
     assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
-    response = await client.call(DeleteTopicsRequest(topic_names=[CONSUMER_OFFSETS]), 5)
+    response = await client.call(DeleteTopicsRequest(topic_names=[name]), 5)
     assert response.responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert response.responses[0].error_message
-    assert (await client.fetch(CONSUMER_OFFSETS, 0)).error_code == 0
+    assert (await client.fetch(name, 0)).error_code == 0
 
 
 @pytest.mark.parametrize(
@@ -75,9 +87,9 @@ async def test_what_clients_may_do_with_the_topic(broker: Broker, client: Client
     [
         (CONSUMER_OFFSETS, 3, {}, ErrorCode.INVALID_PARTITIONS),
         (CONSUMER_OFFSETS, -1, {"cleanup_policy": "delete"}, ErrorCode.INVALID_CONFIG),
-        ("__transaction_state", -1, {}, ErrorCode.INVALID_REQUEST),
+        (TRANSACTION_STATE, 3, {}, ErrorCode.INVALID_PARTITIONS),
+        (TRANSACTION_STATE, -1, {"cleanup_policy": "delete"}, ErrorCode.INVALID_CONFIG),
         ("__share_group_state", -1, {}, ErrorCode.INVALID_REQUEST),
-        ("t", 1, {"cleanup_policy": "compact"}, ErrorCode.INVALID_CONFIG),
     ],
 )
 async def test_what_clients_may_not_create(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.cluster_image import Changed
 from broker.config_changes import MAX_EDITS, MAX_MESSAGE
 from broker.server import Broker
 from protocol.errors import ErrorCode
@@ -74,7 +75,9 @@ async def test_lists(client: Client) -> None:
     assert await value(client, T, name) == ("", 1)
     assert await alter(client, T, (name, APPEND, "delete,delete")) == OK
     assert await value(client, T, name) == ("delete", 1)
-    error, message = await alter(client, T, (name, APPEND, "compact"))
+    assert await alter(client, T, (name, APPEND, "compact")) == OK
+    assert await value(client, T, name) == ("delete,compact", 1)
+    error, message = await alter(client, T, (name, APPEND, "compacted"))
     assert (error, name in (message or "")) == (ErrorCode.INVALID_CONFIG, True)
     for operation, word in ((APPEND, "APPEND"), (SUBTRACT, "SUBTRACT")):
         for other in ("retention.ms", "no.such"):
@@ -99,8 +102,8 @@ async def test_a_topic_without_a_policy_loses_nothing(broker: Broker, client: Cl
         ([("retention.ms", SET, "-2")], ErrorCode.INVALID_CONFIG),
         ([("no.such", SET, "1")], ErrorCode.INVALID_CONFIG),
         ([("", SET, "1")], ErrorCode.INVALID_CONFIG),
-        ([("delete.retention.ms", SET, "1")], ErrorCode.INVALID_CONFIG),
-        ([("cleanup.policy", SET, "compact")], ErrorCode.INVALID_CONFIG),
+        ([("delete.retention.ms", SET, "-1")], ErrorCode.INVALID_CONFIG),
+        ([("cleanup.policy", SET, "compacted")], ErrorCode.INVALID_CONFIG),
         ([("lockstep.group", SET, "1")], ErrorCode.INVALID_CONFIG),
         ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], ErrorCode.INVALID_REQUEST),
         ([("retention.ms", 4, "1")], ErrorCode.INVALID_REQUEST),
@@ -220,7 +223,7 @@ async def test_all_of_it_survives_a_restart(start_broker: StartBroker, tmp_path:
         assert await value(client, NODE, "max.connections") == ("77", 2)
         assert await value(client, group, "consumer.session.timeout.ms") == ("50000", 8)
         assert broker.services.settings.max_connections == 77
-        connections = broker._connections
+        connections = broker.parts.connections
         assert connections is not None
         assert connections.max_connections == 77
         await client.close()
@@ -233,12 +236,12 @@ async def test_a_change_that_no_longer_holds_is_left_out(
     client = await Client.connect(broker.port)
     assert await alter(client, CLUSTER, ("message.max.bytes", SET, "400000")) == OK
     await client.close()
+    cluster = broker.services.cluster
     await broker.stop()
     logging.getLogger("lockstep").propagate = True
-    image = broker.services.cluster.image
+    image = cluster.image
     image.configs["broker", ""]["message.max.bytes"] = "999999999"
-    cluster = broker.services.cluster
-    cluster.reconfigure_all()
+    image.changed(Changed.CONFIGS, b"")
     assert cluster.settings.message_max_bytes == 200_000
     assert "message.max.bytes" in caplog.text
 

@@ -48,7 +48,7 @@ async def test_every_version(broker: Broker, client: Client, version: int) -> No
         assert response.controller_id == 1
     if version >= 2:
         assert response.cluster_id == broker.services.cluster.cluster_id
-        assert len(response.cluster_id) == 22
+        assert response.cluster_id is not None and len(response.cluster_id) == 22
     if version >= 7:
         assert topic.partitions[0].leader_epoch == broker.groups[1].term
     if version >= 10:

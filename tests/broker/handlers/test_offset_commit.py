@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitReq
 from storage.group import LogGroup
 from tests.broker.conftest import StartBroker
 from tests.broker.handlers.offsets import TopicIds, commit, committed, fetch, ready, request, topic_of
+from tests.broker.left_behind import copy_as_killed
 from tests.broker.wire import Client
 
 E = ErrorCode
@@ -154,7 +154,7 @@ async def test_offsets_survive_a_kill(
     """The files as a kill would leave them: copied while the broker runs."""
     for number in range(20):
         await commit(client, 9, {("t", index): number for index in range(3)}, ids, group_id=f"g{number % 3}")
-    shutil.copytree(tmp_path / "data", tmp_path / "killed")
+    copy_as_killed(broker, tmp_path / "killed")
     again = await start_broker(tmp_path / "killed")
     assert again.services.groups.store("g0").state == broker.services.groups.store("g0").state
     other = await Client.connect(again.port)

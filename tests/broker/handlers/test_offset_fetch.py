@@ -137,7 +137,7 @@ async def client_turn(client: Client) -> None:
 
 
 async def test_a_topic_made_again_has_no_offsets(client: Client, ids: TopicIds, broker: Broker) -> None:
-    broker.services.topics.hidden = None  # as if the tombstones had not been written yet
+    broker.services.topics.commands.forget_here = None  # as if the tombstones had not been written yet
     await client.call(DeleteTopicsRequest(topic_names=["t"]), 5)
     await client.create("t", 3)
     assert await committed(client) == {}

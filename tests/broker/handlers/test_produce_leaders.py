@@ -59,3 +59,23 @@ async def test_leadership_lost_before_the_commit(
     assert (told.error_code, told.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert told.current_leader.leader_id == 1
     assert [each.node_id for each in response.node_endpoints] == [1]
+
+
+@pytest.mark.parametrize("epoch", [0, -1])
+async def test_a_refusal_that_rests_on_a_lost_tail_is_taken_back(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, epoch: int
+) -> None:
+    """Out of order, or fenced, by batches that another leader may replace: not said before the commit."""
+    await client.create("t")
+    first = batch(b"a", producer_id=7, producer_epoch=1, base_sequence=0)
+    assert (await client.produce("t", first)).error_code == ErrorCode.NONE
+    wrong = batch(b"b", producer_id=7, producer_epoch=1 + epoch, base_sequence=5)
+    refused = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if epoch == 0 else ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (await client.produce("t", wrong)).error_code == refused
+
+    def lost(waiter: object) -> None:
+        assert callable(waiter)
+        broker.services.loop.call_soon(waiter, NotLeader("lost"))
+
+    monkeypatch.setattr(broker.groups[1], "when_committed", lost)
+    assert (await client.produce("t", wrong)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

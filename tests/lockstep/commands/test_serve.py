@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,12 +121,10 @@ def test_two_brokers_cannot_share_a_directory(tmp_path: Path) -> None:
         assert "another Lockstep" in failed(*where)
 
 
-def test_the_second_start_is_fast(tmp_path: Path) -> None:
-    """From exec to the first acknowledged record, two starts of Python included; 0.6 s on a quiet machine."""
+def test_a_second_start_goes_on(tmp_path: Path) -> None:
     where = ("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
     with served(*where) as (_, address):
         run("produce", "t", "-b", address, stdin="one\n")
-    began = time.perf_counter()
     with served(*where) as (_, address):
         run("produce", "t", "-b", address, stdin="two\n")
-        assert time.perf_counter() - began < 5
+        assert run("consume", "t", "-b", address, "--from-beginning").split() == ["one", "two"]

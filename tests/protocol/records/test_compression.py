@@ -226,6 +226,16 @@ def test_noise(codec: Codec, data: bytes) -> None:
             assert len(decompress(codec, start + data, 10_000)) <= 10_000
 
 
+def best_cpu_s(work: Callable[[], object]) -> float:
+    """Processor time of the best of five runs: a neighbour on the machine slows some of them, not all."""
+    spent = []
+    for _ in range(5):
+        began = time.process_time()
+        work()
+        spent.append(time.process_time() - began)
+    return min(spent)
+
+
 def grown_bytes(work: Callable[[], object]) -> int:
     """How much resident memory `work` took at its peak."""
     with open("/proc/self/clear_refs", "w") as file:
@@ -286,9 +296,7 @@ def test_a_bomb_costs_at_most_the_cap(name: str) -> None:
 
     refuse()  # whatever the library sets up once is not the bomb's
     assert grown_bytes(refuse) <= cap + MIB
-    began = time.process_time()
-    refuse()
-    assert time.process_time() - began < 0.05
+    assert best_cpu_s(refuse) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -303,10 +311,11 @@ def test_a_bomb_costs_at_most_the_cap(name: str) -> None:
     ids=["snappy", "lz4", "zstd blocks", "zstd frames", "gzip"],
 )
 def test_very_many_tiny_blocks_take_little_time(codec: Codec, data: bytes) -> None:
-    began = time.process_time()
-    with contextlib.suppress(MalformedBatch):
-        assert not decompress(codec, data, MIB)
-    assert time.process_time() - began < 0.5
+    def read() -> None:
+        with contextlib.suppress(MalformedBatch):
+            assert not decompress(codec, data, MIB)
+
+    assert best_cpu_s(read) < 0.5
 
 
 @pytest.mark.parametrize("level", [1, 3, 8, 12, 19])

@@ -182,18 +182,22 @@ def test_batches_one_after_the_other() -> None:
 
 
 @given(
-    st.lists(
+    pairs=st.lists(
         st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=2000)), min_size=1, max_size=80
-    )
+    ),
+    transaction=st.none() | st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1)),
 )
 @settings(max_examples=60, deadline=None)
 def test_a_batch_of_keys_and_values_is_the_builders_to_the_byte(
-    pairs: list[tuple[bytes, bytes | None]],
+    pairs: list[tuple[bytes, bytes | None]], transaction: tuple[int, int] | None
 ) -> None:
     builder = BatchBuilder()
+    if transaction is not None:
+        producer_id, producer_epoch = transaction
+        builder = BatchBuilder(producer_id=producer_id, producer_epoch=producer_epoch, transactional=True)
     for key, value in pairs:
         builder.append(value, key, timestamp_ms=1_700_000_000_000)
-    batch, header = key_value_batch(pairs, 1_700_000_000_000)
+    batch, header = key_value_batch(pairs, 1_700_000_000_000, transaction)
     assert bytes(batch) == builder.build()
     assert header == read_header(batch)
     assert key_values(batch) == pairs

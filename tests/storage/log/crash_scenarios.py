@@ -6,8 +6,10 @@ import dataclasses
 import random
 from collections.abc import Callable
 
+from storage.log.format import encode_frame_head, group_seed
 from storage.types import Frame, HardState
-from tests.storage.log.crash_world import OPTIONS, World
+from tests.storage.log.crash_world import GROUP, OPTIONS, World, chains
+from tests.storage.log.frames import FrameMaker
 from tests.storage.log.simulated_disk import Image
 
 WITHOUT_FLUSH = dataclasses.replace(OPTIONS, flush=False)
@@ -144,11 +146,155 @@ def without_flush(rng: random.Random) -> World:
     return world
 
 
+def truncate_and_append(rng: random.Random) -> World:
+    """Cut, written on at once and crashed, again and again, with reopens in between."""
+    world = World()
+    for turn in range(6):
+        for _ in range(rng.randrange(2, 7)):
+            world.append(*some_frames(world, rng, 2200))
+            if rng.random() < 0.5:
+                world.flush()
+        if turn == 2:
+            world.write_checkpoint(behind=rng.choice((0, 3)))
+        count, least = len(world.frames), world.checkpoint.index if world.checkpoint else 1
+        world.truncate(rng.choice((least, max(least, count - 2), rng.randrange(least, count + 1))))
+        for _ in range(rng.randrange(3)):
+            world.append(some_frame(world, rng))
+        if rng.random() < 0.5:
+            world.flush()
+        if rng.random() < 0.4:
+            world.kill_and_reopen(_crashed(world, rng))
+    return world
+
+
+def _other_log(world: World, rng: random.Random, more: int) -> list[Frame]:
+    """What a leader may ship: some of this log, then entries of a newer term, so that it is longer."""
+    shared = rng.randrange(world.checkpoint.index if world.checkpoint else 0, len(world.frames) + 1)
+    frames = world.frames[:shared]
+    make = FrameMaker()
+    for frame in frames:
+        make.follow(frame)
+    make.term += 1
+    chain = chains(frames)[-1] if frames else group_seed(GROUP)
+    for _ in range(len(world.frames) - shared + more):
+        frame = make.data((rng.randrange(1, 4), 2, rng.randbytes(rng.randrange(1, 1500))))
+        frame.head, chain = encode_frame_head(frame, chain)
+        frames.append(frame)
+    return frames
+
+
+def install(rng: random.Random) -> World:
+    """Logs installed over one another, whole, in part and as checkpoints alone; given up; written on."""
+    world = World()
+    for turn in range(4):
+        for _ in range(rng.randrange(1, 9)):
+            world.append(*some_frames(world, rng, 1500))
+            if rng.random() < 0.6:
+                world.flush()
+        if rng.random() < 0.4:
+            world.write_checkpoint()
+        if rng.random() < 0.3:
+            world.log.prepare_now()
+        frames = _other_log(world, rng, rng.randrange(1, 25))
+        keep_from = rng.choice((1, 1, rng.randrange(1, len(frames)), len(frames) + 1))
+        world.install(frames, keep_from, give_up=rng.random() < 0.2)
+        world.append(some_frame(world, rng))
+        if rng.random() < 0.5:
+            world.flush()
+        if turn == 1 and rng.random() < 0.5:
+            world.kill_and_reopen(_crashed(world, rng))
+        elif turn == 1:
+            world.restart()
+    world.write_checkpoint()
+    world.append(some_frame(world, rng))
+    world.flush()
+    return world
+
+
+def install_after_truncation(rng: random.Random) -> World:
+    """A follower that lost its tail and then its log; then cut down to the installed checkpoint exactly."""
+    world = World()
+    for _ in range(3):
+        for _ in range(rng.randrange(3, 9)):
+            world.append(*some_frames(world, rng, 1800))
+            world.flush()
+        count, least = len(world.frames), world.checkpoint.index if world.checkpoint else 1
+        world.truncate(rng.randrange(least, count + 1))
+        if rng.random() < 0.5:
+            world.append(some_frame(world, rng))
+        frames = _other_log(world, rng, rng.randrange(1, 12))
+        world.install(frames, rng.choice((1, len(frames) + 1)))
+        for _ in range(rng.randrange(4)):
+            world.append(some_frame(world, rng))
+        world.truncate(len(frames))
+    world.append(some_frame(world, rng))
+    world.flush()
+    world.log.close()
+    return world
+
+
+def rewrite(rng: random.Random) -> World:
+    """Segments below the checkpoints repaired and cleaned, some twice, some freed; a crash in between."""
+    world = World()
+    for turn in range(12):
+        for _ in range(4):
+            world.append(*some_frames(world, rng, 1800))
+        world.flush()
+        if turn % 3 == 1:
+            world.write_checkpoint(behind=rng.choice((0, 1)))
+        for segment in world.rewritable():
+            luck = rng.random()
+            if luck < 0.25:
+                world.repair(segment)
+            elif luck < 0.5:
+                world.clean(segment, rng.randrange(1, 4))
+        if turn == 6:
+            world.kill_and_reopen(_crashed(world, rng))
+        if turn == 9:
+            world.free_below(2)
+    world.log.close()
+    return world
+
+
+def begin_later(rng: random.Random) -> World:
+    """The first segment written afresh without dead frames, next to freeing; a crash in between."""
+    world = World()
+    for turn in range(12):
+        for _ in range(4):
+            world.append(*some_frames(world, rng, 1800))
+        world.flush()
+        if turn % 3 == 1:
+            world.write_checkpoint(behind=rng.choice((0, 1)))
+        if len(world.rewritable()) > 1:
+            world.begin_later(rng.randrange(1, 4))
+            if turn % 2:
+                world.free_below(3)
+        if turn == 8:
+            world.kill_and_reopen(_crashed(world, rng))
+    assert world.log.oldest_index > 1
+    world.log.close()
+    return world
+
+
 def _crashed(world: World, rng: random.Random) -> Image:
     upto = len(world.disk.record)
     return world.disk.crash(upto, {at: None for at in world.disk.pending(upto) if rng.random() < 0.3})
 
 
 SCENARIOS: dict[str, Callable[[random.Random], World]] = {
-    each.__name__: each for each in (append, roll, torn_tail, hard_state, truncate, checkpoint, without_flush)
+    each.__name__: each
+    for each in (
+        append,
+        roll,
+        torn_tail,
+        hard_state,
+        truncate,
+        truncate_and_append,
+        checkpoint,
+        install,
+        install_after_truncation,
+        rewrite,
+        begin_later,
+        without_flush,
+    )
 }

@@ -16,13 +16,13 @@ import json
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from storage.types import StorageError
 from tests.storage.log.crash_scenarios import SCENARIOS
 from tests.storage.log.crash_world import EMPTY, Expectation, World, judge
-from tests.storage.log.planted_faults import FAULTS
+from tests.storage.log.planted_faults import AIMED_AT, FAULTS
 from tests.storage.log.simulated_disk import Note, SimulatedFileSystem, Write, sectors_of
 
 FEW = 4
@@ -157,13 +157,15 @@ class Enumeration:
         )
 
 
-def enumerate_states(states: int, seed: int, stop_at_first: bool = False) -> Enumeration:
-    """Rounds over all scenarios with new seeds until that many distinct states have been judged."""
+def enumerate_states(
+    states: int, seed: int, stop_at_first: bool = False, scenarios: Sequence[str] = tuple(SCENARIOS)
+) -> Enumeration:
+    """Rounds over the scenarios with new seeds until that many distinct states have been judged."""
     found = Enumeration(seed)
     turn = 0
     share = max(50, states // (len(SCENARIOS) * 4))
     while found.states < states:
-        for name in SCENARIOS:
+        for name in scenarios:
             found.scenario(name, seed * 1000 + turn, share)
             if stop_at_first and found.problems:
                 return found
@@ -174,7 +176,7 @@ def enumerate_states(states: int, seed: int, stop_at_first: bool = False) -> Enu
 def caught(fault: str, states: int, seed: int) -> tuple[int, str]:
     """(states until a planted fault was caught, how it showed); the text is empty where nothing caught it."""
     with FAULTS[fault]():
-        found = enumerate_states(states, seed, stop_at_first=True)
+        found = enumerate_states(states, seed, True, AIMED_AT.get(fault, tuple(SCENARIOS)))
     return found.states, str(found.problems[0]["problem"]) if found.problems else ""
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from storage.log.data_log import DataLog
+from storage.log.data_log import DataLog, SealedSegment
 from storage.log.format import encode_frame_head, group_seed
 from storage.log.options import LogOptions
-from storage.types import Checkpoint, Frame, HardState, StorageError
-from tests.storage.log.frames import FrameMaker, same, whole
+from storage.log.rewriting import Left
+from storage.types import Buffer, Checkpoint, DirectoryEntry, Frame, HardState, StorageError
+from tests.storage.log.frames import FrameMaker, by_turns, same, whole
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
 
 DIRECTORY = Path("disk")
@@ -31,7 +32,7 @@ OPTIONS = LogOptions(
 class Expectation:
     """What must and may be found after a crash here. Never changed once noted."""
 
-    __slots__ = ("acknowledged", "checkpoint", "hard_states", "logs", "starts")
+    __slots__ = ("acknowledged", "checkpoint", "hard_states", "logs", "or_else", "starts")
 
     def __init__(
         self,
@@ -40,7 +41,10 @@ class Expectation:
         hard_states: tuple[HardState, ...],
         checkpoint: Checkpoint | None,
         starts: dict[int, int],
+        or_else: Expectation | None = None,
     ) -> None:
+        self.or_else = or_else
+        """What is found may also be this, whole: while a log is replaced by an installed one."""
         self.logs = logs
         """What is found must be the beginning of one of these."""
         self.acknowledged = acknowledged
@@ -71,11 +75,16 @@ class World:
         self.log = DataLog.open(DIRECTORY, GROUP, options, self.disk)
 
     def note(
-        self, other_logs: tuple[tuple[Frame, ...], ...] = (), other_hard: HardState | None = None
+        self,
+        other_logs: tuple[tuple[Frame, ...], ...] = (),
+        other_hard: HardState | None = None,
+        or_else: Expectation | None = None,
     ) -> None:
         hard = (self.hard,) if other_hard is None else (self.hard, other_hard)
         logs = (tuple(self.frames), *other_logs)
-        self.disk.note(Expectation(logs, self.acknowledged, hard, self.checkpoint, dict(self.starts)))
+        self.disk.note(
+            Expectation(logs, self.acknowledged, hard, self.checkpoint, dict(self.starts), or_else)
+        )
 
     def append(self, *frames: Frame) -> None:
         self.frames.extend(frames)
@@ -99,15 +108,7 @@ class World:
 
     def write_checkpoint(self, behind: int = 0) -> None:
         index = len(self.frames) - behind
-        frame = self.frames[index - 1]
-        checkpoint = Checkpoint(
-            index,
-            frame.term,
-            frame.first_lsn + frame.record_count,
-            chains(self.frames[:index])[-1],
-            frame.time_ms,
-            {"state": b"as of %d" % index * 100, "empty": b""},
-        )
+        checkpoint = self._checkpoint_after(self.frames[:index])
         self.log.write_checkpoint(checkpoint)
         self.checkpoint = checkpoint
         self.acknowledged = max(self.acknowledged, index)
@@ -124,15 +125,92 @@ class World:
         self.note()
         return self.log.free_dead_segments(lambda partition: self.starts.get(partition, 0))
 
+    def install(self, frames: list[Frame], keep_from: int = 1, give_up: bool = False) -> None:
+        """Replace the log by one of these frames and a checkpoint after the last; those before `keep_from`
+        are not shipped, so that what they hold cannot be read."""
+        checkpoint = self._checkpoint_after(frames)
+        starts: dict[int, int] = {}
+        for frame in frames[: keep_from - 1]:
+            for entry in frame.directory:
+                starts[entry.partition] = entry.base_offset + entry.record_count
+        new = Expectation((tuple(frames),), len(frames), (self.hard,), checkpoint, starts)
+        self.note(or_else=new)
+        installation = self.log.begin_install()
+        chain = [group_seed(GROUP), *chains(frames)][keep_from - 1]
+        for at in range(keep_from - 1, len(frames), 5):
+            installation.add(frames[at : at + 5], chain if at == keep_from - 1 else None)
+        if give_up:
+            installation.prepare(checkpoint)
+            installation.abort()
+            self.note()
+            return
+        installation.finish(checkpoint)
+        self.frames, self.acknowledged, self.checkpoint = list(frames), len(frames), checkpoint
+        self.starts = starts
+        self._follow()
+        self.note()
+
+    def _checkpoint_after(self, frames: list[Frame]) -> Checkpoint:
+        frame = frames[-1]
+        return Checkpoint(
+            len(frames),
+            frame.term,
+            frame.first_lsn + frame.record_count,
+            chains(frames)[-1],
+            frame.time_ms,
+            {"state": b"as of %d" % len(frames) * 100, "empty": b""},
+        )
+
+    def _follow(self) -> None:
+        self.make = FrameMaker()
+        for frame in self.frames:
+            self.make.follow(frame)
+
+    def rewritable(self) -> list[SealedSegment]:
+        below = self.log._house.freeable_below()
+        return [segment for segment in self.log.segments() if segment.sequence < below]
+
+    def repair(self, segment: SealedSegment) -> None:
+        """Write a segment afresh; what it holds stays."""
+        frames = self.frames[segment.first_index - 1 : segment.last_index]
+        self.log.rewrite_segment(segment.sequence, frames)
+
+    def begin_later(self, frames_less: int) -> None:
+        """Write the first segment afresh without its first frames, whose records are deleted."""
+        segment = self.rewritable()[0]
+        first = min(segment.first_index + frames_less, segment.last_index)
+        for frame in self.frames[: first - 1]:
+            for entry in frame.directory:
+                start = max(self.starts.get(entry.partition, 0), entry.base_offset + entry.record_count)
+                self.starts[entry.partition] = start
+        self.note()
+        frames, chain = self.frames[first - 1 : segment.last_index], chains(self.frames[: first - 1])[-1]
+        self.log.rewrite_segment(segment.sequence, frames, chain, lambda number: self.starts.get(number, 0))
+
+    def clean(self, segment: SealedSegment, partition: int) -> None:
+        """Take away a partition's batches in a segment and below, or half of each; only what follows must be
+        readable."""
+        for share in segment.partitions():
+            if share.partition == partition:
+                self.starts[partition] = max(self.starts.get(partition, 0), share.last_offset + 1)
+        self.note()
+        start = self.starts.get(partition, 0)
+        turns = by_turns(start)
+
+        def judge(e: DirectoryEntry, payload: Buffer) -> Left | bool:
+            return True if e.partition != partition or e.base_offset >= start else turns(e, payload)
+
+        self.log.clean(segment.sequence, judge)
+
     def truncate(self, last_index: int) -> None:
+        if last_index >= len(self.frames):
+            return
         before = tuple(self.frames)
         del self.frames[last_index:]
         self.acknowledged = min(self.acknowledged, last_index)
         self.note(other_logs=(before,))
         self.log.truncate(last_index)
-        self.make = FrameMaker()
-        for frame in self.frames:
-            self.make.follow(frame)
+        self._follow()
         self.make.term += 1
         self.acknowledged = max(self.acknowledged, last_index)
         self.note()
@@ -147,9 +225,7 @@ class World:
         self.note()
         self.log = DataLog.open(DIRECTORY, GROUP, self.options, self.disk)
         del self.frames[self.log.last_index :]
-        self.make = FrameMaker()
-        for frame in self.frames:
-            self.make.follow(frame)
+        self._follow()
         # What an opened log shows may be served, so it must stay.
         self.acknowledged = len(self.frames)
         self.note()
@@ -190,6 +266,8 @@ def judge(image: Image, expected: Expectation, options: LogOptions = OPTIONS) ->
 def _recovered(disk: SimulatedFileSystem, expected: Expectation, options: LogOptions) -> str:
     log = DataLog.open(DIRECTORY, GROUP, options, disk)
     count = log.last_index
+    if expected.or_else is not None and _is_installed(log, expected, expected.or_else):
+        expected = expected.or_else
     if count < expected.acknowledged:
         return f"{expected.acknowledged} frames were acknowledged, {count} are there"
     found = [
@@ -203,6 +281,13 @@ def _recovered(disk: SimulatedFileSystem, expected: Expectation, options: LogOpt
         return problem
     disk.note(Expectation((wrote[:count],), count, (log.hard_state,), expected.checkpoint, expected.starts))
     return _going_on(disk, log, wrote, expected, options)
+
+
+def _is_installed(log: DataLog, old: Expectation, new: Expectation) -> bool:
+    """Which one it is the checkpoint says: an installed one is of its own index."""
+    assert new.checkpoint is not None
+    assert old.checkpoint is None or old.checkpoint.index != new.checkpoint.index
+    return log.checkpoint is not None and log.checkpoint.index == new.checkpoint.index
 
 
 def _state_problem(log: DataLog, expected: Expectation) -> str:

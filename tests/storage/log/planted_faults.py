@@ -7,11 +7,18 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from storage.log import checkpoint_file, marker, scan, segment_pool, state_file, writer
+from storage.log import checkpoint_file, installation, marker, scan, segment_pool, state_file, writer
 from storage.log.file_system import write_all
+from storage.log.format import position
 from storage.log.housekeeping import Housekeeping
+from storage.log.installation import Installation
 from storage.log.recovery import Recovery
+from storage.log.replacing import ReplacingLog
+from storage.log.rewriting import Rewriter
+from storage.log.segment_rewrite import SegmentRewrite
+from storage.log.segments import Segment
 from storage.log.state_file import LogState, StateFile, encode_slot
+from storage.types import Checkpoint
 
 SimpleFault = Callable[[], AbstractContextManager[Any]]
 
@@ -162,7 +169,104 @@ def payload_not_verified() -> Iterator[None]:
 @contextmanager
 def cut_without_marker() -> Iterator[None]:
     """A generation begins without a marker at the cut: after a roll, the write cut there goes on again."""
-    with patch("storage.log.data_log.DataLog._mark", lambda self: None):
+    with patch("storage.log.writer.LogWriter._mark", lambda self: None):
+        yield
+
+
+@contextmanager
+def cut_without_generation() -> Iterator[None]:
+    """A truncation is only made in memory and by writing over what was cut."""
+    real = Housekeeping.begin_generation
+
+    def begin(self: Housekeeping, place: int) -> int:
+        later = self.state.generation_start > position(1, 0)
+        return self.state.generation if later and self._table.sealed() else real(self, place)
+
+    with patch.object(Housekeeping, "begin_generation", begin):
+        yield
+
+
+@contextmanager
+def installed_not_flushed() -> Iterator[None]:
+    """The switch is made to segments that are not on the disk yet."""
+    real = SegmentRewrite.finish
+
+    def finish(self: SegmentRewrite, *ends: int) -> Segment:
+        with patch.object(self._fs, "fdatasync", lambda _: None):
+            return real(self, *ends)
+
+    with patch.object(SegmentRewrite, "finish", finish):
+        yield
+
+
+@contextmanager
+def installed_names_not_durable() -> Iterator[None]:
+    """The switch is made to segments and a checkpoint whose names are not on the disk yet."""
+    real = Installation._prepare
+
+    def prepare(self: Installation, made: Checkpoint) -> None:
+        with patch.object(self._fs, "fsync_dir", lambda _: None):
+            real(self, made)
+
+    with patch.object(Installation, "_prepare", prepare):
+        yield
+
+
+@contextmanager
+def installed_segments_count_at_once() -> Iterator[None]:
+    """What is being installed looks as if it belonged to the log."""
+    real = ReplacingLog.begin_install
+
+    def begin(self: ReplacingLog) -> Installation:
+        installation.INSTALLED_GENERATION = self._generation
+        return real(self)
+
+    with (
+        patch.object(installation, "INSTALLED_GENERATION", 0),
+        patch.object(ReplacingLog, "begin_install", begin),
+    ):
+        yield
+
+
+@contextmanager
+def incoming_checkpoint_counts_at_once() -> Iterator[None]:
+    """A shipped checkpoint gets its final name before the switch."""
+    final = checkpoint_file.checkpoint_name
+    with patch("storage.log.installation.incoming_name", lambda _, index: final(index)):
+        yield
+
+
+@contextmanager
+def old_log_removed_before_the_switch() -> Iterator[None]:
+    """The former log is given away first, then the state file says so."""
+    real = Housekeeping.begin_installed
+
+    def begin(self: Housekeeping, first_sequence: int, place: int) -> int:
+        for segment in self._table:
+            self._remove(segment.path)
+        return real(self, first_sequence, place)
+
+    with patch.object(Housekeeping, "begin_installed", begin):
+        yield
+
+
+@contextmanager
+def incoming_checkpoint_overlooked() -> Iterator[None]:
+    """Between the switch and the new checkpoint's final name recovery does not look for it."""
+    with patch("storage.log.checkpoint_file.is_installed", lambda name, oldest: False):
+        yield
+
+
+@contextmanager
+def rewritten_not_flushed() -> Iterator[None]:
+    """A rewritten segment takes the old one's name before it is on the disk."""
+    real = Rewriter._write
+
+    def write(self: Rewriter, *arguments: Any) -> Segment:
+        with patch.object(self._fs, "fdatasync", lambda _: None):
+            return real(self, *arguments)
+
+    with patch.object(Rewriter, "_write", write):
         yield
 
 
@@ -181,5 +285,25 @@ FAULTS: dict[str, SimpleFault] = {
         recovered_not_flushed,
         payload_not_verified,
         cut_without_marker,
+        cut_without_generation,
+        installed_not_flushed,
+        installed_names_not_durable,
+        installed_segments_count_at_once,
+        incoming_checkpoint_counts_at_once,
+        old_log_removed_before_the_switch,
+        incoming_checkpoint_overlooked,
+        rewritten_not_flushed,
     )
 }
+
+AIMED_AT: dict[str, tuple[str, ...]] = {
+    "cut_without_generation": ("truncate_and_append",),
+    "installed_not_flushed": ("install",),
+    "installed_names_not_durable": ("install",),
+    "installed_segments_count_at_once": ("install",),
+    "incoming_checkpoint_counts_at_once": ("install",),
+    "old_log_removed_before_the_switch": ("install_after_truncation",),
+    "incoming_checkpoint_overlooked": ("install_after_truncation",),
+    "rewritten_not_flushed": ("rewrite",),
+}
+"""Where one protocol alone is broken, looking at that one saves time; others are looked for everywhere."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 from storage.log.tail_cache import TailCache
+from storage.types import Buffer
 
 
 def test_partitions_that_came_and_went_cost_nothing() -> None:
@@ -23,3 +26,121 @@ def test_a_batch_larger_than_the_cache_is_not_kept() -> None:
     cache = TailCache(10)
     cache.add(1, 0, b"x" * 11, 11)
     assert (cache.read(1, 0, 100, 1, True), cache._partitions) == (None, {})
+
+
+def ten(cache: TailCache) -> None:
+    """Partition 1: ten batches of two records and 100 bytes, at offsets 0, 2, ..., 18."""
+    for number in range(10):
+        cache.add(1, number * 2, b"%02d" % number * 50, 100)
+
+
+def numbers(found: tuple[list[Buffer], int] | None) -> list[int] | None:
+    """Which of the ten batches were read; None where the first is not kept."""
+    if found is None:
+        return None
+    batches, size = found
+    assert size == sum(len(batch) for batch in batches)
+    return [int(bytes(batch[:2])) for batch in batches]
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_offset() -> None:
+    cache = TailCache(10_000)
+    ten(cache)
+    for offset in (14, 15):
+        assert numbers(cache.read(1, offset, 10_000, 20, True)) == [7, 8, 9]
+
+
+def test_a_read_stops_at_its_budget_and_at_the_high_watermark() -> None:
+    cache = TailCache(10_000)
+    ten(cache)
+    assert numbers(cache.read(1, 4, 300, 20, True)) == [2, 3, 4]
+    assert numbers(cache.read(1, 4, 399, 20, True)) == [2, 3, 4]
+    assert numbers(cache.read(1, 4, 10_000, 8, True)) == [2, 3]
+    assert numbers(cache.read(1, 4, 300, 6, True)) == [2]
+
+
+def test_one_batch_goes_over_the_budget_where_there_must_be_one() -> None:
+    cache = TailCache(10_000)
+    ten(cache)
+    assert numbers(cache.read(1, 4, 50, 20, True)) == [2]
+    assert numbers(cache.read(1, 4, 50, 20, False)) == []
+    assert numbers(cache.read(1, 18, 10_000, 18, True)) == []  # it is not committed
+
+
+def test_what_was_evicted_is_for_the_disk() -> None:
+    cache = TailCache(300)
+    ten(cache)
+    assert numbers(cache.read(1, 14, 250, 20, True)) == [7, 8]
+    assert numbers(cache.read(1, 13, 10_000, 20, True)) is None
+
+
+def test_reads_are_the_same_after_any_number_of_batches() -> None:
+    """Over several compactions: what is evicted is given back now and then, and nothing shifts."""
+    cache = TailCache(1000)
+    for number in range(5000):
+        cache.add(1, number, b"%04d" % number * 25, 100)
+        if number % 97 == 50:
+            kept = cache.read(1, number - 9, 10_000, number + 1, True)
+            assert kept is not None
+            assert [int(bytes(batch[:4])) for batch in kept[0]] == list(range(number - 9, number + 1))
+            assert kept[1] == 1000
+            assert cache.read(1, number - 5, 200, number + 1, True) == (list(kept[0][4:6]), 200)
+            assert cache.read(1, number - 10, 200, number + 1, True) is None
+    assert len(cache._partitions[1].payloads) < 3000
+
+
+def test_the_oldest_goes_first_whosever_it_is() -> None:
+    cache = TailCache(300)
+    for number in (0, 1):
+        cache.add(1, number, bytes(100), 100)
+        cache.add(2, number, bytes(100), 100)
+    assert cache.read(1, 0, 100, 2, True) is None
+    assert [cache.read(*at, 100, 2, True) is not None for at in ((2, 0), (1, 1), (2, 1))] == [True] * 3
+
+
+def test_after_a_truncation_it_begins_anew() -> None:
+    cache = TailCache(300)
+    cache.add(1, 0, b"old" * 100, 300)
+    cache.clear()
+    assert cache.read(1, 0, 1000, 1, True) is None
+    for base in (0, 1, 2):
+        cache.add(1, base, b"new%d" % base * 25, 100)
+    found = cache.read(1, 0, 1000, 3, True)
+    assert found is not None and found[1] == 300
+
+
+def test_what_was_cleaned_is_forgotten_and_the_others_keep_their_turn() -> None:
+    for seed in range(40):
+        rng = random.Random(seed)
+        cache, kept = TailCache(2000), {1: [], 2: []}  # type: ignore[var-annotated]
+        for base in range(300):
+            number = rng.choice((1, 2))
+            payload = bytes([base % 256]) * rng.randrange(1, 90)
+            cache.add(number, base, payload, len(payload))
+            kept[number].append((base, payload))
+            if rng.random() < 0.05:
+                below = rng.randrange(base + 2)
+                cache.forget_below(number, below)
+                kept[number] = [each for each in kept[number] if each[0] >= below]
+            for each, batches in kept.items():
+                for place, (offset, data) in enumerate(batches):
+                    found = cache.read(each, offset, 1 << 20, 1 << 20, True)
+                    if found is not None:
+                        assert found[0] == [payload for _, payload in batches[place:]]
+                        assert found[0][0] == data
+                        break
+        total = sum(len(p) for tail in cache._partitions.values() for p in tail.payloads[tail.start :] if p)
+        assert total == cache._used_bytes <= 2000
+        assert all(cache.read(n, 0, 1, 1 << 20, True) is None for n in (1, 2, 3))
+    cache.forget_below(3, 9)
+
+
+def test_a_partition_all_of_which_was_cleaned_goes_on() -> None:
+    cache = TailCache(100)
+    for base in range(4):
+        cache.add(1, base, b"x" * 20, 20)
+    cache.forget_below(1, 99)
+    assert cache.read(1, 3, 100, 99, True) is None
+    for base in range(4, 12):
+        cache.add(1, base, b"y" * 20, 20)
+    assert cache.read(1, 8, 1000, 99, True) == ([b"y" * 20] * 4, 80)

@@ -15,7 +15,7 @@ import (
 // newAdmin is a client for one question: kadm answers from its client's cached metadata, and the cases look at once at
 // what they changed.
 func newAdmin(ask *line.Ask) (*kadm.Client, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(ask.Bootstrap()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(ask.Servers()...))
 	if err != nil {
 		return nil, err
 	}
@@ -41,6 +41,10 @@ func administration(answers line.Answers) {
 		"delete_group":   deleteGroup,
 		"set_offset":     setOffset,
 		"delete_offset":  deleteOffset,
+
+		"transactions":         listTransactions,
+		"describe_transaction": describeTransaction,
+		"producers":            describeProducers,
 	} {
 		answers[name] = func(ask *line.Ask) (any, error) {
 			admin, err := newAdmin(ask)
@@ -202,4 +206,44 @@ func deleteOffset(ctx context.Context, admin *kadm.Client, ask *line.Ask) (any, 
 		err = answer.Error()
 	}
 	return nil, err
+}
+
+// -- transactions ----------------------------------------------------------------------------------------------------
+
+func listTransactions(ctx context.Context, admin *kadm.Client, _ *line.Ask) (any, error) {
+	listed, err := admin.ListTransactions(ctx, nil, nil)
+	found := map[string]string{}
+	listed.Each(func(each kadm.ListedTransaction) { found[each.TxnID] = each.State })
+	return found, err
+}
+
+func describeTransaction(ctx context.Context, admin *kadm.Client, ask *line.Ask) (any, error) {
+	described, err := admin.DescribeTransactions(ctx, ask.TransactionalID)
+	found := described[ask.TransactionalID]
+	if err = errors.Join(err, found.Err); err != nil {
+		return nil, err
+	}
+	partitions := []line.Owned{}
+	for _, each := range found.Topics.Sorted() {
+		for _, number := range each.Partitions {
+			partitions = append(partitions, line.Owned{Topic: each.Topic, Partition: number})
+		}
+	}
+	return line.Transaction{
+		State: found.State, ProducerID: found.ProducerID, TimeoutMs: found.TimeoutMillis, Partitions: partitions,
+	}, nil
+}
+
+func describeProducers(ctx context.Context, admin *kadm.Client, ask *line.Ask) (any, error) {
+	var asked kadm.TopicsSet
+	asked.Add(ask.Topic, ask.Partition)
+	described, err := admin.DescribeProducers(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	found := [][]int64{}
+	for _, each := range described.SortedProducers() {
+		found = append(found, []int64{each.ProducerID, int64(each.ProducerEpoch), each.CurrentTxnStartOffset})
+	}
+	return found, nil
 }

@@ -19,7 +19,7 @@ func (d *driver) join(ask *line.Ask) (any, error) {
 	autoCommit := ask.Is("enable.auto.commit", "true")
 	lost := func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { joined.owned.Remove(gone) }
 	options := []kgo.Opt{
-		kgo.SeedBrokers(ask.Bootstrap()),
+		kgo.SeedBrokers(ask.Servers()...),
 		kgo.ConsumerGroup(ask.Settings["group.id"]),
 		kgo.ConsumeTopics(ask.Topics...),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, fresh map[string][]int32) {

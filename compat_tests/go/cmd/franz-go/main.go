@@ -38,6 +38,7 @@ type driver struct {
 	producers map[string]*kgo.Client
 	tails     line.Numbered[*kgo.Client]
 	members   line.Numbered[*member]
+	open      line.Numbered[*transactional]
 }
 
 func main() {
@@ -57,6 +58,7 @@ func main() {
 		"commit":          d.commit,
 		"leave":           d.leave,
 	}
+	d.transactions(answers)
 	administration(answers)
 	line.Serve(answers, codeOf, d.close)
 }
@@ -77,6 +79,9 @@ func (d *driver) close() {
 	for _, each := range d.members.All() {
 		each.client.Close()
 	}
+	for _, each := range d.open.All() {
+		each.client.Close()
+	}
 	for _, each := range d.tails.All() {
 		each.Close()
 	}
@@ -93,7 +98,7 @@ func (d *driver) producer(ask *line.Ask) (*kgo.Client, error) {
 		return made, nil
 	}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(ask.Bootstrap()),
+		kgo.SeedBrokers(ask.Servers()...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(codecs[ask.Settings["compression.type"]]),
 		kgo.RequiredAcks(acks[ask.Settings["acks"]]),
@@ -117,7 +122,19 @@ func (d *driver) produce(ask *line.Ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var records []*kgo.Record
+	records := recordsOf(ask)
+	ctx, cancel := limited() // its own delivery timeout counts from the record's timestamp
+	defer cancel()
+	if err := producer.ProduceSync(ctx, records...).FirstErr(); err != nil {
+		return nil, err
+	}
+	if ask.Is("acks", "0") {
+		return []int64{}, nil
+	}
+	return offsetsOf(records), nil
+}
+
+func recordsOf(ask *line.Ask) (records []*kgo.Record) {
 	for _, each := range ask.Messages {
 		record := &kgo.Record{
 			Topic: ask.Topic, Partition: each.Partition, Key: each.Key, Value: each.Value, Timestamp: each.Time(),
@@ -127,18 +144,15 @@ func (d *driver) produce(ask *line.Ask) (any, error) {
 		}
 		records = append(records, record)
 	}
-	ctx, cancel := limited() // its own delivery timeout counts from the record's timestamp
-	defer cancel()
-	if err := producer.ProduceSync(ctx, records...).FirstErr(); err != nil {
-		return nil, err
-	}
+	return records
+}
+
+func offsetsOf(records []*kgo.Record) []int64 {
 	offsets := []int64{}
-	if !ask.Is("acks", "0") {
-		for _, each := range records {
-			offsets = append(offsets, each.Offset)
-		}
+	for _, each := range records {
+		offsets = append(offsets, each.Offset)
 	}
-	return offsets, nil
+	return offsets
 }
 
 // -- consume ---------------------------------------------------------------------------------------------------------
@@ -149,13 +163,16 @@ func newConsumer(ask *line.Ask, partitions []int32, start kgo.Offset) (*kgo.Clie
 		assigned[each] = start
 	}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(ask.Bootstrap()),
+		kgo.SeedBrokers(ask.Servers()...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{ask.Topic: assigned}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 	}
 	ask.Number("max.partition.fetch.bytes", func(bytes int) {
 		options = append(options, kgo.FetchMaxPartitionBytes(int32(bytes)))
 	})
+	if ask.Is("isolation.level", "read_committed") {
+		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	}
 	ask.Millis("fetch.max.wait.ms", func(wait time.Duration) { options = append(options, kgo.FetchMaxWait(wait)) })
 	return kgo.NewClient(options...)
 }

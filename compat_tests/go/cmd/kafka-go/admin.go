@@ -12,7 +12,7 @@ import (
 // six seconds old, and the cases look at once at what they changed.
 func newClient(ask *line.Ask) (*kafka.Client, func()) {
 	transport := &kafka.Transport{}
-	return &kafka.Client{Addr: kafka.TCP(ask.Bootstrap()), Transport: transport}, transport.CloseIdleConnections
+	return &kafka.Client{Addr: kafka.TCP(ask.Servers()...), Transport: transport}, transport.CloseIdleConnections
 }
 
 func administration(answers line.Answers) {

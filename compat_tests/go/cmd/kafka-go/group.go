@@ -35,7 +35,7 @@ func (d *driver) join(ask *line.Ask) (any, error) {
 	var session, heartbeat time.Duration
 	ask.Millis("session.timeout.ms", func(t time.Duration) { session = t })
 	ask.Millis("heartbeat.interval.ms", func(t time.Duration) { heartbeat = t })
-	brokers := []string{ask.Bootstrap()}
+	brokers := ask.Servers()
 	if ask.Is("enable.auto.commit", "true") { // only its Reader commits by itself
 		return d.members.Add(&committing{kafka.NewReader(kafka.ReaderConfig{
 			Brokers: brokers, GroupID: ask.Settings["group.id"], GroupTopics: ask.Topics, GroupBalancers: balance,

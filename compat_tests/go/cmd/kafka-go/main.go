@@ -96,7 +96,7 @@ func (d *driver) writer(ask *line.Ask) *writer {
 		return made
 	}
 	made := &writer{Writer: &kafka.Writer{
-		Addr:                   kafka.TCP(ask.Bootstrap()),
+		Addr:                   kafka.TCP(ask.Servers()...),
 		Transport:              &kafka.Transport{},
 		Compression:            codecs[ask.Settings["compression.type"]],
 		RequiredAcks:           acks[ask.Settings["acks"]],
@@ -158,7 +158,7 @@ type reading struct {
 
 func newReader(ask *line.Ask, topic string, partition int, offset int64) (*kafka.Reader, error) {
 	config := kafka.ReaderConfig{
-		Brokers: []string{ask.Bootstrap()}, Topic: topic, Partition: partition, OffsetOutOfRangeError: true,
+		Brokers: ask.Servers(), Topic: topic, Partition: partition, OffsetOutOfRangeError: true,
 	}
 	ask.Number("max.partition.fetch.bytes", func(bytes int) { config.MaxBytes = bytes })
 	ask.Millis("fetch.max.wait.ms", func(wait time.Duration) { config.MaxWait = wait })

@@ -70,8 +70,19 @@ func (m *member) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.
 }
 
 func (d *driver) join(ask *line.Ask) (any, error) {
+	joined, err := joinedGroup(ask)
+	if err != nil {
+		return nil, err
+	}
+	return d.members.Add(joined), nil
+}
+
+func joinedGroup(ask *line.Ask) (*member, error) {
 	config := sarama.NewConfig()
 	config.Consumer.Return.Errors = true
+	if ask.Is("isolation.level", "read_committed") {
+		config.Consumer.IsolationLevel = sarama.ReadCommitted
+	}
 	config.Consumer.Offsets.AutoCommit.Enable = ask.Is("enable.auto.commit", "true")
 	if ask.Is("auto.offset.reset", "earliest") {
 		config.Consumer.Offsets.Initial = sarama.OffsetOldest
@@ -97,7 +108,7 @@ func (d *driver) join(ask *line.Ask) (any, error) {
 			joined.fail(err)
 		}
 	}()
-	return d.members.Add(joined), nil
+	return joined, nil
 }
 
 func (m *member) consume(ctx context.Context, topics []string) {

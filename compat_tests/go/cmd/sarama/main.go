@@ -33,12 +33,13 @@ type driver struct {
 	admins    map[string]sarama.ClusterAdmin
 	tails     line.Numbered[*reading]
 	members   line.Numbered[*member]
+	open      line.Numbered[*transactional]
 }
 
 func main() {
 	sarama.Logger = log.New(os.Stderr, "sarama ", log.Ltime)
 	d := &driver{map[string]sarama.SyncProducer{}, map[string]sarama.Client{}, map[string]sarama.ClusterAdmin{},
-		line.Numbered[*reading]{}, line.Numbered[*member]{}}
+		line.Numbered[*reading]{}, line.Numbered[*member]{}, line.Numbered[*transactional]{}}
 	answers := line.Answers{
 		"version":         func(*line.Ask) (any, error) { return line.Version("github.com/IBM/sarama") },
 		"produce":         d.produce,
@@ -54,6 +55,7 @@ func main() {
 		"commit":          d.commit,
 		"leave":           d.leave,
 	}
+	d.transactions(answers)
 	d.administration(answers)
 	line.Serve(answers, codeOf, d.close)
 }
@@ -74,12 +76,15 @@ func (d *driver) close() {
 	for _, each := range d.members.All() {
 		each.close()
 	}
+	for _, each := range d.open.All() {
+		each.close()
+	}
 	for _, each := range d.producers {
 		_ = each.Close()
 	}
 }
 
-func addresses(ask *line.Ask) []string { return []string{ask.Bootstrap()} }
+func addresses(ask *line.Ask) []string { return ask.Servers() }
 
 func (d *driver) client(ask *line.Ask) (sarama.Client, error) {
 	if made, found := d.clients[ask.Bootstrap()]; found {
@@ -125,7 +130,17 @@ func (d *driver) produce(ask *line.Ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var messages []*sarama.ProducerMessage
+	messages := messagesOf(ask)
+	if err := producer.SendMessages(messages); err != nil {
+		return nil, err
+	}
+	if ask.Is("acks", "0") {
+		return []int64{}, nil
+	}
+	return offsetsOf(messages), nil
+}
+
+func messagesOf(ask *line.Ask) (messages []*sarama.ProducerMessage) {
 	for _, each := range ask.Messages {
 		message := &sarama.ProducerMessage{Topic: ask.Topic, Partition: each.Partition, Timestamp: each.Time()}
 		if each.Key != nil {
@@ -139,16 +154,15 @@ func (d *driver) produce(ask *line.Ask) (any, error) {
 		}
 		messages = append(messages, message)
 	}
-	if err := producer.SendMessages(messages); err != nil {
-		return nil, err
-	}
+	return messages
+}
+
+func offsetsOf(messages []*sarama.ProducerMessage) []int64 {
 	offsets := []int64{}
-	if !ask.Is("acks", "0") {
-		for _, each := range messages {
-			offsets = append(offsets, each.Offset)
-		}
+	for _, each := range messages {
+		offsets = append(offsets, each.Offset)
 	}
-	return offsets, nil
+	return offsets
 }
 
 // -- consume ---------------------------------------------------------------------------------------------------------
@@ -165,6 +179,9 @@ func open(ask *line.Ask, partitions []int32, offset int64) (*reading, error) {
 	config := sarama.NewConfig()
 	config.Consumer.Return.Errors = true
 	ask.Number("max.partition.fetch.bytes", func(bytes int) { config.Consumer.Fetch.Default = int32(bytes) })
+	if ask.Is("isolation.level", "read_committed") {
+		config.Consumer.IsolationLevel = sarama.ReadCommitted
+	}
 	ask.Millis("fetch.max.wait.ms", func(wait time.Duration) { config.Consumer.MaxWaitTime = wait })
 	consumer, err := sarama.NewConsumer(addresses(ask), config)
 	if err != nil {

@@ -1,0 +1,16 @@
+"""Seed 001's experiments (its figure 7), with log groups in processes of their own and a client in another.
+
+| file | owns |
+|---|---|
+| `node` | one replica: a `LogGroup` behind the peer transport, and the stream of one client |
+| `naive` | the store it is compared with: the payload in the Raft log, then again in a second log |
+| `client` | the open loop: requests at a fixed rate, whatever is answered |
+| `replicas` | starting replicas, finding their leader, what they wrote |
+| `experiments` | the figures: what varies, what is measured |
+| `command` | `python -m bench logstore` |
+| `tables` | the figures as numbers |
+| `plots` | the figures as a picture |
+
+One request is one atomic batch; nothing is merged by the client. Each stream is capped at what the seed's
+network carried (`SO_MAX_PACING_RATE`: the kernel paces, nobody sleeps for it).
+"""

@@ -1,0 +1,107 @@
+"""`python -m bench logstore`: seed 001's figures 7a to 7d, and pipeline depths, measured here.
+
+Owns: the command line and what is kept of a run. The kept JSON has every run's figures; `--plot RESULT.json`
+draws them again without measuring. Exit status: 0, or 1 when a run failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from bench.device import NoBlockDevice
+from bench.facts import code_facts, machine_facts
+from bench.kept import LOCAL_RESULTS, keep
+from bench.logstore.experiments import FULL, NAMES, QUICK, Axes, perform, plan
+from bench.logstore.replicas import STREAM_BYTES_PER_S
+from bench.logstore.tables import summary
+from bench.session import say
+from bench.settings import FLUSH, OS, POLICIES
+from compat_tests.kafka_jars import ToolchainMissing
+
+EXIT_FAILED = 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench logstore", description=__doc__)
+    parser.add_argument("experiment", nargs="*", choices=[*NAMES, "all"], default="all", help="default: all")
+    parser.add_argument("--quick", action="store_true", help="few points, about a second each")
+    parser.add_argument("--seconds", type=float, help="length of each run")
+    parser.add_argument("--policy", choices=POLICIES, action="append", help="default: both")
+    parser.add_argument("--out", type=Path, default=LOCAL_RESULTS, help="directory for the kept result")
+    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    parser.add_argument(
+        "--plot", type=Path, metavar="RESULT.json", help="draw a kept result, measure nothing"
+    )
+    parser.add_argument("--picture", type=Path, help="where the picture goes (default: beside the result)")
+    return parser
+
+
+def _draw(result: dict[str, Any], path: Path) -> None:
+    from bench.logstore.plots import draw  # slow to import
+
+    draw(result, path)
+    say(f"drawn: {os.path.relpath(path)}")
+
+
+def _measure(options: argparse.Namespace, axes: Axes, command: str) -> dict[str, Any]:
+    chosen = options.experiment if isinstance(options.experiment, list) else [options.experiment]
+    names = frozenset(NAMES if "all" in chosen else chosen)
+    policies = tuple(options.policy or (FLUSH, OS))
+    parent = options.directory or Path(tempfile.gettempdir())
+    machine = machine_facts(parent)
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    runs = plan(axes, names, policies)
+    say(f"{len(runs)} runs")
+    measured: list[dict[str, Any]] = [
+        {
+            "experiment": run.experiment,
+            "store": asdict(run.store),
+            "load": asdict(run.load),
+            "figures": figures,
+        }
+        for run, figures in perform(runs, parent, axes.prime_bytes)
+    ]
+    return {
+        "format": 1,
+        "kind": "logstore",
+        "command": command,
+        "started": started,
+        "code": code_facts(),
+        "machine": machine,
+        "axes": asdict(axes),
+        "stream_bytes_per_s": STREAM_BYTES_PER_S,
+        "runs": measured,
+        "failures": [str(each["figures"]["error"]) for each in measured if "error" in each["figures"]],
+    }
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure and draw; the exit status."""
+    options = _parser().parse_args(arguments)
+    if options.plot:
+        _draw(json.loads(options.plot.read_text()), options.picture or options.plot.with_suffix(".svg"))
+        return 0
+    axes = QUICK if options.quick else FULL
+    if options.seconds:
+        axes = replace(axes, seconds=options.seconds)
+    words = [word for word in arguments if not word.startswith("/")]
+    try:
+        result = _measure(options, axes, " ".join(["python -m bench logstore", *words]))
+    except (NoBlockDevice, ToolchainMissing) as error:
+        say(f"cannot measure here: {error}")
+        return EXIT_FAILED
+    path = keep(result, options.out, "logstore")
+    print(summary(result))
+    say(f"kept: {os.path.relpath(path)}")
+    _draw(result, options.picture or path.with_suffix(".svg"))
+    for failure in result["failures"]:
+        say(f"FAILED: {failure}")
+    return EXIT_FAILED if result["failures"] else 0

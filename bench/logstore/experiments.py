@@ -1,0 +1,196 @@
+"""The experiments of seed 001's figure 7, and pipeline depths with loss: what varies and what is kept.
+
+Owns: the values on every axis. The seed states neither its payload sizes nor a flush policy: sizes around
+those that it names (1 KB, 4 KB), both policies. A generator of (experiment, labels, figures) per run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.logstore.replicas import RUN_TIMEOUT_S, Figures, Load, Replicas, Store
+from bench.session import RoundFailed, say
+from bench.settings import FLUSH
+
+NAMES = ("7a", "7b", "7c", "7d", "pipeline")
+PRIMED = ("7b", "7c")
+REPEATS = 1
+
+
+@dataclass(frozen=True)
+class Axes:
+    """How much of everything."""
+
+    name: str
+    payload_bytes: tuple[int, ...]
+    seconds: float
+    warmup_s: float
+    volume_bytes: int
+    """7a: payload per run."""
+    volume_rate_bytes: int
+    """7a: how fast it is offered; slow enough that neither store falls behind."""
+    batch: int
+    """Payloads in a request, where they do not vary."""
+    batches: tuple[int, ...]
+    rates: tuple[int, ...]
+    replicas: tuple[int, ...]
+    depths: tuple[int, ...]
+    losses: tuple[float, ...]
+    prime_bytes: int
+    """Written before 7b and 7c, so that segments are recycled, as in a store that has run for long."""
+    pipeline_payload_bytes: int = 1024
+    batch_rate: int = 10_000
+    replicas_rate: int = 32_000
+
+
+FULL = Axes(
+    name="full",
+    payload_bytes=(128, 512, 1024, 4096),
+    seconds=6.0,
+    warmup_s=2.0,
+    volume_bytes=512 << 20,
+    volume_rate_bytes=20_000_000,
+    batch=32,
+    batches=(1, 2, 4, 8, 16, 32, 64, 128),
+    rates=(1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000),
+    replicas=(1, 3, 5),
+    depths=(0, 1, 2, 4),
+    losses=(0.0, 0.001, 0.01),
+    prime_bytes=640 << 20,
+)
+
+QUICK = Axes(
+    name="quick",
+    payload_bytes=(1024, 4096),
+    seconds=1.0,
+    warmup_s=0.5,
+    volume_bytes=16 << 20,
+    volume_rate_bytes=10_000_000,
+    batch=32,
+    batches=(1, 32),
+    rates=(1_000, 32_000),
+    replicas=(1, 3),
+    depths=(0, 1, 4),
+    losses=(0.0, 0.01),
+    prime_bytes=0,
+)
+"""Whether it works, not how fast it is."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One client's run against one store."""
+
+    experiment: str
+    store: Store
+    load: Load
+
+
+def plan(axes: Axes, names: frozenset[str], policies: tuple[str, ...]) -> list[Run]:
+    """Every run; those against the same store follow one another."""
+    runs: list[Run] = []
+    for policy in policies:
+        store = Store(flush=policy == FLUSH)
+        for make in (_7a, _7b, _7c, _7d, _pipeline):
+            runs += [run for run in make(axes, store) if run.experiment in names]
+    return runs
+
+
+def _steady(axes: Axes, payload_bytes: int, batch: int, rate: float) -> Load:
+    return Load(payload_bytes, batch, rate, axes.seconds, axes.warmup_s)
+
+
+def _7a(axes: Axes, store: Store) -> Iterator[Run]:
+    for size in axes.payload_bytes:
+        rate = axes.volume_rate_bytes / size
+        requests = axes.volume_bytes // (size * axes.batch)
+        load = Load(size, axes.batch, rate, 10 * axes.volume_bytes / axes.volume_rate_bytes, 0.0, requests)
+        for naive in (False, True):
+            yield Run("7a", replace(store, naive=naive, recycle=False), load)
+
+
+def _7b(axes: Axes, store: Store) -> Iterator[Run]:
+    for size in axes.payload_bytes:
+        for batch in axes.batches:
+            yield Run("7b", store, _steady(axes, size, batch, axes.batch_rate))
+
+
+def _7c(axes: Axes, store: Store) -> Iterator[Run]:
+    for size in axes.payload_bytes:
+        for rate in axes.rates:
+            yield Run("7c", store, _steady(axes, size, axes.batch, rate))
+
+
+def _7d(axes: Axes, store: Store) -> Iterator[Run]:
+    for replicas in axes.replicas:
+        for size in axes.payload_bytes:
+            load = _steady(axes, size, axes.batch, axes.replicas_rate)
+            yield Run("7d", replace(store, replicas=replicas), load)
+
+
+def _pipeline(axes: Axes, store: Store) -> Iterator[Run]:
+    load = _steady(axes, axes.pipeline_payload_bytes, axes.batch, axes.replicas_rate)
+    for loss in axes.losses:
+        for depth in axes.depths:
+            yield Run("pipeline", replace(store, depth=depth, loss=loss), load)
+
+
+def perform(runs: list[Run], parent: Path, prime_bytes: int) -> Iterator[tuple[Run, Figures]]:
+    """Each run's figures, or {"error": ...}; a store serves all runs that follow one another.
+
+    In 7a every run has a store of its own: what it occupies is what is measured.
+    """
+    place = 0
+    while place < len(runs):
+        store = runs[place].store
+        end = place + 1
+        while store.recycle and end < len(runs) and runs[end].store == store:
+            end += 1
+        primed = prime_bytes if runs[place].experiment in PRIMED else 0
+        yield from _with_store(store, runs[place:end], parent, primed)
+        place = end
+
+
+def priming(total_bytes: int) -> Load:
+    """As fast as it goes."""
+    return Load(4096, 32, 1e6, RUN_TIMEOUT_S / 2, 0.0, total_bytes // (4096 * 32))
+
+
+def _with_store(
+    store: Store, runs: list[Run], parent: Path, prime_bytes: int
+) -> Iterator[tuple[Run, Figures]]:
+    """A run that fails (its leader was lost, mostly) is repeated once, against a fresh store."""
+    done = failed = 0
+    while done < len(runs):
+        try:
+            with Replicas(store, parent) as replicas:
+                if prime_bytes:
+                    replicas.run(priming(prime_bytes))
+                while done < len(runs):
+                    run = runs[done]
+                    figures = {**replicas.run(run.load), "repeated": failed}
+                    _say(run, figures)
+                    done, failed = done + 1, 0
+                    yield run, figures
+        except RoundFailed as error:
+            say(f"  FAILED: {error}")
+            failed += 1
+            if failed > REPEATS:
+                done, failed = done + 1, 0
+                yield runs[done - 1], {"error": str(error)}
+
+
+def _say(run: Run, figures: Figures) -> None:
+    store, load = run.store, run.load
+    words = [run.experiment, f"{store.replicas} replicas", "flush" if store.flush else "os"]
+    words += ["naive"] * store.naive
+    if run.experiment == "pipeline":
+        words += [f"depth {store.depth or 'none'}", f"loss {store.loss:g}"]
+    late = f", p50 {figures['p50_ms']:.2f} ms" if "p50_ms" in figures else ""
+    say(
+        f"  {' '.join(words)}: {load.payload_bytes} B x {load.batch} at {load.rate:,.0f}/s: "
+        f"{figures['payloads_per_s']:,.0f}/s, {figures['mb_per_s']:.1f} MB/s{late}, "
+        f"leader {figures['cpu_share']['leader']:.0%}, client {figures['cpu_share']['client']:.0%} of a CPU"
+    )

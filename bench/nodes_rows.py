@@ -1,0 +1,102 @@
+"""The blocks of work that three nodes are compared by.
+
+Owns: what runs on a warm `NodesSession`, for one partition (one Lockstep group) and for three (a group each).
+Block names end in the number of partitions. Identical for both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.commits import commits_by_topic
+from bench.compare import ANY
+from bench.nodes_session import NodesSession
+from bench.process import RssSampler
+from bench.rows import closed, produce
+from bench.session import RoundFailed, say
+from bench.settings import PRODUCERS
+from compat_tests.targets import TargetFailed
+
+ROWS = ("produce", "latency", "memory", "loss")
+
+
+def run(session: NodesSession, rows: frozenset[str], losses: int) -> None:
+    """Everything that was asked for; memory is sampled while all nodes live."""
+    if rows - {"loss"}:
+        _loaded(session, rows)
+    if "loss" in rows:
+        for shape in session.shapes:
+            _losses(session, shape, losses)
+
+
+def _loaded(session: NodesSession, rows: frozenset[str]) -> None:
+    sampler = RssSampler(session.target.pids)
+    with sampler.sampling():
+        for shape in session.shapes:
+            for policy in session.policies:
+                _blocks(session, rows, policy, shape)
+    session.memory = sampler.result()
+    say(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most, all nodes")
+    for shape in session.shapes:
+        _note(session, f"memory_{shape}", session.memory)
+
+
+def _blocks(session: NodesSession, rows: frozenset[str], policy: str, shape: int) -> None:
+    if rows & {"produce", "memory"}:
+        _twice(lambda: produce(session, policy, f"produce_{shape}", shape))
+    if rows & {"latency", "memory"}:
+        for name, producers in (("latency1", 1), ("latency16", PRODUCERS)):
+            _twice(
+                lambda name=name, producers=producers: closed(  # type: ignore[misc]
+                    session, f"{name}_{shape}", policy, producers, shape, spread="led"
+                )
+            )
+
+
+def _twice(block: Callable[[], None]) -> None:
+    """A block that fails is tried once more: a leader may have moved, which raw producers do not follow."""
+    try:
+        block()
+    except RoundFailed as error:
+        say(f"  once more: {error}")
+        block()
+
+
+def _note(session: NodesSession, name: str, figures: dict[str, float]) -> None:
+    session.blocks.append({"name": name, "policy": ANY, "figures": figures, "proven": True})
+
+
+def _losses(session: NodesSession, shape: int, count: int) -> None:
+    policy = session.policies[0]
+    topic = session.topic(policy, shape)
+    acked = 0
+    for _ in range(count):
+        figures = session.lose_leader(topic)
+        session.await_replicas(topic)
+        acked += figures["total_records"]
+        stored = sum(session.end_offsets(topic, shape))
+        if stored < acked:
+            raise RoundFailed(f"{session.kind}: {acked - stored} acknowledged records lost with a leader")
+        _note(session, f"loss_{shape}", figures)
+        say(f"  loss_{shape}           acknowledged again after {figures['first_ack_s']:.2f} s")
+
+
+def count_commits(session: NodesSession) -> None:
+    """Stop a Lockstep session's nodes and put to each block how many group commits it was.
+
+    Read from the logs of every node: what one did not hold is not counted for it.
+    """
+    if session.kind != "lockstep":
+        return
+    for node in session.cluster.nodes.values():
+        try:
+            node.stop()
+        except TargetFailed as error:
+            say(f"  group commits are not counted: {error}")
+            return
+    found = [commits_by_topic(node.data_dir) for node in session.cluster.nodes.values()]
+    for block in session.blocks:
+        counts = [commits.get(block.get("topic", ""), 0) for commits in found]
+        if any(counts) and "device" in block:
+            block["group_commits"] = max(counts)
+            block["flushes_per_replica_and_commit"] = round(block["device"]["flushes"] / sum(counts), 3)

@@ -1,0 +1,132 @@
+"""Sections of docs/benchmarks.md beyond one broker: three nodes, transactions, and seed 001's experiments.
+
+Owns the wording; measures nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from tabulate import tabulate
+
+from bench.logstore.tables import SEEDS_HEADLINES, summary
+from bench.report import facts, table, written_blocks
+from bench.settings import RECORD_BYTES
+
+Block = dict[str, Any]
+PICTURE = "logstore.svg"
+"""Beside the page: `python -m bench logstore --plot RESULT.json --picture docs/logstore.svg`."""
+
+
+def nodes3(result: dict[str, Any]) -> str:
+    """Three nodes against three nodes."""
+    heads = ["block", "policy", "brokers", "writes", "flushes/write", "commits", "flushes/replica and commit"]
+    heads += ["device bytes/client byte", "brokers' CPU us/write"]
+    written = tabulate(_written_rows(result), headers=heads, tablefmt="github", disable_numparse=True)
+    parts = [
+        "## Three nodes",
+        f"Three nodes a side on this one machine and disk, pinned to nothing; replication factor 3, "
+        f"acks=all, min.insync.replicas=2, records of {RECORD_BYTES} bytes. Apache Kafka: each node broker "
+        f"and controller, a heap of {result['heap']} each (Kafka ships 1G). *1 group*: one partition and one "
+        "data group in Lockstep. *3 groups*: three partitions, each led by another node, in Lockstep a group "
+        "each. Kafka's acks=all waits for every replica in sync, Lockstep for a majority. The leader is lost "
+        "by kill -9; the client asks the other nodes every 5 ms, so that no client's back-off is measured.",
+        facts(result),
+        table(result, "github"),
+        written,
+        "Device bytes are all replicas' together, on the one disk: three copies are three bytes per client "
+        "byte, and files filled with zeros ahead of time count where they were filled (in a store that has "
+        "run for long they are recycled instead). Flushes of a replica and group commit: the disk's flushes "
+        "over the frames in all nodes' logs.",
+    ]
+    if result["failures"]:
+        parts.append("Failed: " + "; ".join(text.splitlines()[0] for text in result["failures"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _written_rows(result: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for (name, policy, side), blocks in written_blocks(result):
+        writes = sum(block["writes"] for block in blocks)
+        flushes = sum(block["device"]["flushes"] for block in blocks)
+        client = RECORD_BYTES * sum(block["figures"]["total_records"] for block in blocks)
+        device = sum(block["device"]["write_bytes"] for block in blocks)
+        commits = sum(block.get("group_commits", 0) for block in blocks)
+        each = [block["flushes_per_replica_and_commit"] for block in blocks if "group_commits" in block]
+        cpu = sum(block["broker_cpu_s"] for block in blocks) / writes * 1e6
+        rows.append(
+            [
+                name,
+                policy,
+                result[side],
+                f"{writes:,}",
+                f"{flushes / writes:.3f}",
+                f"{commits:,}" if commits else "",
+                f"{sum(each) / len(each):.2f}" if each and policy == "flush" else "",
+                f"{device / client:.2f}",
+                f"{cpu:.0f}",
+            ]
+        )
+    return rows
+
+
+def transactions(result: dict[str, Any]) -> str:
+    """Three nodes against three nodes, one transaction after another."""
+    rows = [
+        [name, result[side], f"{p50:.2f}", f"{commit:.2f}"]
+        for (name, _, side), blocks in written_blocks(result)
+        for p50, commit in [_medians(blocks)]
+    ]
+    heads = ["block", "brokers", "begin to committed, p50 ms", "commit alone, p50 ms"]
+    parts = [
+        "## Transactions",
+        f"Three nodes a side on this one machine and disk, replication factor 3, min.insync.replicas=2; one "
+        f"confluent-kafka producer begins a transaction, writes a record of {RECORD_BYTES} bytes to each of "
+        f"1 or 10 partitions and commits, again and again. Both sides flush: Apache Kafka with "
+        f"log.flush.interval.messages=1 for every topic, its internal ones included; a heap of "
+        f"{result['heap']} each. *1 group*: lockstep.data.groups=1, so that a commit is one entry; *default "
+        "groups*: partitions and coordinators are spread, and a commit takes two steps.",
+        facts(result),
+        table(result, "github"),
+        tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True),
+    ]
+    if result["failures"]:
+        parts.append("Failed: " + "; ".join(text.splitlines()[0] for text in result["failures"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _medians(blocks: list[Block]) -> tuple[float, float]:
+    figures = [block["figures"] for block in blocks]
+    return (
+        statistics.median(each["p50_ms"] for each in figures),
+        statistics.median(each["commit_p50_ms"] for each in figures),
+    )
+
+
+def logstore(result: dict[str, Any]) -> str:
+    """Seed 001's figure 7, and ours."""
+    cap = result["stream_bytes_per_s"] / 1e6
+    axes = result["axes"]
+    parts = [
+        "## Seed 001's experiments",
+        f"Log groups in processes of their own on this machine, an open-loop client in another; every stream "
+        f"is capped at {cap:.0f} MB/s as on the seed's network. One request is one atomic batch, of "
+        f"{axes['batch']} payloads where nothing else is said; latency counts from when it was due. The "
+        "naive store is made of the same parts and writes every payload to the Raft log and, once committed, "
+        "to a second log; the second copy has no flush of its own. The seed states neither payload sizes nor "
+        "a flush policy: both policies were run. Lost messages are appends and their answers, dropped before "
+        "they are sent.",
+        facts(result),
+        f"![Seed 001's figures 7a to 7d and pipeline depths]({PICTURE})",
+        tabulate(list(SEEDS_HEADLINES.items()), headers=["figure", "the seed"], tablefmt="github"),
+        summary(result, "github"),
+        "*7a*: ours over the naive store's: bytes that the stores wrote (files filled with zeros included), "
+        "bytes in their logs, bytes that reached the device, space allocated. *Most CPU*: who used most of "
+        "one CPU, and all processes together; the machine is saturated where all together use all of its "
+        f"{result['machine']['cpus']} CPUs. The last table of each policy itemises what a replica wrote for "
+        "a byte of payload in 7c; segments were recycled, nothing was cleaned.",
+    ]
+    if result["failures"]:
+        parts.append(f"{len(result['failures'])} runs failed twice and are left out.")
+    return "\n\n".join(parts) + "\n"

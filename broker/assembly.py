@@ -1,0 +1,125 @@
+"""The parts of one broker, made and joined in the order that they need each other. Nothing is opened here."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from broker.cluster.controller import Controller
+from broker.cluster.group_commands import GroupCommands
+from broker.cluster.node import ClusterNode
+from broker.cluster.nodes import Nodes
+from broker.cluster.peering import Peering
+from broker.cluster_image import Address, ClusterImage, NodeEntry
+from broker.compaction import Compaction
+from broker.config import Settings
+from broker.config_changes import ConfigChanges
+from broker.connection import Connections
+from broker.context import Services
+from broker.data_directory import DataDirectory
+from broker.delayed import WaitingFetches
+from broker.fetch_session import FetchSessions
+from broker.groups.expiration import Expiration
+from broker.groups.groups import Groups
+from broker.hosting import Hosting
+from broker.metadata import Cluster
+from broker.producer_ids import ProducerIds
+from broker.retention import Retention
+from broker.router import Router
+from broker.topics import Topics
+from broker.transactions.expiration import TransactionExpiration
+from broker.transactions.gate import ProduceGate
+from broker.transactions.markers import Markers
+from broker.transactions.transactions import Transactions
+from broker.transactions.verification import Verification
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a broker is made of; `peering` and `node` are None for a node alone."""
+
+    cluster: Cluster
+    hosting: Hosting
+    topics: Topics
+    groups: Groups
+    expiration: Expiration
+    transactions: Transactions
+    transaction_expiration: TransactionExpiration
+    retention: Retention
+    compaction: Compaction
+    services: Services
+    connections: Connections
+    peering: Peering | None
+    node: ClusterNode | None
+
+
+def assemble(
+    settings: Settings,
+    directory: DataDirectory,
+    advertised: dict[str, Address],
+    clock_ms: Callable[[], int],
+    on_fatal: Callable[[BaseException], None],
+) -> Parts:
+    """The parts of the broker of this directory, on the running loop.
+
+    Args: advertised: host ("" for the address the client used) and port told to clients, by listener name.
+    """
+    loop = asyncio.get_running_loop()
+    image = ClusterImage()
+    nodes = Nodes(settings.node_id, image, time.monotonic)
+    waiting_fetches = WaitingFetches(loop)
+    cluster = Cluster(settings, image, waiting_fetches, nodes.leader_of)
+    nodes.groups = cluster.groups
+    peering = Peering(nodes, loop) if settings.peers() else None
+    way = None if peering is None else lambda number: partial(peering.send, number)
+    hosting = Hosting(settings, directory, image, clock_ms, on_fatal, way)
+    topics = Topics(cluster, GroupCommands(cluster, peering))
+    controller = Controller(cluster, topics, peering)
+    groups = Groups(cluster, controller, clock_ms, loop)
+    expiration = Expiration(groups, cluster)
+    topics.commands.forget_here = expiration.forget
+    producer_ids = ProducerIds(topics.record, lambda: topics.leads, image, peering)
+    markers = Markers(cluster, hosting.appenders, peering, loop)
+    transactions = Transactions(cluster, controller, hosting.appenders, markers, producer_ids, clock_ms, loop)
+    services = Services(
+        loop, cluster, nodes, controller, topics, ConfigChanges(cluster, nodes, topics), hosting.appenders,
+        producer_ids, groups, transactions, _fetch_sessions(settings), waiting_fetches, clock_ms,
+    )  # fmt: skip
+    services.markers = markers
+    services.verification = Verification(transactions, peering)
+    services.gate = ProduceGate(cluster, hosting.appenders, services.verification, loop)
+    services.advertised = advertised
+    controller.serve(services, router := Router(services))
+    connections = Connections(services, router, settings, loop)
+    if peering is not None:
+        services.node = ClusterNode(
+            settings, directory, hosting, cluster, nodes, peering, topics, groups, transactions,
+            _entry(settings, advertised), connections.send_now,
+        )  # fmt: skip
+        peering.serve(services.node)
+    retention = Retention(cluster, clock_ms)
+    return Parts(
+        cluster, hosting, topics, groups, expiration, transactions,
+        TransactionExpiration(transactions, cluster), retention, Compaction(cluster, clock_ms), services,
+        connections, peering, services.node,
+    )  # fmt: skip
+
+
+def _fetch_sessions(settings: Settings) -> FetchSessions:
+    return FetchSessions(
+        settings.max_incremental_fetch_session_cache_slots,
+        settings.lockstep_fetch_session_max_partitions,
+        time.monotonic,
+        lambda largest: random.SystemRandom().randint(1, largest),
+    )
+
+
+def _entry(settings: Settings, advertised: dict[str, Address]) -> NodeEntry:
+    """This node, as others are to know it."""
+    peer = settings.peers()[settings.node_id]
+    told = {name: (host or peer.host, port) for name, (host, port) in advertised.items()}
+    return NodeEntry(settings.node_id, told, (peer.host, peer.port), settings.broker_rack)

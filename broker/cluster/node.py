@@ -1,0 +1,358 @@
+"""A node's life in a cluster of several: finding its part, registering, following where groups are placed.
+
+Owns: the first start (founder or stranger), this node's status, registration with the controller, a keeper
+for each group it has a part in, and opening and giving up groups as they are placed. Invariants: Raft says
+nothing before the node's part is known and remembered; what is placed here is opened, what is placed
+elsewhere is given up only when this node is no member of it any more.
+Does not: carry messages (`peering.py`), choose members (`broker/membership/`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from broker.cluster.joining import Part, part_of
+from broker.cluster.node_status import Status
+from broker.cluster.nodes import Nodes
+from broker.cluster.peering import Asked, NotHere, Peering
+from broker.cluster.reassigning import note_arrivals
+from broker.cluster.reports import GroupReports
+from broker.cluster_image import Command, NodeEntry, node_command, place_command, told_node
+from broker.config import Settings
+from broker.data_directory import DataDirectory
+from broker.groups.groups import Groups
+from broker.hosting import Hosting
+from broker.membership.keeper import Keeper, TransferRefused
+from broker.membership.placement import initial
+from broker.membership.view import Wanted
+from broker.metadata import METADATA_GROUP, Cluster
+from broker.topics import Topics
+from broker.transactions.transactions import Transactions
+from storage.group import LogGroup
+from storage.peers.limits import PeerError
+from storage.raft.messages import Message
+from storage.types import NotLeader, StorageError
+
+log = logging.getLogger("lockstep.cluster")
+
+PART_LOOK_SECONDS: Final = 0.05
+"""Between two looks at what the others told, while it is not known what this node is."""
+FOLLOW_SECONDS: Final = 1.0
+"""Between two looks at what is recorded where nothing changes: a group may wait to be given up."""
+ANSWER_SECONDS: Final = 5.0
+"""How long a leader is looked for, to register with or to be asked for a hand-over."""
+REMOVED: Final = "was removed from the cluster"
+"""What the controller's refusal of a registration says on the wire, where a refusal is a text."""
+
+
+class ClusterNode:
+    """See the module.
+
+    Args:
+        entry: this node, as it is to be registered.
+        after_commit: called once per commit of any group.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        directory: DataDirectory,
+        hosting: Hosting,
+        cluster: Cluster,
+        nodes: Nodes,
+        peering: Peering,
+        topics: Topics,
+        groups: Groups,
+        transactions: Transactions,
+        entry: NodeEntry,
+        after_commit: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._hosting = hosting
+        self._cluster = cluster
+        self._nodes = nodes
+        self._peering = peering
+        self._topics = topics
+        self._groups = groups
+        self._transactions = transactions
+        self._entry = entry
+        self._after_commit = after_commit
+        self._loop = asyncio.get_running_loop()
+        self._keepers: dict[int, Keeper] = {}
+        self._wake = asyncio.Event()
+        self._complaint = ""
+        """What the last look failed with: it is said once."""
+        self._registered: set[int] = set()
+        """The nodes that were recorded at the last look."""
+        self._placement = initial(sorted(settings.peers()), settings.data_groups)
+        self.reports = GroupReports(cluster, peering)
+        peering.handlers[Asked.REGISTER] = self._asked_register
+        peering.handlers[Asked.TRANSFER] = self._asked_transfer
+        cluster.on_nodes.append(self._wake.set)
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open what this node has a part in already. Raises what `Hosting.open` does."""
+        peers = self._settings.peers()
+        own = peers[self._settings.node_id]
+        self._peering.address = own.host, own.port
+        for node_id, address in peers.items():
+            self._peering.know(node_id, address.host, address.port)
+        if not self._directory.part:
+            self._directory.forget_groups()
+            return
+        for number in self._directory.groups():
+            self._serve(await self._hosting.open(number))
+        self._peering.open = True
+
+    async def run(self) -> None:
+        """Find this node's part if it has none; then follow the cluster, until cancelled."""
+        while not self._directory.part:
+            try:
+                await self._take_part()
+            except Exception as error:  # a full disk, for one: there may be room later
+                self._complain(f"taking part in the cluster has to wait: {error}", error)
+                await asyncio.sleep(FOLLOW_SECONDS)
+        while True:
+            self._wake.clear()
+            try:
+                await self._follow()
+            except Exception as error:  # whatever it is, the node goes on following
+                self._complain(str(error), error)
+            else:
+                self._complaint = ""
+            with contextlib.suppress(TimeoutError):  # wait_for may swallow a cancellation that meets the wake
+                async with asyncio.timeout(FOLLOW_SECONDS):
+                    await self._wake.wait()
+
+    def _complain(self, text: str, error: Exception) -> None:
+        """Say once what goes wrong again and again."""
+        if text != self._complaint:
+            expected = isinstance(error, StorageError | OSError | PeerError)
+            log.warning("%s", text, exc_info=None if expected else error)
+        self._complaint = text
+
+    def stop(self) -> None:
+        """Nothing more is changed by this node."""
+        for keeper in self._keepers.values():
+            keeper.stop()
+
+    async def _take_part(self) -> None:
+        began = self._loop.time()
+        founders = self.founders()
+        part = None
+        while part is None:
+            part = part_of(self._settings.node_id, founders, self._nodes.statuses, self._loop.time() - began)
+            if part is None:
+                await asyncio.sleep(PART_LOOK_SECONDS)
+        opened: list[LogGroup] = []
+        try:
+            if part is Part.FOUNDER:
+                for number, nodes in self._placement.items():
+                    if self._settings.node_id in nodes:
+                        opened.append(await self._hosting.open(number, nodes))
+            if all(group.group_id != METADATA_GROUP for group in opened):
+                opened.append(await self._hosting.open(METADATA_GROUP))
+            self._directory.take_part(part.value)
+        except Exception:
+            await self._hosting.undo_open(opened)
+            raise
+        log.info("node %d is a %s of its cluster", self._settings.node_id, part.value)
+        self._peering.open = True
+        for group in opened:
+            self._serve(group)
+            nodes = self._placement[group.group_id]
+            if part is Part.FOUNDER and self._settings.node_id in nodes:
+                # The preferred node comes first; a little later, when the others are there.
+                group.found(nodes.index(self._settings.node_id) + 2)
+        self._peering.tell_soon()
+
+    def _serve(self, group: LogGroup) -> None:
+        number = group.group_id
+        group.after_commit = self._after_commit
+        group.on_leading.append(partial(self._leading, number))
+        self._hosting.serve(group, self._cluster, self._groups, self._transactions)
+        keeper = Keeper(
+            group,
+            partial(self._wanted, number),
+            self._loop,
+            balance=lambda: self._cluster.settings.auto_leader_rebalance_enable,
+        )
+        self._keepers[number] = keeper
+        keeper.start()
+
+    def _leading(self, number: int, leads: bool) -> None:
+        term = self._cluster.groups[number].term if number in self._cluster.groups else 0
+        log.info("log group %d: this node %s in term %d", number, "leads" if leads else "leads no more", term)
+        if number == METADATA_GROUP:
+            if leads:
+                self._topics.lead(self._founding())
+            else:
+                self._topics.resign()
+        self._cluster.leadership_moved(number)
+        self._peering.tell_soon()
+
+    def _founding(self) -> Sequence[Command]:
+        return [place_command(self._placement)]
+
+    def _wanted(self, number: int) -> Wanted:
+        image = self._cluster.image
+        nodes = image.placement.get(number, ())
+        learners: tuple[int, ...] = ()
+        if number == METADATA_GROUP:
+            learners = tuple(each for each in sorted(image.nodes) if each not in nodes)
+        return Wanted(nodes, learners, self._nodes.member_of(number), self._nodes.alive())
+
+    # --- what others hear of this node ----------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """This node, as of now."""
+        groups, image = self._cluster.groups, self._cluster.image
+        metadata = groups.get(METADATA_GROUP)
+        return Status(
+            bool(self._directory.part),
+            metadata is not None and metadata.raft.last_index > 0,
+            image.cluster_id,
+            tuple(image.nodes),
+            image.placement.get(METADATA_GROUP, ()),
+            {number: group.term for number, group in groups.items() if group.is_leader},
+            {number: group.raft.member_id for number, group in groups.items()},
+            metadata.applied_index if metadata is not None else 0,
+        )
+
+    def cluster_id(self) -> str | None:
+        """As recorded; until this node has followed so far, as it was when it was stopped."""
+        return self._cluster.cluster_id or self._directory.cluster_id
+
+    def founders(self) -> list[int]:
+        """The nodes that this one was told of at its start, in order."""
+        return sorted(self._settings.peers())
+
+    def receive(self, number: int, message: Message) -> None:
+        """Raft's message of a peer."""
+        group = self._cluster.groups.get(number)
+        if group is not None:
+            group.receive(message)
+
+    def linked(self, node_id: int, up: bool) -> None:
+        """The connection to a node came up or went down."""
+        if not up:
+            for group in self._cluster.groups.values():
+                group.unreachable(node_id)
+
+    def absent(self, node_id: int) -> None:
+        """The process of a node has ended: nobody waits for what it led."""
+        for group in self._cluster.groups.values():
+            group.gone(node_id)
+
+    # --- following ------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        image, here = self._cluster.image, self._settings.node_id
+        if image.cluster_id is not None:
+            self._directory.note_cluster(image.cluster_id)
+        for node in image.nodes.values():
+            self._peering.know(node.node_id, *node.peer)
+        for gone in self._registered.difference(image.nodes, self._settings.peers()):
+            self._peering.forget(gone)
+        self._registered = set(image.nodes)
+        for keeper in self._keepers.values():
+            keeper.look()  # who is wanted may have changed, and the keeper of a group of one rests
+        for number, nodes in list(image.placement.items()):
+            if here in nodes and number not in self._cluster.groups:
+                self._serve(await self._hosting.open(number))
+                self._peering.tell_soon()
+        for number, group in list(self._cluster.groups.items()):
+            placed = image.placement.get(number)
+            if number == METADATA_GROUP or placed is None or here in placed:
+                continue
+            if not group.is_leader and await self._is_out(group):
+                self._keepers.pop(number).stop()
+                await self._hosting.give_up(number, self._cluster, self._groups, self._transactions)
+        await self._register()
+        if self._topics.leads and image.moving:
+            await note_arrivals(self._cluster, self._topics, self.reports)
+
+    async def _is_out(self, group: LogGroup) -> bool:
+        """Whether this node is no member, as whoever leads says: who is out may not have heard of it."""
+        known = await self.reports.of(group.group_id)
+        if known is None or known["changing"]:
+            return False
+        return all(each["member"] != group.raft.member_id for each in known["voters"] + known["learners"])
+
+    async def _register(self) -> None:
+        entry, metadata = self._entry, self._cluster.groups.get(METADATA_GROUP)
+        missed = metadata is not None and self._nodes.misses_this(metadata.applied_index)
+        if self._cluster.image.nodes.get(entry.node_id) == entry and not missed:
+            self._set_removed(False)
+            if not self._directory.registered:
+                self._directory.note_registered()
+            return
+        question = {**node_command(entry), "first": not self._directory.registered}
+        try:
+            await self._peering.ask_leader(
+                METADATA_GROUP, Asked.REGISTER, json.dumps(question).encode(), ANSWER_SECONDS
+            )
+        except NotLeader:
+            log.debug("no controller to register with yet")
+        except PeerError as error:
+            if REMOVED not in str(error):
+                raise
+            self._set_removed(True)
+
+    def _set_removed(self, removed: bool) -> None:
+        """Clients are told of this node, or not any more; they go on where the others are."""
+        if removed == self._nodes.is_removed:
+            return
+        self._nodes.is_removed = removed
+        self._cluster.encoded.clear()
+        if removed:
+            log.error(
+                "node %d %s and serves nobody any more; with an empty data directory it can come back",
+                self._settings.node_id,
+                REMOVED,
+            )
+
+    # --- what the controller is asked -----------------------------------------------------------------------
+
+    async def _asked_register(self, node_id: int, body: bytes) -> bytes:
+        leads = self._topics.leads and self._cluster.groups[METADATA_GROUP].has_lease
+        if not leads or self._cluster.cluster_id is None:
+            raise NotHere("not the controller")
+        try:
+            question = json.loads(body)
+            entry, first = told_node(question), bool(question.get("first"))
+        except (ValueError, RecursionError) as error:
+            raise PeerError(f"a registration that is not understood: {error}") from None
+        if entry.node_id != node_id:
+            raise PeerError(f"node {node_id} cannot register node {entry.node_id}")
+        if not first and node_id not in self._cluster.image.nodes:
+            raise PeerError(f"node {node_id} {REMOVED}; with an empty data directory it can come back")
+        await self._topics.record([node_command(entry)])
+        return b""
+
+    async def _asked_transfer(self, node_id: int, body: bytes) -> bytes:
+        """Hand a group that is led here to a node."""
+        question = json.loads(body)
+        number = int(question["group"])
+        group = self._cluster.groups.get(number)
+        if group is None or not group.is_leader:
+            raise NotHere(f"group {number} is not led here")
+        try:
+            self._keepers[number].transfer_to(int(question["to"]))
+        except TransferRefused as error:
+            raise PeerError(str(error)) from None
+        return b""
+
+    async def transfer(self, number: int, to: int) -> None:
+        """Have a group's leader begin to hand it to a node. Raises PeerError where it refuses, NotLeader."""
+        body = json.dumps({"group": number, "to": to}).encode()
+        await self._peering.ask_leader(number, Asked.TRANSFER, body, ANSWER_SECONDS)

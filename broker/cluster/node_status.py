@@ -1,0 +1,77 @@
+"""What one node tells the others of itself, every so often and whenever it changes. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Status:
+    """What one node tells the others of itself."""
+
+    joined: bool = False
+    """It has taken part in a cluster: it has, or had, a log."""
+    has_log: bool = False
+    cluster_id: str | None = None
+    """As recorded; None where it has seen no record yet."""
+    registered: tuple[int, ...] = ()
+    voters: tuple[int, ...] = ()
+    """The nodes that may vote in group 0, where that is recorded."""
+    leads: Mapping[int, int] = field(default_factory=dict)
+    """Log group to the term it leads in."""
+    members: Mapping[int, int] = field(default_factory=dict)
+    """Log group to the Raft member it is there."""
+    applied: int = 0
+    """How far it has followed group 0."""
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return json.dumps(
+            {
+                "joined": self.joined,
+                "log": self.has_log,
+                "cluster": self.cluster_id,
+                "nodes": list(self.registered),
+                "voters": list(self.voters),
+                "leads": {str(group): term for group, term in self.leads.items()},
+                "members": {str(group): member for group, member in self.members.items()},
+                "applied": self.applied,
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @staticmethod
+    def decode(body: bytes) -> Status:
+        """Raises ValueError."""
+        try:
+            told: dict[str, Any] = json.loads(body)
+            cluster_id = told["cluster"]
+            if cluster_id is not None and not isinstance(cluster_id, str):
+                raise TypeError("a cluster id that is no text")
+            return Status(
+                bool(told["joined"]),
+                bool(told["log"]),
+                cluster_id,
+                tuple(_small(each) for each in told["nodes"]),
+                tuple(_small(each) for each in told["voters"]),
+                {_small(group): _small(term) for group, term in told["leads"].items()},
+                {_small(group): _number(member) for group, member in told["members"].items()},
+                _number(told["applied"]),
+            )
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(f"not a status: {error!r}") from None
+
+
+def _small(value: Any) -> int:
+    """What clients are told: a node, a group or a term. Raises ValueError, TypeError, OverflowError."""
+    return _number(value, 1 << 31)
+
+
+def _number(value: Any, end: int = 1 << 63) -> int:
+    number = int(value)
+    if not 0 <= number < end:
+        raise ValueError(f"a number of {number} in a status")
+    return number

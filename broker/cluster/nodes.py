@@ -1,0 +1,160 @@
+"""The nodes of the cluster as this one sees them: who is there, where clients reach it, what it leads.
+
+What nodes are is recorded (`broker/cluster_image.py`); what they lead and that they live is soft state, which
+each tells all others every so often and whenever it changes. Invariants: of two claims to lead a group the
+one of the higher term counts; of one term, what this node's own group knows counts more than what others say.
+Does not: talk (`peering.py` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from broker.cluster.node_status import Status
+from broker.cluster_image import ClusterImage, NodeEntry
+from broker.context import Endpoint
+from broker.metadata import METADATA_GROUP
+from storage.group import LogGroup
+
+ALIVE_SECONDS: Final = 3.0
+"""Who has said nothing for so long is taken for dead."""
+CUT_OFF_SECONDS: Final = 0.5
+"""The same once the connection to it is lost."""
+NOBODY: Final = -1
+
+
+class Nodes:
+    """See the module.
+
+    Args:
+        seconds: a monotonic clock.
+    """
+
+    def __init__(self, node_id: int, image: ClusterImage, seconds: Callable[[], float]) -> None:
+        self.node_id = node_id
+        self._image = image
+        self._seconds = seconds
+        self.groups: Mapping[int, LogGroup] = {}
+        """Those that this node has a part in."""
+        self.statuses: dict[int, Status] = {}
+        """What each other node said last."""
+        self._heard: dict[int, float] = {}
+        self._is_informed = False
+        self.is_removed = False
+        """Whether this node was removed from the cluster, as a controller said: then it is none of those that
+        clients are told of."""
+        self._leaders: dict[int, tuple[int, int]] = {}
+        """Log group -> (term, node), as others said."""
+
+    # --- who is there ---------------------------------------------------------------------------------------
+
+    def told(self, node_id: int, status: Status) -> None:
+        """Another node has told its status."""
+        self.statuses[node_id] = status
+        self._heard[node_id] = self._seconds()
+        for group, term in status.leads.items():
+            if term >= self._leaders.get(group, (-1, 0))[0]:
+                self._leaders[group] = term, node_id
+        for group, (term, leader) in list(self._leaders.items()):
+            if leader == node_id and status.leads.get(group) != term:
+                self._leaders[group] = term, NOBODY
+
+    def cut_off(self, node_id: int) -> None:
+        """The connection to a node is lost."""
+        if node_id in self._heard:
+            latest = self._seconds() - ALIVE_SECONDS + CUT_OFF_SECONDS
+            self._heard[node_id] = min(self._heard[node_id], latest)
+
+    def absent(self, node_id: int) -> None:
+        """Its process has ended."""
+        self._heard.pop(node_id, None)
+
+    def is_alive(self, node_id: int) -> bool:
+        """Whether it has been heard lately; this node is, until it was removed."""
+        if node_id == self.node_id:
+            return not self.is_removed
+        heard = self._heard.get(node_id)
+        return heard is not None and self._seconds() - heard < ALIVE_SECONDS
+
+    def alive(self) -> frozenset[int]:
+        """The recorded nodes that live, this one included."""
+        return frozenset(each for each in {*self._image.nodes, self.node_id} if self.is_alive(each))
+
+    def seen(self) -> tuple[object, ...]:
+        """Equal for two moments at which clients are told the same of nodes and leaders."""
+        hosted = tuple(
+            (group.leader_id, group.term, group.raft.configuration.voters) for group in self.groups.values()
+        )
+        return hosted, self.alive(), tuple(self._leaders.values())
+
+    def registered(self) -> list[int]:
+        """Every node of the cluster, alive or not; only this one before a first start is through."""
+        return sorted(self._image.nodes) or [self.node_id]
+
+    def endpoints(self, listener: str, here: Endpoint) -> list[Endpoint]:
+        """Where clients of this listener reach the nodes that live; `here` is this one."""
+        found = [] if self.is_removed else [here]
+        for node_id in self.alive():
+            if node_id != self.node_id:
+                endpoint = self.endpoint(node_id, listener, here)
+                if endpoint is not None:
+                    found.append(endpoint)
+        return sorted(found, key=lambda each: each.node_id)
+
+    def endpoint(self, node_id: int, listener: str, here: Endpoint) -> Endpoint | None:
+        """Where clients of this listener reach a node; None where it has no such listener."""
+        if node_id == self.node_id:
+            return None if self.is_removed else here
+        node = self._image.nodes.get(node_id)
+        address = node.listeners.get(listener) if node is not None else None
+        if node is None or address is None:
+            return None
+        return Endpoint(node_id, address[0], address[1], node.rack)
+
+    @property
+    def is_informed(self) -> bool:
+        """Whether this node knows of the cluster at least what it knew when it was stopped."""
+        if not self._is_informed:
+            group = self.groups.get(METADATA_GROUP)
+            if group is not None and self._image.cluster_id is not None:
+                self._is_informed = group.applied_index >= group.recovered_index
+        return self._is_informed
+
+    def misses_this(self, applied: int) -> bool:
+        """Whether a node that has followed group 0 further than this one does not find this one there."""
+        return any(
+            self.node_id not in status.registered and status.registered and status.applied > applied
+            for node_id, status in self.statuses.items()
+            if self.is_alive(node_id) and status.cluster_id == self._image.cluster_id
+        )
+
+    # --- who leads ------------------------------------------------------------------------------------------
+
+    def leader_of(self, group: int) -> tuple[int, int]:
+        """Who leads a group, (node id or -1, term)."""
+        term, leader = self._leaders.get(group, (-1, NOBODY))
+        here = self.groups.get(group)
+        if here is not None and here.term >= term:
+            silent = here.leader_id == NOBODY and here.term == term and leader >= 0 and self.is_alive(leader)
+            return (leader if silent else here.leader_id), here.term  # no member, yet or any more, hears it
+        return leader, max(term, 0)
+
+    def live_leader_of(self, group: int) -> int:
+        """Who leads a group and lives; -1 for nobody."""
+        leader, _ = self.leader_of(group)
+        return leader if leader >= 0 and self.is_alive(leader) else NOBODY
+
+    def member_of(self, group: int) -> dict[int, int]:
+        """Node -> the Raft member it says it is in a group."""
+        found = {
+            node: status.members[group] for node, status in self.statuses.items() if group in status.members
+        }
+        here = self.groups.get(group)
+        if here is not None:
+            found[self.node_id] = here.raft.member_id
+        return found
+
+    def entry_of(self, node_id: int) -> NodeEntry | None:
+        """A node as it is recorded."""
+        return self._image.nodes.get(node_id)

@@ -1,0 +1,308 @@
+"""What the nodes of a cluster say to each other, beside Raft: statuses, questions and their answers.
+
+Owns: the kinds of messages on the peer network, this node's status, telling it, and asking whoever leads a
+group. Invariants: a node of another cluster is refused; a question goes to a leader that is known, again and
+again until one answers or its time is over. Does not: know what is asked: who answers a kind of question
+puts itself into `handlers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import secrets
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
+from typing import Final, Protocol
+
+from broker.cluster.node_status import Status
+from broker.cluster.nodes import NOBODY, Nodes
+from storage.group_options import node_of
+from storage.peers.limits import TOO_MANY_QUESTIONS, PeerError, PeerUnreachable
+from storage.peers.network import PeerNetwork
+from storage.raft.messages import Message
+from storage.types import NotLeader, StorageError
+
+log = logging.getLogger("lockstep.peers")
+
+STATUS_SECONDS: Final = 0.5
+"""The status is told this often, and whenever it changes."""
+RETRY_SECONDS: Final = 0.05
+"""Between two tries: a new leader is known some milliseconds after its election."""
+ASK_SECONDS: Final = 5.0
+"""One try; who is asked may have to wait for a commit."""
+MOST_NEWCOMERS: Final = 16
+"""LIMIT. Nodes that greeted without being part of the cluster, and are answered all the same."""
+
+
+class Told(IntEnum):
+    """What is told, without an answer."""
+
+    STATUS = 1
+
+
+class Asked(IntEnum):
+    """What is asked, and answered."""
+
+    FORWARD = 1
+    GROUP = 2
+    PRODUCER_IDS = 3
+    REGISTER = 4
+    TRANSFER = 5
+    REPORT = 6
+    MARKERS = 7
+    VERIFY = 8
+
+
+NOT_HERE: Final = "not led here"
+"""What `NotHere` is on the wire, where a refusal is a text: who asked goes on looking for the leader."""
+
+
+class NotHere(PeerError):
+    """Whoever was asked does not lead what the question is about: ask again, elsewhere."""
+
+
+class Subject(Protocol):
+    """The node that all the talk is about."""
+
+    def status(self) -> Status:
+        """As of now."""
+
+    def founders(self) -> list[int]:
+        """The nodes that it was told of at its start."""
+
+    def cluster_id(self) -> str | None:
+        """The cluster that it is, or was, part of; None where it has not heard of one."""
+
+    def receive(self, number: int, message: Message) -> None:
+        """Raft's message of a peer to a group."""
+
+    def linked(self, node_id: int, up: bool) -> None:
+        """The connection to a node came up or went down."""
+
+    def absent(self, node_id: int) -> None:
+        """The process of a node has ended."""
+
+
+class _Nobody:
+    """Before there is one."""
+
+    def status(self) -> Status:
+        return Status()
+
+    def founders(self) -> list[int]:
+        return []
+
+    def cluster_id(self) -> str | None:
+        return None
+
+    def receive(self, number: int, message: Message) -> None:
+        """Drop it."""
+
+    def linked(self, node_id: int, up: bool) -> None:
+        """Nothing rests on it yet."""
+
+    def absent(self, node_id: int) -> None:
+        """Nor on this."""
+
+
+class Peering:
+    """One node's side of all conversations; the owner of its `PeerNetwork`."""
+
+    def __init__(self, nodes: Nodes, loop: asyncio.AbstractEventLoop) -> None:
+        self._nodes = nodes
+        self._loop = loop
+        self._node: Subject = _Nobody()
+        self.network = PeerNetwork(nodes.node_id, self, loop)
+        self.handlers: dict[Asked, Callable[[int, bytes], Awaitable[bytes]]] = {}
+        """Who answers each kind of question, given the node that asks and its words. They raise NotHere,
+        PeerError or StorageError."""
+        self.open = False
+        """Whether Raft speaks: not before it is known what this node is."""
+        self._telling = False
+        self._refused: set[int] = set()
+        self._known: set[int] = set()
+        self._newcomers: set[int] = set()
+        """Known only because they greeted."""
+        self._moved: dict[int, tuple[str, int]] = {}
+        """Where nodes said themselves that they are; that counts more than what is recorded."""
+        self.address: tuple[str, int] | None = None
+        self._run = secrets.token_hex(8)
+        """This process, so that two of one node id are not taken for one."""
+        self._runs: dict[int, object] = {}
+        """Where this node is reached."""
+
+    def serve(self, node: Subject) -> None:
+        """Speak for this node from now on."""
+        self._node = node
+
+    def know(self, node_id: int, host: str, port: int) -> None:
+        """There is another node at this address."""
+        if node_id != self._nodes.node_id:
+            self._known.add(node_id)
+            self._newcomers.discard(node_id)
+            self.network.know(node_id, *self._moved.get(node_id, (host, port)))
+
+    def forget(self, node_id: int) -> None:
+        """It is not part of the cluster any more."""
+        self._known.discard(node_id)
+        self._newcomers.discard(node_id)
+        self._moved.pop(node_id, None)
+        self.network.forget(node_id)
+
+    # --- telling --------------------------------------------------------------------------------------------
+
+    def tell_soon(self) -> None:
+        """The status has changed: tell it once in this turn."""
+        if not self._telling:
+            self._telling = True
+            self._loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        body = self._node.status().encode()
+        for node_id in self._known:
+            self.network.tell(node_id, Told.STATUS, body)
+
+    async def run(self) -> None:
+        """Tell the status every so often, until cancelled."""
+        while True:
+            try:
+                self._tell()
+            except Exception:  # who is not heard is dead for the others
+                log.exception("the status could not be told")
+            await asyncio.sleep(STATUS_SECONDS)
+
+    # --- asking ---------------------------------------------------------------------------------------------
+
+    async def ask_leader(
+        self, group: int, kind: Asked, body: bytes, seconds: float, answer_seconds: float = ASK_SECONDS
+    ) -> bytes:
+        """Ask whoever leads a group, trying for `seconds`; one answer may take `answer_seconds`.
+
+        Where this node leads, its own handler is asked, whose StorageError comes as it is.
+
+        Raises NotLeader where nobody could be asked in time, PeerError for a refusal.
+        """
+        problem = f"nobody is known to lead group {group}"
+        deadline = self._loop.time() + seconds
+        while True:
+            leader = self._nodes.live_leader_of(group)
+            left = deadline - self._loop.time()
+            if leader != NOBODY and left > 0:
+                try:
+                    if leader == self._nodes.node_id:
+                        return await self.handlers[kind](leader, body)
+                    return await self.network.ask(leader, kind, body, answer_seconds)
+                except NotHere as error:
+                    problem = str(error)
+                except (PeerUnreachable, TimeoutError) as error:
+                    problem = str(error) or f"node {leader} does not answer"
+                except PeerError as error:
+                    if str(error) not in (NOT_HERE, TOO_MANY_QUESTIONS):
+                        raise
+                    problem = f"node {leader} does not lead group {group} any more"
+                    if str(error) == TOO_MANY_QUESTIONS:
+                        problem = f"node {leader} has too much to answer"
+            if self._loop.time() + RETRY_SECONDS >= deadline:
+                raise NotLeader(problem)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    # --- as PeerOwner ---------------------------------------------------------------------------------------
+
+    def hello(self) -> bytes:
+        """As `PeerOwner`."""
+        status = self._node.status()
+        founders = [] if status.joined else self._node.founders()
+        said = {
+            "cluster": self._node.cluster_id(),
+            "founders": founders,
+            "at": self.address,
+            "run": self._run,
+        }
+        return json.dumps(said).encode()
+
+    def on_greeted(self, node_id: int, hello: bytes) -> str | None:
+        """As `PeerOwner`."""
+        try:
+            said = json.loads(hello)
+            cluster_id, theirs, at, run = said["cluster"], said["founders"], said.get("at"), said.get("run")
+            address = None if at is None else (str(at[0]), int(at[1]))
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+            return "a greeting that is not understood"
+        status, ours = self._node.status(), self._node.founders()
+        here = self._node.cluster_id()
+        if None not in (cluster_id, here) and cluster_id != here:
+            return f"this is cluster {here}, not {cluster_id}"
+        if self._runs.get(node_id, run) != run and self.network.hears(node_id):
+            return f"another node {node_id} is running"
+        if theirs and not status.joined and theirs != ours:
+            return f"--peers names nodes {ours} here and {theirs} there: founders must agree"
+        self._runs[node_id] = run
+        if address is not None:
+            self._answer_at(node_id, address)
+        return None
+
+    def _answer_at(self, node_id: int, address: tuple[str, int]) -> None:
+        """A node that is to be added is in nobody's list; one may have come back at another address."""
+        if node_id not in self._known:
+            if len(self._newcomers) >= MOST_NEWCOMERS:
+                return
+            self._known.add(node_id)
+            self._newcomers.add(node_id)
+        self._moved[node_id] = address
+        self.network.know(node_id, *address)
+
+    def on_refused(self, node_id: int, text: str) -> None:
+        """As `PeerOwner`."""
+        if node_id not in self._refused:
+            self._refused.add(node_id)
+            log.error("node %d refuses this one: %s", node_id, text)
+
+    def on_message(self, group_id: int, message: Message) -> None:
+        """As `PeerOwner`."""
+        if self.open:
+            self._node.receive(group_id, message)
+
+    def send(self, group_id: int, member_id: int, message: Message) -> None:
+        """Raft has something to say."""
+        if self.open:
+            self.network.send(node_of(member_id), group_id, message)
+
+    def on_told(self, node_id: int, kind: int, body: bytes) -> None:
+        """As `PeerOwner`."""
+        if kind == Told.STATUS:
+            try:
+                self._nodes.told(node_id, Status.decode(body))
+            except ValueError as error:
+                log.warning("node %d: %s", node_id, error)
+
+    async def on_asked(self, node_id: int, kind: int, body: bytes) -> bytes:
+        """As `PeerOwner`."""
+        handler = None
+        with contextlib.suppress(ValueError):
+            handler = self.handlers.get(Asked(kind))
+        if handler is None:
+            raise PeerError(f"question {kind} is not understood by this version")
+        try:
+            return await handler(node_id, body)
+        except (NotHere, NotLeader):
+            raise PeerError(NOT_HERE) from None
+        except StorageError as error:
+            raise PeerError(str(error)) from error
+
+    def on_absent(self, node_id: int) -> None:
+        """As `PeerOwner`."""
+        self._nodes.absent(node_id)
+        self._node.absent(node_id)
+
+    def on_link(self, node_id: int, up: bool) -> None:
+        """As `PeerOwner`."""
+        if up:
+            self._refused.discard(node_id)
+            self.network.tell(node_id, Told.STATUS, self._node.status().encode())
+        else:
+            self._nodes.cut_off(node_id)
+        self._node.linked(node_id, up)

@@ -1,0 +1,180 @@
+"""The cluster as one node can tell it: nodes, log groups, and who of a group's members is how far.
+
+Owns: the report of one group, which only its leader can give and which others ask of it. Invariant: what no
+leader confirms now is unknown, never guessed. Does not: change anything (`admin.py` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.cluster.peering import Asked, NotHere, Peering
+from broker.membership.view import is_up_to_date
+from broker.metadata import METADATA_GROUP, Cluster
+from storage.group import LogGroup
+from storage.group_options import node_of
+from storage.peers.limits import PeerError
+from storage.types import StorageError
+
+if TYPE_CHECKING:
+    from broker.cluster.nodes import Nodes
+    from broker.context import ClientContext
+
+Document = dict[str, Any]
+"""What becomes a JSON object."""
+
+REPORT_SECONDS: Final = 1.0
+"""So long a group's leader is asked for; status is also for clusters that are not well."""
+
+
+class GroupReports:
+    """Reports of groups, wherever they are led. Args: peering: None for a node alone."""
+
+    def __init__(self, cluster: Cluster, peering: Peering | None) -> None:
+        self._cluster = cluster
+        self._peering = peering
+        if peering is not None:
+            peering.handlers[Asked.REPORT] = self._asked
+
+    async def of(self, number: int) -> Document | None:
+        """A group as its leader knows it; None where no leader answers."""
+        if self._peering is None:
+            group = self._cluster.groups.get(number)
+            return report(group) if group is not None and group.is_leader else None
+        body = json.dumps({"group": number}).encode()
+        try:
+            answer = await self._peering.ask_leader(
+                number, Asked.REPORT, body, REPORT_SECONDS, REPORT_SECONDS
+            )
+        except (PeerError, StorageError):
+            return None
+        found: Document = json.loads(answer)
+        return found
+
+    async def of_all(self, numbers: Iterable[int]) -> dict[int, Document | None]:
+        """All of these at once."""
+        ordered = sorted(numbers)
+        found = await asyncio.gather(*(self.of(number) for number in ordered))
+        return dict(zip(ordered, found, strict=True))
+
+    async def _asked(self, node_id: int, body: bytes) -> bytes:
+        number = int(json.loads(body)["group"])
+        group = self._cluster.groups.get(number)
+        if group is None or not group.has_lease:  # one that was cut off may think that it leads
+            raise NotHere(f"group {number} is not led here")
+        return json.dumps(report(group)).encode()
+
+
+def report(group: LogGroup) -> Document:
+    """A group that is led here; `changing` while the members are not for certain."""
+    raft, configuration = group.raft, group.raft.configuration
+    voters = {*configuration.voters, *configuration.old_voters}
+    return {
+        "leader": group.leader_id,
+        "term": raft.term,
+        "commit_index": raft.commit_index,
+        "last_index": raft.last_index,
+        "changing": raft.leading is None or raft.leading.unsettled or configuration.joint,
+        "voters": [_member(group, each) for each in sorted(voters, key=_by_node)],
+        "learners": [_member(group, each) for each in sorted(configuration.learners, key=_by_node)],
+    }
+
+
+def _by_node(member: int) -> tuple[int, int]:
+    return node_of(member), member
+
+
+def _member(group: LogGroup, member: int) -> Document:
+    raft = group.raft
+    progress = raft.progress(member)
+    match = raft.last_index if progress is None else progress.match_index
+    return {
+        "node": node_of(member),
+        "member": member,
+        "match_index": match,
+        "lag": raft.last_index - match,
+        "in_sync": is_up_to_date(raft, member),
+    }
+
+
+async def status(context: ClientContext) -> Document:
+    """The whole cluster; answered by any node, also where there is no controller."""
+    services = context.services
+    image, nodes, here = services.cluster.image, services.nodes, services.settings.node_id
+    placement = image.placement or {number: (here,) for number in services.cluster.groups}
+    reports = await _reports(context).of_all(placement)
+    groups = [_group(number, placed, reports[number], nodes) for number, placed in sorted(placement.items())]
+    known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
+    return {
+        "cluster_id": services.cluster.cluster_id,
+        "answered_by": here,
+        "controller": nodes.live_leader_of(METADATA_GROUP),
+        "healthy": bool(groups) and all(map(_is_healthy, groups)),
+        "nodes": [_node(context, each, reports.get(METADATA_GROUP)) for each in sorted(known)],
+        "groups": groups,
+    }
+
+
+def _reports(context: ClientContext) -> GroupReports:
+    services = context.services
+    return services.node.reports if services.node is not None else GroupReports(services.cluster, None)
+
+
+def _group(number: int, placed: tuple[int, ...], known: Document | None, nodes: Nodes) -> Document:
+    leader, term = nodes.live_leader_of(number), nodes.leader_of(number)[1]
+    unknown = {
+        "leader": leader,
+        "term": term,
+        "commit_index": None,
+        "last_index": None,
+        "changing": None,
+        "voters": None,
+        "learners": None,
+    }
+    return {
+        "group": number,
+        "preferred_leader": placed[0] if placed else -1,
+        "placed": list(placed),
+        **(unknown if known is None else known),
+    }
+
+
+def _is_healthy(group: Document) -> bool:
+    return group["leader"] >= 0 and bool(group["voters"]) and all(each["in_sync"] for each in group["voters"])
+
+
+def _node(context: ClientContext, node_id: int, metadata: Document | None) -> Document:
+    nodes = context.services.nodes
+    entry = nodes.entry_of(node_id)
+    listeners = {} if entry is None else {name: _at(*address) for name, address in entry.listeners.items()}
+    rack = None if entry is None else entry.rack
+    if node_id == nodes.node_id and not listeners:
+        endpoint = context.endpoint()
+        listeners, rack = {context.listener: _at(endpoint.host, endpoint.port)}, endpoint.rack
+    return {
+        "node": node_id,
+        "alive": nodes.is_alive(node_id),
+        "registered": entry is not None or not context.services.cluster.image.nodes,
+        "listeners": listeners,
+        "peer": None if entry is None else _at(*entry.peer),
+        "rack": rack,
+        "controller": nodes.live_leader_of(METADATA_GROUP) == node_id,
+        "metadata": _part(node_id, metadata),
+    }
+
+
+def _part(node_id: int, metadata: Document | None) -> str:
+    """Voter, learner or none of group 0."""
+    if metadata is None:
+        return "unknown"
+    for part in ("voters", "learners"):
+        if any(each["node"] == node_id for each in metadata[part]):
+            return part.removesuffix("s")
+    return "none"
+
+
+def _at(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,265 @@
+"""Compaction: topics whose newest record of every key is all that has to stay, on every node for itself.
+
+Owns: which partitions are worth a pass now (`planned`), at what pace it runs beside clients (`Pace`), and the
+loop. Leaders and followers clean alike: what they do changes nothing that they replicate.
+
+Invariants: a pass never reaches what is young (`min.compaction.lag.ms`), undecided (above the last stable
+offset) or the partition's newest batch; one group is cleaned at a time. How far a partition has been
+cleaned is remembered while the process lives: after a start all of it counts as new, once.
+Does not: say which records stay (`storage/cleaning.py`), or touch files (`storage/cleaner.py`).
+Source: Kafka's LogCleanerManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from broker.metadata import METADATA_GROUP, Cluster, TopicPartition
+from storage.cleaner import Cleaned, Wanted, is_half_dead
+from storage.group import LogGroup
+from storage.log.batch_index import SegmentPartition
+from storage.types import StorageError
+
+log = logging.getLogger("lockstep.compaction")
+
+SLICE_SECONDS: Final = 0.001
+"""So long the cleaner computes before it gives way: others wait for the interpreter meanwhile."""
+BUSY_PAUSE: Final = 14
+"""Beside a loaded broker each slice is followed by a pause so many times as long: 7 % of a core."""
+IDLE_PAUSE: Final = 0.5
+BUSY_SHARE: Final = 0.02
+"""A broker whose other threads take more of a core than this serves somebody: large batches take little of
+the processor, and their producers wait for every slice."""
+SWITCH_SECONDS: Final = 0.0003
+"""While a pass runs others wait so long at most for the interpreter, not the usual 5 ms."""
+LOOK_SECONDS: Final = 0.1
+"""How often that is measured."""
+EVER: Final = -(1 << 62)
+
+
+class Pace:
+    """How fast a pass runs: little of the processor while the broker is busy, and so many bytes a second.
+
+    Called in the cleaner's thread with what was just read or written.
+    """
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        *,
+        seconds: Callable[[], float] = time.monotonic,
+        own: Callable[[], float] = time.thread_time,
+        all_told: Callable[[], float] = time.process_time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._seconds, self._own, self._all_told, self._sleep = seconds, own, all_told, sleep
+        self._slice_began: float | None = None
+        self._bytes = 0
+        self._pause: float = BUSY_PAUSE
+        self._looked = (0.0, 0.0, 0.0)
+
+    def __call__(self, count: int) -> None:
+        self._bytes += count
+        now = self._own()
+        if self._slice_began is None:  # the first call in its thread
+            self._slice_began = now
+            self._looked = self._seconds(), now, self._all_told()
+        used = now - self._slice_began
+        if used < SLICE_SECONDS:
+            return
+        self._look(now)
+        self._sleep(max(used * self._pause, self._bytes / self._bytes_per_second - used))
+        self._bytes = 0
+        self._slice_began = self._own()
+
+    def _look(self, own: float) -> None:
+        now = self._seconds()
+        began, own_then, all_then = self._looked
+        if now - began >= LOOK_SECONDS:
+            others = self._all_told() - all_then - (own - own_then)
+            self._pause = BUSY_PAUSE if others > BUSY_SHARE * (now - began) else IDLE_PAUSE
+            self._looked = now, own, self._all_told()
+
+
+class Dirt(NamedTuple):
+    """What a pass over a partition would do."""
+
+    partition: TopicPartition
+    dirty_offset: int
+    end_offset: int
+    ratio: float
+    """Of its cleanable bytes that are new."""
+    oldest_ms: int
+    """The time of the first batch that is new."""
+
+
+def planned(
+    partition: TopicPartition,
+    shares: Sequence[SegmentPartition],
+    stable_offset: int,
+    clean_to: int,
+    now_ms: int,
+) -> Dirt:
+    """What there is to clean of a partition. May read indexes: for a thread.
+
+    Args:
+        stable_offset: its last stable offset, as the loop saw it.
+        shares: the partition's parts of the segments that may be cleaned, oldest first.
+        clean_to: below this it was cleaned before.
+    """
+    found, config = partition.log, partition.topic.config
+    dirty = max(found.log_start_offset, clean_to)
+    end = min(shares[-1].last_offset + 1 if shares else 0, stable_offset, found.high_watermark - 1)
+    data_log = partition.group.log
+    if config.min_compaction_lag_ms > 0 and end > dirty:
+        old_ms = now_ms - config.min_compaction_lag_ms + 1
+        young = data_log.first_younger(found.number, old_ms, dirty, end)
+        end = end if young is None else min(end, young.base_offset)
+    new = sum([s.total_bytes for s in shares if s.last_offset >= dirty and s.first_offset < end])
+    old = sum([s.total_bytes for s in shares if s.last_offset < dirty])
+    if end <= dirty or not new:
+        return Dirt(partition, dirty, dirty, 0.0, now_ms)
+    first = data_log.timestamp_lookup(found.number, EVER, dirty, end)
+    oldest_ms = now_ms if first is None or first.max_timestamp < 0 else first.max_timestamp
+    return Dirt(partition, dirty, end, new / (new + old), oldest_ms)
+
+
+def is_due(dirt: Dirt, now_ms: int) -> bool:
+    """Whether the partition is to be cleaned now."""
+    config = dirt.partition.topic.config
+    if dirt.end_offset <= dirt.dirty_offset:
+        return False
+    return (
+        dirt.ratio > config.min_cleanable_dirty_ratio
+        or now_ms - dirt.oldest_ms > config.max_compaction_lag_ms
+    )
+
+
+class Compaction:
+    """The loop over one broker's log groups. Args: new_pace: at what a pass runs, from bytes a second."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock_ms: Callable[[], int],
+        new_pace: Callable[[float], Callable[[int], None]] = Pace,
+    ) -> None:
+        self._cluster = cluster
+        self._clock_ms = clock_ms
+        self._new_pace = new_pace
+        self._clean_to: dict[tuple[LogGroup, int], int] = {}
+        self._is_running = False
+
+    async def run(self) -> None:
+        """Look every so often, until cancelled."""
+        while True:
+            await asyncio.sleep(max(self._cluster.settings.log_cleaner_backoff_ms, 1) / 1000)
+            if self._cluster.settings.log_cleaner_enable:
+                await self.enforce()
+
+    async def enforce(self) -> int:
+        """One look at every group; how many bytes the files on the disk have less."""
+        if self._is_running:
+            return 0
+        self._is_running = True
+        saved = 0
+        try:
+            for number, group in sorted(self._cluster.groups.items()):
+                if number != METADATA_GROUP:
+                    saved += await self._guarded(group)
+        finally:
+            self._is_running = False
+        return saved
+
+    async def _guarded(self, group: LogGroup) -> int:
+        try:
+            return await self._clean(group)
+        except (StorageError, OSError) as error:
+            log.warning("group %d: compaction has to wait: %s", group.group_id, error)
+        except Exception:  # a group may be given up in the midst of it; files only grow where this ends
+            log.exception("group %d: compaction failed", group.group_id)
+        return 0
+
+    async def _clean(self, group: LogGroup) -> int:
+        now_ms = self._clock_ms()
+        compacted = [
+            partition
+            for topic in self._cluster.topics()
+            if topic.config.is_compacted
+            for partition in topic.partitions
+            if partition.group is group
+        ]
+        stable = [each.log.last_stable_offset for each in compacted]
+        looked = await asyncio.to_thread(self._look, group, compacted, stable, now_ms)
+        due = [dirt for dirt in looked if is_due(dirt, now_ms)]
+        log_start = group.control.log_start
+        if not due and not await asyncio.to_thread(is_half_dead, group.log, log_start):
+            return 0
+        settings = self._cluster.settings
+        pace = self._new_pace(settings.log_cleaner_io_max_bytes_per_second)
+        wanted = [_wanted(dirt) for dirt in sorted(due, key=lambda dirt: -dirt.ratio)]
+        usual = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            done = await group.clean(wanted, now_ms, settings.log_cleaner_dedupe_buffer_size, pace)
+        finally:
+            sys.setswitchinterval(usual)
+        if done is None:
+            return 0
+        self._remember(group, done)
+        freed = group.free_dead_segments()
+        log.info(
+            "group %d: cleaned %d partitions, %d files are %d bytes smaller, %d are gone",
+            group.group_id,
+            len(done.ends),
+            done.segments,
+            done.saved_bytes,
+            freed,
+        )
+        return done.saved_bytes
+
+    def _look(
+        self, group: LogGroup, compacted: Sequence[TopicPartition], stable: Sequence[int], now_ms: int
+    ) -> list[Dirt]:
+        shares: dict[int, list[SegmentPartition]] = {each.log.number: [] for each in compacted}
+        for segment in group.log.cleanable_segments():
+            for share in segment.partitions():
+                if share.partition in shares:
+                    shares[share.partition].append(share)
+        found = []
+        for each, stable_offset in zip(compacted, stable, strict=True):
+            number = each.log.number
+            clean_to = self._clean_to.get((group, number), 0)
+            found.append(planned(each, shares[number], stable_offset, clean_to, now_ms))
+        return found
+
+    def _remember(self, group: LogGroup, done: Cleaned) -> None:
+        if done.unreadable:
+            log.warning(
+                "group %d: %d batches cannot be opened and stay as they are", group.group_id, done.unreadable
+            )
+        for number, end in done.ends.items():
+            self._clean_to[group, number] = end
+        here = set(self._cluster.groups.values())
+        self._clean_to = {
+            (each, number): end
+            for (each, number), end in self._clean_to.items()
+            if each in here and number in each.partitions
+        }
+
+
+def _wanted(dirt: Dirt) -> Wanted:
+    partition = dirt.partition.log
+    return Wanted(
+        partition.number,
+        dirt.dirty_offset,
+        dirt.end_offset,
+        dirt.partition.topic.config.delete_retention_ms,
+        partition.aborted_between(0, dirt.end_offset),
+    )

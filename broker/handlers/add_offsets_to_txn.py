@@ -1,0 +1,45 @@
+"""AddOffsetsToTxn: a group's partition of `__consumer_offsets` takes part in a transaction (KIP-98).
+
+Versions: up to 1 clients know no PRODUCER_FENCED (KIP-588). Transactions of version 2 do without this.
+Source: Kafka's KafkaApis.handleAddOffsetsToTxnRequest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import Answer, ClientContext
+from broker.metadata import CONSUMER_OFFSETS
+from broker.refused import Refused
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+API_KEY = ApiKey.ADD_OFFSETS_TO_TXN
+VERSIONS = (0, 4)
+
+FENCED_SINCE: Final = 2
+NOT_RAISING: Final = 0
+"""The transaction version of those who ask for this."""
+
+
+def handle(context: ClientContext, header: RequestHeader, request: AddOffsetsToTxnRequest) -> Answer:
+    """Serve one AddOffsetsToTxn; the answer waits for the commit."""
+    return _add(context, header.api_version, request)
+
+
+async def _add(
+    context: ClientContext, version: int, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    services = context.services
+    place = CONSUMER_OFFSETS, services.groups.partition_of(request.group_id)
+    try:
+        await services.transactions.add_partitions(
+            request.transactional_id, request.producer_id, request.producer_epoch, [place], NOT_RAISING
+        )
+    except Refused as refused:
+        error = refused.error
+        if error is ErrorCode.PRODUCER_FENCED and version < FENCED_SINCE:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        return AddOffsetsToTxnResponse(error_code=error)
+    return AddOffsetsToTxnResponse()

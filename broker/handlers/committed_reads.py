@@ -1,0 +1,39 @@
+"""What a reader of committed records is told besides them: which transactions were aborted (KIP-98).
+
+Such a reader gets everything below the last stable offset, aborted records included; its client leaves them
+out by this list and by the markers among the records. The list is exact: batches are walked by their lengths,
+and only where a transaction of the partition was aborted at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from protocol.messages.fetch import AbortedTransaction
+from protocol.records.batch import LENGTH_PREFIX_BYTES
+from storage.partition import PartitionLog
+from storage.types import Buffer
+
+
+def aborted_in(log: PartitionLog, offset: int, buffers: Sequence[Buffer]) -> list[AbortedTransaction]:
+    """The aborted transactions with records in these batches, which were read from `offset` on."""
+    transactions = log.transactions
+    if not buffers or transactions is None or not transactions.aborted:
+        return []
+    if transactions.aborted[-1].last_offset < offset:
+        return []
+    return [
+        AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+        for each in log.aborted_between(offset, _end_of(buffers[-1]))
+    ]
+
+
+def _end_of(batches: Buffer) -> int:
+    """The offset after the last of these batches."""
+    at = 0
+    while True:
+        total_bytes = int.from_bytes(batches[at + 8 : at + 12], "big") + LENGTH_PREFIX_BYTES
+        if at + total_bytes >= len(batches):
+            last_offset_delta = int.from_bytes(batches[at + 23 : at + 27], "big")
+            return int.from_bytes(batches[at : at + 8], "big") + last_offset_delta + 1
+        at += total_bytes

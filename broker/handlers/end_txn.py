@@ -1,0 +1,44 @@
+"""EndTxn: a producer commits or aborts its transaction (KIP-98).
+
+From version 5 on every end raises the producer's epoch, and the answer names it (KIP-890).
+Source: Kafka's KafkaApis.handleEndTxnRequest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import Answer, ClientContext
+from broker.refused import Refused
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+API_KEY: Final = ApiKey.END_TXN
+VERSIONS: Final = (0, 5)
+
+FENCED_SINCE: Final = 2
+"""Older versions do not know PRODUCER_FENCED (KIP-588)."""
+RAISING_SINCE: Final = 5
+
+
+def handle(context: ClientContext, header: RequestHeader, request: EndTxnRequest) -> Answer:
+    """The answer comes when what was decided cannot be undone."""
+    return _end(context, header.api_version, request)
+
+
+async def _end(context: ClientContext, api_version: int, request: EndTxnRequest) -> EndTxnResponse:
+    try:
+        producer_id, epoch = await context.services.transactions.end(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            request.committed,
+            2 if api_version >= RAISING_SINCE else 0,
+        )
+    except Refused as refused:
+        error = refused.error
+        if error is ErrorCode.PRODUCER_FENCED and api_version < FENCED_SINCE:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        return EndTxnResponse(error_code=error)
+    return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)

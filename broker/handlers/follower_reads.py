@@ -1,0 +1,49 @@
+"""What a follower may serve of the partitions that it has a copy of (KIP-392).
+
+Invariants: a follower serves up to its own high watermark, which is committed and never goes back, not even
+over a restart: until it has found again what it may have served before, it serves nothing. It never says
+that an offset is beyond the log: its leader may have more, and only the leader knows.
+Source: KIP-392, KIP-320; Kafka's Partition.localLogWithEpochOrThrow. Where this is not what Kafka does:
+`docs/decisions/0021-reading-from-followers.md`.
+"""
+
+from __future__ import annotations
+
+from broker.handlers.partition_checks import epoch_mismatch
+from broker.metadata import TopicPartition
+from protocol.errors import ErrorCode
+from storage.group import LogGroup
+
+NOBODY = -1
+
+
+def follower_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCode:
+    """NONE, or why this node, which does not lead the partition, serves nothing of it."""
+    if not partition.is_here:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    error = epoch_mismatch(partition, current_leader_epoch)
+    if error is ErrorCode.NONE and not _follows(partition.group):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return error
+
+
+def offset_error(partition: TopicPartition, offset: int) -> ErrorCode:
+    """NONE, or why a follower has nothing to read at an offset; OFFSET_NOT_AVAILABLE may pass.
+
+    Who stands at the end of a follower that hears no leader would wait there for nothing.
+    """
+    log = partition.log
+    if offset < log.log_start_offset:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    if offset > log.high_watermark or (offset == log.high_watermark and partition.group.leader_id == NOBODY):
+        return ErrorCode.OFFSET_NOT_AVAILABLE
+    return ErrorCode.NONE
+
+
+def _follows(group: LogGroup) -> bool:
+    """Whether this node is no leader to be, and knows as much to be committed as before it was stopped.
+
+    What it served then is in what it recovered, and no leader cuts that off.
+    """
+    raft = group.raft
+    return raft.leading is None and group.applied_index >= min(group.recovered_index, raft.last_index)

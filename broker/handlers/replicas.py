@@ -1,0 +1,58 @@
+"""Where a partition is and who leads it, as Metadata and its kin tell it.
+
+A log group's partitions share their replicas; those whose nodes live are said to be in sync, for a follower
+that lives holds everything that is acknowledged, or is not needed for it. While clients have a group moved,
+both those that come and those that go are replicas, and who does not vote yet, or any more, is not in sync.
+"""
+
+from __future__ import annotations
+
+from broker.cluster.reassigning import Way, way_of
+from broker.context import Services
+from broker.metadata import TopicPartition
+from protocol.errors import ErrorCode
+from storage.group_options import node_of
+
+
+class Replicas:
+    """Of one log group. `leader_id` is -1, and `error` says so, where no living node is known to lead."""
+
+    __slots__ = ("error", "in_sync", "leader_id", "nodes", "offline", "term")
+
+    def __init__(self, services: Services, number: int) -> None:
+        nodes, cluster = services.nodes, services.cluster
+        way = way_of(cluster, number)
+        self.nodes = way.replicas
+        self.offline = [each for each in self.nodes if not nodes.is_alive(each)]
+        self.in_sync = [each for each in self.nodes if each not in self.offline]
+        if way.adding or way.removing:
+            voting = _voting(services, number, way)
+            self.in_sync = [each for each in self.in_sync if each in voting]
+        self.leader_id = nodes.live_leader_of(number)
+        self.term = nodes.leader_of(number)[1]
+        self.error = ErrorCode.NONE if self.leader_id >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _voting(services: Services, number: int, way: Way) -> set[int]:
+    """Who votes in a group that moves; where the group is not known here, those that it comes from."""
+    group = services.cluster.groups.get(number)
+    voters = group.raft.configuration.voters if group is not None else ()
+    return {node_of(each) for each in voters} or set(way.replicas) - set(way.adding)
+
+
+class ReplicasOfAll:
+    """The replicas of each log group as it is asked for, for one answer."""
+
+    __slots__ = ("_found", "_services")
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._found: dict[int, Replicas] = {}
+
+    def of(self, partition: TopicPartition) -> Replicas:
+        """Where a partition is."""
+        number = partition.group.group_id
+        found = self._found.get(number)
+        if found is None:
+            found = self._found[number] = Replicas(self._services, number)
+        return found

@@ -1,0 +1,57 @@
+"""WriteTxnMarkers: end a transaction in partitions that are led here, because an admin says so (KIP-664).
+
+Nodes of this cluster ask each other in their own words (`broker/transactions/markers.py`); this is what
+`kafka-transactions --abort` sends for a transaction that hangs. As in Kafka a marker that names no topic has
+no part in the answer. Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.append import Marker
+from broker.context import ClientContext
+from protocol.api import ApiKey, RequestHeader
+from protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+API_KEY: Final = ApiKey.WRITE_TXN_MARKERS
+VERSIONS: Final = (1, 2)
+
+
+async def handle(
+    context: ClientContext, header: RequestHeader, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    """One result per partition that is named, when all is committed."""
+    return WriteTxnMarkersResponse(
+        markers=[await _result(context, each) for each in request.markers if each.topics]
+    )
+
+
+async def _result(context: ClientContext, wanted: WritableTxnMarker) -> WritableTxnMarkerResult:
+    marker = Marker(
+        wanted.producer_id,
+        wanted.producer_epoch,
+        wanted.coordinator_epoch,
+        wanted.transaction_result,
+        wanted.transaction_version,
+    )
+    places = [(topic.name, index) for topic in wanted.topics for index in topic.partition_indexes]
+    codes = await context.services.markers.write_here(places, marker)
+    topics = [
+        WritableTxnMarkerTopicResult(
+            name=topic.name,
+            partitions=[
+                WritableTxnMarkerPartitionResult(partition_index=index, error_code=codes[topic.name, index])
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in wanted.topics
+    ]
+    return WritableTxnMarkerResult(producer_id=wanted.producer_id, topics=topics)

@@ -1,0 +1,206 @@
+"""The log groups that this node has a part in: opening them, and what hangs on each.
+
+Owns: which groups are open here, with their state machines, append paths and coordinators; giving up groups
+that were placed elsewhere. Invariants: a group is opened as a founder only once in a directory's life, and
+under a member id that nobody has had ever after (`docs/decisions/0018-the-first-start.md`).
+Does not: decide where groups are placed or who is a member (`broker/membership/` does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from broker.append import Appender
+from broker.cluster_image import METADATA_SECTION, ClusterImage
+from broker.config import Settings
+from broker.data_directory import DataDirectory
+from broker.groups.groups import Groups
+from broker.groups.state import SECTION as GROUPS_SECTION
+from broker.groups.state import GroupsState
+from broker.metadata import (
+    CONSUMER_OFFSETS_TOPIC_ID,
+    METADATA_GROUP,
+    METADATA_TOPIC_ID,
+    TRANSACTION_STATE_TOPIC_ID,
+    Cluster,
+)
+from broker.producer_state import ProducerState
+from broker.transactions.state import SECTION as TRANSACTIONS_SECTION
+from broker.transactions.state import TransactionsState
+from broker.transactions.transactions import Transactions
+from storage.entries import Send
+from storage.group import GroupOptions, LogGroup, alone
+from storage.group_options import fresh_incarnation, member_of
+from storage.log.options import LogOptions
+from storage.partition import PartitionLog
+from storage.raft.settings import RaftSettings
+from storage.types import StorageError
+
+log = logging.getLogger("lockstep")
+
+PRODUCERS_SECTION: Final = "producers"
+METADATA_SEGMENT_BYTES: Final = 8 << 20
+"""Group 0 holds a few hundred bytes per topic: its files need not be as large as those of the data."""
+HEARTBEAT_MS: Final = 200
+"""Commits and entries do not wait for one: heartbeats only keep leases, and an idle cluster pays for each."""
+COMMIT_PUSH_MS: Final = 3
+"""A follower's commit may be this much late, and rides on the next entries: so may who reads from it."""
+UNDO_SECONDS: Final = 5.0
+"""A group that is closed because the disk is full may wait for room."""
+WHOLE_ENDS: Final = ("no marker", "a marker of", "the segment is full")
+"""Reasons to end a recovery's scan that say: there is no further write. Any other is a write cut short."""
+
+
+class Hosting:
+    """See the module.
+
+    Args:
+        clock_ms: milliseconds since 1970.
+        on_fatal: told when a log cannot be trusted any more.
+        send: the way to a group's peers, by group number; None for a node alone.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        directory: DataDirectory,
+        image: ClusterImage,
+        clock_ms: Callable[[], int],
+        on_fatal: Callable[[BaseException], None],
+        send: Callable[[int], Send] | None,
+    ) -> None:
+        self._settings = settings
+        self._directory = directory
+        self._image = image
+        self._clock_ms = clock_ms
+        self._on_fatal = on_fatal
+        self._send = send
+        self._log_options = LogOptions(
+            segment_bytes=settings.lockstep_segment_bytes,
+            spare_segments=settings.lockstep_spare_segments,
+            tail_cache_bytes=settings.lockstep_tail_cache_bytes,
+            index_cache_bytes=settings.lockstep_index_cache_bytes,
+            flush=settings.log_flush == "always",
+            reserve_bytes=settings.lockstep_reserve_bytes,
+        )
+        self._states: dict[int, tuple[GroupsState, TransactionsState]] = {}
+        self.appenders: dict[int, Appender] = {}
+        """The append path into each data group, by group id."""
+
+    async def open(self, number: int, founders: tuple[int, ...] = ()) -> LogGroup:
+        """Open a group; `founders` are the nodes that vote in it from its beginning, where it has none yet.
+
+        Nobody is served from it before `serve`. Raises CorruptLog, NewerFormat, StorageFull, OSError.
+        """
+        is_metadata = number == METADATA_GROUP
+        options = self._options(number, founders)
+        producers = ProducerState(self._settings.producer_id_expiration_ms)
+        state = GroupsState()
+        transactional_ids = TransactionsState(log.warning)
+        group = await LogGroup.open(
+            self._directory.group(number),
+            options,
+            clock_ms=self._clock_ms,
+            on_fatal=self._on_fatal,
+            commit_machines=(
+                {METADATA_TOPIC_ID: (METADATA_SECTION, self._image)}
+                if is_metadata
+                else {
+                    CONSUMER_OFFSETS_TOPIC_ID: (GROUPS_SECTION, state),
+                    TRANSACTION_STATE_TOPIC_ID: (TRANSACTIONS_SECTION, transactional_ids),
+                }
+            ),
+            tail_machines=None if is_metadata else {PRODUCERS_SECTION: producers},
+            send=alone if self._send is None else self._send(number),
+        )
+        if self._send is None:
+            _tell_recovery(group)
+        if not is_metadata:
+            self._states[number] = state, transactional_ids
+            self.appenders[number] = Appender(group, producers, self._clock_ms)
+        return group
+
+    def _options(self, number: int, founders: tuple[int, ...]) -> GroupOptions:
+        settings = self._settings
+        options = GroupOptions(
+            group_id=number,
+            node_id=settings.node_id,
+            log=self._log_options,
+            max_uncommitted_bytes=settings.lockstep_uncommitted_max_bytes,
+            raft=RaftSettings(heartbeat_ms=HEARTBEAT_MS, commit_push_ms=COMMIT_PUSH_MS),
+        )
+        if number == METADATA_GROUP:
+            small = min(METADATA_SEGMENT_BYTES, self._log_options.segment_bytes)
+            # Every node serves what is recorded here: it is to know of a commit at once.
+            raft = RaftSettings(heartbeat_ms=HEARTBEAT_MS)
+            log_options = replace(self._log_options, segment_bytes=small, spare_segments=1)
+            options = replace(options, log=log_options, raft=raft)
+        if self._send is None:
+            return options
+        if founders:
+            return replace(options, voters=tuple(member_of(each) for each in founders), salvage=True)
+        incarnation = fresh_incarnation(self._clock_ms())
+        return replace(options, voters=(), incarnation=incarnation, salvage=True)
+
+    def serve(self, group: LogGroup, cluster: Cluster, groups: Groups, transactions: Transactions) -> None:
+        """Let clients be served from a group that is open."""
+        number = group.group_id
+        cluster.host(group)
+        if number == METADATA_GROUP:
+            return
+        producers = self.appenders[number].producers
+
+        def closed(before: Callable[[PartitionLog], None], partition: PartitionLog) -> None:
+            producers.forget(partition.number)
+            before(partition)
+
+        group.control.closed = partial(closed, group.control.closed)
+        state, transactional_ids = self._states[number]
+        groups.host(number, group, state, self.appenders[number])
+        transactions.host(number, group, transactional_ids)
+
+    async def undo_open(self, groups: Sequence[LogGroup]) -> None:
+        """Nobody was served from these groups nor promised anything: as if they had never been opened."""
+        for group in groups:
+            self.appenders.pop(group.group_id, None)
+            self._states.pop(group.group_id, None)
+            with contextlib.suppress(StorageError, OSError, TimeoutError):
+                async with asyncio.timeout(UNDO_SECONDS):
+                    await group.close()
+        self._directory.forget_groups()
+
+    async def give_up(
+        self, number: int, cluster: Cluster, groups: Groups, transactions: Transactions
+    ) -> None:
+        """A group was placed elsewhere and this node is no member of it: nothing of it stays here."""
+        groups.unhost(number)
+        transactions.unhost(number)
+        group = cluster.unhost(number)
+        self.appenders.pop(number, None)
+        self._states.pop(number, None)
+        await group.close()
+        shutil.rmtree(self._directory.group(number), ignore_errors=True)
+        log.info("log group %d has moved to other nodes", number)
+
+
+def _tell_recovery(group: LogGroup) -> None:
+    """One line about how the log of a group that has just been opened was found; none for a new one."""
+    report = group.log.report
+    own_no_op = 1
+    replayed = group.log.last_index - own_no_op - group.checkpoint_index
+    if replayed:
+        text = f"replayed {replayed} frame{'s'[: replayed != 1]} after its last checkpoint"
+    elif group.checkpoint_index:
+        text = "was stopped cleanly, nothing to replay"
+    else:
+        return
+    if not report.reason.startswith(WHOLE_ENDS):
+        text += f"; an unfinished write was cut at {report.cut_at} ({report.reason})"
+    log.info("log group %d %s", group.group_id, text)

@@ -1,0 +1,179 @@
+"""Which nodes hold which log group, and which of them is to lead it.
+
+A placement maps a group's number to its nodes; the first is the preferred leader. Invariants of what is
+returned: group 0 has min(5, nodes) distinct nodes, each data group min(3, nodes); over the data groups no
+node holds or leads two more than another. A change moves copies only where these rules ask for it, because
+each is a whole log to be shipped; who leads may change freely, that costs nothing. Same input, same answer.
+Does not know who is alive, nor move anything: what is placed here is wanted, and `steps` gets there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+MAX_METADATA_VOTERS = 5
+"""More voters make every change of metadata slower, and survive no more than anybody plans for."""
+MAX_DATA_VOTERS = 3
+
+Placement = dict[int, tuple[int, ...]]
+Choices = Sequence[tuple[int, Sequence[int]]]
+"""For each slot, who has it and who else could."""
+
+
+def initial(nodes: Iterable[int], data_groups: int) -> Placement:
+    """Groups 0 to `data_groups` of a new cluster. Raises ValueError without nodes.
+
+    Neighbours by number share a group; with as many groups as nodes, or a multiple, that is all.
+    """
+    ordered = _ordered(nodes)
+    size, count = min(MAX_DATA_VOTERS, len(ordered)), len(ordered)
+    placement = {0: ordered[:MAX_METADATA_VOTERS]}
+    for place in range(data_groups):
+        placement[place + 1] = tuple(ordered[(place + step) % count] for step in range(size))
+    return _balanced(placement, ordered)
+
+
+def added(placement: Mapping[int, tuple[int, ...]], nodes: Iterable[int], new: int) -> Placement:
+    """The same groups once `new` is one of the nodes, too."""
+    return _balanced(placement, _ordered({*nodes, new}))
+
+
+def removed(placement: Mapping[int, tuple[int, ...]], nodes: Iterable[int], gone: int) -> Placement:
+    """The same groups without `gone`. Raises ValueError where it is the last node."""
+    return _balanced(placement, _ordered({*nodes} - {gone}))
+
+
+def _ordered(nodes: Iterable[int]) -> tuple[int, ...]:
+    ordered = tuple(sorted(set(nodes)))
+    if not ordered:
+        raise ValueError("a cluster needs a node")
+    return ordered
+
+
+def _balanced(placement: Mapping[int, tuple[int, ...]], nodes: tuple[int, ...]) -> Placement:
+    groups = {number: [node for node in placement[number] if node in nodes] for number in sorted(placement)}
+    metadata = groups.pop(0, None)
+    _fill(groups, nodes)
+    _even_copies(groups, nodes)
+    _even_leaders(groups, nodes)
+    balanced = {number: tuple(members) for number, members in groups.items()}
+    if metadata is None:
+        return balanced
+    missing = [node for node in nodes if node not in metadata]
+    return {0: tuple((metadata + missing)[:MAX_METADATA_VOTERS])} | balanced
+
+
+def _copies(groups: Mapping[int, list[int]], nodes: Iterable[int]) -> Counter[int]:
+    """How many groups each node holds."""
+    copies = Counter(dict.fromkeys(nodes, 0))
+    for members in groups.values():
+        copies.update(members)
+    return copies
+
+
+def _fill(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> None:
+    """Each group gets its number of nodes: the least loaded join, at the end, for they hold nothing yet."""
+    size = min(MAX_DATA_VOTERS, len(nodes))
+    copies = _copies(groups, nodes)
+    joined: list[tuple[list[int], int]] = []
+    for members in groups.values():
+        while len(members) > size:
+            copies[members.pop()] -= 1
+        while len(members) < size:
+            least = min((node for node in nodes if node not in members), key=lambda node: copies[node])
+            joined.append((members, len(members)))
+            members.append(least)
+            copies[least] += 1
+
+    def choices() -> Choices:
+        return [
+            (members[place], [node for node in nodes if node not in members]) for members, place in joined
+        ]
+
+    # Who joins where can be changed for nothing yet; afterwards it costs.
+    for chain in _chains(choices, lambda: _copies(groups, nodes)):
+        for slot, node in chain:
+            members, place = joined[slot]
+            members[place] = node
+
+
+def _even_copies(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> None:
+    """Move copies from the most to the least loaded until they differ by one.
+
+    Where they differ by two, some group has the one node without the other. A follower's copy goes first.
+    """
+    copies = _copies(groups, nodes)
+    while True:
+        most = max(nodes, key=lambda node: copies[node])
+        least = min(nodes, key=lambda node: copies[node])
+        if copies[most] - copies[least] <= 1:
+            return
+        movable = [members for members in groups.values() if most in members and least not in members]
+        members = min(movable, key=lambda members: members[0] == most)
+        members[members.index(most)] = least
+        copies[most] -= 1
+        copies[least] += 1
+
+
+def _even_leaders(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> None:
+    """Hand on leadership within groups until no node leads two more than another.
+
+    Where copies are even that is always reached: each node could lead a third of what it holds, and flows
+    have whole solutions.
+    """
+    ordered = list(groups.values())
+
+    def choices() -> Choices:
+        return [(members[0], members[1:]) for members in ordered]
+
+    def leads() -> Counter[int]:
+        counted = Counter(dict.fromkeys(nodes, 0))
+        counted.update(members[0] for members in ordered)
+        return counted
+
+    for chain in _chains(choices, leads):
+        for slot, heir in chain:
+            members = ordered[slot]
+            members.insert(0, members.pop(members.index(heir)))
+
+
+def _chains(
+    choices: Callable[[], Choices], loads: Callable[[], Counter[int]]
+) -> Iterator[list[tuple[int, int]]]:
+    """Chains of moves (slot, its next node), each to be made before the next, until loads are even.
+
+    `choices` says for each slot who has it and who else could; several slots may have to move by one each.
+    """
+    while True:
+        slots, load = choices(), loads()
+        for start in sorted(load, key=lambda node: (-load[node], node)):
+            chain = _chain(slots, load, start)
+            if chain:
+                yield chain
+                break
+        else:
+            return
+
+
+def _chain(slots: Choices, load: Mapping[int, int], start: int) -> list[tuple[int, int]]:
+    """The fewest moves that take one from `start` and give one to a node with two less, if there are any."""
+    came: dict[int, tuple[int, int]] = {}
+    queue = deque([start])
+    while queue:
+        node = queue.popleft()
+        if load[node] <= load[start] - 2:
+            chain = []
+            while node != start:
+                slot, before = came[node]
+                chain.append((slot, node))
+                node = before
+            return chain
+        for slot, (holder, others) in enumerate(slots):
+            if holder != node:
+                continue
+            for heir in others:
+                if heir != start and heir not in came:
+                    came[heir] = (slot, node)
+                    queue.append(heir)
+    return []

@@ -1,0 +1,74 @@
+"""Which replica a consumer is to read from: a follower in its rack, where that is wanted (KIP-392).
+
+Owns: the leader's choice for one Fetch request. Invariants: only a follower is named that is a voter, lives,
+keeps up and holds everything below the offset; where the leader stands in the consumer's rack, nobody is.
+Does not: serve reads (the Fetch handler does). Source: Kafka's ReplicaManager.findPreferredReadReplica and
+RackAwareReplicaSelector; "in the ISR" is what `lockstep cluster status` calls in sync.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import ClientContext
+from broker.membership.view import is_up_to_date
+from broker.metadata import TopicPartition
+from storage.group import LogGroup
+from storage.group_options import node_of
+from storage.partition import PartitionLog
+
+NOBODY: Final = -1
+LOOK_BYTES: Final = 64 << 20
+"""Of the newest frames, which are in memory: more than a follower that keeps up may lack."""
+
+
+class NearbyReplicas:
+    """The followers in one consumer's rack, looked for once per log group that it reads from here."""
+
+    __slots__ = ("_context", "_found", "_rack")
+
+    def __init__(self, context: ClientContext, rack: str) -> None:
+        self._context = context
+        self._rack = rack
+        self._found: dict[int, list[tuple[int, int]]] = {}
+
+    def preferred(self, partition: TopicPartition, offset: int) -> int:
+        """The node to read a partition that is led here from; -1: from here."""
+        group = partition.group
+        followers = self._found.get(group.group_id)
+        if followers is None:
+            followers = self._found[group.group_id] = self._followers(group)
+        for match_index, node_id in followers:
+            if holds(group, match_index, partition.log, offset):
+                return node_id
+        return NOBODY
+
+    def _followers(self, group: LogGroup) -> list[tuple[int, int]]:
+        """(match index, node) of each follower in the rack that keeps up, the one with most first."""
+        context, raft = self._context, group.raft
+        if context.endpoint().rack == self._rack:
+            return []
+        nodes = context.services.nodes
+        placed = context.services.cluster.nodes_of(group.group_id)
+        found = []
+        for member in raft.configuration.voters:
+            node_id, progress = node_of(member), raft.progress(member)
+            endpoint = context.endpoint_of(node_id)
+            if endpoint is None or endpoint.rack != self._rack or node_id not in placed:
+                continue  # clients go only where Metadata says that there is a replica
+            if progress is not None and nodes.is_alive(node_id) and is_up_to_date(raft, member):
+                found.append((progress.match_index, node_id))
+        return sorted(found, reverse=True)
+
+
+def holds(group: LogGroup, match_index: int, log: PartitionLog, offset: int) -> bool:
+    """Whether who has the group's log up to `match_index` has all of a partition below a committed offset."""
+    committed = group.applied_index
+    if match_index >= committed or offset > log.high_watermark:
+        return offset <= log.high_watermark
+    missing = group.log.frames(match_index + 1, LOOK_BYTES) or []
+    for frame in missing:
+        for entry in frame.directory:
+            if entry.partition == log.number:
+                return offset <= entry.base_offset
+    return bool(missing) and missing[-1].index >= committed

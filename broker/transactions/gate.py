@@ -1,0 +1,308 @@
+"""Transactional batches on their way into a partition: none begins what its coordinator does not know.
+
+Owns: `ProduceGate`, the batches that wait while their partition is verified. Invariants: batches of one
+producer to one partition keep their order, later ones queue behind the one that is verified; another
+leadership refuses those that wait, as does a marker that is written meanwhile, or the coordinator is asked
+again where it adds the partition; a waiting batch is a copy, so it pins no receive buffer, and all of them
+have a bound. What needs no question is appended at once.
+Does not: ask coordinators (`verification.py`), or build responses (`broker/handlers/produce.py`).
+Source: KIP-890; Kafka's ReplicaManager and VerificationGuard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from struct import Struct as Binary
+from typing import Final
+
+from broker.append import Appended, Appender, AppendLimits, Overtaken, Unverified
+from broker.metadata import Cluster
+from broker.refused import Refused
+from broker.transactions.verification import ADDS_SINCE_PRODUCE, Place, Verification, told_to_producer
+from protocol.errors import ErrorCode
+from protocol.records.batch import BATCH_HEADER_BYTES
+from storage.partition import PartitionLog
+from storage.types import Buffer
+
+log = logging.getLogger("lockstep.transactions")
+
+MOST_WAITING_BYTES: Final = 64 << 20
+"""LIMIT. Of all batches that wait, on this node; what is beyond is refused, and sent again by its client."""
+BATCH_OVERHEAD_BYTES: Final = 1024
+"""What a waiting batch counts for beside its bytes."""
+PRODUCER_AT: Final = 43
+_PRODUCER: Final = Binary(">qh")
+
+Key = tuple[int, int, int]
+"""Log group, the partition's number there, producer id."""
+Identity = tuple[str, int, int, bool]
+"""Transactional id, producer id, producer epoch, and whether the partition is to be added."""
+Outcome = Appended | Refused
+Settled = Callable[[Outcome], None]
+
+
+class Held(Exception):
+    """The batch waits: `batch.settled` is called with what becomes of it, never before the next turn."""
+
+    def __init__(self, batch: HeldBatch) -> None:
+        super().__init__("the batch waits for its transaction's coordinator")
+        self.batch = batch
+
+
+class HeldBatch:
+    """One batch that waits."""
+
+    __slots__ = ("identity", "limits", "produce_version", "records", "settled")
+
+    def __init__(
+        self, identity: Identity, records: bytes, limits: AppendLimits, produce_version: int
+    ) -> None:
+        self.identity = identity
+        self.records = records
+        self.limits = limits
+        self.produce_version = produce_version
+        self.settled: Settled = _nobody
+
+    @property
+    def counted_bytes(self) -> int:
+        return len(self.records) + BATCH_OVERHEAD_BYTES
+
+
+class _Queue:
+    """The batches of one producer to one partition, the first of which is being verified."""
+
+    __slots__ = ("appender", "batches", "guard", "key", "log", "term")
+
+    def __init__(self, key: Key, appender: Appender, log_: PartitionLog, unverified: Unverified) -> None:
+        self.key = key
+        self.appender = appender
+        self.log = log_
+        self.batches: deque[HeldBatch] = deque()
+        self.guard = unverified.guard
+        self.term = appender.group.term
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether another leader may have written here since the question was asked."""
+        group = self.appender.group
+        return not group.is_leader or group.term != self.term
+
+
+class ProduceGate:
+    """See the module. Args: appenders: by data group."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        appenders: Mapping[int, Appender],
+        verification: Verification,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._cluster = cluster
+        self._appenders = appenders
+        self._verification = verification
+        self._loop = loop
+        self._queues: dict[Key, _Queue] = {}
+        self._unasked: list[_Queue] = []
+        self._questions: set[asyncio.Task[None]] = set()
+        self.waiting_bytes = 0
+
+    def appenders(self, transactional_id: str) -> GatedAppenders:
+        """The append paths for one request of this transactional id."""
+        return GatedAppenders(self, self._appenders, transactional_id)
+
+    def append(
+        self,
+        appender: Appender,
+        partition: PartitionLog,
+        records: Buffer,
+        limits: AppendLimits,
+        produce_version: int,
+        transactional_id: str,
+    ) -> Appended:
+        """As `Appender.append`; or raises Held."""
+        if self._queues and len(records) >= BATCH_HEADER_BYTES:
+            producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
+            queue = self._queues.get((appender.group.group_id, partition.number, producer_id))
+            if queue is not None:
+                identity = _identity(transactional_id, producer_id, epoch, produce_version)
+                raise Held(self._hold(queue, identity, records, limits, produce_version))
+        try:
+            return appender.append(
+                partition, records, limits, produce_version, transactional_id=transactional_id
+            )
+        except Unverified as found:
+            unverified = found
+        identity = _identity(
+            transactional_id, unverified.producer_id, unverified.producer_epoch, produce_version
+        )
+        place = self._place(partition)
+        codes = self._verification.now(*identity[:3], [place], identity[3])
+        if codes is None:
+            key = appender.group.group_id, partition.number, unverified.producer_id
+            queue = _Queue(key, appender, partition, unverified)
+            held = self._hold(queue, identity, records, limits, produce_version)
+            self._queues[key] = queue
+            self._ask_soon(queue)
+            raise Held(held)
+        if codes[place] is not ErrorCode.NONE:
+            raise told_to_producer(codes[place], produce_version)
+        return appender.append(
+            partition,
+            records,
+            limits,
+            produce_version,
+            transactional_id=transactional_id,
+            verified=True,
+            guard=unverified.guard,
+        )
+
+    # --- waiting --------------------------------------------------------------------------------------------
+
+    def _hold(
+        self, queue: _Queue, identity: Identity, records: Buffer, limits: AppendLimits, produce_version: int
+    ) -> HeldBatch:
+        if self.waiting_bytes + len(records) + BATCH_OVERHEAD_BYTES > MOST_WAITING_BYTES:
+            raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS, "too many batches wait for their coordinators")
+        held = HeldBatch(identity, bytes(records), limits, produce_version)
+        self.waiting_bytes += held.counted_bytes
+        queue.batches.append(held)
+        return held
+
+    def _ask_soon(self, queue: _Queue) -> None:
+        """With all others of this turn: partitions of one transaction are one question."""
+        if not self._unasked:
+            self._loop.call_soon(self._ask_all)
+        self._unasked.append(queue)
+
+    def _ask_all(self) -> None:
+        unasked, self._unasked = self._unasked, []
+        questions: dict[Identity, list[_Queue]] = {}
+        for queue in unasked:
+            questions.setdefault(queue.batches[0].identity, []).append(queue)
+        for identity, queues in questions.items():
+            question = self._loop.create_task(self._ask(identity, queues))
+            self._questions.add(question)
+            question.add_done_callback(self._questions.discard)
+
+    async def _ask(self, identity: Identity, queues: list[_Queue]) -> None:
+        places = [self._place(queue.log) for queue in queues]
+        codes = await self._verification.ask(*identity[:3], places, identity[3])
+        for queue, place in zip(queues, places, strict=True):
+            try:
+                self._answered(queue, identity, codes[place])
+            except Exception:  # the other partitions go on
+                log.exception("batches that waited for a coordinator")
+                self._refuse_all(queue, Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed"))
+
+    def _answered(self, queue: _Queue, identity: Identity, code: ErrorCode) -> None:
+        """Append what waits, or refuse it; a batch of another epoch or id is verified for itself."""
+        while queue.batches:
+            refused = self._lost(queue)
+            if refused is not None:
+                self._refuse_all(queue, refused)
+                return
+            batch = queue.batches[0]
+            is_verified = batch.identity == identity
+            outcome: Outcome
+            try:
+                if is_verified and code is not ErrorCode.NONE:
+                    raise told_to_producer(code, batch.produce_version)
+                outcome = queue.appender.append(
+                    queue.log,
+                    batch.records,
+                    batch.limits,
+                    batch.produce_version,
+                    transactional_id=batch.identity[0],
+                    verified=is_verified,
+                    guard=queue.guard if is_verified else None,
+                )
+            except Unverified as unverified:
+                queue.guard = unverified.guard
+                self._ask_soon(queue)
+                return
+            except Overtaken as overtaken:
+                if identity[3]:  # the marker may be that of the transaction before
+                    queue.guard = overtaken.guard
+                    self._ask_soon(queue)
+                    return
+                outcome = overtaken
+            except Refused as error:
+                outcome = error
+            self._settle(queue, outcome)
+        self._queues.pop(queue.key, None)
+
+    def _lost(self, queue: _Queue) -> Refused | None:
+        """Why nothing that waits may be appended any more, whatever the coordinator said."""
+        if queue.is_stale:
+            return Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node no longer leads the partition")
+        topic_id, number = queue.log.topic_id, queue.key[0]
+        if self._cluster.opened(topic_id, number).get(queue.log.index) is not queue.log:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return Refused(error, error.message)
+        return None
+
+    def _refuse_all(self, queue: _Queue, refused: Refused) -> None:
+        while queue.batches:
+            self._settle(queue, refused)
+        self._queues.pop(queue.key, None)
+
+    def _settle(self, queue: _Queue, outcome: Outcome) -> None:
+        batch = queue.batches.popleft()
+        self.waiting_bytes -= batch.counted_bytes
+        batch.settled(outcome)
+
+    def _place(self, partition: PartitionLog) -> Place:
+        topic = self._cluster.topic_by_id(partition.topic_id)
+        return ("" if topic is None else topic.name), partition.index
+
+    def stop(self) -> None:
+        """The broker stops: who waits is told to ask elsewhere."""
+        self._unasked.clear()
+        for question in self._questions:
+            question.cancel()
+        refused = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node stops")
+        for queue in list(self._queues.values()):
+            self._refuse_all(queue, refused)
+
+
+class GatedAppenders:
+    """The append paths as a request of one transactional id finds them, by data group."""
+
+    __slots__ = ("_appenders", "_gate", "_transactional_id")
+
+    def __init__(self, gate: ProduceGate, appenders: Mapping[int, Appender], transactional_id: str) -> None:
+        self._gate = gate
+        self._appenders = appenders
+        self._transactional_id = transactional_id
+
+    def __getitem__(self, number: int) -> _GatedAppender:
+        return _GatedAppender(self._gate, self._appenders[number], self._transactional_id)
+
+
+class _GatedAppender:
+    __slots__ = ("_appender", "_gate", "_transactional_id")
+
+    def __init__(self, gate: ProduceGate, appender: Appender, transactional_id: str) -> None:
+        self._gate = gate
+        self._appender = appender
+        self._transactional_id = transactional_id
+
+    def append(
+        self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
+    ) -> Appended:
+        """As `ProduceGate.append`."""
+        return self._gate.append(
+            self._appender, partition, records, limits, produce_version, self._transactional_id
+        )
+
+
+def _identity(transactional_id: str, producer_id: int, epoch: int, produce_version: int) -> Identity:
+    return transactional_id, producer_id, epoch, produce_version >= ADDS_SINCE_PRODUCE
+
+
+def _nobody(outcome: Outcome) -> None:
+    """Before the request has said who."""

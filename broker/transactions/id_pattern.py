@@ -1,0 +1,191 @@
+"""Regular expressions that tools filter transactional ids by, matched without a way back (KIP-1152).
+
+Kafka's are RE2's, whose time grows with the text and not with the pattern's ambiguities. Python's own matcher
+would stand still at `(a+)+b`, and the broker with it; here Python only parses, and what it parsed is followed
+as an automaton, all its states at once (Thompson). What RE2 does not know is refused: looking around, back
+references, possessive and very long repetitions.
+Owns: `IdPattern`. Invariants: a match costs at most states times characters, and all matches of one pattern
+no more than `MOST_STEPS`. Does not: know RE2's own escapes (`\\z`, `\\pN`, `\\Q`) or its named classes.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable
+from re import _constants as constants  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any, Final
+
+MOST_STATES: Final = 2_000
+MOST_REPEATED: Final = 1_000
+"""RE2's."""
+MOST_STEPS: Final = 20_000_000
+"""LIMIT. Some seconds of a thread: 100,000 ids of 40 characters and a simple pattern take a fifth of it."""
+
+Test = Callable[[str], bool]
+Place = Callable[[str, int], bool]
+
+
+class InvalidPattern(ValueError):
+    """No pattern, or one that would take too long."""
+
+
+class IdPattern:
+    """One compiled pattern. Raises InvalidPattern."""
+
+    def __init__(self, text: str) -> None:
+        self._states: list[tuple[Any, tuple[int, ...], bool]] = [(None, (), False)]
+        """(Test, Place or None; the states after it; whether it is a Place). The first is the end."""
+        self._steps = 0
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # what Python may read otherwise one day
+                parsed = parser.parse(text)
+        except (re.error, RecursionError, OverflowError, Warning) as error:
+            raise InvalidPattern(str(error)) from None
+        flags = parsed.state.flags
+        self._start = self._sequence(parsed, 0, flags)
+
+    def matches(self, text: str) -> bool:
+        """Does it fit the whole of `text`? Raises InvalidPattern where that takes too long."""
+        current = self._reached([self._start], text, 0)
+        for at, character in enumerate(text):
+            found: list[int] = []
+            for number in current:
+                test, after, of_place = self._states[number]
+                if test is not None and not of_place and test(character):
+                    found += after
+            current = self._reached(found, text, at + 1)
+            if not current:
+                return False
+        return 0 in current
+
+    def _reached(self, numbers: Iterable[int], text: str, at: int) -> set[int]:
+        """The states that are there without a further character."""
+        found: set[int] = set()
+        left = list(numbers)
+        while left:
+            number = left.pop()
+            if number in found:
+                continue
+            found.add(number)
+            test, after, of_place = self._states[number]
+            if test is None or (of_place and test(text, at)):
+                left += after
+        self._steps += len(found) + 1
+        if self._steps > MOST_STEPS:
+            raise InvalidPattern("the pattern takes too long")
+        return found
+
+    # --- from what Python parsed ----------------------------------------------------------------------------
+
+    def _add(self, test: Test | Place | None, *after: int, of_place: bool = False) -> int:
+        if len(self._states) >= MOST_STATES:
+            raise InvalidPattern("the pattern is too large")
+        self._states.append((test, after, of_place))
+        return len(self._states) - 1
+
+    def _sequence(self, items: Any, after: int, flags: int) -> int:
+        for kind, value in reversed(list(items)):
+            after = self._item(kind, value, after, flags)
+        return after
+
+    def _item(self, kind: Any, value: Any, after: int, flags: int) -> int:
+        """The state where this begins, whose end leads to `after`."""
+        if kind is constants.BRANCH:
+            return self._add(None, *(self._sequence(each, after, flags) for each in value[1]))
+        if kind is constants.SUBPATTERN:
+            _, added, removed, items = value
+            return self._sequence(items, after, (flags | added) & ~removed)
+        if kind in (constants.MAX_REPEAT, constants.MIN_REPEAT):
+            least, most, items = value
+            return self._repeated(least, most, items, after, flags)
+        if kind is constants.AT:
+            return self._add(_place(value, flags), after, of_place=True)
+        return self._add(_test(kind, value, flags), after)
+
+    def _repeated(self, least: int, most: Any, items: Any, after: int, flags: int) -> int:
+        endless = most is constants.MAXREPEAT
+        if least > MOST_REPEATED or (not endless and most > MOST_REPEATED):
+            raise InvalidPattern("a repetition is too long")
+        if endless:
+            loop = self._add(None)
+            self._states[loop] = None, (self._sequence(items, loop, flags), after), False
+            after = loop
+        else:
+            for _ in range(most - least):
+                after = self._add(None, self._sequence(items, after, flags), after)
+        for _ in range(least):
+            after = self._sequence(items, after, flags)
+        return after
+
+
+def _test(kind: Any, value: Any, flags: int) -> Test:
+    """Which characters one item takes."""
+    if kind is constants.ANY:
+        return (lambda character: True) if flags & re.DOTALL else (lambda character: character != "\n")
+    if kind is constants.LITERAL:
+        return _folded(lambda character: character == chr(value), flags)
+    if kind is constants.NOT_LITERAL:
+        taken = _folded(lambda character: character == chr(value), flags)
+        return lambda character: not taken(character)
+    if kind is constants.IN:
+        negated = bool(value) and value[0][0] is constants.NEGATE
+        tests = [_member(*each) for each in value[negated:]]
+        inside = _folded(lambda character: any(test(character) for test in tests), flags)
+        return (lambda character: not inside(character)) if negated else inside
+    raise InvalidPattern(f"{kind} is not known")
+
+
+def _member(kind: Any, value: Any) -> Test:
+    """One part of a class in brackets."""
+    if kind is constants.LITERAL:
+        return lambda character: character == chr(value)
+    if kind is constants.RANGE:
+        first, last = value
+        return lambda character: first <= ord(character) <= last
+    taken = re.compile(_CATEGORIES[value], re.ASCII)
+    return lambda character: taken.match(character) is not None
+
+
+_CATEGORIES: Final = {
+    constants.CATEGORY_DIGIT: r"\d",
+    constants.CATEGORY_NOT_DIGIT: r"\D",
+    constants.CATEGORY_SPACE: r"[\t\n\f\r ]",
+    constants.CATEGORY_NOT_SPACE: r"[^\t\n\f\r ]",
+    constants.CATEGORY_WORD: r"\w",
+    constants.CATEGORY_NOT_WORD: r"\W",
+}
+"""RE2's: of ASCII alone."""
+
+
+def _folded(test: Test, flags: int) -> Test:
+    if not flags & re.IGNORECASE:
+        return test
+    return lambda character: test(character) or test(character.lower()) or test(character.upper()[0])
+
+
+def _place(kind: Any, flags: int) -> Place:
+    """Which places between characters one item takes."""
+    begins: Place = lambda text, at: at == 0  # noqa: E731
+    ends: Place = lambda text, at: at == len(text)  # noqa: E731
+    if kind is constants.AT_BEGINNING:
+        return (lambda text, at: at == 0 or text[at - 1] == "\n") if flags & re.MULTILINE else begins
+    if kind is constants.AT_END:
+        return (lambda text, at: at == len(text) or text[at] == "\n") if flags & re.MULTILINE else ends
+    if kind is constants.AT_BEGINNING_STRING:
+        return begins
+    if kind is constants.AT_BOUNDARY:
+        return _is_boundary
+    if kind is constants.AT_NON_BOUNDARY:
+        return lambda text, at: not _is_boundary(text, at)
+    raise InvalidPattern(f"{kind} is not known")
+
+
+def _is_boundary(text: str, at: int) -> bool:
+    return _is_word(text[at - 1 : at] if at else "") != _is_word(text[at : at + 1])
+
+
+def _is_word(character: str) -> bool:
+    return character == "_" or (character.isascii() and character.isalnum())

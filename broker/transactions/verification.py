@@ -1,0 +1,196 @@
+"""Asking the coordinator of a transactional id, on whatever node, whether partitions are in its transaction.
+
+Owns: the question between nodes (`Asked.VERIFY`), and what its errors are for a producer. Invariants: every
+partition gets an answer within seconds; an id's coordinator answers for itself, wherever it is asked from.
+Does not: know batches (`gate.py`) or transactions (the coordinator does).
+Source: KIP-890; Kafka's AddPartitionsToTxnManager and ReplicaManager.handleProduceAppend for the errors.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from broker.cluster.peering import Asked, NotHere, Peering
+from broker.refused import Refused
+from protocol.errors import ErrorCode
+from storage.peers.limits import PeerError
+from storage.types import NotLeader, StorageError
+
+log = logging.getLogger("lockstep.transactions")
+
+ASK_SECONDS: Final = 2.0
+"""A coordinator is looked for so long; a producer sends its batch again."""
+ANSWER_SECONDS: Final = 10.0
+"""It serves the requests of one id one after the other."""
+
+ABORTABLE_SINCE_PRODUCE: Final = 11
+"""Older versions of Produce do not know TRANSACTION_ABORTABLE (KIP-890 part 1)."""
+ADDS_SINCE_PRODUCE: Final = 12
+"""Since then a batch adds its partition to the transaction (KIP-890 part 2)."""
+
+Place = tuple[str, int]
+"""A topic's name and Kafka's number of the partition."""
+Codes = Mapping[Place, ErrorCode]
+
+LOOK_ON: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
+"""Whoever says this is to be asked again, or another node is."""
+NO_COORDINATOR: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""What says nothing of the transaction."""
+
+
+class Coordinators(Protocol):
+    """The front door to transactions, as far as it is needed here."""
+
+    def log_group_of(self, transactional_id: str) -> int | None:
+        """The log group whose leader coordinates this id; None where nobody does yet."""
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Place],
+        add: bool,
+    ) -> Codes:
+        """What the coordinator on this node says of each. Raises Refused for all of them."""
+
+    def verify_now(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Place],
+        add: bool,
+    ) -> Codes | None:
+        """The same at once, or None where it takes longer, or not here. Raises Refused."""
+
+
+class Verification:
+    """See the module. Args: peering: None for a node alone."""
+
+    def __init__(self, coordinators: Coordinators, peering: Peering | None) -> None:
+        self._coordinators = coordinators
+        self._peering = peering
+        if peering is not None:
+            peering.handlers[Asked.VERIFY] = self._asked
+
+    def now(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Place],
+        add: bool,
+    ) -> Codes | None:
+        """The answer where it is to be had without waiting; None where `ask` is to be asked."""
+        try:
+            return self._coordinators.verify_now(
+                transactional_id, producer_id, producer_epoch, partitions, add
+            )
+        except Refused as refused:
+            if refused.error in LOOK_ON:
+                return None
+            return dict.fromkeys(partitions, refused.error)
+
+    async def ask(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Place],
+        add: bool,
+    ) -> Codes:
+        """What the coordinator of this id says of each partition; NETWORK_EXCEPTION where none answers.
+
+        Args: add: add to the transaction those that are not part of it yet.
+        """
+        number = self._coordinators.log_group_of(transactional_id)
+        if number is None:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        question = {
+            "id": transactional_id,
+            "producer": producer_id,
+            "epoch": producer_epoch,
+            "add": add,
+            "partitions": partitions,
+        }
+        body = json.dumps(question).encode()
+        try:
+            if self._peering is None:
+                answer = await self._asked(0, body)
+            else:
+                answer = await self._peering.ask_leader(
+                    number, Asked.VERIFY, body, ASK_SECONDS, ANSWER_SECONDS
+                )
+            return _understood(answer, partitions)
+        except (NotHere, NotLeader):
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        except (PeerError, StorageError, TimeoutError) as error:
+            log.debug("the coordinator of %r: %s", transactional_id, error)
+        except Exception:  # a batch that waits for this would wait for ever
+            log.exception("the coordinator of %r", transactional_id)
+        return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+
+    async def _asked(self, node_id: int, body: bytes) -> bytes:
+        """A node asks that has a batch of this id, or offsets."""
+        try:
+            match json.loads(body):
+                case {
+                    "id": str(transactional_id),
+                    "producer": int(producer_id),
+                    "epoch": int(producer_epoch),
+                    "add": bool(add),
+                    "partitions": list(said),
+                }:
+                    partitions = [_place(each) for each in said]
+                case _:
+                    raise ValueError("no question")
+        except (ValueError, TypeError, RecursionError):
+            raise PeerError(f"a question that is not understood: {body[:200]!r}") from None
+        try:
+            codes = await self._coordinators.verify(
+                transactional_id, producer_id, producer_epoch, partitions, add
+            )
+        except Refused as refused:
+            if refused.error in LOOK_ON:
+                raise NotHere(refused.message) from None
+            codes = dict.fromkeys(partitions, refused.error)
+        return json.dumps([codes[each] for each in partitions]).encode()
+
+
+def _place(said: object) -> Place:
+    match said:
+        case [str(name), int(index)]:
+            return name, index
+    raise ValueError("no partition")
+
+
+def _understood(answer: bytes, partitions: Sequence[Place]) -> Codes:
+    codes = [ErrorCode(each) for each in json.loads(answer)]
+    return dict(zip(partitions, codes, strict=True))
+
+
+def told_to_producer(code: ErrorCode, produce_version: int) -> Refused:
+    """What a Produce of this version is told where the coordinator does not say NONE."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and produce_version < ABORTABLE_SINCE_PRODUCE:
+        code = ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return Refused(code, "Partition was not added to the transaction")
+    busy = code is ErrorCode.CONCURRENT_TRANSACTIONS and produce_version < ADDS_SINCE_PRODUCE
+    if busy or code in NO_COORDINATOR:
+        # Kafka's choice: every client tries again, and none asks for metadata first.
+        text = f"Unable to verify the partition has been added to the transaction: {code.message}"
+        return Refused(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+    return Refused(code, code.message)

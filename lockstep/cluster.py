@@ -1,0 +1,146 @@
+"""A Lockstep cluster seen from outside: its nodes and log groups, and changes to them.
+
+Owns: what `lockstep cluster` asks of any node, and asking again until it is done. A change goes on in the
+cluster whether or not somebody waits here. Raises BrokerError for what is refused, TimedOut for what takes
+longer than it may; a node that goes away meanwhile is no failure while another of those named answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from lockstep.client import Client
+from lockstep.connection import BrokerError, ClientError, ConnectionFailed, TimedOut
+from protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
+from protocol.errors import ErrorCode
+
+Document = dict[str, Any]
+LOOK_SECONDS: Final = 0.5
+LASTING_SECONDS: Final = 3.0
+"""A voter that was never in sync for so long does not keep up."""
+PASSING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE)
+"""Refusals that end by themselves: somebody will be elected."""
+
+
+async def status(client: Client) -> Document:
+    """Nodes, groups and whether all is well, as the node that is asked knows it."""
+    return await _ask(client, {"do": "status"})
+
+
+async def lasting_status(client: Client) -> Document:
+    """`status`, healthy also where what a voter lacks does not last: under load each lags now and then."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + LASTING_SECONDS
+    found = await status(client)
+    lacking = _lacking(found)
+    while lacking and loop.time() < deadline:
+        await asyncio.sleep(LOOK_SECONDS)
+        found = await status(client)
+        now = _lacking(found)
+        lacking = None if now is None else lacking & now
+    if lacking is not None:
+        found["healthy"] = bool(found["groups"]) and not lacking
+    return found
+
+
+def _lacking(found: Document) -> set[tuple[int, int | None]] | None:
+    """Voters that lag, by group and member, and groups (member None) whose leader did not answer in time.
+
+    None where something else is wrong, or one of them is not there.
+    """
+    alive = {each["node"] for each in found["nodes"] if each["alive"]}
+    lacking: set[tuple[int, int | None]] = set()
+    for group in found["groups"]:
+        late = [each for each in group["voters"] or () if not each["in_sync"]]
+        if group["leader"] < 0 or any(each["node"] not in alive for each in late):
+            return None
+        if group["voters"] is None:
+            lacking.add((group["group"], None))
+        lacking |= {(group["group"], each["member"]) for each in late}
+    return lacking
+
+
+async def add(client: Client, node_id: int, wait_s: float) -> Document:
+    """Place log groups on a registered node and wait until it votes in all of them."""
+    return await _until_done(
+        client,
+        {"do": "add", "node": node_id},
+        wait_s,
+        lambda answer: f"node {node_id} has not caught up with {_groups(answer)}",
+    )
+
+
+async def remove(client: Client, node_id: int, wait_s: float) -> Document:
+    """Place a node's log groups elsewhere, wait until none has a part there, and record it as gone."""
+    return await _until_done(
+        client,
+        {"do": "remove", "node": node_id},
+        wait_s,
+        lambda answer: f"node {node_id} still has a part in {_groups(answer)}",
+        done_when=ErrorCode.INVALID_REQUEST,  # there is no such node any more: the last answer was lost
+    )
+
+
+async def transfer(client: Client, group: int, node_id: int, wait_s: float) -> Document:
+    """Have a log group led by a node, and wait until it is."""
+    return await _until_done(
+        client,
+        {"do": "transfer", "group": group, "node": node_id},
+        wait_s,
+        lambda answer: f"log group {group} is not led by node {node_id}",
+    )
+
+
+async def _until_done(
+    client: Client,
+    question: Document,
+    wait_s: float,
+    problem: Callable[[Document], str],
+    done_when: ErrorCode | None = None,
+) -> Document:
+    """Ask until it is done. What is refused at first is wrong; later only what does not pass is."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait_s
+    answer: Document | None = None
+    while True:
+        try:
+            answer = await _ask(client, question)
+            if answer["done"]:
+                return answer
+        except (BrokerError, ConnectionFailed) as error:
+            if answer is not None and isinstance(error, BrokerError) and error.code == done_when:
+                return answer
+            passes = isinstance(error, ConnectionFailed) or error.code in PASSING
+            if answer is None or not passes or loop.time() >= deadline:
+                raise
+        if loop.time() + LOOK_SECONDS >= deadline:
+            raise TimedOut(
+                f"{problem(answer or {})} after {wait_s:g} s; it goes on: `lockstep cluster status` tells"
+            )
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _ask(client: Client, question: Document) -> Document:
+    request = LockstepClusterRequest(body=json.dumps(question).encode())
+    connection = await client.any_broker()
+    try:
+        answer = await connection.call(request, LockstepClusterResponse)
+    except TimedOut:
+        raise
+    except ConnectionFailed as error:
+        raise ConnectionFailed(f"{error}; is it a Lockstep broker of this version?") from None
+    if answer.error_code:
+        raise BrokerError(answer.error_code, "the cluster", answer.error_message)
+    try:
+        found: Document = json.loads(bytes(answer.body))
+    except ValueError as error:
+        raise ClientError(f"{connection} sent an answer that cannot be read: {error}") from None
+    return found
+
+
+def _groups(answer: Document) -> str:
+    numbers = answer.get("waiting") or []
+    return f"log group{'s'[: len(numbers) != 1]} {', '.join(map(str, numbers))}"

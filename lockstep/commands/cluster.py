@@ -1,0 +1,186 @@
+"""`lockstep cluster status|add|remove|transfer`: the nodes of a cluster and what each holds."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from lockstep.commands.options import (
+    Families,
+    add_connection,
+    add_json,
+    client_of,
+    positive_seconds,
+    print_json,
+    print_table,
+    whole_number,
+)
+from lockstep.failures import told_to_user
+
+if TYPE_CHECKING:
+    from lockstep.client import Client
+
+WAIT_SECONDS: Final = 600.0
+"""A node's share of the log has to be copied."""
+
+_STATUS: Final = (
+    "Nodes, log groups, who leads and who keeps up. What a group's leader does not confirm is unknown. "
+    "Exit status: 0 if every group has a leader and all its voters are in sync, 1 otherwise."
+)
+_ADD: Final = (
+    "Place log groups on a node that runs and has registered (start it with --peers that list it and the "
+    "others), and wait until it has caught up with all of them."
+)
+_REMOVE: Final = (
+    "Place a node's log groups on the others, wait until it has no part in any, then record it as gone; "
+    "afterwards it can be stopped. It may be dead already. To replace a node, add the new one first."
+)
+_TRANSFER: Final = (
+    "Have a log group led by a node that has a copy of it, and wait until it is. From then on that node is "
+    "the group's preferred leader."
+)
+
+
+def add_to(families: Families) -> None:
+    """Declare the command."""
+    family = families.add_parser("cluster", help="show a cluster of several nodes, add and remove nodes")
+    add_connection(family)
+    commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    status = commands.add_parser("status", help="nodes, log groups, who leads", description=_STATUS)
+    add_json(status, "one object")
+    status.set_defaults(run=_status)
+
+    add = commands.add_parser("add", help="give a new node its part", description=_ADD)
+    add.set_defaults(run=_add)
+    remove = commands.add_parser("remove", help="drain a node and let it go", description=_REMOVE)
+    remove.set_defaults(run=_remove)
+    transfer = commands.add_parser("transfer", help="choose a group's leader", description=_TRANSFER)
+    transfer.add_argument("group", type=whole_number, metavar="GROUP", help="the log group; 0 is metadata's")
+    transfer.set_defaults(run=_transfer)
+    for command in (add, remove, transfer):
+        command.add_argument("node", type=whole_number, metavar="NODE", help="the node's number")
+        command.add_argument(
+            "--wait",
+            type=positive_seconds,
+            default=WAIT_SECONDS,
+            metavar="SECONDS",
+            help=f"how long to wait until it is done (default {WAIT_SECONDS:g}); it goes on without us",
+        )
+        add_json(command, "one object")
+    for command in (status, add, remove, transfer):
+        add_connection(command, again=True)
+
+
+def _status(options: argparse.Namespace) -> int:
+    from lockstep import cluster
+
+    found = _run(options, cluster.lasting_status)
+    if options.json:
+        print_json(found)
+    else:
+        _show(found)
+    return 0 if found["healthy"] else 1
+
+
+def _add(options: argparse.Namespace) -> int:
+    from lockstep import cluster
+
+    done = _run(options, lambda client: cluster.add(client, options.node, options.wait))
+    numbers = ", ".join(map(str, done["groups"])) or "no log groups yet"
+    return _say(options, f"node {options.node} has caught up; it holds log groups {numbers}")
+
+
+def _remove(options: argparse.Namespace) -> int:
+    from lockstep import cluster
+
+    _run(options, lambda client: cluster.remove(client, options.node, options.wait))
+    return _say(options, f"node {options.node} is gone from the cluster; it can be stopped")
+
+
+def _transfer(options: argparse.Namespace) -> int:
+    from lockstep import cluster
+
+    _run(options, lambda client: cluster.transfer(client, options.group, options.node, options.wait))
+    return _say(options, f"node {options.node} leads log group {options.group}")
+
+
+def _run(options: argparse.Namespace, ask: Callable[[Client], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    import asyncio
+
+    async def run() -> dict[str, Any]:
+        async with client_of(options) as client:
+            return await ask(client)
+
+    with told_to_user():
+        return asyncio.run(run())
+
+
+def _say(options: argparse.Namespace, text: str) -> int:
+    if options.json:
+        print_json({"done": True, "node": options.node})
+    else:
+        print(text)
+    return 0
+
+
+# --- for people -------------------------------------------------------------------------------------------
+
+
+def _show(found: dict[str, Any]) -> None:
+    controller = found["controller"]
+    print(f"cluster {found['cluster_id'] or 'without an id yet'}, as node {found['answered_by']} knows it\n")
+    print_table(
+        ("NODE", "ALIVE", "CLIENTS", "PEERS", "RACK", "METADATA", "HOLDS", "LEADS"),
+        [
+            (
+                each["node"],
+                "yes" if each["alive"] else "no",
+                " ".join(each["listeners"].values()),
+                each["peer"] or "",
+                each["rack"] or "",
+                _part(each, controller),
+                _numbers(group["group"] for group in found["groups"] if each["node"] in group["placed"]),
+                _numbers(group["group"] for group in found["groups"] if each["node"] == group["leader"]),
+            )
+            for each in found["nodes"]
+        ],
+    )
+    print()
+    print_table(
+        ("GROUP", "LEADER", "PREFERRED", "TERM", "COMMITTED", "VOTERS", "LEARNERS"),
+        [
+            (
+                each["group"],
+                each["leader"] if each["leader"] >= 0 else "none",
+                each["preferred_leader"],
+                each["term"],
+                "unknown" if each["commit_index"] is None else each["commit_index"],
+                _members(each["voters"]),
+                _members(each["learners"]),
+            )
+            for each in found["groups"]
+        ],
+    )
+    if not found["healthy"]:
+        print("\nnot every log group has a leader and all its voters in sync")
+
+
+def _part(node: dict[str, Any], controller: int) -> str:
+    if not node["registered"]:
+        return "not registered"
+    return "controller" if node["node"] == controller else str(node["metadata"])
+
+
+def _members(members: list[dict[str, Any]] | None) -> str:
+    """Nodes; with how many entries each lacks where it does not keep up."""
+    if members is None:
+        return "unknown"
+    return " ".join(
+        str(each["node"]) if each["in_sync"] else f"{each['node']}(lacks {each['lag']})" for each in members
+    )
+
+
+def _numbers(numbers: Any) -> str:
+    return " ".join(map(str, numbers)) or "-"

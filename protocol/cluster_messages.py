@@ -1,0 +1,37 @@
+"""What `lockstep cluster` says to brokers: an API of our own in Kafka's frames, not part of Kafka's protocol.
+
+Its key is far from Kafka's and no ApiVersions tells of it, so clients never meet it; who sends it to another
+broker sees the connection closed. Bodies are JSON objects in UTF-8: this is a cold path that people read.
+They are bytes, not strings, because strings end at 32 KiB. What they hold: `broker/cluster/admin.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.fields import Struct, byte_string, int16, message, string
+from protocol.primitives import Buffer
+
+CLUSTER_API_KEY: Final = 20000
+
+
+@message(api_key=20000, versions="0", flexible="0+", kind="request")
+class LockstepClusterRequest(Struct):
+    """Something to be told or done: {"do": "status"}, {"do": "add", "node": 4} and so on."""
+
+    body: Buffer = byte_string()
+
+
+@message(api_key=20000, versions="0", flexible="0+", kind="response")
+class LockstepClusterResponse(Struct):
+    """The answer, or why there is none."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    body: Buffer = byte_string()
+
+
+PRIVATE_MESSAGES: dict[int, tuple[type[Struct], type[Struct]]] = {
+    CLUSTER_API_KEY: (LockstepClusterRequest, LockstepClusterResponse)
+}
+"""(request, response) by API key."""

@@ -1,0 +1,280 @@
+"""What nodes of one cluster say to each other: tables for the same codec, not part of Kafka's protocol.
+
+A frame is a 4-byte length, the message's kind and version (two bytes each), then the body that the table of
+that kind describes. `PEER_MESSAGES` finds the table of a kind; a kind's number is never used again for
+another. Every body may grow by tagged fields, which older nodes pass over, or by a version, which a node
+sends only to those that greeted with one at least as new (`latest_version`).
+
+Not here: what Raft's messages mean (`storage.raft.messages`), and who may say what (`storage.peers`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.fields import (
+    Struct,
+    array,
+    boolean,
+    byte_string,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    record_data,
+    string,
+    struct,
+    uint32,
+)
+from protocol.primitives import Buffer, Data
+
+LATEST_VERSION: Final = 0
+"""Of the conversation as a whole."""
+
+CHECKPOINT_PIECE: Final = 0
+FRAMES_PIECE: Final = 1
+
+
+@message(api_key=0x4C53, versions="0", flexible="0+", kind="peer")
+class Greeting(Struct):
+    """The first frame of a connection: who dials, whom it takes the other side for, what it will send."""
+
+    latest_version: int = int16(default=LATEST_VERSION)
+    node_id: int = int32()
+    to_node_id: int = int32()
+    bulk: bool = boolean()
+    hello: Buffer = byte_string()
+
+
+@message(api_key=0x4C54, versions="0", flexible="0+", kind="peer")
+class Welcome(Struct):
+    """The only thing that travels back on a connection: go on; or a Refusal."""
+
+    latest_version: int = int16(default=LATEST_VERSION)
+
+
+@message(api_key=0x4C55, versions="0", flexible="0+", kind="peer")
+class Refusal(Struct):
+    """Why the connection is closed."""
+
+    reason: str = string()
+
+
+@message(api_key=20, versions="0", flexible="0+", kind="peer")
+class Told(Struct):
+    """Something for the other broker; of several of one kind only the newest counts."""
+
+    topic: int = int16()
+    body: Buffer = byte_string()
+
+
+@message(api_key=21, versions="0", flexible="0+", kind="peer")
+class Asked(Struct):
+    """A question to the other broker; the answer comes on the connection that it dialed."""
+
+    ask_id: int = int64()
+    topic: int = int16()
+    body: Buffer = byte_string()
+
+
+@message(api_key=22, versions="0", flexible="0+", kind="peer")
+class Answered(Struct):
+    """Its answer, or why there is none."""
+
+    ask_id: int = int64()
+    error: str | None = string(default=None, nullable="0+")
+    body: Buffer = byte_string()
+
+
+# Raft's messages: the group, then the fields of the class of that name in storage.raft.messages.
+
+
+@message(api_key=1, versions="0", flexible="0+", kind="peer")
+class VoteRequestBody(Struct):
+    """Stand for election, or ask whether one would be voted for."""
+
+    group_id: int = int32()
+    sender: int = int64()
+    to: int = int64()
+    term: int = int64()
+    pre: bool = boolean()
+    last_index: int = int64()
+    last_term: int = int64()
+    transfer: bool = boolean()
+
+
+@message(api_key=2, versions="0", flexible="0+", kind="peer")
+class VoteResponseBody(Struct):
+    """A vote, given or not."""
+
+    group_id: int = int32()
+    sender: int = int64()
+    to: int = int64()
+    term: int = int64()
+    pre: bool = boolean()
+    granted: bool = boolean()
+
+
+@struct()
+class Run(Struct):
+    """Where a stretch of entries of one term begins."""
+
+    first_index: int = int64()
+    term: int = int64()
+
+
+@struct()
+class ConfigurationEntry(Struct):
+    """A membership among the entries, as it lies in its frame."""
+
+    entry_index: int = int64()
+    configuration: Buffer = byte_string()
+
+
+@message(api_key=3, versions="0", flexible="0+", kind="peer")
+class AppendBody(Struct):
+    """Entries, or a probe without any."""
+
+    group_id: int = int32()
+    sender: int = int64()
+    to: int = int64()
+    term: int = int64()
+    prev_index: int = int64()
+    prev_term: int = int64()
+    last_index: int = int64()
+    commit_index: int = int64()
+    sent_ms: int = int64()
+    chain: int = uint32()
+    runs: list[Run] = array(Run)
+    configurations: list[ConfigurationEntry] = array(ConfigurationEntry)
+    frames: Data = record_data(default=b"")
+
+
+@message(api_key=4, versions="0", flexible="0+", kind="peer")
+class AppendResponseBody(Struct):
+    """How far the follower's log is the leader's."""
+
+    group_id: int = int32()
+    sender: int = int64()
+    to: int = int64()
+    term: int = int64()
+    match_index: int = int64()
+    prev_index: int = int64()
+    hint_index: int = int64()
+    hint_term: int = int64()
+    sent_ms: int = int64()
+
+
+@message(api_key=5, versions="0", flexible="0+", kind="peer")
+class HeartbeatBody(Struct):
+    """The leader is there."""
+
+    group_id: int = int32()
+    sender: int = int64()
+    to: int = int64()
+    term: int = int64()
+    commit_index: int = int64()
+    sent_ms: int = int64()
+
+
+@message(api_key=6, versions="0", flexible="0+", kind="peer")
+class HeartbeatResponseBody(Struct):
+    """So is the follower."""
+
+    group_id: int = int32()
+    sender: int = int64()
+    to: int = int64()
+    term: int = int64()
+    match_index: int = int64()
+    sent_ms: int = int64()
+
+
+@message(api_key=7, versions="0", flexible="0+", kind="peer")
+class TimeoutNowBody(Struct):
+    """Stand for election at once."""
+
+    group_id: int = int32()
+    sender: int = int64()
+    to: int = int64()
+    term: int = int64()
+
+
+@message(api_key=8, versions="0", flexible="0+", kind="peer")
+class InstallBody(Struct):
+    """One chunk of a checkpoint; `piece` is CHECKPOINT_PIECE or FRAMES_PIECE."""
+
+    group_id: int = int32()
+    sender: int = int64()
+    to: int = int64()
+    term: int = int64()
+    entry_index: int = int64()
+    last_term: int = int64()
+    chunk: int = int64()
+    done: bool = boolean()
+    sent_ms: int = int64()
+    piece: int = int8()
+    chain: int = uint32()
+    data: Data = record_data(default=b"")
+
+
+@message(api_key=9, versions="0", flexible="0+", kind="peer")
+class InstallResponseBody(Struct):
+    """What became of a chunk."""
+
+    group_id: int = int32()
+    sender: int = int64()
+    to: int = int64()
+    term: int = int64()
+    index: int = int64()
+    chunk: int = int64()
+    accepted: bool = boolean()
+    sent_ms: int = int64()
+
+
+@message(api_key=10, versions="0", flexible="0+", kind="peer")
+class RangeRequestBody(Struct):
+    """Entries that have rotted at the sender."""
+
+    group_id: int = int32()
+    sender: int = int64()
+    to: int = int64()
+    term: int = int64()
+    first_index: int = int64()
+    last_index: int = int64()
+
+
+@message(api_key=11, versions="0", flexible="0+", kind="peer")
+class RangeResponseBody(Struct):
+    """They."""
+
+    group_id: int = int32()
+    sender: int = int64()
+    to: int = int64()
+    term: int = int64()
+    first_index: int = int64()
+    chain: int = uint32()
+    frames: Data = record_data(default=b"")
+
+
+_TABLES: Final[tuple[type[Struct], ...]] = (
+    Greeting,
+    Welcome,
+    Refusal,
+    Told,
+    Asked,
+    Answered,
+    VoteRequestBody,
+    VoteResponseBody,
+    AppendBody,
+    AppendResponseBody,
+    HeartbeatBody,
+    HeartbeatResponseBody,
+    TimeoutNowBody,
+    InstallBody,
+    InstallResponseBody,
+    RangeRequestBody,
+    RangeResponseBody,
+)
+PEER_MESSAGES: Final[dict[int | None, type[Struct]]] = {table.SCHEMA.api_key: table for table in _TABLES}
+"""Tables by kind."""

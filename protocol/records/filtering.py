@@ -1,0 +1,146 @@
+"""A batch opened only as far as its keys, and made again with fewer records: what compaction needs of one.
+
+Owns: where each record of a batch lies, its key and whether it has a value; and the shortened batch. That
+keeps base offset, last offset delta, leader epoch, codec and the producer's fields, so that offsets and
+sequences stay what they were; count, checksum, length and newest timestamp are its own.
+
+Invariants: what is kept of a record are its very bytes, unless the batch gets a delete horizon (KIP-534):
+then the base timestamp is that horizon, and every record's timestamp counts from there. Nothing is made of
+bytes that do not verify: MalformedBatch, DecompressedTooLarge.
+
+Does not: verify the checksum of what it opens (`batch.verify`), judge which records stay.
+
+Source: Kafka's DefaultRecordBatch, MemoryRecords.filterTo; KIP-534.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from protocol.records.batch import (
+    BATCH_HEADER_BYTES,
+    DELETE_HORIZON_FLAG,
+    LENGTH_PREFIX_BYTES,
+    BatchHeader,
+    Buffer,
+    MalformedBatch,
+    crc_of,
+    read_header,
+)
+from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from protocol.records.record import read_varint, write_varint
+
+_CRC_AT = 17
+
+
+class Part(NamedTuple):
+    """One record: its place in the decompressed batch and what compaction asks of it."""
+
+    offset: int
+    timestamp_delta: int
+    key: bytes | None
+    has_value: bool
+    start: int
+    """Where its length begins; it ends at `end`."""
+    rest: int
+    """What follows its timestamp begins here."""
+    end: int
+
+
+class Opened(NamedTuple):
+    """A batch, decompressed."""
+
+    header: BatchHeader
+    data: memoryview
+    parts: list[Part]
+
+
+def opened(buf: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Opened:
+    """The one batch in `buf`. Raises as `record.iter_records`, whatever headers its records have."""
+    header = read_header(buf)
+    body = memoryview(buf)[BATCH_HEADER_BYTES : header.total_bytes]
+    data = memoryview(decompress(header.codec, body, max_decompressed_bytes))
+    return Opened(header, data, _parts(header, data))
+
+
+def _parts(header: BatchHeader, data: memoryview) -> list[Part]:
+    parts: list[Part] = []
+    at, base_offset = 0, header.base_offset
+    try:
+        for _ in range(header.record_count):
+            start = at
+            length, at = read_varint(data, at)
+            end = at + length
+            if length < 0 or end > len(data):
+                raise MalformedBatch(f"record of {length} bytes at {at}, {len(data) - at} are left")
+            timestamp_delta, rest = read_varint(data, at + 1)
+            offset_delta, at = read_varint(data, rest)
+            size, at = read_varint(data, at)
+            key = None if size < 0 else bytes(data[at : at + size])
+            at += max(size, 0)
+            size, at = read_varint(data, at)
+            if size < -1 or at + max(size, 0) > end or not 0 <= offset_delta <= header.last_offset_delta:
+                raise MalformedBatch(f"a record that does not fit its batch at {start}")
+            parts.append(Part(base_offset + offset_delta, timestamp_delta, key, size >= 0, start, rest, end))
+            at = end
+    except IndexError:
+        raise MalformedBatch(f"{header.record_count} records announced, the data end before them") from None
+    if at != len(data):
+        raise MalformedBatch(f"{len(data) - at} bytes after the last record")
+    return parts
+
+
+def keyless(buf: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> list[int]:
+    """Which records of the one batch in `buf` have no key, by their place in it. Raises as `opened`."""
+    parts = opened(buf, max_decompressed_bytes=max_decompressed_bytes).parts
+    return [at for at, part in enumerate(parts) if part.key is None]
+
+
+class Shortened(NamedTuple):
+    """A batch with some of its records."""
+
+    batch: bytes
+    max_timestamp: int
+
+
+def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None) -> Shortened:
+    """The batch with these of its records, at least one, and with a delete horizon if there is one."""
+    was = batch.header
+    base_timestamp = was.base_timestamp if horizon_ms is None else horizon_ms
+    body = b"".join([batch.data[part.start : part.end] for part in kept])
+    if horizon_ms is not None:
+        body = b"".join([_moved(batch.data, part, was.base_timestamp - horizon_ms) for part in kept])
+    newest = was.max_timestamp
+    if not was.is_log_append_time:
+        newest = was.base_timestamp + max([part.timestamp_delta for part in kept])
+    records = compress(Codec(was.codec), body)
+    header = BatchHeader(
+        was.base_offset,
+        BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES + len(records),
+        was.leader_epoch,
+        was.magic,
+        0,
+        was.attributes | (DELETE_HORIZON_FLAG if horizon_ms is not None else 0),
+        was.last_offset_delta,
+        base_timestamp,
+        newest,
+        was.producer_id,
+        was.producer_epoch,
+        was.base_sequence,
+        len(kept),
+    )
+    made = bytearray(header.pack())
+    made += records
+    made[_CRC_AT : _CRC_AT + 4] = crc_of(made, 0, len(made)).to_bytes(4, "big")
+    return Shortened(bytes(made), newest)
+
+
+def _moved(data: memoryview, part: Part, by_ms: int) -> bytes:
+    """A record whose timestamp counts from another base."""
+    body = bytearray(1)
+    write_varint(body, part.timestamp_delta + by_ms)
+    body += data[part.rest : part.end]
+    record = bytearray()
+    write_varint(record, len(body))
+    return bytes(record + body)

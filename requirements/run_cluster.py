@@ -1,0 +1,96 @@
+"""Three nodes on this machine, for `make cluster`: `lockstep serve` once for each, all of them until Ctrl-C.
+
+Each line of a node is shown with its number. A node that ends is told, with the command that starts it again;
+it is not started again here, so that one can be killed to see what happens. Exit status: 0 when stopped, 1
+when no node is left.
+"""
+
+import argparse
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+STOP_SECONDS = 20
+
+
+def commands(options: argparse.Namespace) -> dict[int, list[str]]:
+    """The command of each node, by its number."""
+    numbers = range(1, options.nodes + 1)
+    peers = ",".join(f"{number}@localhost:{options.peer_port + number - 1}" for number in numbers)
+    return {
+        number: [
+            str(Path(sys.executable).parent / "lockstep"),
+            "serve",
+            *("--node-id", str(number)),
+            *("--listen", f"localhost:{options.port + number - 1}"),
+            *("--data-dir", str(Path(options.data_dir) / str(number))),
+            *("--peers", peers),
+        ]
+        for number in numbers
+    }
+
+
+def watch(number: int, command: list[str], process: subprocess.Popen[str], stopping: threading.Event) -> None:
+    """Show what a node says until it ends; then how it ended."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        print(f"node {number} | {line}", end="", flush=True)
+    status = process.wait()
+    if not stopping.is_set():
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        print(f"cluster | node {number} {how}; to start it again: {shlex.join(command)}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run a cluster on this machine.")
+    parser.add_argument("--data-dir", default="data", help="node N's data are in DIR/N")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--port", type=int, default=9092, help="of node 1 for clients; the others follow")
+    parser.add_argument("--peer-port", type=int, default=29092, help="the same between nodes")
+    options = parser.parse_args()
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)
+    stopping = threading.Event()
+    running: list[tuple[subprocess.Popen[str], threading.Thread]] = []
+    status = 1
+    try:
+        for number, command in commands(options).items():
+            # In a session of its own: Ctrl-C is for us, and we stop the nodes.
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            thread = threading.Thread(target=watch, args=(number, command, process, stopping), daemon=True)
+            running.append((process, thread))
+            thread.start()
+        for _, thread in running:
+            thread.join()
+        print("cluster | no node is left", flush=True)
+    except KeyboardInterrupt:
+        status = 0
+    stopping.set()
+    for again in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(again, signal.SIG_IGN)
+    for process, _ in running:
+        process.terminate()
+    for process, thread in running:
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        thread.join(STOP_SECONDS)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

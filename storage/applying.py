@@ -1,0 +1,109 @@
+"""From the appended log to the committed state: frames wait here for their commit and are applied in order.
+
+Invariants: frames are applied once, in index order, never above the commit; `index` never goes back. Frames
+that were recovered from the disk rather than appended are read again when their commit is known, a chunk at
+a time. After a truncation the speculative state is rebuilt from the newest checkpoint and what is left of the
+log. Does not know who leads. Source: specs of storage ("Raft"), decision 0002.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from storage.checkpointing import Checkpointer
+from storage.derived_state import DerivedState
+from storage.log.data_log import DataLog
+from storage.log.format import frame_bytes
+from storage.partition import PartitionLog
+from storage.types import Checkpoint, CorruptLog, Frame, FrameKind
+
+CHUNK_BYTES = 1 << 20
+"""What is read again and applied in one turn of the loop."""
+
+
+class Applier:
+    """The frames between `index` and the end of the log."""
+
+    __slots__ = ("_checkpointer", "_in_flight", "_log", "_state", "in_flight_bytes", "index")
+
+    def __init__(
+        self, log: DataLog, state: DerivedState, checkpointer: Checkpointer, applied_index: int
+    ) -> None:
+        self._log = log
+        self._state = state
+        self._checkpointer = checkpointer
+        self._in_flight: deque[Frame] = deque()
+        """The newest appended frames, without a gap up to the end of the log."""
+        self.in_flight_bytes = 0
+        self.index = applied_index
+        """The last applied entry."""
+
+    def appended(self, frames: Sequence[Frame], followed: bool) -> None:
+        """These are in the log now; `followed` says that the state has seen them as they were made."""
+        for frame in frames:
+            if not followed:
+                self._state.follow(frame)
+            self._in_flight.append(frame)
+            self.in_flight_bytes += frame_bytes(frame)
+        if frames[-1].kind is not FrameKind.CONFIGURATION:
+            # One may come in ahead of batches that the state has seen and the log has not.
+            self._checkpointer.appended(frames[-1].time_ms)
+
+    def apply(self, commit_index: int, moved: dict[PartitionLog, None]) -> bool:
+        """Apply what is committed and in the log; `moved` gets the partitions that grew. True: go on."""
+        upto = min(commit_index, self._log.last_index)
+        in_flight = self._in_flight
+        if self.index < upto and (not in_flight or in_flight[0].index > self.index + 1):
+            return self._apply_from_disk(upto, moved)
+        while in_flight and in_flight[0].index <= upto:
+            frame = in_flight.popleft()
+            self.in_flight_bytes -= frame_bytes(frame)
+            self._apply(frame, moved)
+        return False
+
+    def _apply_from_disk(self, upto: int, moved: dict[PartitionLog, None]) -> bool:
+        in_flight = self._in_flight
+        for frame in self._read(self.index + 1):
+            if frame.index > upto or (in_flight and frame.index >= in_flight[0].index):
+                break
+            self._apply(frame, moved)
+        return self.index < upto
+
+    def _read(self, first_index: int) -> Sequence[Frame]:
+        """A chunk of the log from an entry on that is known to be there."""
+        frames = self._log.frames_cold(first_index, CHUNK_BYTES)
+        if not frames or frames[0].index != first_index:
+            raise CorruptLog(f"entry {first_index} is in the log and cannot be read")
+        return frames
+
+    def _apply(self, frame: Frame, moved: dict[PartitionLog, None]) -> None:
+        self._state.apply(frame, moved)
+        self.index = frame.index
+        self._checkpointer.applied(frame.index, frame.time_ms)
+
+    def truncated(self, last_index: int) -> None:
+        """The frames after `last_index` are gone from the log: what followed from them goes as well."""
+        in_flight = self._in_flight
+        while in_flight and in_flight[-1].index > last_index:
+            self.in_flight_bytes -= frame_bytes(in_flight.pop())
+        self._checkpointer.truncated(last_index)
+        self.rebuild_tail()
+
+    def rebuild_tail(self) -> None:
+        """Make the speculative state anew from the newest checkpoint and the log above it."""
+        checkpoint = self._log.load_checkpoint()
+        self._state.restore_tail(checkpoint.sections if checkpoint else {})
+        index = checkpoint.index if checkpoint else 0
+        while index < self._log.last_index:
+            for frame in self._read(index + 1):
+                self._state.follow(frame)
+                index = frame.index
+
+    def installed(self, checkpoint: Checkpoint) -> None:
+        """The log has been switched to a shipped checkpoint: everything is as it says."""
+        self._in_flight.clear()
+        self.in_flight_bytes = 0
+        self._state.restore(checkpoint.sections)
+        self.index = checkpoint.index
+        self._checkpointer.installed(checkpoint.index)

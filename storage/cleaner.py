@@ -1,0 +1,145 @@
+"""One pass of compaction over one log group, on this member: maps first, then the segments, oldest first.
+
+Every segment that holds a batch of a partition that is cleaned is rewritten once, whichever partitions it
+holds; on the way, and where half of it is dead otherwise, batches below their partition's log start go as
+well. Members clean by themselves: below the checkpoint segments are state, not log.
+
+Invariants: segments are judged from the oldest on and a pass ends where one cannot be rewritten, so that a
+tombstone never goes before what it deletes; nothing above the older of the kept checkpoints changes. A pass
+that ends early has done no harm: the next one does it again. Runs in a thread; pauses and gives up in
+`breathe`. Source: Kafka's Cleaner; specs of storage ("Cleaning").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from protocol.records.filtering import Shortened
+from storage.cleaning import ENTRY_BYTES, PartitionCleaning
+from storage.log.data_log import DataLog, SealedSegment
+from storage.log.rewriting import Left
+from storage.transactions import AbortedTransaction
+from storage.types import CONTROL_PARTITION, Buffer, DirectoryEntry
+
+READ_BYTES = 1 << 20
+DEAD_SHARE = 0.5
+"""A segment without anything to compact is rewritten where so much of it is deleted: less would be copied
+for little, and what is deleted last takes the whole file along."""
+
+
+class CleaningPaused(Exception):
+    """`breathe` raises it to end a pass: the group closes, or becomes another log."""
+
+
+class Wanted(NamedTuple):
+    """A partition to be cleaned from `dirty_offset` on, below `end_offset`."""
+
+    partition: int
+    dirty_offset: int
+    end_offset: int
+    delete_retention_ms: int
+    aborted: Sequence[AbortedTransaction]
+
+
+class Cleaned(NamedTuple):
+    """What a pass did."""
+
+    ends: dict[int, int]
+    """By partition number: below this it is clean."""
+    saved_bytes: int
+    """That files on the disk are smaller."""
+    segments: int
+    """That were rewritten."""
+    unreadable: int
+    """Batches that could not be opened and stay as they are."""
+
+
+def clean(
+    log: DataLog,
+    wanted: Sequence[Wanted],
+    log_start: Callable[[int], int],
+    now_ms: int,
+    memory_bytes: int,
+    breathe: Callable[[int], None],
+    horizons_end: bool = True,
+) -> Cleaned:
+    """Clean partitions as far as a map of `memory_bytes` reaches; those it does not reach are left out.
+
+    Without `horizons_end` no tombstone goes: what is being shipped has older segments as they were, and must
+    not come without the tombstones of what they hold.
+    `log_start`: by partition number, below which everything is deleted. Raises CorruptLog, FramesGone,
+    StorageFull, OffsetOutOfRange where the log changed, and whatever `breathe` does.
+    """
+    passes: dict[int, PartitionCleaning] = {}
+    room = memory_bytes // ENTRY_BYTES
+    for each in wanted:
+        if room <= 0:
+            break
+        found = passes[each.partition] = _mapped(log, each, now_ms, room, breathe, horizons_end)
+        room -= len(found.map)
+
+    def judge(entry: DirectoryEntry, payload: Buffer) -> Left | bool:
+        breathe(0)
+        number = entry.partition
+        if number != CONTROL_PARTITION and entry.base_offset + entry.record_count <= log_start(number):
+            return False
+        cleaning = passes.get(number)
+        if cleaning is None or entry.base_offset >= cleaning.end:
+            return True
+        left = cleaning.judge(payload)
+        return Left(left.batch, left.max_timestamp) if isinstance(left, Shortened) else left
+
+    saved_bytes = segments = 0
+    for segment in _touched(log, passes, log_start):
+        fewer = log.clean(segment.sequence, judge, breathe)
+        saved_bytes += fewer
+        segments += fewer != 0
+    ends = {number: each.end for number, each in passes.items()}
+    return Cleaned(ends, saved_bytes, segments, sum([each.unreadable for each in passes.values()]))
+
+
+def _mapped(
+    log: DataLog,
+    wanted: Wanted,
+    now_ms: int,
+    room: int,
+    breathe: Callable[[int], None],
+    horizons_end: bool,
+) -> PartitionCleaning:
+    """A partition's rules, with the last offset of every key in the stretch that it wants cleaned."""
+    number, dirty, end, delete_retention_ms, aborted = wanted
+    found = PartitionCleaning(number, dirty, end, now_ms, delete_retention_ms, aborted, room, horizons_end)
+    offset = max(dirty, log.first_offset(number) or 0)
+    while offset < found.end:
+        before = offset
+        for buffer in log.read_cold(number, offset, READ_BYTES, found.end).buffers:
+            offset = found.fill(buffer, breathe)
+            if offset >= found.end:
+                break
+        if offset == before:
+            break  # nothing more is left below the end
+    return found
+
+
+def _touched(
+    log: DataLog, passes: dict[int, PartitionCleaning], log_start: Callable[[int], int]
+) -> Iterator[SealedSegment]:
+    """The segments to look through, oldest first."""
+    for segment in log.cleanable_segments():
+        dead_bytes = 0
+        for share in segment.partitions():
+            cleaning = passes.get(share.partition)
+            if share.total_bytes and cleaning is not None and share.first_offset < cleaning.end:
+                yield segment
+                break
+            if share.partition != CONTROL_PARTITION and share.last_offset < log_start(share.partition):
+                dead_bytes += share.total_bytes
+        else:
+            if dead_bytes >= DEAD_SHARE * segment.total_bytes:
+                yield segment
+
+
+def is_half_dead(log: DataLog, log_start: Callable[[int], int]) -> bool:
+    """Whether `clean` would find something without any partition to compact. For any thread."""
+    return next(_touched(log, {}, log_start), None) is not None

@@ -1,0 +1,149 @@
+"""Entries on their way between members: frames for an Append that is sent, a check of those that have come.
+
+The core knows entries by index and term; here their bytes are put to what it sends, from memory or else by
+a thread from the disk, and taken from what arrives. Invariants: an Append leaves with all of its frames or
+not at all, which is like one that was lost; nothing that does not verify reaches the core. Frames are sent
+as they lie on the disk. Does not know what is committed. Source: seed 001, section 4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+from crc32c import crc32c
+
+from storage.log.data_log import DataLog
+from storage.log.format import ENTRY_RAW, decode_frames, frame_buffers, frame_bytes
+from storage.log.marks import is_changed
+from storage.raft.configuration import Configuration
+from storage.raft.messages import Append, Message
+from storage.raft.raft import Raft
+from storage.types import CONTROL_PARTITION, DirectoryEntry, Frame, FrameKind
+
+log_of_entries = logging.getLogger(__name__)
+
+Send = Callable[[int, Message], None]
+
+
+class Outgoing:
+    """What the core sends, with the frames that belong to it.
+
+    Args:
+        gone: called on the loop with the last of entries that can only be shipped as what they are now, or
+            with None where some could not be read: the core has to hear of either.
+    """
+
+    __slots__ = ("_gone", "_log", "_loop", "_raft", "_send", "_threads")
+
+    def __init__(
+        self,
+        log: DataLog,
+        raft: Raft,
+        send: Send,
+        loop: asyncio.AbstractEventLoop,
+        threads: Executor,
+        gone: Callable[[int | None], None],
+    ) -> None:
+        self._log = log
+        self._raft = raft
+        self._send = send
+        self._loop = loop
+        self._threads = threads
+        self._gone = gone
+
+    def send(self, message: Message) -> None:
+        """Send it now, or when its frames have been read."""
+        if not isinstance(message, Append) or message.last_index == message.prev_index:
+            self._send(message.to, message)
+            return
+        first, last = message.prev_index + 1, message.last_index
+        if last > self._log.last_index:
+            return  # a new leader that has not written all it took over yet: the core sends again
+        size = self._raft.terms.size_between(first, last)
+        chain = self._log.recent_chain_at(message.prev_index)
+        frames = _upto(self._log.frames, first, last, size) if chain is not None else []
+        if frames and chain is not None:
+            self._attach(message, frames, chain)
+            return
+        reading = self._loop.run_in_executor(self._threads, self._read, first, last, size)
+        reading.add_done_callback(lambda done: self._read_through(message, done))
+
+    def _read(self, first: int, last: int, size: int) -> tuple[list[Frame], int | None]:
+        """In a thread: frames from the disk, and the chain value before them."""
+        return _upto(self._log.frames_cold, first, last, size), self._log.chain_at_cold(first - 1)
+
+    def _read_through(self, message: Append, done: asyncio.Future[tuple[list[Frame], int | None]]) -> None:
+        error = done.exception()
+        if error is not None:
+            # A request that is not sent is like one that is lost: the core sends again.
+            log_of_entries.warning(
+                "group %d: entries for member %d: %s", self._log.group_id, message.to, error
+            )
+            self._gone(None)
+            return
+        frames, chain = done.result()
+        cleaned = [frame.index for frame in frames if is_changed(frame)]
+        if cleaned:
+            # Without all of its records a frame verifies only in a shipment: let the core ask for one.
+            self._gone(cleaned[-1])
+            return
+        leads = self._raft.term == message.term and self._raft.leading is not None
+        if frames and chain is not None and leads:
+            self._attach(message, frames, chain)
+
+    def _attach(self, message: Append, frames: Sequence[Frame], chain: int) -> None:
+        message.frames = [buffer for frame in frames for buffer in frame_buffers(frame)]
+        message.chain = chain
+        self._send(message.to, message)
+
+
+def _upto(read: Callable[[int, int], list[Frame] | None], first: int, last: int, size: int) -> list[Frame]:
+    """The frames from `first` to `last`, some `size` bytes of them; none where `read` has not all of them."""
+    found: list[Frame] = []
+    while first <= last:  # the core does not count the bytes of its own entries
+        more = read(first, size)
+        if not more:
+            return []
+        found += more[: last + 1 - first]
+        first = found[-1].index + 1
+    return found
+
+
+def unpack(append: Append) -> list[Frame]:
+    """The frames that came with an Append, which gets their sizes. Raises ValueError where they do not
+    verify, or are not the entries that it speaks of."""
+    frames = decode_frames(b"".join(append.frames), append.chain)
+    if not _as_told(frames, append):
+        raise ValueError("frames and envelope disagree")
+    append.sizes = [frame_bytes(frame) for frame in frames]
+    return frames
+
+
+def _as_told(frames: Sequence[Frame], append: Append) -> bool:
+    if not frames or (frames[0].index, frames[-1].index) != (append.prev_index + 1, append.last_index):
+        return False
+    starts = dict(append.runs)
+    term = -1
+    for frame in frames:
+        term = starts.get(frame.index, term)
+        if frame.term != term:
+            return False
+    told = [(f.index, carried(f)) for f in frames if f.kind is FrameKind.CONFIGURATION]
+    return told == list(append.configurations)
+
+
+def carry(frame: Frame, configuration: Configuration) -> None:
+    """Put a membership into a frame: a raw payload, no record, no LSN."""
+    data = configuration.encode()
+    frame.directory.append(DirectoryEntry(CONTROL_PARTITION, 0, 0, len(data), crc32c(data), 0, -1, ENTRY_RAW))
+    frame.payloads.append(data)
+
+
+def carried(frame: Frame) -> Configuration:
+    """The membership in a frame. Raises ValueError where there is none."""
+    if len(frame.payloads) != 1:
+        raise ValueError(f"entry {frame.index}: a configuration entry of {len(frame.payloads)} payloads")
+    return Configuration.decode(bytes(frame.payloads[0]))

@@ -1,0 +1,72 @@
+"""When and where a group flushes: on the loop while the disk is fast, in a thread while it is slow.
+
+Owns one flush at a time. An inline flush costs less than waking a thread; a slow disk must stall no
+heartbeat. Measured: `docs/decisions/0003-flush-inline-or-on-a-thread.md`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from storage.log.data_log import DataLog
+
+SLOW_FLUSH_SECONDS = 0.003
+"""A disk whose flushes average longer gets a flusher thread."""
+FAST_FLUSH_SECONDS = 0.0015
+AVERAGE_WEIGHT = 0.1
+
+
+class Flusher:
+    """Flushes one log.
+
+    Args:
+        seconds: a monotonic clock.
+        done: called on the loop when a flush that `start` left under way has ended, with its error if any.
+    """
+
+    __slots__ = ("_average_seconds", "_done", "_log", "_loop", "_seconds", "_thread", "busy", "threaded")
+
+    def __init__(
+        self,
+        log: DataLog,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        seconds: Callable[[], float],
+        done: Callable[[BaseException | None], None],
+    ) -> None:
+        self._log = log
+        self._loop = loop
+        self._seconds = seconds
+        self._done = done
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        """A thread of its own: on a slow disk cold reads must not hold up commits."""
+        self._average_seconds = 0.0
+        self.threaded = False
+        self.busy = False
+        """A flush is under way in the thread: nothing may be written or cut meanwhile."""
+
+    def start(self) -> bool:
+        """Flush what the log has: True when it is flushed, False when `done` will say so. FlushFailed."""
+        if not self.threaded:
+            self._flush()
+            return True
+        self.busy = True
+        self._loop.run_in_executor(self._thread, self._flush).add_done_callback(self._ended)
+        return False
+
+    def _flush(self) -> None:
+        started = self._seconds()
+        self._log.flush()
+        taken = self._seconds() - started
+        self._average_seconds += (taken - self._average_seconds) * AVERAGE_WEIGHT
+        self.threaded = self._average_seconds > (FAST_FLUSH_SECONDS if self.threaded else SLOW_FLUSH_SECONDS)
+
+    def _ended(self, flush: asyncio.Future[None]) -> None:
+        self.busy = False
+        self._done(flush.exception())
+
+    def close(self) -> None:
+        """Wait for a flush that is under way and end the thread."""
+        self._thread.shutdown(wait=True)

@@ -1,0 +1,26 @@
+"""Reads over gaps: offsets whose batches compaction took away, together with the file they were in.
+
+The log knows which offsets its files begin with, the partition knows what is deleted: where the one has
+nothing any more and the other says nothing was deleted, reading goes on with what follows, as it does over
+batches that are gone within a file.
+"""
+
+from __future__ import annotations
+
+from storage.log.data_log import DataLog
+from storage.partition import PartitionLog
+from storage.types import OffsetOutOfRange, ReadResult
+
+
+def read(
+    log: DataLog, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int, wait: bool
+) -> ReadResult:
+    """`DataLog.read_cold` or, without `wait`, `read`. OffsetOutOfRange where the offset is deleted."""
+    ask, number = (log.read_cold if wait else log.read), partition.number
+    try:
+        return ask(number, offset, max_bytes, end_offset)
+    except OffsetOutOfRange:
+        first = log.first_offset(number)
+        if first is None or offset < partition.log_start_offset:
+            raise
+    return ask(number, max(offset, first), max_bytes, end_offset)

@@ -1,0 +1,217 @@
+"""Installs under way at one member: shipments to followers, and the arrival from the leader.
+
+Owns which chunk goes next and when a shipment or an arrival is given up; the core says whom to ship to, which
+chunks are wanted and which were taken. Disk reads of a shipment run on a thread. It does not switch the
+log: the replica does, in the order of its other log work. Source: specs of storage ("Shipping").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+
+from storage.checkpointing import CONFIGURATION_SECTION
+from storage.log.data_log import DataLog
+from storage.raft.messages import Install, Message
+from storage.raft.progress import SendState
+from storage.raft.raft import Raft
+from storage.raft.ready import Ready
+from storage.shipping import Arrival, Piece, Shipment
+from storage.types import Checkpoint, StorageError
+
+log_of_installs = logging.getLogger(__name__)
+
+
+class Installing:
+    """See the module."""
+
+    __slots__ = (
+        "_beginning",
+        "_log",
+        "_loop",
+        "_now_ms",
+        "_raft",
+        "_send",
+        "_shipments",
+        "_threads",
+        "arrival",
+    )
+
+    def __init__(
+        self,
+        log: DataLog,
+        raft: Raft,
+        send: Callable[[int, Message], None],
+        now_ms: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+        threads: Executor,
+    ) -> None:
+        self._log = log
+        self._raft = raft
+        self._send = send
+        self._now_ms = now_ms
+        self._loop = loop
+        self._threads = threads
+        self._shipments: dict[int, Shipment] = {}
+        self._beginning: set[int] = set()
+        """Members for whom the checkpoint is being read; looked into, never walked."""
+        self.arrival: Arrival | None = None
+
+    @property
+    def shipped_index(self) -> int | None:
+        """The oldest checkpoint under way to somebody: what comes after it will be wanted; None for none."""
+        return min((each.checkpoint.index for each in self._shipments.values()), default=None)
+
+    @property
+    def is_shipping(self) -> bool:
+        """Whether anything is on the way from here."""
+        return bool(self._shipments or self._beginning)
+
+    def drain(self, ready: Ready) -> None:
+        """Shipping side: begin or repeat what the core asks for, go on where a chunk was taken."""
+        if self._shipments:
+            self._forget_arrived()
+        for peer in ready.installs:
+            shipment = self._shipments.get(peer)
+            # Where entries do not go on after a checkpoint, having it would not help.
+            if shipment is None or shipment.checkpoint.index < self._raft.terms.base_index:
+                self._begin(peer)
+            else:
+                self._ship(peer, shipment, max(0, shipment.chunk))
+        for ack in ready.chunk_acks:
+            shipment = self._shipments.get(ack.sender)
+            if shipment is None or shipment.checkpoint.index != ack.index:
+                continue
+            if not ack.accepted:
+                del self._shipments[ack.sender]  # the core asks again, and it begins afresh
+            elif ack.chunk == shipment.chunk:
+                self._ship(ack.sender, shipment, ack.chunk + 1)
+
+    def _begin(self, peer: int) -> None:
+        """Begin a shipment afresh; the checkpoint is read in a thread."""
+        if peer not in self._beginning:
+            self._beginning.add(peer)
+            loading = self._loop.run_in_executor(self._threads, self._log.load_checkpoint)
+            loading.add_done_callback(partial(self._begun, peer))
+
+    def _begun(self, peer: int, done: asyncio.Future[Checkpoint | None]) -> None:
+        self._beginning.discard(peer)
+        error = None if done.cancelled() else done.exception()
+        if error is not None:
+            log_of_installs.warning("group %d: no checkpoint to ship: %s", self._log.group_id, error)
+            return
+        checkpoint = None if done.cancelled() else done.result()
+        if checkpoint is not None and self._raft.leading is not None:
+            # One that an older version wrote does not say who the members were.
+            members = self._raft.configurations.at(checkpoint.index)
+            checkpoint.sections.setdefault(CONFIGURATION_SECTION, members.encode())
+            shipment = self._shipments[peer] = Shipment(self._log, checkpoint)
+            self._ship(peer, shipment, 0)
+
+    def _forget_arrived(self) -> None:
+        for peer in tuple(self._shipments):
+            progress = self._raft.progress(peer)
+            if progress is None or progress.state is not SendState.INSTALL:
+                del self._shipments[peer]
+
+    def _ship(self, peer: int, shipment: Shipment, chunk: int) -> None:
+        if shipment.reading:
+            return
+        shipment.reading = True
+        reading = self._loop.run_in_executor(self._threads, shipment.piece, chunk)
+        reading.add_done_callback(lambda done: self._read(peer, shipment, chunk, done))
+
+    def _read(
+        self, peer: int, shipment: Shipment, chunk: int, done: asyncio.Future[tuple[Piece, bool] | None]
+    ) -> None:
+        shipment.reading = False
+        error = done.exception()
+        if error is not None:
+            # Retention has freed what was being shipped, or it does not verify: the next try starts afresh.
+            log_of_installs.warning("group %d: shipping to %d ended: %s", self._log.group_id, peer, error)
+            self._shipments.pop(peer, None)
+            return
+        found = done.result()
+        if found is None or self._shipments.get(peer) is not shipment or self._raft.leading is None:
+            return
+        piece, last = found
+        checkpoint = shipment.checkpoint
+        self._send(
+            peer,
+            Install(
+                self._raft.member_id,
+                peer,
+                self._raft.term,
+                checkpoint.index,
+                checkpoint.term,
+                chunk,
+                last,
+                self._now_ms(),
+                piece,
+            ),
+        )
+
+    def take(self, install: Install, whole: Callable[[], None]) -> None:
+        """Receiving side: store a wanted chunk and say so; `whole` when the log may switch to what came."""
+        arrival = self.arrival
+        if arrival is not None and arrival.preparing:
+            return
+        if install.chunk == 0 and not self._is_of(arrival, install):
+            self.abort()
+            arrival = self.arrival = Arrival(self._log, install.index, install.last_term)
+        if arrival is None or not self._is_of(arrival, install) or install.chunk > arrival.next_chunk:
+            self._raft.chunk_stored(install, accepted=False)
+            return
+        if arrival.whole:
+            return
+        if install.chunk == arrival.next_chunk:
+            try:
+                assert isinstance(install.payload, Piece)
+                arrival.add(install.payload)
+            except (ValueError, StorageError) as error:
+                log_of_installs.warning("group %d: an install was given up: %s", self._log.group_id, error)
+                self.abort()
+                self._raft.chunk_stored(install, accepted=False)
+                return
+            if install.done:
+                arrival.whole = arrival.preparing = True
+                preparing = self._loop.run_in_executor(self._threads, arrival.prepare)
+                preparing.add_done_callback(partial(self._prepared, arrival, whole))
+                return
+        self._raft.chunk_stored(install)
+
+    def _prepared(self, arrival: Arrival, whole: Callable[[], None], done: asyncio.Future[None]) -> None:
+        if done.cancelled():
+            return
+        arrival.preparing = False
+        error = done.exception()
+        if error is None:
+            whole()
+        else:
+            # The shipment is not answered: it begins again when its time is over.
+            log_of_installs.warning("group %d: an install was given up: %s", self._log.group_id, error)
+            self.abort()
+
+    @staticmethod
+    def _is_of(arrival: Arrival | None, install: Install) -> bool:
+        return arrival is not None and (arrival.index, arrival.term) == (install.index, install.last_term)
+
+    def outrun(self, commit_index: int) -> None:
+        """The log has got somewhere by itself: an arrival that would not bring it further is given up."""
+        if self.arrival is not None and not self.arrival.preparing and commit_index >= self.arrival.index:
+            self.abort()
+
+    def give_up(self) -> None:
+        """The member ends, and its threads have ended."""
+        if self.arrival is not None:
+            self.arrival.preparing = False
+        self.abort()
+
+    def abort(self) -> None:
+        """Give up what has arrived."""
+        if self.arrival is not None:
+            self.arrival.abort()
+            self.arrival = None

@@ -1,0 +1,209 @@
+"""Frames by index from segment files: for followers that are behind, for shipping, for chain values.
+
+Every frame is verified again: chain, directory, payloads. A segment's frames are found through
+`Segment.frame_ends`; where those are not kept in memory they are made by a scan and kept for a few segments.
+A read that meets a truncation, an installation or a rewriting begins again with what is there now; what is
+gone then is `FramesGone`, never rot.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable
+
+from storage.log.file_system import FileSystem
+from storage.log.format import SEGMENT_HEADER_BYTES, chain_of, decode_frame, frame_bytes
+from storage.log.marker import MARKER_BYTES, MARKER_MAGIC
+from storage.log.scan import SegmentScan
+from storage.log.segments import Segment, SegmentTable
+from storage.types import CorruptLog, Frame, FramesGone
+
+SCANNED_KEPT = 4
+"""Segments whose frame ends are kept after a scan: a few shipments at once, each going forward."""
+MARKERS_PER_FRAME = 2
+"""A guess for how much to read: a write's marker and an idle one."""
+
+
+class _Replaced(Exception):
+    """The segment is not the one of its sequence any more."""
+
+
+class FrameReader:
+    """Reads over a segment table; safe in any thread."""
+
+    __slots__ = ("_fs", "_lock", "_scan", "_scanned", "_table")
+
+    def __init__(self, fs: FileSystem, table: SegmentTable, scan: Callable[[Segment], SegmentScan]) -> None:
+        self._fs = fs
+        self._table = table
+        self._scan = scan
+        """A scan over all of a segment whose file is open."""
+        self._lock = threading.Lock()
+        self._scanned: OrderedDict[int, tuple[Segment, array[int]]] = OrderedDict()
+
+    def read(self, first_index: int, max_bytes: int, upto_index: int) -> list[Frame]:
+        """Frames from `first_index` to at most `upto_index`, at most `max_bytes` of them but at least one,
+        as far as they follow one another. FramesGone; CorruptLog."""
+        frames: list[Frame] = []
+        total = 0
+        before: Segment | None = None
+        while first_index <= upto_index:
+            segment = self._segment_of(first_index)
+            if segment is None or (before is not None and not _goes_on(before, segment, frames[-1])):
+                break
+            try:
+                size = self._read_some(segment, first_index, upto_index, max_bytes - total, frames)
+            except _Replaced:
+                if frames:
+                    break
+                continue
+            if size == 0:
+                break
+            before = segment
+            total += size
+            first_index = frames[-1].index + 1
+        if not frames and first_index <= upto_index:
+            raise FramesGone(f"frame {first_index} is not in the log any more")
+        return frames
+
+    def chain_at(self, index: int) -> int | None:
+        """The chain value after a frame that a segment holds, or that one begins after; None otherwise."""
+        while True:
+            for each in self._table:
+                if each.first_index == index + 1:
+                    return each.chain
+            segment = self._segment_of(index)
+            if segment is None:
+                return None
+            try:
+                held = self._hold(segment)
+            except _Replaced:
+                continue
+            try:
+                return self._chain_after(held, index)
+            finally:
+                self._table.release(held)
+
+    def _segment_of(self, index: int) -> Segment | None:
+        """The segment that holds a frame."""
+        for segment in reversed(list(self._table)):
+            if segment.first_index <= index:
+                ends, tail = segment.frame_ends, segment.tail
+                count = len(ends) if ends is not None else tail.index + 1 - segment.first_index
+                return segment if index < segment.first_index + count else None
+        return None
+
+    def _hold(self, segment: Segment) -> Segment:
+        held = self._table.acquire(segment.sequence)
+        if held is not segment:
+            if held is not None:
+                self._table.release(held)
+            raise _Replaced
+        return held
+
+    def _read_some(self, segment: Segment, first: int, upto: int, budget: int, frames: list[Frame]) -> int:
+        """Append what one read of this segment gives; its bytes, 0 where the next frame is over budget."""
+        held = self._hold(segment)
+        try:
+            ends = self._ends(held)
+            row = first - segment.first_index
+            start = ends[row - 1] if row else SEGMENT_HEADER_BYTES
+            last = row + 1
+            count = min(len(ends), upto + 1 - segment.first_index)
+            while last < count and ends[last] - start <= budget + MARKER_BYTES * MARKERS_PER_FRAME * (
+                last - row
+            ):
+                last += 1
+            chain = frames[-1].head if frames else None
+            before = chain_of(chain) if chain is not None else self._chain_after(held, first - 1)
+            data = memoryview(self._pread(held, ends[last - 1] - start, start))
+            return self._decode(
+                held, data, start, [end - start for end in ends[row:last]], before, budget, frames
+            )
+        except CorruptLog:
+            if self._table.is_current(segment):
+                raise
+            raise _Replaced from None
+        finally:
+            self._table.release(held)
+
+    def _decode(
+        self,
+        segment: Segment,
+        data: memoryview,
+        start: int,
+        ends: list[int],
+        chain: int,
+        budget: int,
+        frames: list[Frame],
+    ) -> int:
+        at = total = 0
+        for end in ends:
+            at = _after_markers(data, at)
+            try:
+                frame, after = decode_frame(data, at, chain, segment.rewritten)
+            except ValueError as error:
+                raise CorruptLog(f"{segment.path} byte {start + at}: {error}") from None
+            size = frame_bytes(frame)
+            if total + size > budget and frames:
+                return total
+            if after != end:
+                raise CorruptLog(f"{segment.path} byte {start + after}: a frame of another length")
+            frames.append(frame)
+            total += size
+            assert frame.head is not None
+            chain, at = chain_of(frame.head), after
+        return total
+
+    def _chain_after(self, held: Segment, index: int) -> int:
+        """The chain value after one of a held segment's frames, or before its first."""
+        row = index - held.first_index
+        if row < 0:
+            return held.chain
+        ends = self._ends(held)
+        at = ends[row - 1] if row else SEGMENT_HEADER_BYTES
+        while (found := self._pread(held, len(MARKER_MAGIC), at)) == MARKER_MAGIC:
+            at += MARKER_BYTES
+        return chain_of(found)
+
+    def _pread(self, held: Segment, length: int, at: int) -> bytes:
+        data = self._fs.pread(held.fd, length, at)
+        if len(data) < length:
+            raise CorruptLog(f"{held.path} byte {at + len(data)}: the file ends here")
+        return data
+
+    def _ends(self, held: Segment) -> array[int]:
+        """Where each of a held segment's frames ends."""
+        ends = held.frame_ends
+        if ends is not None:
+            return ends
+        with self._lock:
+            kept = self._scanned.get(held.sequence)
+            if kept is not None and kept[0] is held:
+                self._scanned.move_to_end(held.sequence)
+                return kept[1]
+        scan = self._scan(held)
+        ends = array("I", [frame.end for frame in scan.frames()])
+        if scan.offset != held.end:
+            raise CorruptLog(f"{held.path} byte {scan.offset}: {scan.reason}")
+        with self._lock:
+            self._scanned[held.sequence] = held, ends
+            while len(self._scanned) > SCANNED_KEPT:
+                self._scanned.popitem(last=False)
+        return ends
+
+
+def _goes_on(before: Segment, segment: Segment, last: Frame) -> bool:
+    """Does the segment hold what comes after this frame of that one? Not if either was cut meanwhile."""
+    if segment.first_index == last.index + 1:
+        return last.head is not None and segment.chain == chain_of(last.head)
+    return segment is before
+
+
+def _after_markers(data: memoryview, at: int) -> int:
+    """Where the next frame begins. No frame looks like a marker: its fifth byte is its format."""
+    while data[at : at + len(MARKER_MAGIC)] == MARKER_MAGIC:
+        at += MARKER_BYTES
+    return at

@@ -1,0 +1,101 @@
+"""The newest frames in memory, by index, up to a byte limit: what followers that keep up are sent.
+
+They are the very frames that were appended; their payloads are shared with the tail cache, not copied. What
+is kept has no gap and ends at the newest frame. Used from the log's own thread only.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+
+from storage.types import Frame
+
+_COMPACT_AT = 1024
+_SHARE_EVICTED = 16
+"""A full ring makes room for a sixteenth of itself at once: most frames then cost no look at the oldest."""
+
+
+class RecentFrames:
+    """What `frames` looks at. With a limit of 0 it keeps nothing; otherwise at least the newest frame."""
+
+    __slots__ = ("_ends", "_frames", "_full_at", "_start", "_total_bytes", "limit_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._frames: list[Frame | None] = []
+        self._ends = array("q")
+        """Running total of bytes after each frame, so that a byte budget is one bisection."""
+        self._start = 0
+        self._total_bytes = 0
+        self._full_at = limit_bytes
+        """The running total beyond which there is too much."""
+
+    def add(self, frame: Frame, size: int) -> None:
+        frames, ends = self._frames, self._ends
+        frames.append(frame)
+        self._total_bytes = total = self._total_bytes + size
+        ends.append(total)
+        if total > self._full_at:
+            self._evict(total - self.limit_bytes + self.limit_bytes // _SHARE_EVICTED)
+
+    def _evict(self, least: int) -> None:
+        """Forget frames until what is kept begins at byte `least` of the running total or after it."""
+        frames, ends, start = self._frames, self._ends, self._start
+        newest = len(frames) - 1
+        while start < newest and (ends[start - 1] if start else 0) < least:
+            frames[start] = None
+            start += 1
+        if start >= _COMPACT_AT and start * 2 >= len(frames):
+            before = ends[start - 1]
+            del frames[:start], ends[:start]
+            for place, end in enumerate(ends):
+                ends[place] = end - before
+            self._total_bytes -= before
+            start = 0
+        self._start = start
+        self._full_at = (ends[start - 1] if start else 0) + self.limit_bytes
+
+    @property
+    def first_index(self) -> int:
+        """The lowest index kept; 0 where nothing is."""
+        first = self._frames[self._start] if self._start < len(self._frames) else None
+        return first.index if first is not None else 0
+
+    def get(self, index: int) -> Frame | None:
+        first = self.first_index
+        if not first <= index < first + len(self._frames) - self._start or first == 0:
+            return None
+        return self._frames[self._start + index - first]
+
+    def read(self, first_index: int, max_bytes: int) -> list[Frame] | None:
+        """Frames from `first_index` on, at most `max_bytes` but at least one; None where that one is not
+        kept."""
+        if self.get(first_index) is None:
+            return None
+        begin = self._start + first_index - self.first_index
+        before = self._ends[begin - 1] if begin else 0
+        end = max(begin + 1, bisect_right(self._ends, before + max_bytes, begin))
+        return self._frames[begin:end]  # type: ignore[return-value]
+
+    def truncate(self, last_index: int) -> None:
+        """Forget the frames after this index."""
+        first = self.first_index
+        keep = max(0, min(len(self._frames), self._start + last_index + 1 - first))
+        if first == 0 or keep <= self._start:
+            self.clear()
+            return
+        del self._frames[keep:], self._ends[keep:]
+        self._total_bytes = self._ends[-1]
+
+    def limit_to(self, limit_bytes: int) -> None:
+        """Another limit; what is kept is forgotten where it changes."""
+        if limit_bytes != self.limit_bytes:
+            self.limit_bytes = limit_bytes
+            self.clear()
+
+    def clear(self) -> None:
+        self._frames.clear()
+        del self._ends[:]
+        self._start = self._total_bytes = 0
+        self._full_at = self.limit_bytes

@@ -1,0 +1,367 @@
+"""Sealed segments written afresh: looked through for rot, repaired from another node's frames, cleaned.
+
+A rewritten segment holds the same frames, so heads, chain and offsets stay as they were; what the next
+segment's header says of the old one's end stays true through `written_end`. Only the log's first segment may
+come to begin later, without frames of which every record is deleted. The order that crashes rely on:
+the new file is whole and flushed under a temporary name, the old index file's removal is durable, then one
+rename. A checkpoint's place is a byte position, so the segments that hold one are left alone.
+
+All of it may run in another thread than the log's own, one call at a time. Readers go on in the old file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from storage.log.batch_index import BatchIndex, IndexHeader, add_to_index, encode_index
+from storage.log.file_system import FileSystem, read_whole
+from storage.log.format import (
+    BATCH_LENGTH_OFFSET,
+    BATCH_PREFIX,
+    ENTRY,
+    ENTRY_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    decode_segment_header,
+)
+from storage.log.frame_reading import FrameReader
+from storage.log.housekeeping import Housekeeping
+from storage.log.marks import ENTRY_REMOVED, ENTRY_SHORTENED
+from storage.log.scan import LogTail, SegmentScan
+from storage.log.segment_rewrite import SegmentRewrite
+from storage.log.segments import Segment, SegmentTable, index_name
+from storage.types import Buffer, CorruptLog, DirectoryEntry, Frame, FramesGone, StorageFull
+
+FRAMES_PER_WRITE = 64
+"""Frames of a rewritten segment that are written in one go."""
+
+
+class Left(NamedTuple):
+    """What a shortened batch is now: whole bytes of the same base offset and leader epoch, fewer records."""
+
+    payload: Buffer
+    max_timestamp: int
+
+
+Judge = Callable[[DirectoryEntry, Buffer], Left | bool]
+"""What becomes of a batch: True stays as it is, False goes, `Left` is written in its place. What came of an
+earlier cleaning is judged as it is now; what is gone is not asked about."""
+
+
+def _go_on(_: int) -> None:
+    """Nobody wants a pause."""
+
+
+class Rewriter:
+    """Rewrites segments of one log."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        group_id: int,
+        table: SegmentTable,
+        house: Housekeeping,
+        frames: FrameReader,
+        scan: Callable[[Segment], SegmentScan],
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._group_id = group_id
+        self._table = table
+        self._house = house
+        self._frames = frames
+        self._scan = scan
+        self._lock = threading.Lock()
+        """Held while a segment is written afresh: a repair waits for a cleaning, and the other way round."""
+
+    # -- looking for rot --------------------------------------------------------------------------------
+
+    def scrub(self, sequence: int) -> tuple[int, int] | None:
+        """Read all of a sealed segment: the first and last index that it needs from elsewhere, or None
+        where all verifies. A damaged index file is made again from the frames."""
+        held = self._table.acquire(sequence)
+        if held is None or held.summary is None:
+            if held is not None:
+                self._table.release(held)
+            return None
+        try:
+            batches = self._verified(held)
+            if batches is not None and not self._index_is_whole(held, batches):
+                held.indexed, held.batches = False, batches
+                self._house.add_unindexed(held)
+            return None if batches is not None else (held.first_index, held.tail.index)
+        finally:
+            self._table.release(held)
+
+    def _verified(self, held: Segment) -> dict[int, BatchIndex] | None:
+        batches: dict[int, BatchIndex] = {}
+        header = self._header(held)
+        if header is None or (header.first_index, header.chain) != (held.first_index, held.chain):
+            return None
+        scan = self._scan(held)
+        for frame in scan.frames():
+            add_to_index(batches, frame.entries, frame.payload_offset)
+        whole = scan.offset == held.end and scan.tail.chain == held.tail.chain
+        return batches if whole else None
+
+    def _header(self, held: Segment) -> SegmentHeader | None:
+        decoded = decode_segment_header(self._fs.pread(held.fd, SEGMENT_HEADER_BYTES, 0))
+        return decoded[1] if decoded is not None else None
+
+    def _index_is_whole(self, held: Segment, batches: dict[int, BatchIndex]) -> bool:
+        summary, tail = held.summary, held.tail
+        if held.batches is not None or summary is None:
+            return True  # it is still to be written
+        header = IndexHeader(
+            held.sequence,
+            held.generation,
+            held.end,
+            tail.index,
+            tail.next_lsn,
+            tail.chain,
+            tail.term,
+            tail.time_ms,
+        )
+        there = read_whole(self._fs, self._directory / index_name(held.sequence))
+        return there == b"".join(encode_index(header, summary, batches))
+
+    # -- rewriting --------------------------------------------------------------------------------------
+
+    def repair(
+        self,
+        sequence: int,
+        frames: Sequence[Frame],
+        chain: int | None = None,
+        log_starts: Callable[[int], int] | None = None,
+    ) -> None:
+        """Write a sealed segment afresh from frames that another node has shipped: all of its frames, or,
+        with the chain value before them and the partitions' log starts, those after dead ones that no node
+        has any more. ValueError where they are not those, or the segment must stay as it is; FramesGone
+        where it has been freed or replaced meanwhile; StorageFull."""
+        with self._lock:
+            self._repair(sequence, frames, chain, log_starts)
+
+    def _repair(
+        self,
+        sequence: int,
+        frames: Sequence[Frame],
+        chain: int | None,
+        log_starts: Callable[[int], int] | None,
+    ) -> None:
+        segment = self._rewritable(sequence, self._house.checkpoint_sequence)
+        first = segment.first_index
+        if frames and chain is not None and log_starts is not None and frames[0].index > first:
+            self._must_be_droppable(segment, frames, log_starts)
+            first = frames[0].index
+        indexes = [frame.index for frame in frames]
+        if indexes != list(range(first, segment.tail.index + 1)):
+            raise ValueError(f"segment {sequence} has frames {segment.first_index} to {segment.tail.index}")
+        self._rewrite(segment, frames, chain if first > segment.first_index else None)
+
+    def _must_be_droppable(
+        self, segment: Segment, frames: Sequence[Frame], log_starts: Callable[[int], int]
+    ) -> None:
+        """ValueError unless what comes before these frames in their segment could be freed, were it one."""
+        sequence = segment.sequence
+        self._must_be_first(sequence)
+        firsts: dict[int, int] = {}
+        for frame in frames:
+            for entry in frame.directory:
+                firsts.setdefault(entry.partition, entry.base_offset)
+        for share in self._table.partitions_of(segment):
+            number, start = share.partition, max(share.first_offset, log_starts(share.partition))
+            if start <= share.last_offset and firsts.get(number, start + 1) > start:
+                raise ValueError(f"segment {sequence}: offset {start} of partition {number} would be lost")
+
+    def clean(self, sequence: int, judge: Judge, breathe: Callable[[int], None] = _go_on) -> int:
+        """Take out of a sealed segment what `judge` does; how many bytes less its file has.
+
+        Only below the older of the two kept checkpoints (ValueError): until then either may be replayed from.
+        Somebody must keep the newest batch of every partition, so that reads have an end to reach. `breathe`
+        is called often, with the bytes that were just read or written: it may pause, or raise to give up.
+        CorruptLog where the segment has rotted; FramesGone, StorageFull as `repair`."""
+        with self._lock:
+            segment = self._rewritable(sequence, self._house.freeable_below())
+            frames = self._judged(segment, judge, breathe)
+            return segment.size - self._rewrite(segment, frames, None, breathe).size if frames else 0
+
+    def _judged(self, segment: Segment, judge: Judge, breathe: Callable[[int], None]) -> list[Frame]:
+        """A segment's frames as they are to be; none where nothing changes."""
+        frames: list[Frame] = []
+        changed = False
+        held = self._table.acquire(segment.sequence)
+        if held is not segment:
+            if held is not None:
+                self._table.release(held)
+            raise FramesGone(f"{segment.path} has been freed or replaced meanwhile")
+        try:
+            scan = self._scan(held)
+            for scanned in scan.frames():
+                frame = scanned.frame()
+                frames.append(cleaned(frame, judge))
+                changed = changed or frames[-1] is not frame
+                breathe(scanned.end - scanned.offset)
+            if scan.offset != held.end:
+                raise CorruptLog(f"{held.path} byte {scan.offset}: {scan.reason}")
+        finally:
+            self._table.release(held)
+        return frames if changed else []
+
+    def rewritable(self, sequence: int, later: bool = False) -> bool:
+        """Whether `repair` may take this segment now; `later`: without its first frames, where those are
+        dead."""
+        try:
+            self._rewritable(sequence, self._house.checkpoint_sequence)
+            if later:
+                self._must_be_first(sequence)
+        except ValueError:
+            return False
+        return True
+
+    def _rewritable(self, sequence: int, below: int) -> Segment:
+        segment = self._table.get(sequence)
+        if segment is None or segment.summary is None:
+            raise ValueError(f"segment {sequence} is no sealed segment of this log")
+        places = [placed.place >> 32 for placed in self._house.checkpoints]
+        if sequence >= below or sequence in places or segment.tail.index < segment.first_index:
+            raise ValueError(f"segment {sequence} is not below the checkpoint, or holds the place of one")
+        return segment
+
+    def _must_be_first(self, sequence: int) -> None:
+        """The header of a segment says what the one before ends with, so only the log's first may begin
+        later. By the state file, not by memory: until that says so a crash brings freed segments back."""
+        if sequence != self._house.state.oldest_sequence or sequence >= self._house.freeable_below():
+            raise ValueError(f"segment {sequence} is not the log's first, or not below both checkpoints")
+
+    def _rewrite(
+        self,
+        old: Segment,
+        frames: Sequence[Frame],
+        chain: int | None = None,
+        breathe: Callable[[int], None] = _go_on,
+    ) -> Segment:
+        """`chain`: what the first frame follows, where that is not the segment's first."""
+        first = frames[0]
+        if chain is None:
+            before = LogTail(old.first_index - 1, first.term, old.first_lsn, old.chain, first.time_ms)
+        else:
+            before = LogTail(first.index - 1, first.term, first.first_lsn, chain, first.time_ms)
+        temporary = self._directory / f"{old.sequence:016d}.rewrite.tmp"
+        try:
+            new = self._write(old, temporary, frames, before, breathe)
+            new.path = old.path
+            if (new.tail.index, new.tail.chain) != (old.tail.index, old.tail.chain):
+                raise ValueError(f"segment {old.sequence}: not the frames it had")
+            self._swap(old, new, temporary)
+        except OSError as error:
+            self._discard(temporary)
+            raise StorageFull(f"{temporary}: {error}") from error
+        except BaseException:
+            self._discard(temporary)
+            raise
+        return new
+
+    def _write(
+        self,
+        old: Segment,
+        temporary: Path,
+        frames: Sequence[Frame],
+        before: LogTail,
+        breathe: Callable[[int], None],
+    ) -> Segment:
+        rewrite = SegmentRewrite(self._fs, temporary, self._group_id, old.sequence, old.generation, before)
+        try:
+            for first in range(0, len(frames), FRAMES_PER_WRITE):
+                count = rewrite.add(frames[first : first + FRAMES_PER_WRITE])
+                rewrite.write_back(count)
+                breathe(count)
+            return rewrite.finish(self._previous_end(old), old.written_end or old.end)
+        finally:
+            rewrite.close()
+
+    def _previous_end(self, old: Segment) -> int:
+        """What the header says of the segment before, even where the header has rotted."""
+        before = self._table.get(old.sequence - 1)
+        return (before.written_end or before.end) if before is not None else 0
+
+    def _swap(self, old: Segment, new: Segment, temporary: Path) -> None:
+        with self._house.quiet():
+            self._house.forget_index(old)
+            self._fs.fsync_dir(self._directory)
+            if not self._table.replace(old, new, lambda: self._fs.rename(temporary, new.path)):
+                raise FramesGone(f"{new.path} has been freed or replaced meanwhile")
+            self._fs.fsync_dir(self._directory)
+            with contextlib.suppress(OSError):  # it can be made again
+                self._table.write_index(new)
+        if not new.indexed:
+            self._house.add_unindexed(new)
+
+    def _discard(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            self._fs.unlink(path)
+
+
+def cleaned(frame: Frame, judge: Judge) -> Frame:
+    """The frame without what `judge` takes out of it; itself where that is nothing."""
+    left = {
+        row: judge(entry, frame.payloads[row])
+        for row, entry in enumerate(frame.directory)
+        if not entry.flags & ENTRY_REMOVED
+    }
+    changes = {row: each for row, each in left.items() if each is not True}
+    if not changes:
+        return frame
+    directory, payloads = list(frame.directory), list(frame.payloads)
+    for row, each in changes.items():
+        if isinstance(each, Left):
+            directory[row], payloads[row] = _shortened(directory[row], each), each.payload
+        else:
+            directory[row], payloads[row] = _removed(frame, row), b""
+    return Frame(
+        frame.kind,
+        frame.term,
+        frame.index,
+        frame.first_lsn,
+        frame.time_ms,
+        directory,
+        payloads,
+        frame.record_count,
+        frame.head,
+    )
+
+
+def _removed(frame: Frame, row: int) -> DirectoryEntry:
+    """What the head says of a batch, as one that is gone."""
+    assert frame.head is not None
+    at = len(frame.head) - ENTRY_BYTES * (len(frame.directory) - row)
+    entry = DirectoryEntry(*ENTRY.unpack_from(frame.head, at))
+    entry.flags |= ENTRY_REMOVED
+    return entry
+
+
+def _shortened(e: DirectoryEntry, left: Left) -> DirectoryEntry:
+    """ValueError for a batch of another place."""
+    size = len(left.payload)
+    base, rest, leader_epoch, _, crc = BATCH_PREFIX.unpack_from(left.payload)
+    if (base, rest + BATCH_LENGTH_OFFSET, leader_epoch) != (e.base_offset, size, e.leader_epoch):
+        raise ValueError(f"no batch for partition {e.partition} offset {e.base_offset}")
+    return DirectoryEntry(
+        e.partition,
+        base,
+        e.record_count,
+        size,
+        crc,
+        leader_epoch,
+        left.max_timestamp,
+        e.flags | ENTRY_SHORTENED,
+    )
+
+
+def whole_batches(keep: Callable[[DirectoryEntry], bool]) -> Judge:
+    """Keeps or takes away batches as a whole, by what the directory says of them."""
+    return lambda entry, payload: keep(entry)

@@ -1,0 +1,77 @@
+"""The log's own state, guessed from its segments where both slots of the state file have rotted.
+
+What is lost with them: the vote, which truncations were made, which segments were freed. So the guess takes
+what the segments say: every generation counts, and frames that a truncation had cut may be back. That is
+safe only for a member that never voted: `Recovery` gives it a new incarnation. Frames that are back are
+entries of some leader, so Raft keeps or cuts them as any follower's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from storage.log.checkpoint_file import load_checkpoints
+from storage.log.file_system import FileSystem
+from storage.log.format import (
+    SEGMENT_HEADER_BYTES,
+    SEGMENT_REWRITTEN_FORMAT,
+    decode_segment_header,
+    group_seed,
+    position,
+)
+from storage.log.marker import MARKER_MAGIC, decode_marker
+from storage.log.scan import WINDOW_BYTES
+from storage.log.segments import SEGMENT_SUFFIX, TOMBSTONE_SUFFIX, segment_name, sequences_of
+from storage.log.state_file import LogState
+from storage.types import CorruptLog, HardState
+
+_NOWHERE = position((1 << 32) - 1, 0)
+"""A generation's beginning that lies behind everything: all before it counts."""
+
+
+def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[str]) -> LogState:
+    """A state under which recovery finds what is there, the vote forgotten. CorruptLog where there is no
+    segment to begin with."""
+    freed = set(sequences_of(names, TOMBSTONE_SUFFIX))
+    found: dict[int, int] = {}
+    for sequence in sequences_of(names, SEGMENT_SUFFIX):
+        if sequence not in freed:
+            generation = _highest_generation(fs, directory / segment_name(sequence), group_id, sequence)
+            if generation >= 0:
+                found[sequence] = generation
+    if not found:
+        raise CorruptLog(f"{directory}: neither the hard state nor any segment header is whole")
+    checkpoints, _ = load_checkpoints(fs, directory, names, group_id)
+    oldest = checkpoints[-1].place >> 32 if checkpoints else min(found)
+    while oldest - 1 in found or oldest - 1 in freed:
+        oldest -= 1
+    while oldest in freed:
+        oldest += 1
+    return LogState(HardState(), max(found.values()), _NOWHERE, oldest)
+
+
+def _highest_generation(fs: FileSystem, path: Path, group_id: int, sequence: int) -> int:
+    """The highest generation that a segment's header and markers speak of; -1 where it has no header."""
+    seed = group_seed(group_id)
+    fd = fs.open(path)
+    try:
+        header = decode_segment_header(fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
+        if (
+            header is None
+            or header[0] > SEGMENT_REWRITTEN_FORMAT
+            or (header[1].group_id, header[1].sequence) != (group_id, sequence)
+        ):
+            return -1
+        best, at, size = header[1].generation, SEGMENT_HEADER_BYTES, fs.size(fd)
+        while at < size:
+            data = fs.pread(fd, WINDOW_BYTES, at)
+            hit = data.find(MARKER_MAGIC)
+            while hit >= 0:
+                marker = decode_marker(data, hit, seed)
+                if marker is not None and marker[1] == position(sequence, at + hit):
+                    best = max(best, marker[0])
+                hit = data.find(MARKER_MAGIC, hit + 1)
+            at += max(1, len(data) - 64) if at + len(data) < size else len(data) or size
+        return best
+    finally:
+        fs.close(fd)

@@ -1,0 +1,132 @@
+"""A sealed segment written as a whole: installed from another node, repaired from one, or cleaned.
+
+Its format is `SEGMENT_REWRITTEN_FORMAT`: one marker, then the frames, each head followed by its marks and by
+the payloads that are left. Header and marker come last, so that until `finish` the file has no valid
+header. Which generation it says is the caller's business; nobody appends to such a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from crc32c import crc32c
+
+from storage.log.batch_index import NO_TIMESTAMP, BatchIndex, SegmentSummary
+from storage.log.file_system import FileSystem, write_all
+from storage.log.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    chain_of,
+    encode_segment_header,
+    frame_buffers,
+    group_seed,
+    position,
+)
+from storage.log.marker import MARKER_BYTES, encode_marker
+from storage.log.marks import ENTRY_REMOVED
+from storage.log.scan import LogTail
+from storage.log.segments import Segment
+from storage.types import Buffer, Frame
+
+_FRAMES_AT = SEGMENT_HEADER_BYTES + MARKER_BYTES
+
+
+class SegmentRewrite:
+    """One such segment, being written to `path`; `before` is what its first frame follows."""
+
+    def __init__(
+        self, fs: FileSystem, path: Path, group_id: int, sequence: int, generation: int, before: LogTail
+    ) -> None:
+        self._fs = fs
+        self.path = path
+        self._group_id = group_id
+        self.sequence = sequence
+        self._generation = generation
+        self._before = before
+        self.tail = before.copy()
+        self.end = _FRAMES_AT
+        self._batches: dict[int, BatchIndex] = {}
+        self._fd = fs.open(path, create=True)
+
+    def add(self, frames: Sequence[Frame]) -> int:
+        """Write verified frames; how many bytes. ValueError where one does not follow; OSError."""
+        buffers: list[Buffer] = []
+        start = self.end
+        for frame in frames:
+            self._check(frame)
+            parts = frame_buffers(frame, marked=True)
+            self._index(frame, self.end + len(parts[0]) + len(parts[1]))
+            buffers.extend(parts)
+            self.end += sum(map(len, parts))
+        write_all(self._fs, self._fd, buffers, start)
+        return self.end - start
+
+    def write_back(self, count: int) -> None:
+        """Have the last bytes on their way, and wait: a large flush at the end would hold up others'."""
+        self._fs.write_back(self._fd, self.end - count, count)
+
+    def _check(self, frame: Frame) -> None:
+        tail, head = self.tail, frame.head
+        if (frame.index, frame.first_lsn, frame.term >= tail.term) != (tail.index + 1, tail.next_lsn, True):
+            raise ValueError(f"frame {frame.index} cannot follow frame {tail.index}")
+        if head is None or crc32c(head[4:], tail.chain) != chain_of(head):
+            raise ValueError(f"the head of frame {frame.index} does not continue the chain")
+        tail.index, tail.term, tail.time_ms = frame.index, frame.term, frame.time_ms
+        tail.next_lsn += frame.record_count
+        tail.chain = chain_of(head)
+
+    def _index(self, frame: Frame, at: int) -> None:
+        """Its batches, whose payloads begin at `at`."""
+        for entry, payload in zip(frame.directory, frame.payloads, strict=True):
+            removed = bool(entry.flags & ENTRY_REMOVED)
+            if len(payload) != (0 if removed else entry.length):
+                raise ValueError(f"frame {frame.index}: payloads and directory disagree about their lengths")
+            index = self._batches.setdefault(entry.partition, BatchIndex())
+            timestamp = NO_TIMESTAMP if removed else entry.max_timestamp
+            index.add(entry.base_offset, entry.record_count, at, len(payload), timestamp)
+            at += len(payload)
+
+    def finish(self, previous_end: int, written_end: int = 0) -> Segment:
+        """Whole and flushed: the sealed segment. `written_end` is where it ended before, if it was there."""
+        before = self._before
+        place = position(self.sequence, SEGMENT_HEADER_BYTES)
+        header = SegmentHeader(
+            self._group_id,
+            self._generation,
+            self.sequence,
+            before.index + 1,
+            before.next_lsn,
+            before.chain,
+            previous_end,
+            before.term,
+            before.time_ms,
+            self.end,
+            place,
+            written_end or self.end,
+        )
+        seed = group_seed(self._group_id)
+        marker = encode_marker(seed, self._generation, place, place, self.end - _FRAMES_AT)
+        write_all(self._fs, self._fd, [encode_segment_header(header), marker], 0)
+        self._fs.fdatasync(self._fd)
+        self.close()
+        segment = Segment(
+            self.sequence,
+            self.path,
+            self.end,
+            self._generation,
+            before.index + 1,
+            before.next_lsn,
+            before.chain,
+        )
+        segment.written_end = header.written_end
+        segment.end, segment.tail = self.end, self.tail
+        segment.batches, segment.summary = self._batches, SegmentSummary.of(self._batches)
+        segment.frame_ends = None
+        return segment
+
+    def close(self) -> None:
+        """Let go of the file; it is the caller's to remove where it was not finished."""
+        if self._fd >= 0:
+            self._fs.close(self._fd)
+            self._fd = -1

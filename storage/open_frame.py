@@ -1,0 +1,130 @@
+"""The frame that is being filled, and those that are full: what a leader has taken and not handed in yet.
+
+Owns the limits of a frame, and the offsets of batches. Indexes and LSNs come when the frames are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from protocol.records.batch import BatchHeader, patch
+from storage.log.format import MAX_FRAME_RECORDS, frame_size
+from storage.partition import PartitionLog
+from storage.types import Buffer, DirectoryEntry, Frame, FrameKind, StorageError
+
+
+class BatchTooLarge(StorageError):
+    """No frame of this log can hold the batch."""
+
+
+class OpenFrame:
+    """Batches on their way into frames.
+
+    Args:
+        max_frame_bytes: a frame's limit, header and directory included.
+        clock_ms: the leader's time for a frame that begins now.
+    """
+
+    __slots__ = (
+        "_clock_ms",
+        "_closed",
+        "_closed_bytes",
+        "_directory",
+        "_max_frame_bytes",
+        "_open_bytes",
+        "_open_records",
+        "_payloads",
+        "time_ms",
+    )
+
+    def __init__(self, max_frame_bytes: int, clock_ms: Callable[[], int]) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._clock_ms = clock_ms
+        self.time_ms = 0
+        """The time in the frame that is being filled, or was last: fixed by its first batch, so that whoever
+        notes times here notes what a replay will see."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._directory: list[DirectoryEntry] = []
+        self._payloads: list[Buffer] = []
+        self._open_bytes = 0
+        self._open_records = 0
+        self._closed: list[Frame] = []
+        self._closed_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._directory or self._closed)
+
+    @property
+    def batch_count(self) -> int:
+        """Batches of the frame that is being filled."""
+        return len(self._directory)
+
+    def make_room(self, batch_bytes: int, record_count: int, batches: int = 1) -> int:
+        """Close the frame where so many batches do not fit into it together. Raises BatchTooLarge.
+
+        Returns how many payload bytes there will be with them, in all frames.
+        """
+        open_bytes = self._open_bytes + batch_bytes
+        if (
+            frame_size(len(self._directory) + batches, open_bytes) <= self._max_frame_bytes
+            and self._open_records + record_count <= MAX_FRAME_RECORDS
+        ):
+            return open_bytes + self._closed_bytes
+        if frame_size(batches, batch_bytes) > self._max_frame_bytes or record_count > MAX_FRAME_RECORDS:
+            what = "a batch" if batches == 1 else f"{batches} batches"
+            raise BatchTooLarge(f"{what} of {batch_bytes} bytes; a frame takes {self._max_frame_bytes}")
+        self._close()
+        return self._closed_bytes + batch_bytes
+
+    def add(self, partition: PartitionLog, batch: bytearray, header: BatchHeader, leader_epoch: int) -> int:
+        """Take a batch for which room was made, as its partition's next; returns its base offset.
+
+        Patches offset and epoch into it. Here and not in the group, as one call for each batch.
+        """
+        base_offset = partition.next_offset
+        count = header.record_count
+        size = len(batch)
+        patch(batch, base_offset, leader_epoch)
+        directory = self._directory
+        if not directory:
+            self.time_ms = max(self.time_ms, self._clock_ms())
+        directory.append(
+            DirectoryEntry(
+                partition.number,
+                base_offset,
+                count,
+                size,
+                header.crc,
+                leader_epoch,
+                header.max_timestamp,
+                (header.attributes & 0x30) >> 3,  # transactional, control: ENTRY_*
+            )
+        )
+        self._payloads.append(batch)
+        self._open_bytes += size
+        self._open_records += count
+        epochs = partition.leader_epochs
+        if not epochs or epochs[-1][0] != leader_epoch:
+            partition.note_epoch(leader_epoch, base_offset)
+        partition.next_offset = base_offset + count
+        return base_offset
+
+    def take(self) -> list[Frame]:
+        """Everything, as frames without index, term and LSN."""
+        if self._directory:
+            self._close()
+        closed, self._closed = self._closed, []
+        self._closed_bytes = 0
+        return closed
+
+    def _close(self) -> None:
+        frame = Frame(
+            FrameKind.DATA, 0, 0, 0, self.time_ms, self._directory, self._payloads, self._open_records
+        )
+        self._closed.append(frame)
+        self._closed_bytes += self._open_bytes
+        self._directory, self._payloads = [], []
+        self._open_bytes = self._open_records = 0

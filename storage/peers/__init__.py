@@ -1,0 +1,14 @@
+"""The transport between nodes: Raft's messages of all groups, and opaque words between brokers.
+
+Two connections lead from each node to each other, both dialed by who sends on them: `control` for what is
+small and must not wait (votes, heartbeats, answers), `bulk` for frames. Nothing here knows what a term is or
+whether a message is true; messages may be lost, late or overtaken, never changed or taken apart.
+
+| file | owns |
+|---|---|
+| `network` | what the broker uses: known peers, send, tell, ask |
+| `outgoing` | one connection to a peer, dialed again for ever; what the kernel does not take yet |
+| `incoming` | connections of peers to us, from the greeting on |
+| `envelope` | messages to frames and back |
+| `limits` | every bound, with its reason |
+"""

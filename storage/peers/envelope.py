@@ -1,0 +1,228 @@
+"""Messages to frames of the wire and back, through the tables of `protocol.peer_messages`.
+
+Invariants: bytes that are no message raise MalformedMessage and nothing else. Frames of entries are sent by
+reference where they are large; those that arrive are copied once, out of the receive buffer, because the log
+keeps them. An Append's `sizes` do not travel: the receiver has them from the frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from operator import attrgetter
+from struct import Struct as Binary
+from typing import Any, Final
+
+from protocol import peer_messages as wire
+from protocol.compiler import decode, encode
+from protocol.fields import Struct
+from protocol.primitives import Buffer, Data, MalformedMessage
+from storage.raft import messages as raft
+from storage.raft.configuration import Configuration
+from storage.raft.messages import Message
+from storage.shipping import Piece, PieceKind
+
+_HEAD: Final = Binary(">ihh")
+_KIND: Final = Binary(">hh")
+
+Frame = tuple[list[Buffer], int]
+"""Buffers to send one after the other, and how many bytes they are."""
+
+
+def pack(table: Struct, version: int = 0) -> Frame:
+    """A whole frame, length first. Raises MalformedMessage for a value that does not fit its field."""
+    chunks = encode(table, version)
+    if len(chunks) == 1:
+        body = chunks[0]
+        size = len(body) + 4
+        return [_HEAD.pack(size, table.SCHEMA.api_key, version) + body], size + 4
+    size = sum(map(len, chunks)) + 4
+    # There is nothing between two large buffers: not worth a place in the kernel's list.
+    return [_HEAD.pack(size, table.SCHEMA.api_key, version), *(each for each in chunks if each)], size + 4
+
+
+def unpack(frame: memoryview) -> Struct:
+    """The table in a frame (its length cut off), with views of it. Raises MalformedMessage."""
+    if len(frame) < _KIND.size:
+        raise MalformedMessage(f"a frame of {len(frame)} bytes")
+    kind, version = _KIND.unpack_from(frame)
+    table = wire.PEER_MESSAGES.get(kind)
+    if table is None or version not in table.SCHEMA.versions:
+        raise MalformedMessage(f"a message of kind {kind} and version {version}, which no node sends")
+    return decode(table, version, frame, _KIND.size)
+
+
+# --- Raft's messages ------------------------------------------------------------------------------------
+
+
+def pack_message(group_id: int, message: Message) -> Frame:
+    """A Raft message's frame. Raises MalformedMessage."""
+    to_table = _TO_TABLE.get(type(message))
+    if to_table is None:
+        raise MalformedMessage(f"{type(message).__name__} is not for the wire")
+    return pack(to_table(group_id, message))
+
+
+def message_in(table: Struct) -> tuple[int, Message] | None:
+    """(group, message) where the table is a Raft message's; it keeps nothing of the receive buffer.
+
+    Raises MalformedMessage.
+    """
+    from_table = _FROM_TABLE.get(type(table))
+    return None if from_table is None else (table.group_id, from_table(table))  # type: ignore[attr-defined]
+
+
+def is_bulky(message: Message) -> bool:
+    """Whether it carries frames, which may be large."""
+    kind = type(message)
+    if kind is raft.Append:
+        return bool(message.frames)  # type: ignore[attr-defined]
+    return kind is raft.Install or kind is raft.RangeResponse
+
+
+def _owned(data: Data) -> list[Buffer]:
+    """What arrived, out of the receive buffer: one copy, and whoever joins it again makes no other."""
+    return [bytes(data)] if data else []  # type: ignore[arg-type]
+
+
+def _listed(buffers: Sequence[Buffer]) -> list[Buffer]:
+    return buffers if type(buffers) is list else list(buffers)
+
+
+def _append_table(group_id: int, message: raft.Append) -> Struct:
+    return wire.AppendBody(
+        group_id=group_id,
+        sender=message.sender,
+        to=message.to,
+        term=message.term,
+        prev_index=message.prev_index,
+        prev_term=message.prev_term,
+        last_index=message.last_index,
+        commit_index=message.commit_index,
+        sent_ms=message.sent_ms,
+        chain=message.chain,
+        runs=[wire.Run(first_index=first_index, term=term) for first_index, term in message.runs],
+        configurations=[
+            wire.ConfigurationEntry(entry_index=index, configuration=configuration.encode())
+            for index, configuration in message.configurations
+        ],
+        frames=_listed(message.frames),
+    )
+
+
+def _append(table: wire.AppendBody) -> Message:
+    return raft.Append(
+        table.sender,
+        table.to,
+        table.term,
+        table.prev_index,
+        table.prev_term,
+        [(run.first_index, run.term) for run in table.runs],
+        table.last_index,
+        [(entry.entry_index, _configuration(entry.configuration)) for entry in table.configurations],
+        table.commit_index,
+        table.sent_ms,
+        _owned(table.frames),
+        table.chain,
+    )
+
+
+def _configuration(data: Buffer) -> Configuration:
+    try:
+        return Configuration.decode(bytes(data))
+    except ValueError as error:
+        raise MalformedMessage(str(error)) from None
+
+
+_PIECES: Final = {wire.CHECKPOINT_PIECE: PieceKind.CHECKPOINT, wire.FRAMES_PIECE: PieceKind.FRAMES}
+_PIECE_NUMBERS: Final = {kind: number for number, kind in _PIECES.items()}
+
+
+def _install_table(group_id: int, message: raft.Install) -> Struct:
+    piece = message.payload
+    if not isinstance(piece, Piece):
+        raise MalformedMessage("an install without a piece")
+    return wire.InstallBody(
+        group_id=group_id,
+        sender=message.sender,
+        to=message.to,
+        term=message.term,
+        entry_index=message.index,
+        last_term=message.last_term,
+        chunk=message.chunk,
+        done=message.done,
+        sent_ms=message.sent_ms,
+        piece=_PIECE_NUMBERS[piece.kind],
+        chain=piece.chain,
+        data=_listed(piece.data),
+    )
+
+
+def _install(table: wire.InstallBody) -> Message:
+    kind = _PIECES.get(table.piece)
+    if kind is None:
+        raise MalformedMessage(f"a piece of kind {table.piece}")
+    return raft.Install(
+        table.sender,
+        table.to,
+        table.term,
+        table.entry_index,
+        table.last_term,
+        table.chunk,
+        table.done,
+        table.sent_ms,
+        Piece(kind, _owned(table.data), table.chain),
+    )
+
+
+def _range_table(group_id: int, message: raft.RangeResponse) -> Struct:
+    return wire.RangeResponseBody(
+        group_id=group_id,
+        sender=message.sender,
+        to=message.to,
+        term=message.term,
+        first_index=message.first_index,
+        chain=message.chain,
+        frames=_listed(message.frames),
+    )
+
+
+def _range(table: wire.RangeResponseBody) -> Message:
+    return raft.RangeResponse(
+        table.sender, table.to, table.term, table.first_index, table.chain, _owned(table.frames)
+    )
+
+
+_TO_TABLE: Final[dict[type[Message], Callable[..., Struct]]] = {
+    raft.Append: _append_table,
+    raft.Install: _install_table,
+    raft.RangeResponse: _range_table,
+}
+_FROM_TABLE: Final[dict[type[Struct], Callable[..., Message]]] = {
+    wire.AppendBody: _append,
+    wire.InstallBody: _install,
+    wire.RangeResponseBody: _range,
+}
+
+
+def _plain(kind: type[Message], table: Any) -> None:
+    """A message of numbers only: its table has the same names."""
+    names = [each.name for each in fields(kind)]
+    values = attrgetter(*names)
+
+    def to_table(group_id: int, message: Message) -> Struct:
+        made: Struct = table(group_id=group_id, **dict(zip(names, values(message), strict=True)))
+        return made
+
+    _TO_TABLE[kind] = to_table
+    _FROM_TABLE[table] = lambda each: kind(*values(each))
+
+
+_plain(raft.VoteRequest, wire.VoteRequestBody)
+_plain(raft.VoteResponse, wire.VoteResponseBody)
+_plain(raft.AppendResponse, wire.AppendResponseBody)
+_plain(raft.Heartbeat, wire.HeartbeatBody)
+_plain(raft.HeartbeatResponse, wire.HeartbeatResponseBody)
+_plain(raft.TimeoutNow, wire.TimeoutNowBody)
+_plain(raft.InstallResponse, wire.InstallResponseBody)
+_plain(raft.RangeRequest, wire.RangeRequestBody)

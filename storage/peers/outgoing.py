@@ -1,0 +1,290 @@
+"""One outgoing connection to a peer: dialed again for as long as it is wanted, greeted, then only written to.
+
+Invariants: what is sent goes to the kernel before `send` returns, unless something older waits; the loop
+writes what the kernel did not take, and a link with nothing to send asks nothing of the loop. What waits is
+bounded, and is lost with the connection. `send` raises nothing and calls nobody back: that a link is
+lost is told in a later turn. Does not know what it carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from itertools import islice
+from typing import Protocol
+
+from protocol.framing import FrameReader
+from protocol.peer_messages import Refusal, Welcome
+from protocol.primitives import Buffer, MalformedMessage
+from storage.peers.envelope import Frame, unpack
+from storage.peers.limits import PeerLimits, tune
+
+log_of_links = logging.getLogger(__name__)
+
+BUFFERS_PER_WRITE = 1024
+"""What Linux takes in one call (IOV_MAX)."""
+
+
+class LinkOwner(Protocol):
+    """Who is told, always in a turn of the loop's own."""
+
+    def greeting(self, bulk: bool) -> Frame:
+        """What is said first."""
+
+    def on_link(self, link: Link, up: bool) -> None:
+        """The other side has welcomed us, or the connection is lost."""
+
+    def on_absent(self) -> None:
+        """Nobody listens at the address: the system of a host that is there said so."""
+
+    def on_refused(self, reason: str) -> None:
+        """The other side wants nothing of us; it is asked again later."""
+
+
+class Refused(Exception):
+    """The other side's own words."""
+
+
+class Link:
+    """See the module."""
+
+    def __init__(
+        self,
+        name: str,
+        address: tuple[str, int],
+        bulk: bool,
+        owner: LinkOwner,
+        loop: asyncio.AbstractEventLoop,
+        limits: PeerLimits,
+    ) -> None:
+        self._address = address
+        self._name = name
+        self._bulk = bulk
+        self._owner = owner
+        self._loop = loop
+        self._limits = limits
+        self._bound = limits.bulk_bytes if bulk else limits.control_bytes
+        self._socket: socket.socket | None = None
+        self._waiting: deque[Buffer] = deque()
+        self.waiting_bytes = 0
+        """Not taken by the kernel yet."""
+        self._told: dict[int, Frame] = {}
+        """Newest words that have not begun to travel, by topic."""
+        self._lost: asyncio.Future[None] | None = None
+        self._hurry = asyncio.Event()
+        self._refused = False
+        self._task = loop.create_task(self._run())
+
+    # --- sending ------------------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        """Welcomed, and not known to be lost."""
+        return self._socket is not None
+
+    def send(self, frame: Frame) -> bool:
+        """Send it at once, or after what waits; False where there is no link or too much waits already."""
+        connected = self._socket
+        if connected is None:
+            return False
+        buffers, size = frame
+        if self._waiting:
+            if self.waiting_bytes + size > self._bound:
+                return False
+            self._waiting.extend(buffers)
+            self.waiting_bytes += size
+            return True
+        try:
+            if len(buffers) == 1:
+                sent = connected.send(buffers[0])
+            else:
+                sent = connected.sendmsg(buffers[:BUFFERS_PER_WRITE])
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._drop(str(error))
+            return False
+        if sent < size:
+            self._waiting.extend(buffers)
+            self.waiting_bytes = size
+            self._taken(sent)
+            self._loop.add_writer(connected, self._write)
+        return True
+
+    def tell(self, topic: int, frame: Frame) -> None:
+        """Send it when there is room; an older one of this topic that has not begun to travel is dropped."""
+        if self._waiting or self._socket is None:
+            self._told[topic] = frame
+        else:
+            self.send(frame)
+
+    def _write(self) -> None:
+        """The kernel takes more."""
+        connected = self._socket
+        if connected is None:
+            return
+        try:
+            sent = connected.sendmsg(list(islice(self._waiting, BUFFERS_PER_WRITE)))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._drop(str(error))
+            return
+        self._taken(sent)
+        if not self._waiting:
+            self._loop.remove_writer(connected)
+            self._tell_waiting()
+
+    def _taken(self, sent: int) -> None:
+        """So many bytes of what waits are on their way."""
+        waiting = self._waiting
+        self.waiting_bytes -= sent
+        while sent:
+            first = waiting.popleft()
+            if sent < len(first):
+                waiting.appendleft(memoryview(first)[sent:])
+                return
+            sent -= len(first)
+
+    def _tell_waiting(self) -> None:
+        while self._told and self._socket is not None and not self._waiting:
+            self.send(self._told.pop(next(iter(self._told))))
+
+    # --- the connection -----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        pause = self._limits.first_pause_seconds
+        while True:
+            began = self._loop.time()
+            connected = await self._dial()
+            if connected is not None:
+                await self._until_lost(connected)
+                if self._loop.time() - began > self._limits.last_pause_seconds:
+                    pause = self._limits.first_pause_seconds
+            await self._rest(self._limits.last_pause_seconds if self._refused else pause)
+            pause = min(2 * pause, self._limits.last_pause_seconds)
+
+    async def _rest(self, seconds: float) -> None:
+        self._hurry.clear()
+        timer = self._loop.call_later(seconds, self._hurry.set)
+        try:
+            await self._hurry.wait()
+        finally:
+            timer.cancel()
+
+    async def _until_lost(self, connected: socket.socket) -> None:
+        lost = self._lost = self._loop.create_future()
+        self._socket = connected
+        self._loop.add_reader(connected, self._read)
+        self._owner.on_link(self, True)
+        self._tell_waiting()
+        try:
+            await lost
+        finally:
+            self._drop("closed")
+        self._owner.on_link(self, False)
+
+    async def _dial(self) -> socket.socket | None:
+        """A connection that was welcomed, or None."""
+        self._refused = False
+        host, port = self._address
+        try:
+            async with asyncio.timeout(self._limits.dial_seconds):
+                for family, _, _, _, address in await self._resolve(host, port):
+                    connected = await self._try(family, address)
+                    if connected is not None:
+                        return connected
+        except Refused as error:
+            self._refused = True
+            self._owner.on_refused(str(error))
+        except (OSError, ValueError) as error:  # TimeoutError is an OSError, what is malformed a ValueError
+            log_of_links.debug("%s: %s", self._name, error)
+        except Exception:
+            log_of_links.exception("%s: dialing failed", self._name)
+        return None
+
+    async def _resolve(self, host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
+        """Addresses of a name, from a thread; a number is its own."""
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return found  # type: ignore[return-value]
+
+    async def _try(self, family: int, address: tuple[object, ...]) -> socket.socket | None:
+        """Connect, greet and be welcomed. Raises Refused, and ValueError or OSError for any other end."""
+        connected = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            connected.setblocking(False)
+            tune(connected, self._limits.dead_ms)
+            try:
+                await self._loop.sock_connect(connected, address)
+            except OSError as error:
+                log_of_links.debug("%s: %s", self._name, error)
+                connected.close()
+                if isinstance(error, ConnectionRefusedError) and not self._bulk:
+                    self._owner.on_absent()
+                return None
+            buffers, _ = self._owner.greeting(self._bulk)
+            await self._loop.sock_sendall(connected, b"".join(buffers))
+            answer = await self._answer(connected)
+            if isinstance(answer, Refusal):
+                raise Refused(answer.reason)
+            if not isinstance(answer, Welcome):
+                raise MalformedMessage(f"a {type(answer).__name__} for a welcome")
+        except BaseException:
+            connected.close()
+            raise
+        return connected
+
+    async def _answer(self, connected: socket.socket) -> object:
+        reader = FrameReader(self._limits.greeting_bytes)
+        while True:
+            count = await self._loop.sock_recv_into(connected, reader.get_buffer())
+            if not count:
+                raise ConnectionResetError("closed instead of a welcome")
+            frames = reader.commit(count)
+            if frames:
+                return unpack(frames[0])
+
+    def _read(self) -> None:
+        """Nothing is ever said to us here: this is the end."""
+        connected = self._socket
+        if connected is None:
+            return
+        try:
+            said = connected.recv(1)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._drop(str(error))
+            return
+        self._drop("it speaks where it should listen" if said else "closed by the other side")
+
+    def _drop(self, reason: str) -> None:
+        """The connection is over. Calls nobody: this may be in the midst of somebody's turn."""
+        connected, self._socket = self._socket, None
+        if connected is None:
+            return
+        log_of_links.debug("%s: %s", self._name, reason)
+        self._loop.remove_reader(connected)
+        if self._waiting:
+            self._loop.remove_writer(connected)
+        self._waiting.clear()
+        self.waiting_bytes = 0
+        connected.close()
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+
+    def hurry(self) -> None:
+        """The peer is there: do not wait any longer, unless it was it who refused us."""
+        if not self._refused:
+            self._hurry.set()
+
+    def stop(self) -> asyncio.Task[None]:
+        """Dial no more, drop what waits; nobody is told. The task has still to end."""
+        self._task.cancel()
+        self._drop("closed")
+        return self._task

@@ -1,0 +1,74 @@
+"""Whether a peer message has the shape that its class declares: numbers in range, bytes where bytes belong.
+
+The transport's codec gives nothing else; whoever hands messages over otherwise may. What passes here may
+still be wrong, stale or hostile, which is for the core and for checksums to find, but it raises nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+
+from storage.raft.configuration import Configuration
+from storage.raft.messages import Append, Install, Message, RangeResponse
+from storage.shipping import Piece
+
+LIMIT = 1 << 62
+"""Terms, indexes and member ids are below this; on disk and on the wire they have 64 bits."""
+
+
+def plausible(message: object) -> bool:
+    """False: drop it."""
+    if not isinstance(message, Message):
+        return False
+    for name in _NUMBERS[type(message)]:
+        number = getattr(message, name)
+        if type(number) is not int or not -LIMIT < number < LIMIT:
+            return False
+    check = _FURTHER.get(type(message))
+    return check is None or check(message)
+
+
+def _append(message: Append) -> bool:
+    return (
+        _is_bytes(message.frames)
+        and _is_pairs(message.runs, int)
+        and _is_pairs(message.configurations, Configuration)
+    )
+
+
+def _install(message: Install) -> bool:
+    piece = message.payload
+    return isinstance(piece, Piece) and _is_bytes(piece.data) and type(piece.chain) is int
+
+
+def _range_response(message: RangeResponse) -> bool:
+    return _is_bytes(message.frames) and 0 <= message.chain < 1 << 32
+
+
+def _is_bytes(buffers: object) -> bool:
+    return isinstance(buffers, list | tuple) and all(
+        isinstance(each, bytes | bytearray | memoryview) for each in buffers
+    )
+
+
+def _is_pairs(pairs: object, second: type) -> bool:
+    return isinstance(pairs, list | tuple) and all(
+        isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is int and isinstance(pair[1], second)
+        for pair in pairs
+    )
+
+
+def _kinds(base: type[Message]) -> list[type[Message]]:
+    return [kind for each in base.__subclasses__() for kind in (each, *_kinds(each))]
+
+
+_ALL: list[type[Message]] = [Message, *_kinds(Message)]
+_NUMBERS: dict[type[Message], tuple[str, ...]] = {
+    kind: tuple(each.name for each in fields(kind) if each.type == "int") for kind in _ALL
+}
+_FURTHER: dict[type[Message], Callable[..., bool]] = {
+    Append: _append,
+    Install: _install,
+    RangeResponse: _range_response,
+}

@@ -1,0 +1,140 @@
+"""What members of a group say to each other; the bytes on the wire are the transport's.
+
+Every message names its sender, whom it is for and the sender's term. Receivers trust nothing else: a message
+may be lost, late, doubled or overtaken by another. `sent_ms` is the sender's clock and comes back in the
+answer, so that a leader can tell since when at the latest a follower has known it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from storage.raft.configuration import Configuration
+from storage.types import Buffer
+
+
+@dataclass(slots=True)
+class Message:
+    """What all messages have: two member ids and a term."""
+
+    sender: int
+    to: int
+    term: int
+
+
+@dataclass(slots=True)
+class VoteRequest(Message):
+    """Would you vote for the sender (`pre`), or: vote. `term` is the one it stands in, or would.
+
+    `transfer`: the old leader asked for this election, so that having heard from it is no reason to refuse.
+    """
+
+    pre: bool
+    last_index: int
+    last_term: int
+    transfer: bool = False
+
+
+@dataclass(slots=True)
+class VoteResponse(Message):
+    """`pre` and granted: `term` is the one that was asked about; otherwise it is the voter's own."""
+
+    pre: bool
+    granted: bool
+
+
+@dataclass(slots=True)
+class Append(Message):
+    """The entries `prev_index + 1` to `last_index`; none where these are equal, which only asks for a match.
+
+    `runs` are the first index and term of each stretch of one term; `configurations` those among the entries.
+    `frames` (their bytes), `chain` (the chain value before them) and `sizes` (bytes per entry) are the
+    shell's: the first two on either side, the last on the receiving one, before the core sees the request.
+    """
+
+    prev_index: int
+    prev_term: int
+    runs: Sequence[tuple[int, int]]
+    last_index: int
+    configurations: Sequence[tuple[int, Configuration]]
+    commit_index: int
+    sent_ms: int
+    frames: Sequence[Buffer] = field(default=(), repr=False)
+    chain: int = field(default=0, repr=False)
+    sizes: Sequence[int] = field(default=(), repr=False)
+
+
+@dataclass(slots=True)
+class AppendResponse(Message):
+    """`match_index`: all up to there equals the leader's log and is flushed; -1: no entry like `prev_index`.
+
+    Then the hint: the sender's last entry, not beyond `prev_index`, of a term that may still match.
+    """
+
+    match_index: int
+    prev_index: int
+    hint_index: int
+    hint_term: int
+    sent_ms: int
+
+
+@dataclass(slots=True)
+class Heartbeat(Message):
+    """`commit_index` is never beyond what the receiver is known to hold."""
+
+    commit_index: int
+    sent_ms: int
+
+
+@dataclass(slots=True)
+class HeartbeatResponse(Message):
+    """`match_index` as in an AppendResponse."""
+
+    match_index: int
+    sent_ms: int
+
+
+@dataclass(slots=True)
+class TimeoutNow(Message):
+    """The leader hands over: stand for election at once."""
+
+
+@dataclass(slots=True)
+class Install(Message):
+    """One chunk of a shipped checkpoint, which covers the entries up to (`index`, `last_term`)."""
+
+    index: int
+    last_term: int
+    chunk: int
+    done: bool
+    sent_ms: int
+    payload: object = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class InstallResponse(Message):
+    """The chunk is stored, or (not `accepted`) the shipment must begin again."""
+
+    index: int
+    chunk: int
+    accepted: bool
+    sent_ms: int
+
+
+@dataclass(slots=True)
+class RangeRequest(Message):
+    """The sender's copy of these entries has rotted: send them. Not for the core."""
+
+    first_index: int
+    last_index: int
+
+
+@dataclass(slots=True)
+class RangeResponse(Message):
+    """Committed entries from `first_index` on, as bytes of frames; `chain` is the chain value before them.
+    They begin later than they were asked for where the sender has freed what was there. Not for the core."""
+
+    first_index: int
+    chain: int
+    frames: Sequence[Buffer] = field(default=(), repr=False)

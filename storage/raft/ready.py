@@ -1,0 +1,51 @@
+"""What the core wants done since it was last asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from storage.raft.configuration import Configuration
+from storage.raft.messages import Install, InstallResponse, Message
+from storage.types import HardState
+
+
+class Ready:
+    """Each thing is handed out once; to be done in the order of the attributes below.
+
+    Attributes:
+        hard_state: flush it before anything else, then report it; its incarnation is the shell's.
+        no_op_index: write an empty entry of the current term there.
+        configuration: write this configuration entry.
+        truncate_after: forget own entries after this index, once the write in flight is done.
+        accepted: first and last entry of the Append just stepped that are to be written.
+        messages: send them; an Append gets the frames prev_index + 1 to last_index.
+        installs: peers that need a checkpoint shipped; named again when a shipment failed or stalled.
+        chunks: store these, then answer with `chunk_stored`.
+        chunk_acks: what peers say about the chunks shipped to them.
+        commit_index: entries up to there that are here may be applied.
+    """
+
+    __slots__ = (
+        "accepted",
+        "chunk_acks",
+        "chunks",
+        "commit_index",
+        "configuration",
+        "hard_state",
+        "installs",
+        "messages",
+        "no_op_index",
+        "truncate_after",
+    )
+
+    def __init__(self, commit_index: int) -> None:
+        self.hard_state: HardState | None = None
+        self.no_op_index: int | None = None
+        self.configuration: tuple[int, Configuration] | None = None
+        self.truncate_after: int | None = None
+        self.accepted: tuple[int, int] | None = None
+        self.messages: Sequence[Message] = ()
+        self.installs: Sequence[int] = ()
+        self.chunks: Sequence[Install] = ()
+        self.chunk_acks: Sequence[InstallResponse] = ()
+        self.commit_index = commit_index

@@ -1,0 +1,71 @@
+"""A member as its log left it: the state replayed, the Raft core at the log's end.
+
+With one voter whatever is on the disk is committed by the next no-op, so it is applied at once. With several
+only what a checkpoint covers is known to be committed; the rest is followed, and applied when it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from storage.checkpointing import CONFIGURATION_SECTION
+from storage.derived_state import DerivedState
+from storage.entries import carried
+from storage.group_options import GroupOptions, member_of
+from storage.log.data_log import DataLog
+from storage.log.format import frame_bytes
+from storage.raft.configuration import Configuration, ConfigurationStack
+from storage.raft.raft import Raft
+from storage.raft.term_index import TermIndex
+from storage.types import FrameKind, HardState
+
+
+def recover(
+    log: DataLog, options: GroupOptions, state: DerivedState, now_ms: int, draw: Callable[[int], int]
+) -> tuple[Raft, int]:
+    """The core, and the index up to which `state` has been applied. Raises CorruptLog, NewerFormat."""
+    if options.incarnation and log.last_index == 0 and log.hard_state == HardState():
+        log.save_hard_state(HardState(incarnation=options.incarnation))
+    member_id = member_of(options.node_id, log.hard_state.incarnation)
+    checkpoint = log.checkpoint
+    state.restore(checkpoint.sections if checkpoint else {})
+    base_index, base_term = (checkpoint.index, checkpoint.term) if checkpoint else (0, 0)
+    encoded = checkpoint.sections.get(CONFIGURATION_SECTION) if checkpoint else None
+    first = Configuration.decode(encoded) if encoded else _first_members(log, options, member_id)
+    configurations = ConfigurationStack(first, base_index)
+    terms = TermIndex(base_index, base_term)
+    alone = first.voter_sets() == ((member_id,),)
+    applied_index = base_index
+    for frame in log.replay():
+        terms.append(frame.index, frame.term, frame_bytes(frame))
+        if frame.kind is FrameKind.CONFIGURATION:
+            configurations.append(frame.index, carried(frame))
+            alone = False
+        state.follow(frame)
+        if alone:
+            state.apply(frame, {})
+            applied_index = frame.index
+    _see_what_is_freed(log, state)
+    raft = Raft(member_id, configurations, log.hard_state, terms, base_index, options.raft, now_ms, draw)
+    return raft, applied_index
+
+
+def _first_members(log: DataLog, options: GroupOptions, member_id: int) -> Configuration:
+    """What the log began with, whatever the options say by now."""
+    wanted = Configuration((member_id,) if options.voters is None else options.voters)
+    if log.last_index or log.checkpoint is not None:
+        wanted = Configuration((member_id,))  # older than the file: there were no groups of several
+    return Configuration.decode(log.origin(wanted.encode()))
+
+
+def _see_what_is_freed(log: DataLog, state: DerivedState) -> None:
+    """With log.flush=os a power loss may take back a log start, but not the freeing that followed it.
+
+    Otherwise what is missing below the first offset was cleaned away, and the log start stays where it is.
+    """
+    if log.options.flush:
+        return
+    for partition in state.control.partitions.values():
+        first_offset = log.first_offset(partition.number)
+        there = partition.next_offset if first_offset is None else first_offset
+        partition.log_start_offset = max(partition.log_start_offset, there)

@@ -1,0 +1,239 @@
+"""Repair of a rotten segment from peers: frames are equal on all members, so any member has the right bytes.
+
+Owns one repair at a time: it asks the other members in turn for the frames of a sealed segment, a chunk at
+a time, verifies each against the chain value that this log has itself, and has the segment written afresh.
+Segments begin elsewhere on every member, so the first of the log may hold dead frames that all others have
+freed: then it is written without them, and the chain value at its end is what verifies it. It also answers
+such requests, with committed entries only. Nothing here touches the Raft state. A request or an answer may be
+lost: the next member is asked. Source: specs of storage, on protocol-aware recovery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+
+from storage.log.data_log import DataLog
+from storage.log.format import chain_of, decode_frames, frame_buffers
+from storage.raft.messages import Message, RangeRequest, RangeResponse
+from storage.raft.raft import Raft
+from storage.types import CorruptLog, Frame, FramesGone, StorageFull
+
+log_of_repairs = logging.getLogger(__name__)
+
+CHUNK_BYTES = 1 << 20
+ANSWER_SECONDS = 1.0
+"""How long a member may take to answer before the next one is asked."""
+
+
+class _Repair:
+    """A segment that is being fetched."""
+
+    __slots__ = ("before", "chain", "first_index", "frames", "last_index", "later", "sequence", "tried")
+
+    def __init__(self, sequence: int, first_index: int, last_index: int, chain: int) -> None:
+        self.sequence = sequence
+        self.first_index = first_index
+        self.last_index = last_index
+        self.chain = chain
+        self.before: int | None = None
+        """The chain value before the first frame, by a peer, where that is not the segment's first."""
+        self.later: tuple[int, int] | None = None
+        """Where the frames of peers begin that have not all: the lowest index, the chain value before it."""
+        self.frames: list[Frame] = []
+        self.tried: list[int] = []
+
+    @property
+    def next_index(self) -> int:
+        return self.first_index + len(self.frames)
+
+    def offered(self, first_index: int, chain: int) -> None:
+        """A peer has no frame before this one."""
+        if not self.frames and first_index <= self.last_index:
+            self.later = min(self.later or (first_index, chain), (first_index, chain))
+
+    def begin_later(self) -> bool:
+        """Do without what nobody has; False where that is not what is missing."""
+        if self.later is None or self.frames:
+            return False
+        self.first_index, self.chain = self.later
+        self.before = self.chain
+        self.later = None
+        self.tried = []
+        return True
+
+
+class Repairing:
+    """See the module."""
+
+    __slots__ = (
+        "_asking",
+        "_log",
+        "_log_starts",
+        "_loop",
+        "_raft",
+        "_repair",
+        "_send",
+        "_threads",
+        "_timer",
+        "repaired",
+    )
+
+    def __init__(
+        self,
+        log: DataLog,
+        raft: Raft,
+        log_starts: Callable[[int], int],
+        send: Callable[[int, Message], None],
+        loop: asyncio.AbstractEventLoop,
+        threads: Executor,
+    ) -> None:
+        self._log = log
+        self._raft = raft
+        self._log_starts = log_starts
+        self._send = send
+        self._loop = loop
+        self._threads = threads
+        self._repair: _Repair | None = None
+        self._asking: set[int] = set()
+        """Members for whom entries are being read: one request each; looked into, never walked."""
+        self._timer: asyncio.TimerHandle | None = None
+        self.repaired = 0
+        """Segments written afresh since the start."""
+
+    def stop(self) -> None:
+        """Ask nobody any more."""
+        self._repair = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def scrub(self, sequence: int) -> asyncio.Future[tuple[int, int] | None]:
+        """Read a sealed segment through; where it has rotted a repair begins. The result: what has rotted."""
+        scrub = self._loop.run_in_executor(self._threads, self._log.scrub, sequence)
+        scrub.add_done_callback(partial(self._scrubbed, sequence))
+        return scrub
+
+    def _scrubbed(self, sequence: int, done: asyncio.Future[tuple[int, int] | None]) -> None:
+        found = None if done.cancelled() or done.exception() is not None else done.result()
+        if found is None or self._repair is not None:
+            return
+        if not self._log.rewritable(sequence):
+            log_of_repairs.warning(
+                "group %d: segment %d has rotted; it can be repaired once two more checkpoints are written",
+                self._log.group_id,
+                sequence,
+            )
+            return
+        first_index, last_index = found
+        chain = self._log.chain_at(first_index - 1)
+        if chain is None:
+            return
+        log_of_repairs.warning("group %d: segment %d has rotted", self._log.group_id, sequence)
+        self._repair = _Repair(sequence, first_index, last_index, chain)
+        self._ask()
+
+    def _ask(self) -> None:
+        """Ask the next member that has not been asked since the last chunk came."""
+        repair = self._repair
+        if repair is None:
+            return
+        raft = self._raft
+        members = [m for m in raft.configuration.members if m != raft.member_id]
+        others = [m for m in members if m not in repair.tried]
+        if not others and self._log.rewritable(repair.sequence, later=True) and repair.begin_later():
+            others = members
+        if not others:
+            log_of_repairs.error(
+                "group %d: no member has the entries of segment %d", self._log.group_id, repair.sequence
+            )
+            self.stop()
+            return
+        peer = others[0]
+        repair.tried.append(peer)
+        self._send(peer, RangeRequest(raft.member_id, peer, raft.term, repair.next_index, repair.last_index))
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(ANSWER_SECONDS, self._ask)
+
+    def requested(self, request: RangeRequest) -> None:
+        """A peer wants entries: it gets committed ones."""
+        raft, peer = self._raft, request.sender
+        last_index = min(request.last_index, raft.commit_index)
+        if request.to != raft.member_id or peer not in raft.configuration.members:
+            return
+        if peer in self._asking or not 0 < request.first_index <= last_index:
+            return
+        self._asking.add(peer)
+        reading = self._loop.run_in_executor(self._threads, self._read, request.first_index, last_index)
+        reading.add_done_callback(partial(self._answer, request))
+
+    def _read(self, first_index: int, last_index: int) -> tuple[list[Frame], int | None]:
+        """Frames, and the chain value before the first. On a thread."""
+        frames = self._log.ship_frames(first_index, last_index, CHUNK_BYTES)
+        return frames, self._log.chain_at_cold(frames[0].index - 1) if frames else None
+
+    def _answer(self, request: RangeRequest, done: asyncio.Future[tuple[list[Frame], int | None]]) -> None:
+        self._asking.discard(request.sender)
+        frames, chain = ([], None) if done.cancelled() or done.exception() is not None else done.result()
+        if chain is None:
+            return  # nobody is helped by knowing that it is not here
+        data = [buffer for frame in frames for buffer in frame_buffers(frame, marked=True)]
+        raft = self._raft
+        self._send(
+            request.sender,
+            RangeResponse(raft.member_id, request.sender, raft.term, frames[0].index, chain, data),
+        )
+
+    def answered(self, response: RangeResponse) -> None:
+        """A peer's entries: taken if they are the next ones and continue the chain."""
+        repair = self._repair
+        if repair is None or response.first_index < repair.next_index:
+            return
+        if response.first_index > repair.next_index:
+            repair.offered(response.first_index, response.chain)
+            if response.sender in repair.tried[-1:]:
+                self._ask()
+            return
+        try:
+            frames = decode_frames(b"".join(response.frames), repair.chain, marked=True)
+        except ValueError as error:
+            log_of_repairs.warning("group %d: member %d: %s", self._log.group_id, response.sender, error)
+            return
+        frames = [frame for frame in frames if frame.index <= repair.last_index]
+        if not frames:
+            return
+        repair.frames += frames
+        assert frames[-1].head is not None
+        repair.chain = chain_of(frames[-1].head)
+        repair.tried = [peer for peer in repair.tried if peer != response.sender]
+        if repair.next_index <= repair.last_index:
+            self._ask()
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        writing = self._loop.run_in_executor(
+            self._threads,
+            self._log.rewrite_segment,
+            repair.sequence,
+            repair.frames,
+            repair.before,
+            self._log_starts,
+        )
+        writing.add_done_callback(self._written)
+
+    def _written(self, done: asyncio.Future[None]) -> None:
+        repair, self._repair = self._repair, None
+        error = None if done.cancelled() else done.exception()
+        if error is None:
+            self.repaired += 1
+            if repair is not None:
+                log_of_repairs.warning(
+                    "group %d: segment %d is whole again", self._log.group_id, repair.sequence
+                )
+        elif isinstance(error, ValueError | FramesGone | StorageFull | CorruptLog | OSError):
+            log_of_repairs.warning("group %d: not repaired: %s", self._log.group_id, error)
+        else:
+            raise error

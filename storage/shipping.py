@@ -1,0 +1,157 @@
+"""Shipping a checkpoint: what a follower gets that is behind everything the leader can still append from.
+
+A shipment is the checkpoint and then the frames up to it, in chunks of bounded size, one under way at a time.
+The arrival stores frames in temporary segments and keeps the checkpoint until the last chunk is there; only
+then does the log switch, at once. Frames, not files, are shipped: markers and segment headers are local.
+Both sides are told of chunks by the Raft core; neither knows terms or time. Source: specs of storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from storage.checkpointing import CONFIGURATION_SECTION
+from storage.log.checkpoint_file import CHECKPOINT_MAGIC, decode_checkpoint, encode_checkpoint
+from storage.log.data_log import DataLog
+from storage.log.format import decode_frames, frame_buffers
+from storage.log.installation import Installation
+from storage.types import Buffer, Checkpoint
+
+CHUNK_BYTES = 1 << 20
+
+
+class PieceKind(Enum):
+    """What a chunk carries."""
+
+    CHECKPOINT = "checkpoint"
+    FRAMES = "frames"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The payload of one chunk; `chain` is the chain value before the first of its frames."""
+
+    kind: PieceKind
+    data: Sequence[Buffer]
+    chain: int = 0
+
+
+class Shipment:
+    """The sending side of one checkpoint. Pieces are read in order; the last one can be had again."""
+
+    __slots__ = ("_encoded", "_log", "_next_index", "_piece", "checkpoint", "chunk", "reading")
+
+    def __init__(self, log: DataLog, checkpoint: Checkpoint) -> None:
+        self._log = log
+        self.checkpoint = checkpoint
+        self._encoded = b"".join(encode_checkpoint(log.group_id, checkpoint, 0))
+        self._next_index = log.oldest_index
+        self.chunk = -1
+        """The last one read."""
+        self.reading = False
+        """A thread is at it."""
+        self._piece: Piece | None = None
+
+    def piece(self, chunk: int) -> tuple[Piece, bool] | None:
+        """(chunk's payload, whether it is the last); None for one that is neither the last read nor the next.
+
+        Reads the disk: for a thread. Raises ValueError where the frames are gone meanwhile, CorruptLog.
+        """
+        if chunk == self.chunk + 1 and (self._piece is None or not self._done):
+            self._piece = self._read(chunk)
+            self.chunk = chunk
+        if chunk != self.chunk or self._piece is None:
+            return None
+        return self._piece, self._done
+
+    @property
+    def _done(self) -> bool:
+        covered = (self.chunk + 1) * CHUNK_BYTES >= len(self._encoded)
+        return covered and self._next_index > self.checkpoint.index
+
+    def _read(self, chunk: int) -> Piece:
+        start = chunk * CHUNK_BYTES
+        if start < len(self._encoded):
+            return Piece(PieceKind.CHECKPOINT, [self._encoded[start : start + CHUNK_BYTES]])
+        frames = self._log.ship_frames(self._next_index, self.checkpoint.index, CHUNK_BYTES)
+        # Freed frames leave gaps: what comes after one names the chain value that it follows.
+        chain = self._log.chain_at_cold(frames[0].index - 1) if frames else None
+        if chain is None:
+            raise ValueError(f"entries from {self._next_index} are not kept any more")
+        self._next_index = frames[-1].index + 1
+        data = [buffer for frame in frames for buffer in frame_buffers(frame, marked=True)]
+        return Piece(PieceKind.FRAMES, data, chain)
+
+
+class Arrival:
+    """The receiving side: what has come of one checkpoint."""
+
+    __slots__ = (
+        "_encoded",
+        "_installation",
+        "_log",
+        "checkpoint",
+        "index",
+        "next_chunk",
+        "preparing",
+        "term",
+        "whole",
+    )
+
+    def __init__(self, log: DataLog, index: int, term: int) -> None:
+        self._log = log
+        self.index = index
+        self.term = term
+        self.next_chunk = 0
+        self.whole = False
+        """The last chunk is there."""
+        self.preparing = False
+        """A thread is at it: it can be neither continued nor aborted."""
+        self.checkpoint: Checkpoint | None = None
+        self._encoded: list[Buffer] = []
+        self._installation: Installation | None = None
+
+    def add(self, piece: Piece) -> None:
+        """Store the next chunk's payload. Raises ValueError for bytes that do not verify, StorageFull."""
+        if piece.kind is PieceKind.CHECKPOINT:
+            if self.next_chunk == 0 and not b"".join(piece.data).startswith(CHECKPOINT_MAGIC):
+                raise ValueError("the first chunk is no checkpoint's")
+            self._encoded.extend(piece.data)
+        else:
+            self._begin().add(decode_frames(b"".join(piece.data), piece.chain, marked=True), piece.chain)
+        self.next_chunk += 1
+
+    def _begin(self) -> Installation:
+        if self._installation is None:
+            decoded = decode_checkpoint(b"".join(self._encoded), "a shipped checkpoint", self._log.group_id)
+            found = decoded.checkpoint if decoded is not None else None
+            if (
+                found is None
+                or (found.index, found.term) != (self.index, self.term)
+                or CONFIGURATION_SECTION not in found.sections
+            ):
+                raise ValueError(f"the shipped checkpoint {self.index} does not verify")
+            self.checkpoint = found
+            self._installation = self._log.begin_install()
+        return self._installation
+
+    def prepare(self) -> None:
+        """All is there: make it durable. May run in a thread. Raises as Installation.prepare."""
+        installation = self._begin()
+        assert self.checkpoint is not None
+        installation.prepare(self.checkpoint)
+
+    def switch(self) -> Checkpoint:
+        """The log becomes the checkpoint's. Raises as Installation.finish."""
+        installation = self._begin()
+        assert self.checkpoint is not None
+        installation.finish(self.checkpoint)
+        return self.checkpoint
+
+    def abort(self) -> None:
+        """Give up what has come so far."""
+        if self._installation is not None:
+            self._installation.abort()
+            self._installation = None

@@ -1,0 +1,1 @@
+"""Mirror of broker/cluster; `brokers` makes clusters for every test of brokers."""

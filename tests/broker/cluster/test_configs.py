@@ -1,0 +1,90 @@
+"""Configurations changed in a cluster: what the node that is asked does itself, and what the controller."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from tests.broker.cluster.brokers import BrokerCluster
+from tests.broker.conftest import StartCluster
+from tests.broker.handlers.configs import BROKER, LOGGER, SET, TOPIC, Edits, Resource, alter_all
+
+LEVEL: Edits = [("lockstep.peers", SET, "DEBUG")]
+KEPT: Edits = [("retention.ms", SET, "86400001")]
+BYTES: Edits = [("log.retention.bytes", SET, "2000000000")]
+
+
+@pytest.fixture(autouse=True)
+def level() -> Iterator[None]:
+    logger = logging.getLogger("lockstep.peers")
+    before = logger.level
+    yield
+    logger.setLevel(before)
+
+
+def follower(cluster: BrokerCluster) -> int:
+    return next(each for each in cluster.brokers if cluster.brokers[each] is not cluster.controller)
+
+
+async def test_each_resource_is_changed_where_it_belongs(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(3, lockstep_data_groups="1")
+    await cluster.settled()
+    asked, led = follower(cluster), cluster.leader_of(0)
+    client = await cluster.client(asked)
+    await client.create("t")
+    mine, other = str(asked), str(led)
+    changes: list[tuple[Resource, Edits]] = [
+        ((LOGGER, mine), LEVEL),
+        ((TOPIC, "t"), KEPT),
+        ((LOGGER, other), LEVEL),
+        ((BROKER, other), BYTES),
+        ((BROKER, mine), BYTES),
+        ((TOPIC, "no"), KEPT),
+    ]
+    outcomes = await alter_all(client, *changes)
+    wrong, unknown = ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [error for error, _ in outcomes] == [0, 0, wrong, wrong, 0, unknown]
+    assert outcomes[3][1] == f"Unexpected broker id, expected {mine}, but received {other}"
+    assert logging.getLogger("lockstep.peers").level == logging.DEBUG
+    cluster_of = cluster.brokers[asked].services.cluster
+    topic = cluster_of.topic("t")
+    assert topic is not None and topic.config.overrides == {"retention.ms": "86400001"}
+    assert cluster_of.settings.log_retention_bytes == 2_000_000_000
+    request = AlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[AlterableConfig(name="retention.bytes", value="3000000000")]
+                if kind == TOPIC
+                else [],
+            )
+            for kind, name in ((BROKER, other), (TOPIC, "t"), (LOGGER, mine), (BROKER, mine))
+        ]
+    )
+    replaced = (await client.call(request, 2)).responses
+    assert [each.error_code for each in replaced] == [wrong, 0, wrong, 0]
+    assert topic.config.overrides == {"retention.bytes": "3000000000"}
+
+
+async def test_without_a_controller_only_what_is_the_nodes_own(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(3, lockstep_data_groups="1")
+    await cluster.settled()
+    client = await cluster.client(1)
+    await client.create("t")
+    await cluster.stop(2, 3)
+    changes: list[tuple[Resource, Edits]] = [
+        ((LOGGER, "1"), LEVEL),
+        ((TOPIC, "no"), KEPT),
+        ((BROKER, "1"), BYTES),
+    ]
+
+    async def is_refused() -> bool:  # a lease lasts for a moment
+        outcomes = await alter_all(client, *changes)
+        return [error for error, _ in outcomes] == [0, *[ErrorCode.NOT_CONTROLLER] * 2]
+
+    await cluster.until(is_refused, "refusal")

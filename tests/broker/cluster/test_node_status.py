@@ -1,0 +1,40 @@
+"""A node's status on its way."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.cluster.node_status import Status
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        Status(),
+        Status(True, True, "id", (1, 2), (1,), {0: 3, 2: 9}, {0: 1, 2: 1 | 5 << 32}, 77),
+    ],
+)
+def test_round_trip(status: Status) -> None:
+    assert Status.decode(status.encode()) == status
+
+
+PLAIN = Status().encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"x",
+        b"[]",
+        b"{}",
+        b"3",
+        PLAIN.replace(b"[]", b"[null]"),
+        PLAIN.replace(b"[]", b"[-1]"),
+        PLAIN.replace(b"[]", b"[2147483648]"),
+        PLAIN.replace(b'"cluster":null', b'"cluster":7'),
+    ],
+)
+def test_what_is_not_one(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        Status.decode(body)

@@ -1,0 +1,154 @@
+"""Greetings: who is refused, who is answered although nobody lists it, and where."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from broker.cluster.node_status import Status
+from broker.cluster.nodes import Nodes
+from broker.cluster.peering import MOST_NEWCOMERS, Peering
+from broker.cluster_image import ClusterImage
+from storage.raft.messages import Message
+
+
+class Node:
+    """Of cluster "ours"."""
+
+    def status(self) -> Status:
+        return Status(joined=True, cluster_id="ours")
+
+    def founders(self) -> list[int]:
+        return [1, 2, 3]
+
+    def cluster_id(self) -> str | None:
+        return "ours"
+
+    def receive(self, number: int, message: Message) -> None:
+        raise AssertionError("nothing is said here")
+
+    def linked(self, node_id: int, up: bool) -> None:
+        """No matter."""
+
+    def absent(self, node_id: int) -> None:
+        """No matter."""
+
+
+@pytest.fixture
+async def peering() -> AsyncIterator[Peering]:
+    loop = asyncio.get_running_loop()
+    made = Peering(Nodes(1, ClusterImage(), loop.time), loop)
+    made.serve(Node())
+    yield made
+    await made.network.close()
+
+
+def hello(cluster_id: str | None = "ours", at: object = ("127.0.0.1", 1)) -> bytes:
+    return json.dumps({"cluster": cluster_id, "founders": [4], "at": at}).encode()
+
+
+async def dialed(peering: Peering, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, int]]:
+    found: list[tuple[int, str, int]] = []
+    monkeypatch.setattr(peering.network, "know", lambda *address: found.append(address))
+    return found
+
+
+async def test_a_second_process_of_a_node_is_refused_while_the_first_is_heard(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await dialed(peering, monkeypatch)
+    first, second = (
+        json.dumps({"cluster": "ours", "founders": [], "at": None, "run": run}).encode() for run in "ab"
+    )
+    assert peering.on_greeted(4, first) is None
+    monkeypatch.setattr(peering.network, "hears", lambda node_id: node_id == 4)
+    assert peering.on_greeted(4, first) is None, "its other connection"
+    assert peering.on_greeted(4, second) == "another node 4 is running"
+    monkeypatch.setattr(peering.network, "hears", lambda node_id: False)
+    assert peering.on_greeted(4, second) is None, "the first has ended"
+
+
+async def test_a_newcomer_is_dialed_where_it_says(peering: Peering, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = await dialed(peering, monkeypatch)
+    assert peering.on_greeted(4, hello(None, ("there", 7))) is None
+    assert known == [(4, "there", 7)]
+
+
+async def test_what_a_node_says_counts_more_than_what_is_recorded(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await dialed(peering, monkeypatch)
+    peering.know(2, "old", 1)
+    assert peering.on_greeted(2, hello(at=("new", 2))) is None
+    peering.know(2, "old", 1)
+    assert known == [(2, "old", 1), (2, "new", 2), (2, "new", 2)]
+    peering.forget(2)
+    peering.know(2, "old", 1)
+    assert known[-1] == (2, "old", 1)
+
+
+async def test_newcomers_are_few_unless_they_become_nodes(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await dialed(peering, monkeypatch)
+    for node_id in range(100, 100 + MOST_NEWCOMERS + 5):
+        assert peering.on_greeted(node_id, hello()) is None
+    assert len(known) == MOST_NEWCOMERS
+    peering.know(100, "127.0.0.1", 1)  # it is registered
+    assert peering.on_greeted(500, hello()) is None
+    assert known[-1][0] == 500
+    peering.forget(101)
+    assert peering.on_greeted(501, hello()) is None
+    assert known[-1][0] == 501
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (hello("theirs"), "this is cluster ours, not theirs"),
+        (b"", "a greeting that is not understood"),
+        (b"[]", "a greeting that is not understood"),
+        (b"{}", "a greeting that is not understood"),
+        (hello(at=[]), "a greeting that is not understood"),
+        (hello(at=["here", "no port"]), "a greeting that is not understood"),
+        (hello(at=5), "a greeting that is not understood"),
+    ],
+)
+async def test_who_is_refused(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch, said: bytes, words: str
+) -> None:
+    known = await dialed(peering, monkeypatch)
+    assert peering.on_greeted(4, said) == words
+    assert known == []
+
+
+async def test_a_node_that_says_no_address_is_dialed_where_it_is_recorded(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await dialed(peering, monkeypatch)
+    assert peering.on_greeted(2, b'{"cluster": "ours", "founders": []}') is None
+    assert known == []
+
+
+async def test_a_status_that_could_not_be_told_once_is_told_again(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bytes] = []
+    again = asyncio.Event()
+
+    class Failing(Node):
+        def status(self) -> Status:
+            told.append(b"")
+            if len(told) == 2:
+                again.set()
+            raise RuntimeError("no status")
+
+    monkeypatch.setattr("broker.cluster.peering.STATUS_SECONDS", 0.01)
+    peering.serve(Failing())
+    telling = asyncio.ensure_future(peering.run())
+    await asyncio.wait_for(again.wait(), 10)
+    assert not telling.done()
+    telling.cancel()

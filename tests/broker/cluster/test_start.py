@@ -1,0 +1,210 @@
+"""The first start of a cluster, and of nodes that come to it later or again."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from broker.config import from_texts
+from broker.data_directory import DataDirectory
+from broker.hosting import Hosting
+from broker.metadata import METADATA_GROUP
+from broker.properties import ConfigError
+from broker.server import Broker, CannotStart
+from protocol.errors import ErrorCode
+from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.metadata import MetadataRequest
+from storage.group import LogGroup
+from tests.broker.cluster.brokers import BrokerCluster
+from tests.broker.conftest import StartBroker, StartCluster, small_settings
+from tests.broker.wire import batch, records_of
+
+
+async def until(condition: object, seconds: float = 20.0) -> None:
+    assert callable(condition)
+    end = asyncio.get_running_loop().time() + seconds
+    while not condition():
+        assert asyncio.get_running_loop().time() < end, "not in time"
+        await asyncio.sleep(0.02)
+
+
+async def test_alone_among_three_a_node_answers_retriable_errors(tmp_path: Path) -> None:
+    """It opens its Kafka listener and creates its data directory before a quorum exists."""
+    cluster = BrokerCluster(tmp_path)
+    await cluster.start(1)
+    try:
+        assert (tmp_path / "1" / "meta.properties").exists()
+        client = await cluster.client(1)
+        response = await client.call(MetadataRequest(topics=None), 9)
+        assert [each.node_id for each in response.brokers] == [1]
+        assert (response.controller_id, response.cluster_id, response.topics) == (-1, None, [])
+        described = await client.call(DescribeClusterRequest(), 0)
+        assert [each.broker_id for each in described.brokers] == [1]
+        refused = await client.produce("t", batch(b"a"))
+        assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert cluster.brokers[1].groups == {}
+    finally:
+        await cluster.close()
+
+
+@pytest.mark.parametrize("failing", ["open a log group", "remember the part"])
+async def test_a_founder_without_room_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: str
+) -> None:
+    failures = 2
+    open_group, take_part = Hosting.open, DataDirectory.take_part
+
+    def fail() -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def opened(hosting: Hosting, number: int, founders: tuple[int, ...] = ()) -> LogGroup:
+        if number == 1 and failing == "open a log group":
+            fail()
+        return await open_group(hosting, number, founders)
+
+    def taken(directory: DataDirectory, part: str) -> None:
+        if failing == "remember the part":
+            fail()
+        take_part(directory, part)
+
+    monkeypatch.setattr(Hosting, "open", opened)
+    monkeypatch.setattr(DataDirectory, "take_part", taken)
+    cluster = BrokerCluster(tmp_path, 2, lockstep_data_groups="1")
+    try:
+        await cluster.start()
+        await cluster.settled()
+    finally:
+        await cluster.close()
+    assert failures == 0
+    assert caplog.text.count("taking part in the cluster has to wait: [Errno 28] No space left") >= 1
+
+
+async def test_two_of_three_founders_begin_without_the_third(tmp_path: Path) -> None:
+    cluster = BrokerCluster(tmp_path)
+    try:
+        await cluster.start(1, 2)
+        await until(lambda: cluster.leader_of(METADATA_GROUP) is not None)
+        await cluster.start(3)
+        third = cluster.brokers[3]
+        await until(lambda: third.services.cluster.image.nodes.keys() == {1, 2, 3})
+        assert (tmp_path / "3" / "meta.properties").read_text().count("part=founder") == 1
+        members = third.groups[METADATA_GROUP].raft.configuration.voters
+        assert members == (1, 2, 3), "the late one votes under the id that it was founded with"
+    finally:
+        await cluster.close()
+
+
+async def test_a_wiped_node_comes_back_as_another_member(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(3)
+    await cluster.settled()
+    client = await cluster.client(1)
+    await client.create("t", 3)
+    await cluster.stop(3)
+    cluster.wipe(3)
+    await cluster.start(3)
+
+    def is_back() -> bool:
+        groups = cluster.brokers[3].groups
+        return len(groups) == 4 and all(
+            group.raft.member_id >> 32 and group.raft.member_id in group.raft.configuration.voters
+            for group in groups.values()
+        )
+
+    await until(is_back)
+    leader = cluster.leader_of(1)
+    assert leader is not None
+    (tmp,) = {(cluster.directory / "3" / "meta.properties").read_text().count("part=stranger")}
+    assert tmp == 1
+
+
+async def test_everything_stopped_and_started_again(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(3)
+    await cluster.settled()
+    client = await cluster.client(1)
+    await client.create("t", 1)
+    leader = cluster.leader_of(cluster.brokers[1].services.cluster.partition("t", 0).group.group_id)  # type: ignore[union-attr]
+    assert leader is not None
+    writer = await cluster.client(leader)
+    await writer.produce("t", batch(b"kept"))
+    await cluster.stop()
+    await cluster.start()
+    await cluster.settled()
+    partition = cluster.brokers[1].services.cluster.partition("t", 0)
+    assert partition is not None
+    leader = cluster.leader_of(partition.group.group_id)
+    assert leader is not None
+    data = await (await cluster.client(leader)).fetch("t", 0)
+    assert [record.value for record in records_of(data)] == [b"kept"]
+
+
+async def test_a_node_of_another_cluster_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = BrokerCluster(tmp_path / "a"), BrokerCluster(tmp_path / "b")
+    try:
+        for cluster in (first, second):
+            await cluster.start()
+            await cluster.settled()
+        await second.stop(3)
+        second._peers[1], second._peers[2] = first._peers[1], first._peers[2]
+        await second.start(3)
+        stray = second.brokers[3]
+        await asyncio.sleep(1.0)
+        assert all(not group.is_leader for group in stray.groups.values())
+        known = first.brokers[1].groups[METADATA_GROUP].raft
+        assert known.leader_id > 0
+        assert stray.services.cluster.cluster_id in (None, second.brokers[1].services.cluster.cluster_id)
+    finally:
+        await first.close()
+        await second.close()
+
+
+async def test_data_of_a_node_alone_are_not_taken_over(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = await start_broker()
+    await broker.stop()
+    settings = small_settings(tmp_path / "data")
+    texts = dict(settings.explicit) | {"lockstep.peers": "1@127.0.0.1:1,2@127.0.0.1:2"}
+    with pytest.raises(CannotStart, match="was alone"):
+        await Broker(from_texts(texts)).start()
+
+
+async def test_data_of_a_cluster_need_its_peers(tmp_path: Path) -> None:
+    cluster = BrokerCluster(tmp_path)
+    await cluster.start(1)
+    await cluster.close()
+    texts = dict(cluster.settings(1).explicit)
+    del texts["lockstep.peers"]
+    with pytest.raises(CannotStart, match=r"lockstep\.peers is missing"):
+        await Broker(from_texts(texts)).start()
+
+
+@pytest.mark.parametrize(
+    ("peers", "problem"),
+    [
+        ("1@h:1,1@h:2", "twice"),
+        ("1@h:1,2@h:1", "two nodes have this address"),
+        ("2@h:1,3@h:2", "lacks this node"),
+        ("1@h:1,2", "not of the form"),
+        ("1@:1,2@h:2", "no host and port"),
+        ("1@h:0,2@h:2", "no host and port"),
+        ("nowhere/peers", "no file to read"),
+    ],
+)
+def test_peers_that_cannot_be(peers: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        from_texts({"lockstep.peers": peers})
+
+
+def test_peers_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "peers"
+    path.write_text("# ours\n1@a:9, 2@b:9\n3@[::1]:9  # far away\n")
+    found = from_texts({"lockstep.peers": str(path)}).peers()
+    assert {node: (each.host, each.port) for node, each in found.items()} == {
+        1: ("a", 9),
+        2: ("b", 9),
+        3: ("::1", 9),
+    }

@@ -1,0 +1,147 @@
+"""When a coordinator loads and resigns: the leadership of its log group as a test tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.hosted import HostedGroups
+from broker.groups.store import GroupStore
+from broker.refused import Refused
+from protocol.errors import ErrorCode
+from storage.types import NotLeader
+from tests.broker.groups.fakes import World, error_of
+
+E = ErrorCode
+
+
+class FakeGroup:
+    """A log group that leads, and has committed, when told so."""
+
+    group_id = 1
+    time_ms = 0
+
+    def __init__(self) -> None:
+        self.on_leading: list[Callable[[bool], None]] = []
+        self.is_leader = self.has_lease = False
+        self.waiters: list[Callable[[BaseException | None], None]] = []
+
+    def when_committed(self, waiter: Callable[[BaseException | None], None]) -> None:
+        self.waiters.append(waiter)
+
+    def lead(self, leading: bool) -> None:
+        self.is_leader = self.has_lease = leading
+        for listener in self.on_leading:
+            listener(leading)
+
+    def commit(self, error: BaseException | None = None) -> None:
+        self.waiters.pop(0)(error)
+
+
+class Hosted:
+    """A coordinator with a committed group of two, on a fake log group."""
+
+    def __init__(self, leads: bool = False) -> None:
+        self.world = World()
+        self.leader, self.follower = self.world.stable(2)
+        self.world.coordinator.resign()
+        self.group = FakeGroup()
+        self.group.is_leader = self.group.has_lease = leads
+        fake: Any = self.group
+        self.store = GroupStore(fake, self.world.store.state, lambda group_id: None, lambda: 0)
+        loop: Any = self.world.loop
+        self.coordinator = GroupCoordinator(self.world.store, self.world.settings, loop)
+        self.world.coordinator = self.coordinator
+        self.hosted = HostedGroups(self.store, self.coordinator)
+
+    def refusal(self) -> ErrorCode:
+        return self.coordinator.refusal
+
+
+async def test_it_loads_when_all_before_is_committed() -> None:
+    it = Hosted()
+    assert not it.hosted.serves and not it.group.waiters
+    it.group.lead(True)
+    assert it.refusal() is E.COORDINATOR_LOAD_IN_PROGRESS and not it.hosted.serves
+    it.hosted.require_lease()
+    with pytest.raises(Refused) as refused:
+        it.hosted.require_loaded()
+    assert refused.value.error is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert error_of(it.world.ask_join()) is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert it.world.loop.armed == 0
+    it.group.commit()
+    it.hosted.require_loaded()
+    assert it.hosted.serves and it.world.heartbeat(it.leader) is E.NONE
+
+
+async def test_it_loads_where_it_is_led_already() -> None:
+    it = Hosted(leads=True)
+    it.group.commit()
+    assert it.hosted.serves and it.world.state() == "Stable"
+
+
+async def test_what_an_earlier_leadership_waited_for_does_not_count() -> None:
+    it = Hosted()
+    it.group.lead(True)
+    it.group.lead(False)
+    assert it.refusal() is E.NOT_COORDINATOR
+    with pytest.raises(Refused) as refused:
+        it.hosted.require_lease()
+    assert refused.value.error is E.NOT_COORDINATOR
+    it.group.lead(True)
+    it.group.commit()  # the first one's
+    assert it.refusal() is E.COORDINATOR_LOAD_IN_PROGRESS
+    it.group.commit()
+    assert it.hosted.serves
+
+
+async def test_a_leadership_lost_before_it_is_loaded() -> None:
+    it = Hosted()
+    it.group.lead(True)
+    it.group.commit(NotLeader("lost"))
+    assert it.refusal() is E.COORDINATOR_LOAD_IN_PROGRESS
+    it.group.lead(False)
+    assert it.refusal() is E.NOT_COORDINATOR and it.world.loop.armed == 0
+
+
+async def test_again_and_again_on_the_same_coordinator() -> None:
+    it = Hosted()
+    for _ in range(3):
+        it.group.lead(True)
+        it.group.commit()
+        assert it.world.heartbeat(it.leader) is E.NONE and it.world.loop.armed == 2
+        joining = it.world.ask_join(member=it.leader.member_id)
+        it.group.lead(False)
+        assert error_of(joining) is E.NOT_COORDINATOR
+        assert it.world.loop.armed == 0 and it.coordinator._around.held_bytes == 0
+
+
+async def test_a_delete_under_way_leaves_nothing_behind() -> None:
+    it = Hosted()
+    it.group.lead(True)
+    it.group.commit()
+    it.world.leave(it.leader.member_id, it.follower.member_id)
+    it.world.store.at_once = False
+    told: list[ErrorCode] = []
+    it.coordinator.delete("g", told.append)
+    it.group.lead(False)
+    assert it.coordinator._deleting == {}
+    it.world.store.commit(E.NOT_COORDINATOR)
+    assert told == [E.NOT_COORDINATOR] and "g" in it.world.store.state
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_it_follows_no_more(leaves: bool) -> None:
+    it = Hosted()
+    it.group.lead(True)
+    for _ in range(2):
+        if leaves:
+            it.hosted.leave()
+        else:
+            it.hosted.stop()
+    assert it.group.on_leading == []
+    it.group.commit()
+    assert it.refusal() is E.NOT_COORDINATOR

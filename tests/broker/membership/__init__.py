@@ -1,0 +1,1 @@
+"""Mirror of broker/membership."""

@@ -1,0 +1,37 @@
+"""Leadership moves seldom, and only to who has been ready for a while."""
+
+from __future__ import annotations
+
+from broker.membership.pace import BETWEEN_MS, STEADY_MS, Pace
+
+
+def test_the_same_candidate_has_to_be_ready_for_a_while() -> None:
+    pace = Pace()
+    assert not pace.steady(1, 100)
+    assert not pace.steady(1, 99 + STEADY_MS)
+    assert pace.steady(1, 100 + STEADY_MS)
+
+
+def test_a_break_or_another_candidate_starts_it_again() -> None:
+    pace = Pace()
+    pace.steady(1, 0)
+    assert not pace.steady(None, STEADY_MS)
+    assert not pace.steady(1, STEADY_MS + 1)
+    assert not pace.steady(2, 2 * STEADY_MS + 1)
+    assert not pace.steady(None, 9 * STEADY_MS)
+
+
+def test_nobody_is_never_steady() -> None:
+    pace = Pace()
+    assert not pace.steady(None, 0)
+    assert not pace.steady(None, STEADY_MS)
+
+
+def test_there_is_a_rest_between_two_hand_overs() -> None:
+    pace = Pace()
+    assert pace.rested(0)
+    pace.steady(1, 0)
+    pace.moved(STEADY_MS)
+    assert not pace.rested(STEADY_MS + BETWEEN_MS - 1)
+    assert pace.rested(STEADY_MS + BETWEEN_MS)
+    assert not pace.steady(1, STEADY_MS + 1)  # counted anew: who failed to take over was not that ready

@@ -1,0 +1,179 @@
+"""Topics whose making or ending was interrupted: controllers change, log groups have no leader."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.cluster.group_commands import MOST_ASKED
+from broker.cluster_image import TopicState
+from broker.metadata import METADATA_GROUP
+from broker.refused import Refused
+from broker.server import Broker
+from protocol.errors import ErrorCode
+from storage.group_options import node_of
+from storage.peers.limits import PeerLimits
+from storage.types import NotLeader
+from tests.broker.cluster.brokers import BrokerCluster
+from tests.broker.conftest import StartCluster
+from tests.broker.wire import batch, records_of
+
+
+async def lead_metadata(cluster: BrokerCluster, node_id: int) -> Broker:
+    """Have a node be the controller."""
+    wanted = cluster.brokers[node_id]
+    if cluster.controller is not wanted:
+        group = cluster.controller.groups[METADATA_GROUP]
+        (member,) = (each for each in group.raft.configuration.voters if node_of(each) == node_id)
+        group.transfer(member)
+    await cluster.until(lambda: wanted.services.topics.leads, f"controller {node_id}")
+    return wanted
+
+
+async def without_balance(start_cluster: StartCluster) -> BrokerCluster:
+    cluster = await start_cluster(3, auto_leader_rebalance_enable="false")
+    await cluster.settled()
+    return cluster
+
+
+async def test_what_a_later_controller_finished_is_not_undone(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller that leads again goes on where it was; the topic has records by then."""
+    cluster = await without_balance(start_cluster)
+    first = await lead_metadata(cluster, 1)
+    held = asyncio.Event()
+
+    async def no_leader(*command: object) -> None:
+        await held.wait()
+        raise NotLeader("nobody is known to lead the group")
+
+    topics = first.services.topics
+    with monkeypatch.context() as patched:
+        patched.setattr(topics.commands, "open", no_leader)
+        making = asyncio.ensure_future(topics.create(topics.plan("t", 1, 1, {})))
+        image = first.services.cluster.image
+        await cluster.until(lambda: bool(image.topics), "intent")
+    second = await lead_metadata(cluster, 2)
+    await cluster.until(lambda: second.services.cluster.topic("t") is not None, "topic")
+    partition = second.services.cluster.partition("t", 0)
+    assert partition is not None
+    number = next(iter(image.topics.values())).groups[0]
+    leader = cluster.leader_of(number)
+    assert leader is not None
+    client = await cluster.client(leader)
+    answer = await client.produce("t", batch(b"acknowledged"))
+    assert answer.error_code == 0
+    await lead_metadata(cluster, 1)
+    held.set()
+    with pytest.raises(Refused):
+        await making
+    await asyncio.sleep(0.2)
+    assert [each.state for each in image.topics.values()] == [TopicState.READY]
+    data = await client.fetch("t", 0)
+    assert [each.value for each in records_of(data)] == [b"acknowledged"]
+
+
+@pytest.mark.parametrize("stuck", ["forget", "close"])
+async def test_a_name_is_taken_until_nothing_is_left_of_its_topic(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch, stuck: str
+) -> None:
+    """A new topic would have the old one's offsets, and who lags would write into the old one's log."""
+    cluster = await without_balance(start_cluster)
+    first = await lead_metadata(cluster, 1)
+    client = await cluster.client(1)
+    await client.create("t", 3)
+
+    async def no_leader(*command: object) -> None:
+        raise NotLeader("nobody is known to lead the group")
+
+    with monkeypatch.context() as patched:
+        for broker in cluster.brokers.values():
+            patched.setattr(broker.services.topics.commands, stuck, no_leader)
+        topic = first.services.cluster.topic("t")
+        assert topic is not None
+        with pytest.raises(Refused):
+            await first.services.topics.delete(topic)
+        for node_id in (1, 2):
+            controller = await lead_metadata(cluster, node_id)
+            await asyncio.sleep(0.1)
+            with pytest.raises(Refused) as refused:
+                controller.services.topics.plan("t", 1, 1, {})
+            assert refused.value.error is ErrorCode.TOPIC_ALREADY_EXISTS
+
+    image = cluster.controller.services.cluster.image
+    await cluster.until(lambda: not image.topics, "end of the topic")
+    await client.create("t", 1)
+    assert [entry.state for entry in image.topics.values()] == [TopicState.READY]
+
+
+async def test_one_group_without_a_leader_does_not_keep_other_topics_half_done(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await without_balance(start_cluster)
+    controller = await lead_metadata(cluster, 1)
+    topics = controller.services.topics
+    closes = topics.commands.close
+
+    async def not_in_the_second(number: int, topic_id: bytes) -> None:
+        if number == 2:
+            raise NotLeader("nobody is known to lead group 2")
+        await closes(number, topic_id)
+
+    async def nowhere(*command: object) -> None:
+        raise NotLeader("nobody is known to lead the group")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(topics.commands, "open", nowhere)
+        patched.setattr(topics.commands, "forget", nowhere)
+        for name, group in (("stuck", "2"), ("free", "1")):
+            with pytest.raises(Refused):
+                await topics.create(topics.plan(name, 1, 1, {"lockstep.group": group}))
+    with monkeypatch.context() as patched:
+        patched.setattr(topics.commands, "close", not_in_the_second)
+        left = controller.services.cluster.image.topics
+        await cluster.until(lambda: [each.name for each in left.values()] == ["stuck"], "end of the other")
+
+
+async def test_many_topics_at_once(start_cluster: StartCluster) -> None:
+    """More than a node answers questions of one peer."""
+    cluster = await without_balance(start_cluster)
+    controller = await lead_metadata(cluster, 1)
+    topics = controller.services.topics
+    for group in (1, 2, 3):
+        await cluster.until(lambda group=group: cluster.leader_of(group) is not None, "leader")  # type: ignore[misc]
+    away = next((group for group in (1, 2, 3) if cluster.leader_of(group) != 1), 3)
+    if cluster.leader_of(away) == 1:  # on a busy machine it may lead all of them
+        led = controller.groups[away]
+        led.transfer(next(each for each in led.raft.configuration.voters if node_of(each) == 2))
+        await cluster.until(lambda: cluster.leader_of(away) == 2, "leader that is another node")
+    count = PeerLimits().asks + 50
+    plans = [topics.plan(f"t{each}", 1, 1, {"lockstep.group": str(away)}) for each in range(count)]
+    made = await asyncio.gather(*map(topics.create, plans))
+    assert len({topic.topic_id for topic in made}) == count
+
+
+async def test_who_has_too_much_to_answer_is_asked_again(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await without_balance(start_cluster)
+    await lead_metadata(cluster, 1)
+    monkeypatch.setattr(cluster.brokers[1].parts.peering.network, "limits", PeerLimits(asks=1))  # type: ignore[union-attr]
+    ids = cluster.brokers[2].services.producer_ids
+    blocks = await asyncio.gather(*(ids._block() for _ in range(8)))
+    assert len(set(blocks)) == 8
+
+
+async def test_commands_to_a_group_without_a_leader_do_not_pile_up(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await without_balance(start_cluster)
+    commands = cluster.brokers[1].services.topics.commands
+    monkeypatch.setattr("broker.cluster.group_commands.TURN_SECONDS", 0.3)
+    monkeypatch.setattr("broker.cluster.group_commands.COMMAND_SECONDS", 0.5)
+    nowhere = 99
+    work = [commands.close(nowhere, bytes(16)) for _ in range(3 * MOST_ASKED)]
+    async with asyncio.timeout(2.0):
+        outcomes = await asyncio.gather(*work, return_exceptions=True)
+    assert all(isinstance(outcome, NotLeader) for outcome in outcomes)

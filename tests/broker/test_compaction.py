@@ -1,0 +1,367 @@
+"""Compaction as clients see it: the last value of each key, refusals, lags, retention beside it, offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker.compaction import BUSY_PAUSE, IDLE_PAUSE, SLICE_SECONDS, Dirt, Pace, is_due
+from broker.groups.records import CommittedOffset, offset_record
+from broker.server import Broker
+from broker.topic_config import topic_config
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from protocol.records.batch import crc_of, iter_headers
+from protocol.records.compression import Codec
+from protocol.records.record import BatchBuilder, Record
+from storage.types import StorageFull
+from tests.broker.conftest import StartBroker
+from tests.broker.wire import Client, batch, records_of
+
+TINY = {
+    "lockstep_tail_cache_bytes": "8192",
+    "log_cleaner_backoff_ms": "100000000",
+    "log_cleaner_min_cleanable_ratio": "0.01",
+}
+
+
+@pytest.fixture
+async def broker(start_broker: StartBroker) -> Broker:
+    return await start_broker(**TINY)
+
+
+@pytest.fixture
+async def client(broker: Broker) -> AsyncIterator[Client]:
+    connected = await Client.connect(broker.port)
+    yield connected
+    await connected.close()
+
+
+def keyed(
+    pairs: list[tuple[bytes | None, bytes | None]], timestamp_ms: int = 5, codec: Codec = Codec.NONE
+) -> bytes:
+    builder = BatchBuilder(codec)
+    for key, value in pairs:
+        builder.append(value, key, timestamp_ms=timestamp_ms)
+    return builder.build()
+
+
+async def filler(client: Client, count: int = 40) -> None:
+    """So much that what came before lies below the older of two checkpoints."""
+    if not filled:
+        await client.create("filler", retention_ms="-1")
+        filled.append("filler")
+    for _ in range(count):
+        produced = await client.produce("filler", batch(b"x" * 100_000))
+        assert produced.error_code == 0
+        await asyncio.sleep(0.01)
+
+
+filled: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_filled() -> None:
+    filled.clear()
+
+
+async def read(client: Client, topic: str, isolation: int = 0) -> list[Record]:
+    """Everything, batch after batch, as a consumer does."""
+    found: list[Record] = []
+    offset = 0
+    while True:
+        data = await client.fetch(topic, offset, isolation_level=isolation)
+        assert data.error_code == 0
+        raw = bytes(data.records or b"")  # type: ignore[arg-type]
+        headers = [header for _, header in iter_headers(raw)]
+        if not headers:
+            assert offset == data.high_watermark
+            return found
+        found += [record for record in records_of(data) if record.offset >= offset]
+        offset = headers[-1].next_offset
+
+
+def last_values(records: list[Record]) -> dict[bytes | None, bytes | None]:
+    return {record.key: record.value for record in records}
+
+
+async def test_the_last_value_of_each_key_stays(start_broker: StartBroker) -> None:
+    broker = await start_broker(**TINY)
+    client = await Client.connect(broker.port)
+    await client.create("c", cleanup_policy="compact", delete_retention_ms="0")
+    rng = random.Random(4)
+    expected: dict[bytes | None, bytes | None] = {}
+    for turn in range(3):
+        for _ in range(60):
+            pairs: list[tuple[bytes | None, bytes | None]] = [
+                (b"%d" % rng.randrange(30), rng.choice([None, rng.randbytes(200), b"v" * 500]))
+                for _ in range(rng.randrange(1, 12))
+            ]
+            assert (await client.produce("c", keyed(pairs, 5, rng.choice(list(Codec))))).error_code == 0
+            expected.update(pairs)
+        await filler(client)
+        writing = asyncio.create_task(client_writes(broker.port, expected))
+        saved = await broker.compact()
+        await writing
+        records = await read(client, "c")
+        assert {k: v for k, v in last_values(records).items() if v is not None} == {
+            k: v for k, v in expected.items() if v is not None
+        }
+        assert saved > 10_000 and len(records) < 130 + 40 * turn
+        await broker.compact()
+    earliest = await offset_at(client, "c", -2)
+    assert earliest == 0, "compaction moves no log start"
+    before = [record.offset for record in await read(client, "c")]
+    await client.close()
+    await broker.stop()
+    broker = await start_broker(**TINY)
+    client = await Client.connect(broker.port)
+    assert [record.offset for record in await read(client, "c")] == before
+    assert await offset_at(client, "c", -2) == 0
+    await client.close()
+
+
+async def client_writes(port: int, expected: dict[bytes | None, bytes | None]) -> None:
+    client = await Client.connect(port)
+    for at in range(30):
+        pairs: list[tuple[bytes | None, bytes | None]] = [(b"%d" % (at % 7), b"beside %d" % at)]
+        assert (await client.produce("c", keyed(pairs))).error_code == 0
+        expected.update(pairs)
+    await client.close()
+
+
+async def offset_at(client: Client, topic: str, timestamp: int) -> int:
+    partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
+    answer = (await client.call(request, 7)).topics[0].partitions[0]
+    assert answer.error_code == 0
+    return int(answer.offset)
+
+
+async def test_times_are_found_in_what_is_left(broker: Broker, client: Client) -> None:
+    await client.create("c", cleanup_policy="compact")
+    for at in range(40):
+        pairs: list[tuple[bytes | None, bytes | None]] = [
+            (b"always", b"v" * 300),
+            (b"once %d" % at, b"w" * 300) if at % 10 == 0 else (b"always", b"x" * 300),
+        ]
+        await client.produce("c", keyed(pairs, 1000 + at))
+    await filler(client)
+    assert await broker.compact() > 10_000
+    found = {record.offset: record.timestamp for record in await read(client, "c")}
+    for time_ms in range(999, 1045):
+        expected = min((offset for offset, stamp in found.items() if stamp >= time_ms), default=-1)
+        assert await offset_at(client, "c", time_ms) == expected
+
+
+async def test_records_without_a_key_are_refused(broker: Broker, client: Client) -> None:
+    await client.create("c", cleanup_policy="compact,delete")
+    await client.create("d")
+    for codec in Codec:
+        for pairs in ([(None, b"v")], [(b"k", b"v"), (None, b"v")]):
+            refused = await client.produce("c", keyed(list(pairs), codec=codec))
+            assert refused.error_code == ErrorCode.INVALID_RECORD and refused.error_message
+            assert (await client.produce("d", keyed(list(pairs), codec=codec))).error_code == 0
+        taken = await client.produce("c", keyed([(b"", b"v"), (b"k", None)], codec=codec))
+        assert taken.error_code == 0
+    broken = bytearray(keyed([(b"k", b"v")], codec=Codec.ZSTD))
+    broken[-3] ^= 9
+    broken[17:21] = crc(broken)
+    assert (await client.produce("c", bytes(broken))).error_code == ErrorCode.INVALID_RECORD
+
+
+def crc(data: bytearray) -> bytes:
+    return crc_of(data, 0, len(data)).to_bytes(4, "big")
+
+
+async def test_what_is_younger_than_the_lag_stays(broker: Broker, client: Client) -> None:
+    await client.create("c", cleanup_policy="compact", min_compaction_lag_ms="3600000")
+    now_ms = int(time.time() * 1000)
+    for at in range(60):
+        await client.produce("c", keyed([(b"k", b"v" * 1000)], now_ms - (7_200_000 if at < 30 else 0)))
+    await filler(client)
+    assert await broker.compact() > 10_000
+    assert [record.offset for record in await read(client, "c")] == list(range(29, 60))
+
+
+async def test_a_ratio_and_an_age_make_a_partition_due(broker: Broker, client: Client) -> None:
+    lag = str(3_600_000)
+    await client.create("c", cleanup_policy="compact", min_cleanable_dirty_ratio="1")
+    await client.create(
+        "old", cleanup_policy="compact", min_cleanable_dirty_ratio="1", max_compaction_lag_ms=lag
+    )
+    for _ in range(30):
+        for topic in ("c", "old"):
+            await client.produce(topic, keyed([(b"k", b"v" * 1000)], 5))
+    await filler(client)
+    assert await broker.compact() > 10_000
+    assert len(await read(client, "c")) == 30
+    assert [record.offset for record in await read(client, "old")] == [28, 29]
+
+
+@pytest.mark.parametrize(
+    ("dirty", "end", "ratio", "oldest_ms", "due"),
+    [
+        (0, 0, 0.9, 0, False),
+        (0, 9, 0.5, 1000, False),
+        (0, 9, 0.51, 1000, True),
+        (0, 9, 0.1, 499, True),
+        (0, 9, 0.1, 500, False),
+    ],
+)
+def test_due(broker: Broker, dirty: int, end: int, ratio: float, oldest_ms: int, due: bool) -> None:
+    texts = {"cleanup.policy": "compact", "max.compaction.lag.ms": "500", "min.cleanable.dirty.ratio": "0.5"}
+    topic: Any = SimpleNamespace(config=topic_config(texts, broker.services.cluster.settings))
+    dirt = Dirt(SimpleNamespace(topic=topic), dirty, end, ratio, oldest_ms)  # type: ignore[arg-type]
+    assert is_due(dirt, 1000) is due
+
+
+async def test_retention_and_compaction_of_one_topic(broker: Broker, client: Client) -> None:
+    await client.create("c", cleanup_policy="compact,delete", retention_ms="3600000")
+    now_ms = int(time.time() * 1000)
+    for at in range(60):
+        time_ms = now_ms - (7_200_000 if at < 30 else 0)
+        await client.produce("c", keyed([(b"%d" % (at % 40), b"v" * 1000)], time_ms))
+    await filler(client)
+    assert await broker.enforce_retention() == 1
+    assert await offset_at(client, "c", -2) == 30
+    assert await broker.compact() > 0
+    data = await client.fetch("c", 29)
+    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    data = await client.fetch("c", 30)
+    offsets = [record.offset for record in records_of(data)]
+    assert offsets == list(range(30, 60)), "keys 30 to 39 and then 0 to 19: each of them once since"
+
+
+async def test_old_commits_of_offsets_go(start_broker: StartBroker) -> None:
+    broker = await start_broker(**TINY)
+    client = await Client.connect(broker.port)
+    await client.create("t")
+    await broker.services.groups.ready()
+    (store,) = broker.services.groups.led_stores()
+    told: list[ErrorCode] = []
+    count = 0
+    for _ in range(60):
+        for place in range(40):
+            count += 1
+            record = offset_record(
+                "g", "t", place, CommittedOffset(count, -1, "m" * 40, int(time.time() * 1e3))
+            )
+            store.append("g", [record], told.append)
+        await store.group.committed()
+    await filler(client)
+    group = broker.groups[1]
+    partition = store.partition("g")
+    assert partition is not None
+    before = group.log.partition_bytes(partition.number, 0)
+    assert await broker.compact() > 0.8 * before
+    assert set(told) == {ErrorCode.NONE} and partition.log_start_offset == 0
+    committed = {place[1]: each.offset for place, each in store.state.offsets("g").items()}
+    assert committed == {place: 59 * 40 + place + 1 for place in range(40)}
+    await client.close()
+    await broker.stop()
+    again = await start_broker(**TINY)
+    (store,) = again.services.groups.led_stores()
+    assert {p[1]: each.offset for p, each in store.state.offsets("g").items()} == committed
+
+
+async def test_a_cleaner_that_fails_looks_again(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_broker(**TINY)
+    client = await Client.connect(broker.port)
+    await client.create("c", cleanup_policy="compact")
+    for _ in range(30):
+        await client.produce("c", keyed([(b"k", b"v" * 1000)]))
+    await filler(client)
+    log = broker.groups[1].log
+    for error in (StorageFull("no room"), OSError(28, "No space"), RuntimeError("bug")):
+        with monkeypatch.context() as patched:
+            patched.setattr(log, "clean", lambda *a, error=error: (_ for _ in ()).throw(error))
+            assert await broker.compact() == 0
+    assert "has to wait: no room" in caplog.text and "compaction failed" in caplog.text
+    assert await broker.compact() > 10_000
+    await client.close()
+
+
+async def test_the_loop_compacts_by_itself(start_broker: StartBroker) -> None:
+    broker = await start_broker(**{**TINY, "log_cleaner_backoff_ms": "20"})
+    client = await Client.connect(broker.port)
+    await client.create("c", cleanup_policy="compact")
+    for _ in range(30):
+        await client.produce("c", keyed([(b"k", b"v" * 1000)]))
+    await filler(client)
+    for _ in range(300):
+        if len(await read(client, "c")) == 2:
+            break
+        await asyncio.sleep(0.02)
+    left = [record.offset for record in await read(client, "c")]
+    assert left == [28, 29], "the newest batch is not looked into"
+    await client.close()
+
+
+class Time:
+    """Clocks of a thread and its process that move as they are told."""
+
+    def __init__(self) -> None:
+        self.now = self.own = self.others = 0.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.slept.append(seconds)
+
+    def pace(self, bytes_per_second: float = 1e18) -> Pace:
+        return Pace(
+            bytes_per_second,
+            seconds=lambda: self.now,
+            own=lambda: self.own,
+            all_told=lambda: self.own + self.others,
+            sleep=self.sleep,
+        )
+
+    def work(self, seconds: float, others: float = 0.0) -> None:
+        self.now += seconds
+        self.own += seconds
+        self.others += others
+
+
+def test_beside_a_busy_broker_the_cleaner_takes_little_of_the_processor() -> None:
+    time_, busy = Time(), Time()
+    for each, others in ((time_, 0.0), (busy, 0.01)):
+        pace = each.pace()
+        for _ in range(4000):
+            pace(100)
+            each.work(SLICE_SECONDS / 3, others)
+    assert (
+        0.9 * BUSY_PAUSE * 4000 * SLICE_SECONDS / 3 < sum(busy.slept) <= BUSY_PAUSE * 4000 * SLICE_SECONDS / 3
+    )
+    assert sum(time_.slept) < 3 * IDLE_PAUSE * 4000 * SLICE_SECONDS / 3 + 1
+    assert busy.own / busy.now < 0.08
+
+
+def test_no_more_bytes_a_second_than_allowed() -> None:
+    each = Time()
+    pace = each.pace(1000)
+    for _ in range(1000):
+        pace(100)
+        each.work(SLICE_SECONDS / 4)
+    assert 0.9 < each.now / 100 < 1.1
+
+
+def test_a_real_pace_takes_the_real_clocks() -> None:
+    pace = Pace(1e18)
+    began = time.monotonic()
+    for _ in range(200_000):
+        pace(1)
+    assert time.monotonic() - began < 30

@@ -1,0 +1,319 @@
+"""Batches that wait while their partition is verified: in order, bounded, never after their transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from broker.append import Appended, Appender, Overtaken, Unverified
+from broker.metadata import Cluster
+from broker.refused import Refused
+from broker.transactions import gate as of_gate
+from broker.transactions.gate import Held, Outcome, ProduceGate
+from broker.transactions.verification import Codes, Place, Verification
+from protocol.errors import ErrorCode
+from storage.partition import PartitionLog
+from tests.broker.wire import batch
+
+TOPIC = bytes(15) + b"\x07"
+NONE = ErrorCode.NONE
+LIMITS = cast(Any, None)
+V1, V2 = 11, 12
+
+
+def data(sequence: int = 0, producer_id: int = 7, epoch: int = 0, value: bytes = b"a") -> bytes:
+    return batch(value, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+class Group:
+    group_id = 2
+    term = 1
+    is_leader = True
+
+
+class Appends:
+    """An `Appender` in which transactions are open or not; it notes what was appended."""
+
+    def __init__(self) -> None:
+        self.group = Group()
+        self.open: set[tuple[int, int]] = set()
+        """Partition's index and producer id."""
+        self.guard = 0
+        self.appended: list[tuple[int, int, int]] = []
+        """Partition's index, producer's epoch, sequence."""
+        self.refusals: dict[int, Refused] = {}
+        """By sequence."""
+        self.crash: Exception | None = None
+
+    def append(
+        self,
+        partition: PartitionLog,
+        records: bytes,
+        limits: object,
+        produce_version: int,
+        *,
+        transactional_id: str | None = None,
+        verified: bool = False,
+        guard: int | None = None,
+    ) -> Appended:
+        assert transactional_id is not None
+        if self.crash is not None:
+            raise self.crash
+        producer_id, epoch, sequence = (
+            int.from_bytes(records[at:end], "big") for at, end in ((43, 51), (51, 53), (53, 57))
+        )
+        if sequence in self.refusals:
+            raise self.refusals[sequence]
+        key = partition.index, producer_id
+        if key not in self.open:
+            if not verified:
+                raise Unverified(producer_id, epoch, self.guard)
+            if guard != self.guard:
+                raise Overtaken(self.guard)
+            self.open.add(key)
+        self.appended.append((partition.index, epoch, sequence))
+        return Appended(len(self.appended) - 1, -1)
+
+
+class Coordinator:
+    """A `Verification`: `at_once` is what is known here, the rest waits for `answer`."""
+
+    def __init__(self) -> None:
+        self.at_once: Codes | None = None
+        self.asked: list[tuple[tuple[str, int, int], list[Place], bool]] = []
+        self._answers: list[asyncio.Future[ErrorCode]] = []
+
+    def now(
+        self, name: str, producer_id: int, epoch: int, places: Sequence[Place], add: bool
+    ) -> Codes | None:
+        return self.at_once
+
+    async def ask(self, name: str, producer_id: int, epoch: int, places: Sequence[Place], add: bool) -> Codes:
+        self.asked.append(((name, producer_id, epoch), list(places), add))
+        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        self._answers.append(answer)
+        return dict.fromkeys(places, await answer)
+
+    async def answer(self, code: ErrorCode) -> None:
+        """The oldest question."""
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self._answers.pop(0).set_result(code)
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
+class Topic:
+    name = "t"
+
+
+class World:
+    """One log group with partitions 0 to 2 of topic "t"."""
+
+    def __init__(self) -> None:
+        self.appends = Appends()
+        self.coordinator = Coordinator()
+        self.logs = {index: PartitionLog(100 + index, TOPIC, index) for index in range(3)}
+        self.gate = ProduceGate(
+            cast(Cluster, self),
+            {2: cast(Appender, self.appends)},
+            cast(Verification, self.coordinator),
+            asyncio.get_running_loop(),
+        )
+        self.outcomes: dict[str, Outcome] = {}
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        return Topic() if self.logs else None
+
+    def opened(self, topic_id: bytes, number: int) -> dict[int, PartitionLog]:
+        return self.logs
+
+    def send(self, name: str, records: bytes, index: int = 0, version: int = V1, of: str = "id") -> None:
+        """Append one batch; what becomes of it is `outcomes[name]`."""
+        log = self.logs[index]
+        view = bytearray(records)
+        try:
+            self.outcomes[name] = self.gate.appenders(of)[2].append(log, view, LIMITS, version)
+        except Refused as refused:
+            self.outcomes[name] = refused
+        except Held as held:
+            held.batch.settled = lambda outcome: self.outcomes.__setitem__(name, outcome)
+        view[:] = bytes(len(view))  # the receive buffer is used again
+
+    def error(self, name: str) -> ErrorCode:
+        outcome = self.outcomes[name]
+        return outcome.error if isinstance(outcome, Refused) else NONE
+
+
+@pytest.fixture
+async def world() -> World:
+    return World()
+
+
+async def test_known_at_once(world: World) -> None:
+    world.coordinator.at_once = {("t", 0): NONE, ("t", 1): ErrorCode.TRANSACTION_ABORTABLE}
+    world.send("a", data(0))
+    world.send("b", data(1))
+    world.send("c", data(0), index=1, version=10)
+    world.send("d", data(0), index=1, version=11)
+    assert world.appends.appended == [(0, 0, 0), (0, 0, 1)]
+    assert world.error("c") is ErrorCode.INVALID_TXN_STATE
+    assert world.error("d") is ErrorCode.TRANSACTION_ABORTABLE
+    assert world.coordinator.asked == []
+
+
+async def test_later_ones_queue_behind_the_one_that_is_verified(world: World) -> None:
+    for sequence in range(3):
+        world.send(str(sequence), data(sequence))
+    world.appends.open.add((0, 8))
+    world.send("other", data(0, producer_id=8))
+    assert world.appends.appended == [(0, 0, 0)], "another producer's batch waits for nobody"
+    await world.coordinator.answer(NONE)
+    assert world.appends.appended[1:] == [(0, 0, 0), (0, 0, 1), (0, 0, 2)]
+    assert [world.outcomes[str(n)].base_offset for n in range(3)] == [1, 2, 3]  # type: ignore[union-attr]
+    assert world.coordinator.asked == [(("id", 7, 0), [("t", 0)], False)]
+    assert world.gate.waiting_bytes == 0
+    world.send("3", data(3))
+    assert world.appends.appended[-1] == (0, 0, 3), "nothing waits any more"
+
+
+async def test_partitions_of_one_request_are_one_question(world: World) -> None:
+    for index in range(3):
+        world.send(f"p{index}", data(0), index=index, version=V2)
+    world.send("another", data(0, producer_id=9), index=1, of="other")
+    await world.coordinator.answer(NONE)
+    assert world.coordinator.asked == [
+        (("id", 7, 0), [("t", 0), ("t", 1), ("t", 2)], True),
+        (("other", 9, 0), [("t", 1)], False),
+    ]
+    assert len(world.appends.appended) == 3 and "another" not in world.outcomes
+    await world.coordinator.answer(ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert world.error("another") is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+async def test_a_refusal_is_that_of_all_that_wait(world: World) -> None:
+    world.send("a", data(0))
+    world.send("b", data(1), version=9)
+    await world.coordinator.answer(ErrorCode.TRANSACTION_ABORTABLE)
+    assert world.error("a") is ErrorCode.TRANSACTION_ABORTABLE
+    assert world.error("b") is ErrorCode.INVALID_TXN_STATE
+    assert world.appends.appended == [] and world.gate.waiting_bytes == 0
+
+
+async def test_no_coordinator(world: World) -> None:
+    world.send("a", data(0))
+    await world.coordinator.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert world.error("a") is ErrorCode.NOT_ENOUGH_REPLICAS
+    world.send("a", data(0))
+    await world.coordinator.answer(NONE)
+    assert world.error("a") is NONE, "sent again"
+
+
+async def test_a_batch_that_is_refused_lets_the_next_one_pass(world: World) -> None:
+    world.appends.refusals[0] = Refused(ErrorCode.MESSAGE_TOO_LARGE, "large")
+    world.send("a", data(0))
+    assert world.error("a") is ErrorCode.MESSAGE_TOO_LARGE, "no question about it"
+    world.appends.refusals = {}
+    world.send("b", data(0))
+    world.send("c", data(1))
+    world.appends.refusals[0] = Refused(ErrorCode.KAFKA_STORAGE_ERROR, "full")
+    await world.coordinator.answer(NONE)
+    assert (world.error("b"), world.error("c")) == (ErrorCode.KAFKA_STORAGE_ERROR, NONE)
+
+
+async def test_another_epoch_is_verified_for_itself(world: World) -> None:
+    world.send("old", data(0, epoch=0))
+    world.send("new", data(0, epoch=1))
+    world.send("newer", data(1, epoch=1))
+    await world.coordinator.answer(ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert world.error("old") is ErrorCode.INVALID_PRODUCER_EPOCH and "new" not in world.outcomes
+    await world.coordinator.answer(NONE)
+    assert [asked[0] for asked in world.coordinator.asked] == [("id", 7, 0), ("id", 7, 1)]
+    assert world.appends.appended == [(0, 1, 0), (0, 1, 1)]
+
+
+async def test_a_marker_meanwhile_refuses_what_waits(world: World) -> None:
+    """Else a batch would begin a transaction that has ended: it would hang."""
+    world.send("a", data(0))
+    world.send("b", data(1))
+    world.appends.guard += 1
+    await world.coordinator.answer(NONE)
+    assert {world.error("a"), world.error("b")} == {ErrorCode.INVALID_TXN_STATE}
+    assert world.appends.appended == []
+
+
+async def test_a_marker_of_the_transaction_before_comes_while_the_next_one_is_added(world: World) -> None:
+    """Version 2: EndTxn is answered when the end is decided, its markers may come after the next batch."""
+    world.send("a", data(0), version=V2)
+    world.send("b", data(1), version=V2)
+    world.appends.guard += 1
+    await world.coordinator.answer(NONE)
+    assert world.outcomes == {}
+    await world.coordinator.answer(NONE)
+    assert [asked[2] for asked in world.coordinator.asked] == [True, True]
+    assert world.appends.appended == [(0, 0, 0), (0, 0, 1)] and world.gate.waiting_bytes == 0
+
+
+@pytest.mark.parametrize("change", ["lost", "lost and won again"])
+async def test_another_leadership_refuses_what_waits(world: World, change: str) -> None:
+    world.send("a", data(0))
+    world.send("b", data(1))
+    world.appends.group.term = 3
+    world.appends.group.is_leader = change != "lost"
+    await world.coordinator.answer(NONE)
+    assert {world.error("a"), world.error("b")} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert world.appends.appended == [] and world.gate.waiting_bytes == 0
+
+
+async def test_a_topic_that_is_deleted_meanwhile(world: World) -> None:
+    world.send("a", data(0))
+    world.logs = {}
+    await world.coordinator.answer(NONE)
+    assert world.error("a") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and world.appends.appended == []
+
+
+async def test_what_waits_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_gate, "MOST_WAITING_BYTES", 3000)
+    for sequence in range(4):
+        world.send(str(sequence), data(sequence))
+    assert [world.error(str(n)) for n in (2, 3)] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    world.send("elsewhere", data(0), index=1)
+    assert world.error("elsewhere") is ErrorCode.NOT_ENOUGH_REPLICAS
+    await world.coordinator.answer(NONE)
+    assert world.appends.appended == [(0, 0, 0), (0, 0, 1)]
+    world.send("2", data(2))
+    assert world.error("2") is NONE
+    world.send("elsewhere", data(0), index=1)
+    await world.coordinator.answer(NONE)
+    assert world.error("elsewhere") is NONE, "a refused one left nothing behind"
+
+
+async def test_a_fault_of_ours_is_an_answer(world: World) -> None:
+    world.send("a", data(0))
+    world.send("b", data(1))
+    world.appends.crash = RuntimeError("a fault")
+    await world.coordinator.answer(NONE)
+    assert {world.error("a"), world.error("b")} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    world.appends.crash = None
+    world.send("a", data(0))
+    await world.coordinator.answer(NONE)
+    assert world.error("a") is NONE
+
+
+async def test_a_stop_answers_who_waits(world: World) -> None:
+    world.send("a", data(0))
+    world.send("b", data(0), index=1)
+    world.gate.stop()
+    assert {world.error("a"), world.error("b")} == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    await asyncio.sleep(0)
+    assert world.gate.waiting_bytes == 0 and world.appends.appended == []
+
+
+async def test_garbage_beside_a_batch_that_waits(world: World) -> None:
+    world.send("a", data(0))
+    world.appends.refusals[0] = Refused(ErrorCode.INVALID_RECORD, "short")
+    world.send("b", data(0)[:60])
+    assert world.error("b") is ErrorCode.INVALID_RECORD

@@ -1,0 +1,119 @@
+"""One request of an id after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.refused import Refused
+from broker.transactions import lines as module
+from broker.transactions.lines import MOST_IN_LINE, Answer, Lines
+from protocol.errors import ErrorCode
+
+
+class Desk:
+    """Work that waits until it is let through, and notes when it was done."""
+
+    def __init__(self) -> None:
+        self.lines = Lines(asyncio.get_running_loop())
+        self.began: list[str] = []
+        self.done: list[str] = []
+        self.open = asyncio.Event()
+
+    def work(self, name: str, *, early: bool = False, fails: Exception | None = None) -> module.Work:
+        async def serve(answer: Answer) -> None:
+            self.began.append(name)
+            if early:
+                answer.set_result(name)
+            await self.open.wait()
+            if fails is not None:
+                raise fails
+            self.done.append(name)
+            if not answer.done():
+                answer.set_result(name)
+
+        return serve
+
+    async def turn(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+async def ask(desk: Desk, key: str, name: str, **more: Any) -> Any:
+    return await desk.lines.ask(key, desk.work(name, **more))
+
+
+async def test_what_is_asked_of_one_id_is_done_in_order_and_others_do_not_wait() -> None:
+    desk = Desk()
+    asked = [asyncio.ensure_future(ask(desk, key, key + name)) for name in "12" for key in "ab"]
+    await desk.turn()
+    assert desk.began == ["a1", "b1"]
+    assert not desk.lines.is_free("a")
+    desk.open.set()
+    assert await asyncio.gather(*asked) == ["a1", "b1", "a2", "b2"]
+    await desk.turn()
+    assert desk.lines.is_free("a")
+
+
+async def test_an_answer_may_come_before_the_work_is_done() -> None:
+    desk = Desk()
+    assert await ask(desk, "a", "first", early=True) == "first"
+    assert not desk.done
+    second = asyncio.ensure_future(ask(desk, "a", "second"))
+    await desk.turn()
+    assert desk.began == ["first"]
+    desk.open.set()
+    assert await second == "second"
+
+
+async def test_a_failure_is_told_and_the_next_is_served(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    desk.open.set()
+    with pytest.raises(Refused):
+        await ask(desk, "a", "refused", fails=Refused(ErrorCode.PRODUCER_FENCED, "no"))
+    assert not caplog.records
+    with pytest.raises(ZeroDivisionError):
+        await ask(desk, "a", "wrong", fails=ZeroDivisionError())
+    assert "a request failed" in caplog.text
+    assert await ask(desk, "a", "right") == "right"
+
+
+async def test_who_waits_too_long_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
+    desk = Desk()
+    for name in ("begun", "in line"):
+        with pytest.raises(Refused) as refused:
+            await ask(desk, "a", name)
+        assert refused.value.error is ErrorCode.CONCURRENT_TRANSACTIONS
+    desk.open.set()
+    assert await ask(desk, "a", "last") == "last"
+    assert desk.done == ["begun", "last"]  # what had begun went on, what had not was left out
+
+
+async def test_a_line_is_bounded() -> None:
+    desk = Desk()
+    asked = [asyncio.ensure_future(ask(desk, "a", str(number))) for number in range(MOST_IN_LINE)]
+    await desk.turn()
+    with pytest.raises(Refused) as refused:
+        await ask(desk, "a", "one more")
+    assert refused.value.error is ErrorCode.CONCURRENT_TRANSACTIONS
+    desk.open.set()
+    await asyncio.gather(*asked)
+
+
+async def test_when_it_closes_everybody_is_told() -> None:
+    desk = Desk()
+    early = await ask(desk, "a", "0", early=True)
+    asked = [asyncio.ensure_future(ask(desk, key, key)) for key in "aab"]
+    await desk.turn()
+    desk.lines.close(lambda: Refused(ErrorCode.NOT_COORDINATOR, "gone"))
+    told = await asyncio.gather(*asked, return_exceptions=True)
+    assert [each.error for each in told if isinstance(each, Refused)] == [ErrorCode.NOT_COORDINATOR] * 3
+    desk.open.set()
+    await desk.turn()
+    assert early == "0"
+    assert not desk.done
+    assert desk.lines.is_free("a")
+    assert await ask(desk, "a", "afterwards") == "afterwards"

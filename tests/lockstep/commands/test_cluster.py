@@ -1,0 +1,147 @@
+"""`lockstep cluster`: against a node alone, and what it shows of and says about clusters of several."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lockstep import cluster
+from lockstep.cli import main
+from tests.lockstep.conftest import Run
+
+MEMBERS: list[dict[str, Any]] = [
+    {"node": 1, "member": 1, "match_index": 9, "lag": 0, "in_sync": True},
+    {"node": 2, "member": 2, "match_index": 4, "lag": 5, "in_sync": False},
+]
+NODE: dict[str, Any] = {
+    "node": 1,
+    "alive": True,
+    "registered": True,
+    "listeners": {"PLAINTEXT": "here:9092"},
+    "peer": "here:19092",
+    "rack": "r1",
+    "controller": True,
+    "metadata": "voter",
+}
+GROUP: dict[str, Any] = {
+    "group": 0,
+    "preferred_leader": 1,
+    "placed": [1, 2],
+    "leader": 1,
+    "term": 3,
+    "commit_index": 9,
+    "last_index": 9,
+    "changing": False,
+    "voters": MEMBERS,
+    "learners": [],
+}
+STATUS: dict[str, Any] = {
+    "cluster_id": "abc",
+    "answered_by": 1,
+    "controller": 1,
+    "healthy": False,
+    "nodes": [NODE, {**NODE, "node": 2, "alive": False, "rack": None, "metadata": "unknown"}],
+    "groups": [
+        GROUP,
+        {**GROUP, "group": 1, "leader": -1, "commit_index": None, "voters": None, "learners": None},
+    ],
+}
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Let a cluster answer so, the last again and again; what it was asked."""
+    asked: list[dict[str, Any]] = []
+
+    async def ask(client: object, question: dict[str, Any]) -> dict[str, Any]:
+        asked.append(question)
+        return found[min(len(asked), len(found)) - 1]
+
+    monkeypatch.setattr(cluster, "_ask", ask)
+    monkeypatch.setattr(cluster, "LOOK_SECONDS", 0.01)
+    return asked
+
+
+def test_status_of_a_node_alone(command: Run) -> None:
+    done = command("cluster", "status")
+    assert done.status == 0, done
+    assert "controller" in done.out
+    (line,) = command("cluster", "status", "--json").out.splitlines()
+    found = json.loads(line)
+    assert found["healthy"]
+    assert [each["leader"] for each in found["groups"]] == [1, 1]
+
+
+@pytest.mark.parametrize("words", [("add", "2"), ("remove", "1"), ("transfer", "0", "1")])
+def test_a_node_alone_refuses_the_rest(command: Run, words: tuple[str, ...]) -> None:
+    done = command("cluster", *words)
+    assert (done.status, done.out) == (1, "")
+    assert "this node is alone and stays so" in done.err
+
+
+def test_a_status_that_is_not_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(monkeypatch, STATUS)
+    assert main(["cluster", "status", "-b", "nowhere:1"]) == 1
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["1", "yes", "here:9092", "here:19092", "r1", "controller", "0", "1", "0"] in lines
+    assert ["2", "no", "here:9092", "here:19092", "unknown", "0", "1", "-"] in lines
+    assert ["0", "1", "1", "3", "9", "1", "2(lacks", "5)"] in lines
+    assert ["1", "none", "1", "3", "unknown", "unknown", "unknown"] in lines
+
+
+def test_a_lack_that_does_not_last_is_none(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    well = [{**each, "in_sync": True} for each in MEMBERS]
+    other = [{**each, "in_sync": not each["in_sync"]} for each in MEMBERS]
+
+    def status(*voters: Any, alive: bool = True) -> dict[str, Any]:
+        groups = [{**GROUP, "group": number, "voters": each} for number, each in enumerate(voters)]
+        return {**STATUS, "nodes": [NODE, {**NODE, "node": 2, "alive": alive}], "groups": groups}
+
+    monkeypatch.setattr(cluster, "LASTING_SECONDS", 0.05)
+    for found, looks, code in (
+        ([status(MEMBERS, well), status(well, MEMBERS)], 2, 0),  # now this group, now that one
+        ([status(None), status(other), status(other)], 2, 0),
+        ([status(MEMBERS), status(other)], 2, 0),
+        ([status(MEMBERS, alive=False)], 1, 1),  # who is not there lags for certain
+        ([{**status(MEMBERS), "groups": []}], 1, 1),
+    ):
+        asked = answers(monkeypatch, *found)
+        assert main(["cluster", "status"]) == code, found
+        assert len(asked) == looks
+        assert ("not every log group" in capsys.readouterr().out) == bool(code)
+    for lasting in (status(well, MEMBERS), status(None, well)):
+        asked = answers(monkeypatch, lasting)
+        assert main(["cluster", "status"]) == 1
+        assert len(asked) > 2
+
+
+def test_a_change_is_asked_for_until_it_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = answers(monkeypatch, {"done": False, "waiting": [1]}, {"done": True, "groups": [0, 1]})
+    assert main(["cluster", "add", "4"]) == 0
+    assert asked == [{"do": "add", "node": 4}] * 2
+    assert capsys.readouterr().out == "node 4 has caught up; it holds log groups 0, 1\n"
+    assert main(["cluster", "transfer", "1", "4", "--json"]) == 0
+    assert asked[-1] == {"do": "transfer", "group": 1, "node": 4}
+    assert json.loads(capsys.readouterr().out) == {"done": True, "node": 4}
+
+
+def test_what_takes_too_long_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(monkeypatch, {"done": False, "waiting": [1, 3]})
+    assert main(["cluster", "remove", "4", "--wait", "0.05"]) == 1
+    assert "node 4 still has a part in log groups 1, 3 after 0.05 s; it goes on" in capsys.readouterr().err
+
+
+def test_the_exit_status_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["cluster", "status", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "0 if every group has a leader and all its voters are in sync, 1 otherwise" in told

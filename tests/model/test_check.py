@@ -1,0 +1,70 @@
+"""What TLC says is understood, and a mistake in a model is found: what `make model` rests on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.model import tlc
+from tests.model.check import caught
+from tests.model.runs import DAY, NIGHT, PLANTS, disk, raft
+from tests.model.test_traces import require_tlc
+
+FINISHED = """Model checking completed. No error has been found.
+5 states generated, 4 distinct states found, 0 states left on queue.
+The depth of the complete state graph search is 3."""
+VIOLATED = """Error: Invariant NoFalseAlarm is violated.
+1,234 states generated, 567 distinct states found, 8 states left on queue."""
+
+
+def test_a_finished_search_is_complete() -> None:
+    outcome = tlc.judge(FINISHED, 1.0)
+    assert (outcome.states, outcome.distinct, outcome.depth) == (5, 4, 3)
+    assert outcome.complete and not outcome.violated and not outcome.failure
+
+
+def test_a_broken_rule_has_a_name() -> None:
+    outcome = tlc.judge(VIOLATED, 1.0)
+    assert outcome.violated == "NoFalseAlarm"
+    assert (outcome.states, outcome.distinct) == (1234, 567)
+    assert not outcome.complete
+
+
+def test_a_search_that_was_cut_short_is_no_verdict() -> None:
+    outcome = tlc.judge("Progress(3): 10 states generated (10 s/min), 9 distinct states found", 1.0)
+    assert not outcome.complete
+    assert outcome.failure == "TLC did not finish"
+    assert "exception" in tlc.judge("Error: TLC threw an unexpected exception.", 1.0).failure
+
+
+def test_every_rule_of_the_models_is_broken_by_some_mistake() -> None:
+    rules = {rule for run in DAY.values() for rule in (*run.invariants, *run.properties)}
+    broken = {rule for plant in PLANTS.values() for rule in plant.breaks}
+    assert rules == broken
+
+
+def test_plants_are_those_the_models_know() -> None:
+    texts = "".join((tlc.MODEL / f"{name}.tla").read_text() for name in ("SharedLogRaft", "LogDisk"))
+    known = set(re.findall(r'Plant (?:=|/=) "(\w+)"', texts))
+    assert known == set(PLANTS)
+
+
+def test_configurations_name_every_constant() -> None:
+    for run in (*DAY.values(), *NIGHT.values()):
+        text = (tlc.MODEL / f"{run.module}.tla").read_text()
+        declared = text[text.index("CONSTANTS") : text.index("VARIABLES")]
+        for name in run.constants:
+            assert len(name) == 1 or re.search(rf"\b{name}\b", declared), name
+    with pytest.raises(KeyError):
+        raft(MaxTerms=2)
+
+
+@pytest.mark.java
+def test_tlc_finds_a_mistake_and_passes_the_model_without_it() -> None:
+    require_tlc()
+    plant = PLANTS["marker_promises_early"]
+    assert caught(plant, tlc.check(plant.configuration, heap_mib=500, timeout_s=120))
+    right = tlc.check(disk(Cells=4, MaxLength=1), heap_mib=500, timeout_s=120)
+    assert right.complete
+    assert right.distinct > 20

@@ -1,0 +1,104 @@
+"""Batches opened for their keys and made again with fewer records: every client reads what was kept."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from protocol.records.batch import MalformedBatch, read_header, set_log_append_time, verify
+from protocol.records.compression import Codec, DecompressedTooLarge
+from protocol.records.filtering import keyless, opened, shortened
+from protocol.records.record import BatchBuilder, iter_records
+
+
+def some(codec: Codec = Codec.NONE, count: int = 9, base_offset: int = 40) -> bytes:
+    """Records with and without key, value and headers, their timestamps going back and forth."""
+    builder = BatchBuilder(codec, producer_id=7, producer_epoch=2, base_sequence=11, leader_epoch=5)
+    for at in range(count):
+        builder.append(
+            None if at % 4 == 3 else b"v" * (at * 30),
+            None if at % 5 == 4 else b"k" * (at * 20),
+            timestamp_ms=1_000_000 + (at * 7919) % 1000 - 500,
+            headers=[("h", None), ("i", b"x" * at)] if at % 2 else (),
+        )
+    return builder.build(base_offset)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_parts_are_the_records(codec: Codec) -> None:
+    batch = some(codec)
+    was = opened(batch)
+    records = list(iter_records(batch))
+    assert [part.key for part in was.parts] == [record.key for record in records]
+    assert [part.has_value for part in was.parts] == [record.value is not None for record in records]
+    assert [part.offset for part in was.parts] == [record.offset for record in records]
+    assert keyless(batch) == [4]
+
+
+@pytest.mark.parametrize("horizon_ms", [None, 0, 999_999, 90_000_000])
+@pytest.mark.parametrize("codec", Codec)
+def test_what_is_kept_reads_as_it_was(codec: Codec, horizon_ms: int | None) -> None:
+    batch = some(codec)
+    was, records = opened(batch), list(iter_records(batch))
+    for rows in ([0], [8], [1, 4, 7], list(range(9))):
+        made, newest = shortened(was, [was.parts[row] for row in rows], horizon_ms)
+        assert list(iter_records(made)) == [records[row] for row in rows]
+        header, before = read_header(made), was.header
+        verify(made, 0, header)
+        assert newest == header.max_timestamp == max(records[row].timestamp for row in rows)
+        assert header.has_delete_horizon == (horizon_ms is not None)
+        assert horizon_ms is None or header.base_timestamp == horizon_ms
+        for name in ("base_offset", "last_offset_delta", "leader_epoch", "producer_id", "producer_epoch"):
+            assert getattr(header, name) == getattr(before, name)
+        assert (header.base_sequence, header.codec) == (11, codec)
+        again = opened(made)
+        assert shortened(again, again.parts).batch == made
+
+
+def test_the_time_of_a_batch_that_the_broker_stamped_stays() -> None:
+    batch = bytearray(some())
+    set_log_append_time(batch, 5_000_000)
+    was = opened(batch)
+    for horizon_ms in (None, 6_000_000):
+        made, newest = shortened(was, was.parts[2:4], horizon_ms)
+        assert newest == read_header(made).max_timestamp == 5_000_000
+        assert [record.timestamp for record in iter_records(made)] == [5_000_000] * 2
+
+
+def test_whatever_is_no_batch_is_refused() -> None:
+    good = some(count=4)
+    rng = random.Random(5)
+    refused = 0
+    for _ in range(3000):
+        bad = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            bad[rng.randrange(61, len(bad))] = rng.randrange(256)
+        try:
+            opened(bad)
+        except MalformedBatch:
+            refused += 1
+    assert refused > 100
+    for size in range(len(good)):
+        with pytest.raises(MalformedBatch):
+            opened(good[:size])
+    with pytest.raises(DecompressedTooLarge):
+        opened(some(Codec.ZSTD), max_decompressed_bytes=100)
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_count_that_lies_is_refused(count: int) -> None:
+    bad = bytearray(some(count=4))
+    bad[57:61] = count.to_bytes(4, "big")
+    with pytest.raises(MalformedBatch, match=r"after the last record|before them|left"):
+        opened(bad)
+
+
+@pytest.mark.parametrize(("at", "value"), [(61, 0x7F), (61, 1), (64, 9), (64, 1), (65, 0x7F), (67, 3)])
+def test_lengths_and_deltas_that_lie_are_refused(at: int, value: int) -> None:
+    builder = BatchBuilder()
+    builder.append(b"v", b"k", timestamp_ms=5)
+    bad = bytearray(builder.build())
+    bad[at] = value
+    with pytest.raises(MalformedBatch):
+        opened(bad)

@@ -1,0 +1,99 @@
+"""Plants in the broker's replayed machines and in what appends to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from broker import producer_state
+from broker.groups.store import GroupStore
+from broker.producer_state import NEW, ProducerState
+from protocol.records.batch import BatchHeader, read_header
+from storage import control_partition as control
+from storage.group import LogGroup
+from storage.partition import PartitionLog
+from storage.types import CONTROL_PARTITION
+from tests.sim.faces import Plant
+from tests.sim.plants.raft import ELECTIONS, replaced
+
+
+@contextmanager
+def retry_taken_as_new() -> Iterator[None]:
+    real = ProducerState.check
+
+    def check(self: ProducerState, partition: int, header: BatchHeader) -> int:
+        real(self, partition, header)
+        return NEW
+
+    with patch.object(ProducerState, "check", check):
+        yield
+
+
+@contextmanager
+def ids_before_commit() -> Iterator[None]:
+    real = LogGroup.append_values
+
+    async def append_values(self: LogGroup, partition: PartitionLog, values: Sequence[bytes]) -> int:
+        if partition.number == CONTROL_PARTITION:
+            return await real(self, partition, values)
+        batch = bytearray(control.encode_values(values, self._replica.next_time_ms()))
+        return self.append(partition, batch, read_header(batch), reserved=True)
+
+    with patch.object(LogGroup, "append_values", append_values):
+        yield
+
+
+@contextmanager
+def producers_not_restored() -> Iterator[None]:
+    real = ProducerState.restore
+
+    def restore(self: ProducerState, data: bytes) -> None:
+        real(self, b"")
+
+    with patch.object(ProducerState, "restore", restore):
+        yield
+
+
+PLANTS = (
+    Plant(
+        "one-batch-remembered",
+        "only a producer's last batch is remembered, not its last five",
+        replaced(producer_state, "REMEMBERED_BATCHES", 1),
+        workload="appends",
+        overrides={**ELECTIONS, "think_ms": 50},
+        source="Redpanda #3039",
+    ),
+    Plant(
+        "retry-taken-as-new",
+        "a batch that is there already is appended once more",
+        retry_taken_as_new,
+        workload="appends",
+        overrides={**ELECTIONS, "think_ms": 50},
+        source="Redpanda #3039",
+    ),
+    Plant(
+        "producers-not-restored",
+        "producers in a checkpoint are forgotten by a restart",
+        producers_not_restored,
+        workload="appends",
+        overrides={"think_ms": 50, "segment_bytes": 64 << 10},
+        source="Redpanda #6018",
+    ),
+    Plant(
+        "tombstone-follows-commit",
+        "an offset expires although a commit of its group is under way",
+        replaced(GroupStore, "is_under_way", lambda self, group_id: False),
+        workload="groups",
+        overrides={"think_ms": 50, "safety_s": 60, "faults": ("pause", "clock jump", "stalled flush")},
+        source="decision 8 (a tombstone waits)",
+    ),
+    Plant(
+        "command-answered-early",
+        "metadata commands are answered when they are appended, producer ids handed out",
+        ids_before_commit,
+        workload="metadata",
+        overrides={**ELECTIONS, "think_ms": 50},
+        source="specs: state changes only by replay of committed records",
+    ),
+)

@@ -1,0 +1,378 @@
+"""Plants in the drive loop: what is applied, told, rebuilt and written down, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from storage import recovering
+from storage.applying import Applier
+from storage.checkpointing import Checkpointer
+from storage.derived_state import DerivedState, Sections
+from storage.group import LogGroup
+from storage.log.recent_frames import RecentFrames
+from storage.log.tail_cache import TailCache
+from storage.partition import PartitionLog
+from storage.raft.configuration import ConfigurationStack
+from storage.raft.raft import Raft
+from storage.replica import Replica
+from storage.types import Checkpoint, Frame
+from storage.waiters import Waiter, Waiters
+from tests.sim.faces import Plant
+from tests.sim.plants.raft import ELECTIONS, MEMBERS, replaced
+
+
+@contextmanager
+def tail_answered_early() -> Iterator[None]:
+    """Clients' batches only: opening a partition would fall over its own feet."""
+    real = LogGroup.when_committed
+
+    def when_committed(self: LogGroup, waiter: Waiter) -> None:
+        if self.failed is None and all(entry.partition for entry in self._open._directory):
+            self._loop.call_soon(waiter, None)
+        else:
+            real(self, waiter)
+
+    with patch.object(LogGroup, "when_committed", when_committed):
+        yield
+
+
+@contextmanager
+def duplicate_answered_at_once() -> Iterator[None]:
+    real = LogGroup.when_committed
+
+    def when_committed(self: LogGroup, waiter: Waiter) -> None:
+        if self.failed is None and not self._open:
+            self._loop.call_soon(waiter, None)
+        else:
+            real(self, waiter)
+
+    with patch.object(LogGroup, "when_committed", when_committed):
+        yield
+
+
+@contextmanager
+def waiters_ignore_terms() -> Iterator[None]:
+    real = Waiters.committed
+
+    def committed(self: Waiters, index: int, term_at: Any) -> None:
+        terms = {at: term for at, term, _ in self._waiting}
+        real(self, index, lambda at: terms[at])
+
+    def truncated(self: Waiters, last_index: int) -> None:
+        return
+
+    with patch.object(Waiters, "committed", committed), patch.object(Waiters, "truncated", truncated):
+        yield
+
+
+@contextmanager
+def applied_at_append() -> Iterator[None]:
+    real = Applier.apply
+
+    def apply(self: Applier, commit_index: int, moved: dict[PartitionLog, None]) -> bool:
+        return real(self, self._log.last_index, moved)
+
+    with patch.object(Applier, "apply", apply):
+        yield
+
+
+@contextmanager
+def end_of_log_served() -> Iterator[None]:
+    """High watermarks follow the appended log."""
+    real = Applier.appended
+
+    def appended(self: Applier, frames: Sequence[Frame], followed: bool) -> None:
+        real(self, frames, followed)
+        for partition in self._state.control.partitions.values():
+            partition.high_watermark = partition.next_offset
+
+    with patch.object(Applier, "appended", appended):
+        yield
+
+
+@contextmanager
+def tail_state_kept() -> Iterator[None]:
+    def rebuild_tail(self: Applier) -> int:
+        for partition in self._state.control.partitions.values():
+            partition.next_offset = max(partition.high_watermark, _end_in_log(self, partition.number))
+        return 0
+
+    with patch.object(Applier, "rebuild_tail", rebuild_tail):
+        yield
+
+
+def _end_in_log(applier: Applier, number: int) -> int:
+    """Where a partition's entries of the log above the applied ones end."""
+    end, index = 0, applier.index
+    while index < applier._log.last_index:
+        frames = applier._log.frames_cold(index + 1, 1 << 20)
+        for frame in frames:
+            index = frame.index
+            for entry in frame.directory:
+                if entry.partition == number and entry.record_count:
+                    end = entry.base_offset + entry.record_count
+    return end
+
+
+@contextmanager
+def followers_forget_producers() -> Iterator[None]:
+    real = DerivedState.follow
+
+    def follow(self: DerivedState, frame: Frame) -> None:
+        machines, self._tail_machines = self._tail_machines, {}
+        real(self, frame)
+        self._tail_machines = machines
+
+    with patch.object(DerivedState, "follow", follow):
+        yield
+
+
+@contextmanager
+def checkpoint_without_tail() -> Iterator[None]:
+    real = DerivedState.cut
+
+    def cut(self: DerivedState, time_ms: int) -> Sections:
+        found = real(self, time_ms)
+        for section in self._tail_machines:
+            found[section] = b""
+        return found
+
+    with patch.object(DerivedState, "cut", cut):
+        yield
+
+
+@contextmanager
+def checkpoint_without_commits() -> Iterator[None]:
+    real = DerivedState.complete
+
+    def complete(self: DerivedState, sections: Sections, time_ms: int) -> None:
+        real(self, sections, time_ms)
+        for section, _ in self._commit_machines.values():
+            sections[section] = b""
+
+    with patch.object(DerivedState, "complete", complete):
+        yield
+
+
+@contextmanager
+def checkpoint_before_commit() -> Iterator[None]:
+    real = Checkpointer.cut
+
+    def cut(self: Checkpointer, time_ms: int) -> None:
+        real(self, time_ms)
+        self.applied(self._log.last_index, time_ms)
+
+    with patch.object(Checkpointer, "cut", cut):
+        yield
+
+
+@contextmanager
+def checkpoint_of_later_state() -> Iterator[None]:
+    """What follows the appended log is cut when the checkpoint is written, not at its frame."""
+    real = DerivedState.complete
+
+    def complete(self: DerivedState, sections: Sections, time_ms: int) -> None:
+        sections.update(self.cut(time_ms))
+        real(self, sections, time_ms)
+
+    with patch.object(DerivedState, "complete", complete):
+        yield
+
+
+@contextmanager
+def buffer_used_again() -> Iterator[None]:
+    real = LogGroup.append
+    last: list[bytearray] = []
+
+    def append(self: LogGroup, partition: PartitionLog, batch: bytearray, header: Any, **more: Any) -> int:
+        if last and len(batch) > 61 and len(last[-1]) >= len(batch):
+            last[-1][61 : len(batch)] = batch[61:]
+        base_offset = real(self, partition, batch, header, **more)
+        last[:] = [batch]
+        return base_offset
+
+    with patch.object(LogGroup, "append", append):
+        yield
+
+
+@contextmanager
+def configurations_not_recovered() -> Iterator[None]:
+    class Forgetful(ConfigurationStack):
+        """Made by recovery; what it is given there is in the log, not in a checkpoint."""
+
+        def append(self, index: int, configuration: Any) -> None:
+            if getattr(self, "recovered", False):
+                super().append(index, configuration)
+
+    real = Raft
+
+    def made(member_id: int, configurations: Any, *rest: Any) -> Any:
+        configurations.recovered = True
+        return real(member_id, configurations, *rest)
+
+    with (
+        patch.object(recovering, "ConfigurationStack", Forgetful),
+        patch("storage.recovering.Raft", made),
+    ):
+        yield
+
+
+@contextmanager
+def serves_before_no_op() -> Iterator[None]:
+    real: Any = vars(Replica)["serving"]
+
+    def serving(self: Replica) -> bool:
+        leading = self.raft.leading
+        if leading is not None and self.failed is None and leading.no_op_index:
+            leading.serving = True
+            return not self.raft.transferring
+        return bool(real.fget(self))
+
+    with patch.object(Replica, "serving", property(serving)):
+        yield
+
+
+@contextmanager
+def installed_state_mixed() -> Iterator[None]:
+    """After an install the tail machines still say what they said before."""
+    real = Applier.installed
+
+    def installed(self: Applier, checkpoint: Checkpoint) -> None:
+        machines, self._state._tail_machines = self._state._tail_machines, {}
+        real(self, checkpoint)
+        self._state._tail_machines = machines
+
+    with patch.object(Applier, "installed", installed):
+        yield
+
+
+PLANTS = (
+    Plant(
+        "tail-answered-early",
+        "whoever waits for a commit is told at once that it has come",
+        tail_answered_early,
+        source="specs: tail answered early",
+    ),
+    Plant(
+        "duplicate-answered-early",
+        "a duplicate is acknowledged while the first copy is not committed",
+        duplicate_answered_at_once,
+        workload="appends",
+        overrides={**ELECTIONS, "think_ms": 50},
+        source="specs: answers from the tail; etcd #14370",
+    ),
+    Plant(
+        "waiters-ignore-terms",
+        "a waiter is told of success when another leader's entry is committed in its place",
+        waiters_ignore_terms,
+        overrides={**ELECTIONS, "think_ms": 50},
+        source="specs: waiters hold (index, term)",
+    ),
+    Plant(
+        "applied-at-append",
+        "entries are applied when they are written, not when they are committed",
+        applied_at_append,
+        source="etcd #10508",
+    ),
+    Plant(
+        "end-of-log-served",
+        "readers are shown what is not committed yet",
+        end_of_log_served,
+        workload="appends",
+        source="Redpanda #14794, #2932",
+    ),
+    Plant(
+        "tail-state-kept",
+        "what followed from truncated entries stays in the tail machines",
+        tail_state_kept,
+        workload="appends",
+        overrides={**ELECTIONS, "think_ms": 50},
+        source="specs: speculative state kept on truncation",
+    ),
+    Plant(
+        "producers-forgotten",
+        "producers' state is not kept by followers: a new leader knows none",
+        followers_forget_producers,
+        workload="appends",
+        overrides=ELECTIONS,
+        source="Redpanda #6018, #10669",
+    ),
+    Plant(
+        "checkpoint-without-tail",
+        "a checkpoint lacks what follows the appended log",
+        checkpoint_without_tail,
+        workload="appends",
+        source="specs: checkpoint incomplete",
+    ),
+    Plant(
+        "checkpoint-without-commits",
+        "a checkpoint lacks the committed state of the machines",
+        checkpoint_without_commits,
+        workload="groups",
+        overrides={"think_ms": 50, "segment_bytes": 64 << 10},
+        source="specs: checkpoint incomplete",
+    ),
+    Plant(
+        "checkpoint-before-commit",
+        "a checkpoint is written before its entry is committed",
+        checkpoint_before_commit,
+        overrides={**ELECTIONS, "think_ms": 50, "segment_bytes": 64 << 10},
+        source="specs: checkpoint at the applied index",
+    ),
+    Plant(
+        "checkpoint-of-two-moments",
+        "the two halves of a checkpoint are of two different frames",
+        checkpoint_of_later_state,
+        overrides={"think_ms": 50, "segment_bytes": 64 << 10},
+        source="etcd #13766, #14685, #17780",
+    ),
+    Plant(
+        "buffer-used-again",
+        "a batch's buffer is used for the next one while it is under way",
+        buffer_used_again,
+        workload="appends",
+        overrides={"think_ms": 50},
+        source="Kafka CVE-2026-35554",
+    ),
+    Plant(
+        "configurations-not-recovered",
+        "configurations above the checkpoint are lost in a restart",
+        configurations_not_recovered,
+        overrides={**MEMBERS, "fault_every_ms": 600},
+        source="jraft #1",
+    ),
+    Plant(
+        "serves-before-no-op",
+        "a new leader serves before an entry of its term is committed",
+        serves_before_no_op,
+        overrides=ELECTIONS,
+        source="etcd raft: reads need a current-term commit",
+    ),
+    Plant(
+        "tail-cache-kept",
+        "truncated batches stay in the cache of the log's end",
+        replaced(TailCache, "clear", lambda self: None),
+        workload="appends",
+        overrides={**ELECTIONS, "think_ms": 50, "tail_cache_bytes": 1 << 20},
+        source="specs: truncation invalidates cache, index and waiters together",
+    ),
+    Plant(
+        "recent-frames-kept",
+        "truncated frames stay among those that followers are sent",
+        replaced(RecentFrames, "truncate", lambda self, last_index: None),
+        workload="appends",
+        overrides={**ELECTIONS, "think_ms": 50},
+        source="specs: stale batch under a new header",
+    ),
+    Plant(
+        "installed-state-mixed",
+        "after an install the tail machines are those of before",
+        installed_state_mixed,
+        workload="appends",
+        overrides={**ELECTIONS, "think_ms": 50, "segment_bytes": 64 << 10},
+        source="Redpanda #3377",
+    ),
+)

@@ -1,0 +1,59 @@
+"""A short cut of `python -m tests.sim.plants`: a few quick plants are caught, unplanted runs are clean."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.faces import Plant
+from tests.sim.options import Options, override
+from tests.sim.plants import PLANTS
+from tests.sim.plants.__main__ import caught
+from tests.sim.run import run_seed
+from tests.sim.workloads import WORKLOADS
+
+QUICK = (
+    ("vote-before-hard-state", "a vote that is not on the disk"),
+    ("vote-forgotten", "hard state goes back"),
+    ("prevote-off", "a term is raised without PreVote"),
+    ("older-term-counted", "an older term's entry is committed by counting"),
+    ("acknowledged-before-flush", "an acknowledged entry that is not on the disk"),
+    ("tail-answered-early", "acknowledged, not committed"),
+    ("end-of-log-served", "an end that is not committed|machines"),
+    ("buffer-used-again", "bytes"),
+    ("ended-in-two-frames", "half of a transaction has ended"),
+    ("open-transactions-ignored", "last stable offset"),
+    ("last-record-cleaned", "the last value of each key"),
+)
+SEEDS = 6
+
+
+@pytest.mark.parametrize(("name", "rule"), QUICK)
+def test_a_quick_plant_is_caught(name: str, rule: str) -> None:
+    row = caught(PLANTS[name], 1, SEEDS)
+    assert row["caught"], row
+    assert row["rule"] in rule.split("|")
+    assert row["without_the_plant"] == "no violation"
+
+
+@pytest.mark.parametrize("plant", PLANTS.values(), ids=list(PLANTS))
+def test_a_plant_is_described_and_its_options_exist(plant: Plant) -> None:
+    assert plant.source
+    assert plant.what
+    assert plant.workload is None or plant.workload in WORKLOADS
+    override(Options(), plant.overrides)
+    with plant.apply():
+        pass
+
+
+@pytest.mark.parametrize("workload", sorted(WORKLOADS))
+def test_an_unplanted_run_is_clean(workload: str) -> None:
+    outcome = run_seed(7, workload=workload, overrides={"safety_s": 20})
+    assert not outcome.rule, outcome.violation
+
+
+def test_a_plant_that_is_never_caught_is_told() -> None:
+    harmless = Plant(
+        "harmless", "nothing is changed", PLANTS["vote-forgotten"].apply, rules=("no such rule",)
+    )
+    row = caught(harmless, 1, 1)
+    assert not row["caught"]

@@ -1,0 +1,181 @@
+"""Where a segment's batches lie, in memory and in the file beside it; a broken file is never believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.log import batch_index
+from storage.log.batch_index import (
+    INDEX_HEADER_BYTES,
+    NO_TIMESTAMP,
+    BatchIndex,
+    IndexHeader,
+    SegmentSummary,
+    add_to_index,
+    batches_at,
+    decode_batches,
+    decode_index_head,
+    encode_index,
+    index_head_bytes,
+)
+from storage.log.format import FORMAT
+from storage.log.marks import ENTRY_REMOVED
+
+Row = tuple[int, ...]
+HEADER = IndexHeader(7, 2, 9000, 41, 77, 0xDEADBEEF, 3, 1_700_000_000_000)
+
+
+def entry(partition: int, base: int, records: int, length: int, timestamp: int, flags: int = 0) -> Row:
+    return (partition, base, records, length, 0, 0, timestamp, flags)
+
+
+def indexed() -> dict[int, BatchIndex]:
+    """Two frames, at 4,100 and 5,000: partition 9 has three batches, 2 has two, 5 one that was removed."""
+    batches: dict[int, BatchIndex] = {}
+    first = [entry(9, 0, 3, 100, 50), entry(2, 7, 1, 10, 40), entry(9, 3, 1, 20, 45)]
+    second = [entry(5, 4, 6, 999, 60, ENTRY_REMOVED), entry(9, 4, 2, 30, 44), entry(2, 8, 5, 40, 70)]
+    assert add_to_index(batches, first, 4100) == 4230
+    assert add_to_index(batches, second, 5000) == 5070  # the removed one takes no room
+    return batches
+
+
+def rows(index: BatchIndex) -> list[Row]:
+    return list(zip(index.bases, index.positions, index.lengths, index.timestamps, strict=True))
+
+
+def file_of(batches: dict[int, BatchIndex]) -> bytes:
+    return b"".join(encode_index(HEADER, SegmentSummary.of(batches), batches))
+
+
+def test_batches_lie_one_after_the_other_from_where_the_payloads_begin() -> None:
+    batches = indexed()
+    assert rows(batches[9]) == [(0, 4100, 100, 50), (3, 4210, 20, 45), (4, 5000, 30, 44)]
+    assert rows(batches[2]) == [(7, 4200, 10, 40), (8, 5030, 40, 70)]
+    assert [(batches[n].next_offset, batches[n].total_bytes) for n in (9, 2)] == [(6, 150), (13, 50)]
+
+
+def test_a_removed_batch_keeps_its_offsets_and_takes_no_bytes() -> None:
+    removed = indexed()[5]
+    assert rows(removed) == [(4, 5000, 0, NO_TIMESTAMP)]
+    assert (removed.next_offset, removed.total_bytes) == (10, 0)
+
+
+def test_a_cut_keeps_what_begins_before_it() -> None:
+    nine = indexed()[9]
+    left = nine.cut(4210)
+    assert left is not None
+    assert (rows(left), left.next_offset, left.total_bytes) == ([(0, 4100, 100, 50)], 3, 100)
+    left = nine.cut(5000)
+    assert left is not None and (left.next_offset, left.total_bytes, len(left.bases)) == (4, 120, 2)
+    whole = nine.cut(9999)
+    assert whole is not None and (rows(whole), whole.next_offset) == (rows(nine), 6)
+    assert nine.cut(4100) is None
+    left.add(4, 1, 9000, 5, 99)  # its own: what was cut from stays as it was
+    assert len(nine.bases) == 3
+
+
+def test_memory_grows_with_batches() -> None:
+    index = BatchIndex()
+    before = index.memory_bytes
+    index.add(0, 1, 4096, 10, 5)
+    assert index.memory_bytes - before == 24
+
+
+def test_a_summary_is_a_row_for_each_partition_by_number() -> None:
+    batches = indexed()
+    batches[4] = BatchIndex()  # nothing in it
+    summary = SegmentSummary.of(batches)
+    assert [repr(each) for each in summary.partitions()] == [
+        "SegmentPartition(2, 7..12, max_timestamp=70, 50 bytes)",
+        f"SegmentPartition(5, 4..9, max_timestamp={NO_TIMESTAMP}, 0 bytes)",
+        "SegmentPartition(9, 0..5, max_timestamp=50, 150 bytes)",
+    ]
+    assert [summary.row(number) for number in (1, 2, 4, 5, 9, 10)] == [-1, 0, -1, 1, 2, -1]
+    assert list(summary.counts) == [2, 1, 3]
+
+
+def test_the_file_brings_both_back() -> None:
+    batches = indexed()
+    data = file_of(batches)
+    head = decode_index_head(data)
+    assert head is not None
+    header, summary = head
+    assert [getattr(header, name) for name in IndexHeader.__slots__] == [
+        getattr(HEADER, name) for name in IndexHeader.__slots__
+    ]
+    assert summary.arrays() == SegmentSummary.of(batches).arrays()
+    ends = index_head_bytes(data)
+    for row, number in enumerate(summary.numbers):
+        at, size = batches_at(summary, row)
+        assert at == ends
+        ends += size
+        read = decode_batches(data[at : at + size], summary, row)
+        assert read is not None and rows(read) == rows(batches[number])
+        assert (read.next_offset, read.total_bytes) == (
+            batches[number].next_offset,
+            batches[number].total_bytes,
+        )
+    assert ends == len(data)
+
+
+def test_a_segment_without_batches_has_a_file_of_a_header() -> None:
+    data = file_of({})
+    head = decode_index_head(data)
+    assert head is not None and list(head[1].partitions()) == []
+    assert len(data) == INDEX_HEADER_BYTES == index_head_bytes(data)
+
+
+def test_a_changed_byte_in_header_or_summary_is_no_index() -> None:
+    data = file_of(indexed())
+    for at in range(index_head_bytes(data)):
+        bad = bytearray(data)
+        bad[at] ^= 0x40
+        assert decode_index_head(bytes(bad)) is None, at
+
+
+def test_a_file_cut_short_or_of_other_bytes_is_no_index() -> None:
+    data = file_of(indexed())
+    for size in range(index_head_bytes(data)):
+        assert decode_index_head(data[:size]) is None
+    assert index_head_bytes(data[: INDEX_HEADER_BYTES - 1]) == 0
+    assert index_head_bytes(b"x" * INDEX_HEADER_BYTES) == 0
+
+
+def test_another_format_s_file_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as changed:
+        changed.setattr(batch_index, "FORMAT", FORMAT + 1)
+        data = file_of(indexed())
+        assert decode_index_head(data) is not None
+    assert decode_index_head(data) is None
+
+
+def test_a_partition_s_arrays_are_its_own_and_whole() -> None:
+    batches = indexed()
+    summary = SegmentSummary.of(batches)
+    data = file_of(batches)
+    at, size = batches_at(summary, 2)
+    good = data[at : at + size]
+    assert decode_batches(good, summary, 2) is not None
+    assert decode_batches(good[:-1], summary, 2) is None
+    assert decode_batches(good + b"\0", summary, 2) is None
+    for place in range(size):
+        bad = bytearray(good)
+        bad[place] ^= 1
+        assert decode_batches(bytes(bad), summary, 2) is None, place
+    summary.numbers[2] = 8  # the checksum is seeded with the partition's number
+    assert decode_batches(good, summary, 2) is None
+
+
+def test_the_file_is_big_endian(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays are swapped on the machines that need it; on the others they go as they are."""
+    batches = {9: indexed()[9]}
+    data = file_of(batches)
+    at, _ = batches_at(SegmentSummary.of(batches), 0)
+    bases = data[at + 4 : at + 4 + 24]
+    assert [int.from_bytes(bases[place : place + 8], "big") for place in (0, 8, 16)] == [0, 3, 4]
+    monkeypatch.setattr(batch_index, "_SWAP", not batch_index._SWAP)
+    assert file_of(batches)[at + 4 : at + 4 + 8 * 3] == b"".join(
+        bases[place : place + 8][::-1] for place in (0, 8, 16)
+    )
+    head = decode_index_head(file_of(batches))
+    assert head is not None and list(head[1].numbers) == [9]

@@ -1,0 +1,87 @@
+"""The newest frames by index: a byte limit, no gaps, nothing left behind."""
+
+from __future__ import annotations
+
+import random
+
+from storage.log.format import frame_bytes
+from storage.log.recent_frames import RecentFrames
+from storage.types import Frame
+from tests.storage.log.frames import FrameMaker
+
+
+def test_against_a_plain_list() -> None:
+    """Any mix of adds, reads and cuts, over a compaction, answers as a list of frames would."""
+    rng = random.Random(1)
+    make, frames = FrameMaker(), RecentFrames(30_000)
+    kept: list[Frame] = []
+    for turn in range(6000):
+        frame = make.data((1, 1, bytes(rng.randrange(1, 400))))
+        frames.add(frame, frame_bytes(frame))
+        kept.append(frame)
+        if sum(map(frame_bytes, kept)) > 30_000:
+            while sum(map(frame_bytes, kept)) > 30_000 - 30_000 // 16:
+                kept.pop(0)
+        if turn % 500 == 77:
+            last = kept[-1].index - rng.choice((0, 1, 5, 40, 1000))
+            frames.truncate(last)
+            kept = [f for f in kept if f.index <= last]
+            make = FrameMaker()
+            make.index = kept[-1].index if kept else 0
+        first = kept[0].index if kept else 0
+        assert frames.first_index == first
+        if not kept or turn % 9:
+            continue
+        asked, budget = rng.randrange(first - 1, kept[-1].index + 2), rng.randrange(3000)
+        got = frames.read(asked, budget)
+        if not first <= asked <= kept[-1].index:
+            assert got is None and frames.get(asked) is None
+            continue
+        assert frames.get(asked) is kept[asked - first]
+        expected: list[Frame] = []
+        for frame in kept[asked - first :]:
+            if expected and sum(map(frame_bytes, expected)) + frame_bytes(frame) > budget:
+                break
+            expected.append(frame)
+        assert got == expected
+    assert len(frames._frames) < 3000
+
+
+def test_one_frame_over_the_limit_is_kept_alone() -> None:
+    make, frames = FrameMaker(), RecentFrames(100)
+    for size in (10, 500, 500, 10):
+        frame = make.data((1, 1, bytes(size)))
+        frames.add(frame, frame_bytes(frame))
+        assert frames.first_index == frame.index and frames.read(frame.index, 0) == [frame]
+    frames.clear()
+    assert (frames.first_index, frames.read(4, 10)) == (0, None)
+
+
+def test_another_limit_forgets_what_the_old_one_kept() -> None:
+    make, frames = FrameMaker(), RecentFrames(10_000)
+    kept = make.data((1, 1, bytes(50)))
+    frames.add(kept, frame_bytes(kept))
+    frames.limit_to(10_000)
+    assert frames.get(1) is kept
+    frames.limit_to(400)
+    assert (frames.first_index, frames.get(1)) == (0, None)
+    for _ in range(9):
+        frame = make.data((1, 1, bytes(50)))
+        frames.add(frame, frame_bytes(frame))
+    assert (frames.get(frame.index), frames.get(frame.index - 4)) == (frame, None)
+
+
+def test_a_cut_below_what_is_kept_leaves_nothing_and_one_above_changes_nothing() -> None:
+    make, frames = FrameMaker(), RecentFrames(10_000)
+    make.index = 4
+    made = [make.data((1, 1, b"x")) for _ in range(3)]
+    for frame in made:
+        frames.add(frame, frame_bytes(frame))
+    frames.truncate(99)
+    assert frames.read(5, 10_000) == made
+    frames.truncate(5)
+    assert frames.read(5, 10_000) == made[:1]
+    frames.truncate(4)
+    assert frames.first_index == 0
+    frames.truncate(3)
+    assert frames.read(5, 10_000) is None

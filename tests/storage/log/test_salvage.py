@@ -1,0 +1,152 @@
+"""A salvaging open: rot above the checkpoint costs the tail, a lost hard state the identity."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from storage.log.data_log import DataLog
+from storage.log.format import FRAME_BYTES, SEGMENT_HEADER_BYTES
+from storage.log.marker import MARKER_BYTES
+from storage.types import CorruptLog, HardState
+from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS, chains
+from tests.storage.log.frames import FrameMaker, same
+from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
+from tests.storage.log.test_installation import agree, follower, install, leader, shipment
+from tests.storage.log.test_rot import closed_world, damage, damaged
+
+
+def salvage(disk: SimulatedFileSystem, incarnation: int = 9) -> DataLog:
+    return DataLog.open(DIRECTORY, GROUP, OPTIONS, disk, salvage=True, salvage_incarnation=incarnation)
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_rot_above_the_checkpoint_is_cut_away(checkpoints: bool) -> None:
+    """Segment header, marker, frame header, directory and payload of the first write of each segment."""
+    world = closed_world(checkpoints)
+    image = world.disk.now()
+    newest = world.checkpoint.index if world.checkpoint else 0
+    in_use = [s for s in world.log._table if s.first_index > newest + 1]
+    assert in_use
+    for segment in in_use:
+        first = SEGMENT_HEADER_BYTES
+        frame = first + MARKER_BYTES
+        for at in (30, first + 3, first + 30, frame, frame + 20, frame + FRAME_BYTES + 5, frame + 200):
+            name = segment.path.name
+            disk = damaged(image, name, flipped(image.files[name], at))
+            with pytest.raises(CorruptLog):
+                DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(disk.now()))
+            log = salvage(disk)
+            assert log.report.salvaged_from == segment.first_index == log.last_index + 1
+            assert not log.report.salvaged_state and log.hard_state == HardState(0, -1, 9)
+            goes_on(log, disk, world.frames)
+
+
+def goes_on(log: DataLog, disk: SimulatedFileSystem, wrote: list) -> None:  # type: ignore[type-arg]
+    """A beginning of what was written, which can be appended to and opened again without salvaging."""
+    count = log.last_index
+    after = log.checkpoint.index if log.checkpoint else 0
+    assert log.chain == ([0, *chains(wrote[:count])][-1] if count else log.chain)
+    assert all(map(same, log.replay(), wrote[after:count]))
+    make = FrameMaker()
+    for frame in wrote[:count]:
+        make.follow(frame)
+    make.term += 1
+    log.append([make.data((1, 1, b"after the rot"))])
+    log.flush()
+    log.close()
+    again = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(disk.now()))
+    assert (again.last_index, again.chain) == (count + 1, log.chain)
+    assert again.report.salvaged_from == 0
+
+
+def test_any_damage_is_salvaged_or_refused() -> None:
+    """Random damage to any file: refused, or the beginning of what was written down to the checkpoint."""
+    image, rng = closed_world().disk.now(), random.Random(11)
+    world = closed_world()
+    salvaged = refused = 0
+    for _ in range(250):
+        name = rng.choice(sorted(image.files))
+        disk = damaged(image, name, damage(image.files[name], rng))
+        try:
+            log = salvage(disk)
+        except CorruptLog:
+            refused += 1
+            continue
+        salvaged += log.report.salvaged_from > 0
+        assert world.checkpoint is not None and log.last_index >= 19
+        goes_on(log, disk, world.frames)
+    assert salvaged > 5 and refused > 5
+
+
+@pytest.mark.parametrize("damage_more", [False, True])
+def test_a_lost_hard_state_is_made_anew_with_another_incarnation(damage_more: bool) -> None:
+    world = closed_world()
+    image = world.disk.now()
+    files = {**image.files, "state": bytes(8192)}
+    if damage_more:
+        last = list(world.log._table)[-1]
+        name = last.path.name
+        files[name] = flipped(files[name], SEGMENT_HEADER_BYTES + MARKER_BYTES + FRAME_BYTES + 100)
+    disk = SimulatedFileSystem(Image(files))
+    with pytest.raises(CorruptLog, match="neither slot"):
+        DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(disk.now()))
+    log = salvage(disk)
+    assert log.report.salvaged_state and log.hard_state == HardState(0, -1, 9)
+    assert log.last_index == (last.first_index - 1 if damage_more else 40)
+    for partition in (1, 2, 3):
+        assert log.first_offset(partition) == 0
+    goes_on(log, disk, world.frames)
+
+
+def test_a_crash_while_salvaging_leaves_it_to_be_done_again() -> None:
+    """Every moment of the open: nothing rests on the guess before it is whole."""
+    image = closed_world().disk.now()
+    disk = SimulatedFileSystem(Image({**image.files, "state": bytes(8192)}))
+    salvage(disk)
+    for upto in range(len(disk.record)):
+        for lost in ({}, dict.fromkeys(disk.pending(upto))):
+            again = salvage(SimulatedFileSystem(disk.crash(upto, lost)))
+            assert again.last_index == 40 and again.hard_state == HardState(0, -1, 9)
+
+
+def test_another_groups_state_and_rot_under_the_checkpoint_are_refused_still() -> None:
+    world = closed_world()
+    image = world.disk.now()
+    with pytest.raises(CorruptLog, match="belongs to log group"):
+        DataLog.open(
+            DIRECTORY, GROUP + 1, OPTIONS, SimulatedFileSystem(image), salvage=True, salvage_incarnation=1
+        )
+    assert world.checkpoint is not None
+    segment = [s for s in world.log._table if s.first_index <= world.checkpoint.index][-1]
+    name = segment.path.name
+    with pytest.raises(CorruptLog):
+        salvage(damaged(image, name, flipped(image.files[name], SEGMENT_HEADER_BYTES + MARKER_BYTES + 9)))
+    with pytest.raises(CorruptLog, match="nor any segment header"):
+        salvage(SimulatedFileSystem(Image({"state": bytes(8192)})))
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_an_installed_log_is_found_again_without_its_state(free: bool) -> None:
+    """With tombstones where the shipping node had freed frames, and old files lying about."""
+    source, made, _ = leader(free=free)
+    (log, model), disk = follower()
+    for each in (log, model):
+        install(each, shipment(source, made.index), made)
+    more = source.frames_cold(made.index + 1, 1 << 20)
+    for each in (log, model):
+        each.append(more)
+        each.flush()
+    image = disk.now()
+    disk = SimulatedFileSystem(Image({**image.files, "state": bytes(8192)}))
+    log = salvage(disk)
+    assert log.report.salvaged_state and log.report.salvaged_from == 0
+    model.hard_state = HardState(0, -1, 9)
+    model.crash()
+    agree(log, model)
+    assert all(map(same, log.replay(), more))

@@ -1,0 +1,175 @@
+"""A peer that does not read: its bulk link fills and drops, its control link goes on, all drains later."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from protocol.fields import Struct
+from protocol.peer_messages import AppendBody, Asked, Greeting, HeartbeatBody, Told, Welcome
+from storage.peers.envelope import pack, unpack
+from storage.peers.network import PeerLimits, PeerUnreachable
+from storage.raft.messages import Append, Heartbeat
+from tests.storage.peers.nodes import Node, Stranger, nodes, until
+
+MiB = 1 << 20
+QUICK = PeerLimits(bulk_bytes=8 * MiB, control_bytes=MiB, last_pause_seconds=0.1, dial_seconds=0.3)
+
+
+class Deaf:
+    """Node 2 by hand: welcomes, then reads only what it is told to."""
+
+    def __init__(self) -> None:
+        self.links: dict[bool, Stranger] = {}
+        self.answer: bytes = b"".join(pack(Welcome())[0])
+        self.dialed = 0
+        self.port = 0
+
+    async def dialed_by(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.dialed += 1
+        stranger = Stranger(reader, writer)
+        greeting = await stranger.hear()
+        assert isinstance(greeting, Greeting)
+        self.links[greeting.bulk] = stranger
+        stranger.say(self.answer)
+
+
+@asynccontextmanager
+async def deaf_peer(limits: PeerLimits = QUICK) -> AsyncIterator[tuple[Node, Deaf]]:
+    deaf = Deaf()
+    listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+    server = await asyncio.start_server(deaf.dialed_by, sock=listening)
+    deaf.port = listening.getsockname()[1]
+    async with nodes(1, limits) as (node,):
+        try:
+            yield node, deaf
+        finally:
+            server.close()
+            for each in deaf.links.values():
+                await each.close()
+
+
+def frames_of(place: int, size: int = MiB) -> Append:
+    return Append(1, 2, 3, place, 3, [(5, 3)], 5, [], 4, 9, [bytearray(size)], 7)
+
+
+async def test_a_peer_that_does_not_read_fills_its_bulk_link_only() -> None:
+    async with deaf_peer() as (node, deaf):
+        node.network.know(2, "127.0.0.1", deaf.port)
+        await until(lambda: node.links == [(2, True)])
+        peer = node.network._peers[2]
+        for place in range(40):
+            node.network.send(2, 1, frames_of(place))
+        assert 6 * MiB < peer.bulk.waiting_bytes <= QUICK.bulk_bytes, "what is beyond was dropped"
+        node.network.send(2, 1, Heartbeat(1, 2, 3, 4, 5))
+        heard = await deaf.links[False].hear()
+        assert isinstance(heard, HeartbeatBody) and peer.bulk.waiting_bytes > 6 * MiB
+        places = []
+        while peer.bulk.waiting_bytes:
+            body = await deaf.links[True].hear()
+            assert isinstance(body, AppendBody) and isinstance(body.frames, memoryview)
+            assert len(body.frames) == MiB
+            places.append(body.prev_index)
+        assert places == list(range(len(places))) and 8 <= len(places) < 40, "whole ones, in order"
+        node.network.send(2, 1, frames_of(99, 10))
+        while places[-1] != 99:
+            body = await deaf.links[True].hear()
+            assert isinstance(body, AppendBody)
+            places.append(body.prev_index)
+
+
+async def test_of_words_that_wait_the_newest_is_sent() -> None:
+    async with deaf_peer() as (node, deaf):
+        node.network.know(2, "127.0.0.1", deaf.port)
+        await until(lambda: node.links == [(2, True)])
+        peer = node.network._peers[2]
+        sent = 0
+        while not peer.control.waiting_bytes:  # the kernel's buffers first
+            node.network.tell(2, 0, bytes(60_000))
+            sent += 1
+        for place in range(100):
+            node.network.tell(2, 1, b"%d" % place)
+        node.network.tell(2, 2, b"other")
+        for _ in range(sent):
+            assert isinstance(await deaf.links[False].hear(), Told)
+        assert await deaf.links[False].hear() == Told(topic=1, body=b"99")
+        assert await deaf.links[False].hear() == Told(topic=2, body=b"other")
+        for _ in range(10_000):
+            node.network.send(2, 1, Heartbeat(1, 2, 3, 4, 5))
+        assert peer.control.waiting_bytes <= QUICK.control_bytes
+
+
+async def test_many_buffers_in_one_message_arrive() -> None:
+    async with nodes(2) as (first, second):
+        pieces = [bytes([place % 251]) * 4200 for place in range(5000)]
+        first.network.send(2, 1, Append(1, 2, 3, 4, 3, [(5, 3)], 5, [], 4, 9, pieces, 7))
+        await until(lambda: len(second.messages) == 1)
+        message = second.messages[0][1]
+        assert isinstance(message, Append) and message.frames == [b"".join(pieces)]
+
+
+async def test_a_lost_link_loses_what_waits_and_is_dialed_again() -> None:
+    async with deaf_peer() as (node, deaf):
+        node.network.know(2, "127.0.0.1", deaf.port)
+        await until(lambda: node.links == [(2, True)])
+        for place in range(20):
+            node.network.send(2, 1, frames_of(place))
+        deaf.links[True].writer.transport.abort()
+        await until(lambda: len(node.links) >= 3)
+        assert node.links == [(2, True), (2, False), (2, True)]
+        assert node.network._peers[2].bulk.waiting_bytes == 0
+        node.network.send(2, 1, frames_of(7, 10))
+        body = await deaf.links[True].hear()
+        assert isinstance(body, AppendBody) and body.prev_index == 7
+
+
+async def test_large_questions_travel_with_the_frames_and_end_with_their_link() -> None:
+    async with deaf_peer() as (node, deaf):
+        node.network.know(2, "127.0.0.1", deaf.port)
+        await until(lambda: node.links == [(2, True)])
+        asked = [asyncio.ensure_future(node.network.ask(2, 1, bytes(size), 5)) for size in (10, 100_000)]
+        small, large = await deaf.links[False].hear(), await deaf.links[True].hear()
+        assert isinstance(small, Asked) and len(small.body) == 10
+        assert isinstance(large, Asked) and len(large.body) == 100_000
+        deaf.links[False].writer.transport.abort()
+        for each in asked:
+            with pytest.raises(PeerUnreachable):
+                await each
+
+
+async def test_who_speaks_where_it_should_listen_is_dialed_again() -> None:
+    async with deaf_peer() as (node, deaf):
+        node.network.know(2, "127.0.0.1", deaf.port)
+        await until(lambda: node.links == [(2, True)])
+        deaf.links[False].say(b"x")
+        await until(lambda: len(node.links) >= 3)
+        assert node.links == [(2, True), (2, False), (2, True)]
+
+
+async def test_anything_but_a_welcome_is_no_link() -> None:
+    answers: list[bytes | Struct] = [
+        b"\xff\xff\xff\xff",
+        (1 << 20).to_bytes(4, "big"),
+        b"\0\0\0\4\0\0\0\0",
+        Told(topic=1),
+        b"\0\0",  # and then nothing
+    ]
+    async with deaf_peer() as (node, deaf):
+        node.network.know(2, "127.0.0.1", deaf.port)
+        await until(lambda: node.links == [(2, True)])
+        for answer in answers:
+            deaf.answer = answer if isinstance(answer, bytes) else b"".join(pack(answer)[0])
+            for link in deaf.links.values():
+                link.writer.transport.abort()
+            await until(lambda: not node.network.is_up(2))
+            deaf.dialed = 0
+            await until(lambda: deaf.dialed > 2)
+            assert not node.network.is_up(2)
+        deaf.answer = b"".join(pack(Welcome())[0])
+        await until(lambda: node.network.is_up(2))
+        assert unpack(memoryview(deaf.answer)[4:]) == Welcome()

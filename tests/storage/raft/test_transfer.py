@@ -1,0 +1,78 @@
+"""Handing over."""
+
+import pytest
+
+from storage.raft.membership import ConfigurationRefused
+from storage.raft.messages import TimeoutNow, VoteRequest
+from storage.raft.raft import Raft
+from storage.raft.transitions import Role
+from storage.types import NotLeader
+from tests.storage.raft.cores import ME, beats, core, drained, holds, leader, said
+
+
+def told(raft: Raft) -> list[TimeoutNow]:
+    return [message for message in said(raft) if isinstance(message, TimeoutNow)]
+
+
+def test_a_target_that_holds_everything_is_told_at_once() -> None:
+    raft = leader()
+    assert raft.has_lease(raft.now_ms)
+    raft.transfer(2, raft.now_ms)
+    assert told(raft) == [TimeoutNow(ME, 2, 1)]
+    assert (raft.has_lease(raft.now_ms), raft.transferring, raft.serving) == (False, True, True)
+    with pytest.raises(NotLeader):
+        raft.propose()
+    raft.step(beats(raft, 3, 1), raft.now_ms)
+    assert told(raft) == []
+    raft.step(beats(raft, 2, 1), raft.now_ms)  # still there: told again
+    assert told(raft) == [TimeoutNow(ME, 2, 1)]
+
+
+def test_a_target_that_lags_is_brought_up_to_date_first() -> None:
+    raft = leader()
+    raft.propose()
+    raft.transfer(2, raft.now_ms)
+    assert told(raft) == []
+    assert raft.has_lease(raft.now_ms)
+    raft.step(holds(raft, 2, 2), raft.now_ms)
+    assert told(raft) == [TimeoutNow(ME, 2, 1)]
+
+
+def until_it_expires(raft: Raft) -> None:
+    for _ in range(10):
+        assert raft.transferring
+        raft.tick(raft.now_ms + 50)
+        raft.step(beats(raft, 3, 1), raft.now_ms)
+
+
+def test_an_untold_target_changes_nothing_in_the_end() -> None:
+    raft = leader()
+    raft.propose()
+    raft.transfer(2, raft.now_ms)
+    until_it_expires(raft)
+    assert (raft.transferring, raft.role, raft.propose()) == (False, Role.LEADER, 3)
+    assert raft.has_lease(raft.now_ms)
+
+
+def test_after_a_told_one_the_leader_stands_itself() -> None:
+    raft = leader()
+    raft.transfer(2, raft.now_ms)
+    until_it_expires(raft)
+    assert (raft.role, raft.term, raft.transferring) == (Role.CANDIDATE, 2, False)
+    assert said(raft) == [VoteRequest(ME, to, 2, False, 1, 1, transfer=True) for to in (2, 3)]
+
+
+def test_refusals() -> None:
+    with pytest.raises(NotLeader):
+        core().transfer(2, 0)
+    raft = leader(serving=False)
+    with pytest.raises(ConfigurationRefused, match="has not committed"):
+        raft.transfer(2, raft.now_ms)
+    raft = leader()
+    for target in (ME, 4):
+        with pytest.raises(ConfigurationRefused, match="no other voter"):
+            raft.transfer(target, raft.now_ms)
+    raft.transfer(2, raft.now_ms)
+    with pytest.raises(ConfigurationRefused, match="handing over"):
+        raft.transfer(3, raft.now_ms)
+    drained(raft)

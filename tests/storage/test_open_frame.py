@@ -1,0 +1,154 @@
+"""Batches on their way into frames: nothing is lost or reordered, and no frame exceeds what a log takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.records.batch import BatchHeader
+from storage.log.format import MAX_FRAME_RECORDS, frame_bytes, frame_size
+from storage.open_frame import BatchTooLarge, OpenFrame
+from storage.partition import PartitionLog
+from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL
+from storage.types import Frame, FrameKind
+from tests.storage.log.frames import batch
+
+BATCH_BYTES = len(batch(0, b"x" * 79))
+ROOM_FOR_TWO = frame_size(2, 2 * BATCH_BYTES)
+
+
+class Filling:
+    """An open frame with room for two batches, and a clock that is set by hand."""
+
+    def __init__(self, max_frame_bytes: int = ROOM_FOR_TWO) -> None:
+        self.now_ms = 500
+        self.open = OpenFrame(max_frame_bytes, lambda: self.now_ms)
+        self.partition = PartitionLog(1, bytes(16), 0)
+
+    def add(self, records: int = 1, body_bytes: int = 79, attributes: int = 0) -> int:
+        payload = bytearray(batch(0, b"x" * body_bytes))
+        header = BatchHeader(
+            0, len(payload) - 12, 0, 2, 77, attributes, records - 1, 1, 5, -1, -1, -1, records
+        )
+        self.waiting_bytes = self.open.make_room(len(payload), records)
+        return self.open.add(self.partition, payload, header, 3)
+
+
+def offsets(frames: list[Frame]) -> list[list[int]]:
+    return [[each.base_offset for each in frame.directory] for frame in frames]
+
+
+def test_what_fits_is_one_frame_in_order() -> None:
+    filling = Filling()
+    assert not filling.open
+    filling.add(records=3)
+    filling.add(records=2)
+    assert filling.open and filling.open.batch_count == 2
+    (frame,) = filling.open.take()
+    assert (frame.kind, frame.term, frame.index, frame.first_lsn) == (FrameKind.DATA, 0, 0, 0)
+    assert offsets([frame]) == [[0, 3]] and frame.record_count == 5
+    assert [bytes(p) for p in frame.payloads] == [batch(0, b"x" * 79, 3), batch(3, b"x" * 79, 3)]
+    assert frame_bytes(frame) == ROOM_FOR_TWO
+
+
+def test_the_next_batch_begins_a_frame_where_it_does_not_fit() -> None:
+    filling = Filling()
+    for _ in range(5):
+        filling.add()
+    assert filling.open.batch_count == 1
+    frames = filling.open.take()
+    assert offsets(frames) == [[0, 1], [2, 3], [4]]
+    assert all(frame_bytes(frame) <= ROOM_FOR_TWO for frame in frames)
+
+
+def test_directory_entries_count_as_bytes() -> None:
+    """The payloads alone of ten tiny batches would fit."""
+    filling = Filling()
+    for _ in range(10):
+        filling.add(body_bytes=1)
+    frames = filling.open.take()
+    assert len(frames) > 1 and all(frame_bytes(frame) <= ROOM_FOR_TWO for frame in frames)
+    assert [offset for each in offsets(frames) for offset in each] == list(range(10))
+
+
+def test_a_batch_is_given_its_place_and_described() -> None:
+    filling = Filling()
+    filling.partition.next_offset = 40
+    assert [filling.add(records=2), filling.add(attributes=0x33)] == [40, 42]
+    assert (filling.partition.next_offset, filling.partition.leader_epochs) == (43, [(3, 40)])
+    (frame,) = filling.open.take()
+    assert [repr(each) for each in frame.directory] == [
+        f"DirectoryEntry(1, 40, 2, {BATCH_BYTES}, 77, 3, 5, 0)",
+        f"DirectoryEntry(1, 42, 1, {BATCH_BYTES}, 77, 3, 5, {ENTRY_TRANSACTIONAL | ENTRY_CONTROL})",
+    ]
+
+
+def test_what_belongs_together_shares_a_frame() -> None:
+    filling = Filling()
+    filling.add()
+    assert filling.open.make_room(2 * BATCH_BYTES, 2, 2) == 3 * BATCH_BYTES
+    assert filling.open.batch_count == 0  # the frame before has been closed
+    for batches, records in ((3, 2), (2, MAX_FRAME_RECORDS + 1)):
+        with pytest.raises(BatchTooLarge, match=f"{batches} batches of {2 * BATCH_BYTES} bytes"):
+            filling.open.make_room(2 * BATCH_BYTES, records, batches)
+
+
+def test_a_frame_says_no_more_records_than_its_header_can() -> None:
+    filling = Filling(1 << 20)
+    filling.add(records=MAX_FRAME_RECORDS)
+    filling.add(records=1)
+    assert [frame.record_count for frame in filling.open.take()] == [MAX_FRAME_RECORDS, 1]
+
+
+def test_a_batch_that_no_frame_takes_changes_nothing() -> None:
+    filling = Filling()
+    filling.add()
+    with pytest.raises(BatchTooLarge, match=f"a frame takes {ROOM_FOR_TWO}"):
+        filling.open.make_room(ROOM_FOR_TWO, 1)
+    assert filling.open.batch_count == 1
+    filling.open.make_room(frame_size(0, 0), 1)
+    assert len(filling.open.take()) == 1
+
+
+def test_bytes_are_counted_until_they_are_taken() -> None:
+    filling = Filling()
+    for number in range(1, 4):
+        filling.add()
+        assert filling.waiting_bytes == number * BATCH_BYTES
+    assert len(filling.open.take()) == 2
+    assert (filling.open.batch_count, bool(filling.open)) == (0, False)
+    assert filling.open.make_room(5, 1) == 5
+    assert filling.open.take() == []
+
+
+def test_full_frames_alone_are_there_to_take() -> None:
+    filling = Filling()
+    filling.add()
+    filling.add()
+    filling.open.make_room(BATCH_BYTES, 1)
+    assert (filling.open.batch_count, bool(filling.open)) == (0, True)
+    assert offsets(filling.open.take()) == [[0, 1]]
+
+
+def test_a_frame_has_the_time_of_its_first_batch_and_time_never_goes_back() -> None:
+    filling = Filling()
+    filling.add()
+    filling.now_ms = 700
+    filling.add()
+    assert filling.open.time_ms == 500
+    filling.add()
+    assert filling.open.time_ms == 700
+    filling.now_ms = 100
+    filling.add()
+    filling.add()
+    assert [frame.time_ms for frame in filling.open.take()] == [500, 700, 700]
+
+
+def test_what_is_cleared_is_forgotten_but_the_time() -> None:
+    filling = Filling()
+    for _ in range(3):
+        filling.add()
+    filling.open.clear()
+    assert (bool(filling.open), filling.open.make_room(5, 1), filling.open.take()) == (False, 5, [])
+    filling.now_ms = 1
+    filling.add()
+    assert filling.open.time_ms == 500

@@ -1,0 +1,273 @@
+"""Several members on real disks: what is committed is on all of them, and stays whoever leads."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+from pathlib import Path
+
+import pytest
+
+from storage.log.options import LogOptions
+from storage.log.recent_frames import RecentFrames
+from storage.log.rewriting import whole_batches
+from storage.partition import PartitionLog
+from storage.raft.messages import Append
+from storage.types import Frame, NotLeader
+from tests.storage.cluster import Cluster, append
+from tests.storage.log.frames import whole
+
+TOPIC = bytes(range(16))
+
+
+async def filled(cluster: Cluster, batches: int = 40) -> PartitionLog:
+    """A partition with several segments behind it; the leader's."""
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+    for _ in range(batches):
+        append(leader, partition, b"x" * 100_000)
+        await leader.committed()
+        for group in cluster.groups.values():
+            group.log.prepare_now()
+    await cluster.agreed()
+    return partition
+
+
+async def test_what_one_leader_commits_is_on_every_member(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+    for place in range(20):
+        append(leader, partition, b"%d" % place, b"x" * 1000)
+        await leader.committed()
+    await cluster.agreed()
+    for group in cluster.groups.values():
+        copy = group.partitions[partition.number]
+        assert (copy.high_watermark, copy.next_offset) == (40, 40)
+        read = [bytes(b) for b in group.read(copy, 0, 1 << 20).buffers]
+        assert b"".join(read) == b"".join(bytes(b) for b in leader.read(partition, 0, 1 << 20).buffers)
+    await cluster.stop()
+    assert not cluster.fatal
+
+
+async def test_followers_take_no_appends_and_know_who_does(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+    await cluster.agreed()
+    for node, group in cluster.groups.items():
+        if group is not leader:
+            assert group.leader_id == leader.raft.member_id != node
+            assert not group.has_lease
+            with pytest.raises(NotLeader):
+                append(group, group.partitions[partition.number], b"no")
+    assert leader.has_lease
+    await cluster.stop()
+
+
+async def test_a_leader_cut_off_loses_what_it_alone_has(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    old = await cluster.leader()
+    (partition,) = await old.open_partitions([(TOPIC, 0)])
+    append(old, partition, b"kept")
+    await old.committed()
+    await cluster.agreed()
+    cut_off = old.raft.member_id
+    cluster.lost = lambda sender, to, message: cut_off in (sender, to)
+    outcome: list[BaseException | None] = []
+    assert append(old, partition, b"lost", b"lost") == 1
+    old.when_committed(outcome.append)
+    others = [node for node in cluster.groups if node != cut_off]
+    new = await cluster.leader(*others)
+    await cluster.until(lambda: not old.is_leader)
+    assert append(new, new.partitions[partition.number], b"new") == 1
+    await new.committed()
+    cluster.lost = lambda sender, to, message: False
+    await cluster.agreed()
+    assert isinstance(outcome[0], NotLeader)
+    assert (partition.next_offset, partition.high_watermark) == (2, 2)
+    await cluster.stop()
+    assert not cluster.fatal
+
+
+async def test_all_of_them_start_again(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    partition = await filled(cluster)
+    assert (await cluster.leader()).checkpoint_index > 0
+    await cluster.stop()
+    await cluster.start()
+    leader = await cluster.leader()
+    again = leader.partitions[partition.number]
+    assert again.high_watermark == 40
+    assert append(leader, again, b"more") == 40
+    await leader.committed()
+    await cluster.agreed()
+    await cluster.stop()
+    assert not cluster.fatal
+
+
+async def test_a_member_with_nothing_gets_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen_from = set()
+    get = RecentFrames.get
+
+    def noted(self: RecentFrames, index: int) -> Frame | None:
+        seen_from.add(threading.current_thread())
+        return get(self, index)
+
+    monkeypatch.setattr(RecentFrames, "get", noted)
+    cluster = Cluster(tmp_path)
+    await cluster.start(1, 2)
+    partition = await filled(cluster)
+    leader = await cluster.leader()
+    await cluster.until(lambda: leader.raft.terms.base_index > 0)
+    await cluster.start(3)
+    await cluster.agreed()
+    copy = cluster.groups[3].partitions[partition.number]
+    assert copy.high_watermark == 40
+    assert cluster.groups[3].log.read_cold(partition.number, 0, 1 << 20, 40).total_bytes > 0
+    await cluster.stop()
+    await cluster.start()
+    assert (await cluster.leader()).partitions[partition.number].high_watermark == 40
+    await cluster.stop()
+    assert not cluster.fatal
+    assert seen_from == {threading.main_thread()}  # they move while another thread looks
+
+
+async def test_what_was_cleaned_comes_as_a_checkpoint(tmp_path: Path) -> None:
+    """A frame without all of its batches verifies only in a shipment: as an entry nobody could take it."""
+    small = LogOptions(segment_bytes=1 << 20, tail_cache_bytes=64 << 10, recent_frames_bytes=64 << 10)
+    cluster = Cluster(tmp_path, log=small, kept_entries=1000)
+    await cluster.start(1, 2)
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+    for _ in range(40):
+        append(leader, partition, b"x" * 100_000)
+        await leader.committed()
+        leader.log.prepare_now()
+    await cluster.until(lambda: leader.log.first_kept_index > 20)
+    first, second = leader.log.segments()[:2]
+    leader.log.clean(second.sequence, whole_batches(lambda entry: entry.base_offset % 3 > 0))
+    assert leader.raft.terms.base_index == 0
+    await cluster.start(3)
+    await cluster.agreed()
+    copy = cluster.groups[3].partitions[partition.number]
+    assert copy.high_watermark == 40
+    assert first.last_index < leader.raft.terms.base_index <= second.last_index
+    await cluster.stop()
+    assert not cluster.fatal
+
+
+async def test_frames_that_do_not_verify_are_dropped(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+    damaged = 0
+
+    def damage(sender: int, to: int, message: object) -> bool:
+        nonlocal damaged
+        if isinstance(message, Append) and message.frames and damaged < 4:
+            damaged += 1
+            data = bytearray(b"".join(message.frames))
+            data[len(data) // 2] ^= 1
+            message.frames = [bytes(data)]
+        return False
+
+    cluster.lost = damage
+    append(leader, partition, b"whole")
+    await asyncio.wait_for(leader.committed(), 5)
+    await cluster.agreed()
+    assert damaged == 4
+    await cluster.stop()
+    assert not cluster.fatal
+
+
+def flip(path: Path, at: int) -> None:
+    """Change one byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0xFF
+    path.write_bytes(data)
+
+
+async def test_a_rotten_segment_is_fetched_from_a_peer(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    partition = await filled(cluster)
+    follower = next(g for g in cluster.groups.values() if not g.is_leader)
+    await cluster.until(lambda: follower.checkpoint_index > 20)
+    segment = follower.log.segments()[0]
+    path = next((tmp_path / str(node)) for node, g in cluster.groups.items() if g is follower)
+    file = path / f"{segment.sequence:016d}.segment"
+    whole = file.read_bytes()
+    flip(file, len(whole) // 2)
+    assert await follower.scrub(segment.sequence) == (segment.first_index, segment.last_index)
+    await cluster.until(lambda: follower._replica.repairing.repaired == 1)
+    assert await follower.scrub(segment.sequence) is None
+    read = follower.log.read_cold(partition.number, 0, 1 << 20, 10)
+    assert read.total_bytes > 0
+    await cluster.stop()
+    assert not cluster.fatal
+
+
+async def test_a_rotten_first_segment_is_repaired_without_dead_frames_that_all_others_freed(
+    tmp_path: Path,
+) -> None:
+    """Segments begin elsewhere on every member: what is dead in this one's first others have freed."""
+    cluster = Cluster(tmp_path)
+    await cluster.start(1, 2)
+    cluster.log = dataclasses.replace(cluster.log, segment_bytes=3 << 19)
+    await cluster.start(3)
+    partition = await filled(cluster, 60)
+    leader, follower = await cluster.leader(), cluster.groups[3]
+    await cluster.until(lambda: all(len(g.log._house.checkpoints) > 1 for g in cluster.groups.values()))
+    await leader.advance_log_starts({partition.number: 12})
+    await cluster.agreed()
+    for group in cluster.groups.values():
+        group.free_dead_segments()
+    segment = follower.log.segments()[0]
+    begin = min(group.log.oldest_index for group in cluster.groups.values() if group is not follower)
+    assert segment.first_index < begin <= segment.last_index
+    flip(tmp_path / "3" / f"{segment.sequence:016d}.segment", 900_000)
+    assert await follower.scrub(segment.sequence) is not None
+    await cluster.until(lambda: follower._replica.repairing.repaired == 1)
+    assert await follower.scrub(segment.sequence) is None
+    assert follower.log.oldest_index == begin
+    read = [group.log.read_cold(partition.number, 12, 1 << 30, 60).buffers for group in (leader, follower)]
+    assert whole(read[0]) == whole(read[1])
+    await cluster.stop()
+    assert not cluster.fatal
+
+
+async def test_a_member_that_lost_what_it_had_comes_back_as_another(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, salvage=True)
+    await cluster.start()
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+    for _ in range(5):
+        append(leader, partition, b"y" * 1000)
+        await leader.committed()
+    await cluster.agreed()
+    node = next(n for n, g in cluster.groups.items() if not g.is_leader)
+    await asyncio.sleep(0.05)  # the idle marker, so that rot at the end is seen as rot
+    cluster.groups[node].abandon()
+    cluster.groups.pop(node).log.close()
+    flip(tmp_path / str(node) / "0000000000000001.segment", 4096 + 3000)
+    await cluster.start(node)
+    back = cluster.groups[node]
+    assert back.raft.member_id != node
+    assert back.log.last_index < leader.log.last_index
+    await asyncio.sleep(0.5)
+    assert not back.is_leader and leader.is_leader
+    members = [m for m in leader.raft.configuration.voters if m != node]
+    leader.change_members([*members, back.raft.member_id])
+    await cluster.until(lambda: leader.raft.configuration.voters == (*members, back.raft.member_id))
+    await cluster.agreed()
+    await cluster.stop()
+    assert not cluster.fatal
