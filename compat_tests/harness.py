@@ -84,6 +84,7 @@ class Outcome:
     result: str
     reason: str = ""
     seconds: float = 0.0
+    tries: int = 1
 
 
 class World:

@@ -158,6 +158,10 @@ def markdown(versions: Mapping[str, str], outcomes: Sequence[Outcome]) -> str:
         lines += [
             f"- {each.target}, {each.client}, {each.area}: {each.case}: `{each.reason}`" for each in failures
         ]
+    again = [each for each in outcomes if each.result == PASSED and each.tries > 1]
+    if again:
+        lines += ["", "## Passed at the second try", ""]
+        lines += [f"- {each.target}, {each.client}, {each.area}: {each.case}" for each in again]
     return "\n".join(lines).rstrip() + "\n"
 
 

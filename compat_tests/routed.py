@@ -12,6 +12,8 @@ retry, or split a fetch session; topics whose partitions one session fetches mus
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,6 +127,26 @@ class RoutedConnection(RawConnection):
             if each is not None:
                 each.close()
         super().close()
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        wait_s: float = 10.0,
+    ) -> uuid.UUID:
+        """As `RawConnection`; and until every node knows it, since coordinators ask their own node."""
+        topic_id = super().create_topic(name, partitions, configs, wait_s=wait_s)
+        until = time.monotonic() + wait_s
+        asked = {"topics": [{"name": name}], "allow_auto_topic_creation": False}
+        for address in self._addresses().values():
+            node = self._node_at(address) or self._asker
+            assert node is not None
+            while node.call("metadata", 12, **asked)["topics"][0]["error_code"]:
+                assert time.monotonic() < until, f"{address} does not know {name} after {wait_s} s"
+                time.sleep(0.01)
+        return topic_id
 
     # -- where to -------------------------------------------------------------------------------------------
 

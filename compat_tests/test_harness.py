@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,7 @@ def _outcomes() -> list[Outcome]:
         one("keys", "Java 4.3.1", "lockstep-3", PASSED),
         one("keys", "kcat", "lockstep-3", FAILED, "assert 3 == 1"),
         one("leaders", "kcat", "lockstep-3", PASSED),
+        replace(one("acks", "kcat", "kafka", PASSED), tries=2),
     ]
 
 
@@ -162,6 +164,8 @@ def test_the_table_shows_failures_limits_and_who_failed(tmp_path: Path) -> None:
     assert rows["leaders"].split("|")[3].strip() == "✓³"
     assert "1. kcat: cannot" in page
     assert "assert [] == [1]" in page
+    again = page.partition("## Passed at the second try")[2].strip().splitlines()
+    assert len(again) == 1 and again[0].startswith("- kafka, kcat") and again[0].endswith("acks")
     assert report.main(["--from", str(path), "--output", str(tmp_path / "page.md")]) == 1
 
 

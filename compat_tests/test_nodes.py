@@ -399,11 +399,18 @@ def test_offsets_of_a_deleted_topic(
 ) -> None:
     topic, groups = new_topic(), [unused_name() for _ in range(6)]
     part = {"partition_index": 0, "committed_offset": 7, "committed_metadata": ""}
-    for group in groups:
-        raw.call(
+
+    def committed(group: str) -> int:
+        answer = raw.call(
             "offset_commit", 8, group_id=group, generation_id_or_member_epoch=-1, member_id="",
             topics=[{"name": topic, "partitions": [part]}],
         )  # fmt: skip
+        code = answer["topics"][0]["partitions"][0]["error_code"]
+        assert isinstance(code, int)
+        return code
+
+    for group in groups:
+        until(0, lambda: committed(group))  # noqa: B023 - called at once
 
     def fetched() -> set[int]:
         asked = [{"name": topic, "partition_indexes": [0]}]

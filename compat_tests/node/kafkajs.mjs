@@ -174,11 +174,24 @@ async function positioned(ask, partitions, start) {
   await made.subscribe({ topics: [topic], fromBeginning: start === 'earliest' })
   const puller = new Puller()
   await made.run({ autoCommit: false, eachMessage: puller.eachMessage })
-  made.pause([{ topic, partitions: others }])
+  await running(() => made.pause([{ topic, partitions: others }]))
   if (start !== 'earliest' && start !== 'latest') {
-    for (const partition of partitions) made.seek({ topic, partition, offset: String(start) })
+    for (const partition of partitions) await running(() => made.seek({ topic, partition, offset: String(start) }))
   }
   return { puller, consumer: made }
+}
+
+/** A consumer that starts again by itself (its coordinator was not ready) has no group for a moment. */
+async function running(act) {
+  const until = deadline(5)
+  for (;;) {
+    try {
+      return act()
+    } catch (error) {
+      if (!/not initialized/.test(error.message) || performance.now() > until) throw error
+      await sleep(50)
+    }
+  }
 }
 
 async function read(ask) {
