@@ -60,6 +60,7 @@ PURE = (
     "broker/cluster/node_status.py",
     "broker/cluster/nodes.py",
     "broker/cluster_image.py",
+    "broker/coordination/key_hash.py",
     "broker/dynamic_config.py",
     "broker/fetch_session.py",
     "broker/group_config.py",

@@ -6,7 +6,7 @@ called exactly once, never before `append` returns, and with NONE only when `sta
 records are under way is known, because what is decided from `state` alone is then out of date; nothing of
 this is left of a leadership that is over (`resign`).
 Does not: decide what may be written (handlers and the coordinator do; of transactions the log group's
-append path), or follow the leadership (`hosted.py`).
+append path), or follow the leadership (`broker/coordination/`).
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@ Source: Kafka's KafkaApis.getCoordinator.
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Any, Final
 
 from broker.context import Answer, ClientContext, Endpoint
+from broker.coordination.coordination import Coordination
 from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -29,13 +30,8 @@ FOUND: Final = "NONE"
 """Kafka's message beside no error, up to version 3."""
 
 
-class Coordinators(Protocol):
-    """The front door to groups, or to transactions."""
-
-    @property
-    def is_ready(self) -> bool: ...
-    async def ready(self) -> None: ...
-    def coordinator_node(self, key: str, /) -> int: ...
+Coordinators = Coordination[Any]
+"""The front door to groups, or to transactions."""
 
 
 def handle(context: ClientContext, header: RequestHeader, request: FindCoordinatorRequest) -> Answer:

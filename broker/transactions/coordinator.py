@@ -6,8 +6,8 @@ transaction goes on until every partition has its marker, whoever waits for it. 
 transaction are of this log group, its markers and the record that it is over are one entry: nothing is ever
 half ended. Where they are not, the decision is one entry, with the markers of this log group; whoever leads
 next finds it and goes on (`load`).
-Does not: follow the leadership (`hosted.py`), say what is allowed (`transitions.py`), reach other log groups
-(`MarkerWriter`), or measure time (`expiration.py`).
+Does not: follow the leadership (`broker/coordination/`), say what is allowed (`transitions.py`), reach other
+log groups (`MarkerWriter`), or measure time (`expiration.py`).
 Source: Kafka's TransactionCoordinator; docs/decisions/0020-transactions.md.
 """
 

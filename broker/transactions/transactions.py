@@ -1,12 +1,10 @@
-"""The front door to transactions: which coordinator has a transactional id, and making `__transaction_state`.
+"""The front door to transactions: what producers and tools ask, by transactional id.
 
-Owns: `Transactions`, one per broker, with a coordinator per data log group that the node has a copy of. An
-id belongs to the partition of `__transaction_state` that Kafka would give it, and so to the log group that
-holds that partition; its coordinator is the node that leads there.
-Invariants: nothing is said of an id but by a leader that has its lease; the topic has its fixed id; an
-ordinary topic of its name, made before there were transactions, is not used and not touched.
-Does not: follow leaderships (`hosted.py`), measure time (`expiration.py`), or know what is allowed.
-Source: Kafka's TransactionCoordinator and TransactionStateManager; `broker/groups/groups.py` is its sibling.
+Owns: `Transactions`, one per broker, with a coordinator per data log group that the node has a copy of.
+Invariants: nothing is said of an id but by a leader that has its lease.
+Does not: map ids to log groups or make `__transaction_state` (`broker/coordination/`), measure time
+(`expiration.py`), or know what is allowed (`transitions.py`).
+Source: Kafka's TransactionCoordinator; `broker/groups/groups.py` is its sibling.
 """
 
 from __future__ import annotations
@@ -18,19 +16,16 @@ from functools import partial
 from typing import Final
 
 from broker.append import Appender
-from broker.groups.groups import TopicMaker, positive_hash
-from broker.metadata import TRANSACTION_STATE, TRANSACTION_STATE_TOPIC_ID, Cluster, Topic
+from broker.coordination.coordination import Coordination, TopicMaker
+from broker.coordination.hosted import Hosted
+from broker.metadata import TRANSACTION_STATE, TRANSACTION_STATE_TOPIC_ID, Cluster
 from broker.refused import Refused
 from broker.transactions.coordinator import MarkerWriter, ProducerIdSource, TransactionCoordinator
-from broker.transactions.hosted import HostedTransactions
 from broker.transactions.records import Place, TransactionMetadata
 from broker.transactions.state import TransactionsState
 from broker.transactions.transitions import RAISES_EPOCH_SINCE, Identity
 from protocol.errors import ErrorCode
 from storage.group import LogGroup
-from storage.partition import PartitionLog
-
-log = logging.getLogger("lockstep.transactions")
 
 FOREIGN_TOPIC: Final = (
     f"the topic {TRANSACTION_STATE} is an ordinary one, made before this broker served transactions: "
@@ -38,8 +33,13 @@ FOREIGN_TOPIC: Final = (
 )
 
 
-class Transactions:
+class Transactions(Coordination[Hosted[TransactionCoordinator]]):
     """Nothing is hosted at first; see `host`."""
+
+    topic_name = TRANSACTION_STATE
+    topic_id = TRANSACTION_STATE_TOPIC_ID
+    foreign_topic = FOREIGN_TOPIC
+    log = logging.getLogger("lockstep.transactions")
 
     def __init__(
         self,
@@ -51,27 +51,23 @@ class Transactions:
         clock_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._cluster = cluster
-        self._controller = controller
+        super().__init__(cluster, controller)
         self._appenders = appenders
         self._markers = markers
         self._producer_ids = producer_ids
         self._clock_ms = clock_ms
         self._loop = loop
-        self._hosted: dict[int, HostedTransactions] = {}
-        """By data log group."""
 
     def host(self, number: int, group: LogGroup, state: TransactionsState) -> None:
         """This node has a copy of a data log group: serve its transactional ids whenever it is led here.
 
         Args: state: what its partitions of `__transaction_state` are replayed into.
         """
-        if number in self._hosted:
-            raise ValueError(f"log group {number} is hosted already")
+        self._require_unhosted(number)
         coordinator = TransactionCoordinator(
             group,
             state,
-            partial(self._partition, number),
+            partial(self._led_partition, number),
             self._cluster,
             self._appenders[number],
             self._markers,
@@ -79,58 +75,12 @@ class Transactions:
             self._clock_ms,
             self._loop,
         )
-        self._hosted[number] = HostedTransactions(coordinator)
-
-    def unhost(self, number: int) -> None:
-        """It has none any more. Answers everybody who waits; nothing where it is not hosted."""
-        hosted = self._hosted.pop(number, None)
-        if hosted is not None:
-            hosted.stop()
-
-    def check(self) -> None:
-        """Say what keeps transactions from being served; the topics are known by now."""
-        if self._is_foreign():
-            log.error("%s", FOREIGN_TOPIC)
-
-    def resign(self) -> None:
-        """Answer everybody who waits: this broker stops. What is on its way into the log still gets there."""
-        for hosted in self._hosted.values():
-            hosted.stop()
-
-    # --- where an id is coordinated -------------------------------------------------------------------------
-
-    async def ready(self) -> None:
-        """Make `__transaction_state` if it is not there. Raises Refused."""
-        if self._find() is not None:
-            return
-        if self._is_foreign():
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, FOREIGN_TOPIC)
-        await self._controller.ensure(TRANSACTION_STATE)
-
-    @property
-    def is_ready(self) -> bool:
-        """Is `__transaction_state` there?"""
-        return self._find() is not None
-
-    def partition_of(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that has this id's records."""
-        topic = self._find()
-        count = self._cluster.settings.transaction_state_log_num_partitions
-        return positive_hash(transactional_id) % (len(topic.partitions) if topic is not None else count)
+        self._hosted[number] = Hosted(group, coordinator, "transactions")
 
     def log_group_of(self, transactional_id: str) -> int | None:
         """The log group that has this id's records; None where the topic is not known here."""
-        topic = self._find()
-        if topic is None:
-            return None
-        return topic.partitions[self.partition_of(transactional_id)].group.group_id
-
-    def coordinator_node(self, transactional_id: str) -> int:
-        """The node that coordinates this id as far as is known; -1 for none."""
-        topic = self._find()
-        if topic is None:
-            return -1
-        return topic.partitions[self.partition_of(transactional_id)].group.leader_id
+        partition = self._topic_partition(transactional_id)
+        return None if partition is None else partition.group.group_id
 
     # --- what producers ask ---------------------------------------------------------------------------------
 
@@ -212,35 +162,11 @@ class Transactions:
 
     def coordinators(self) -> list[TransactionCoordinator]:
         """Those that serve here now."""
-        return [each.coordinator for each in self._hosted.values() if each.serves]
+        return [each.coordinator for each in self._serving()]
 
     # --- within ---------------------------------------------------------------------------------------------
 
     def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
         if not transactional_id:
             raise Refused(ErrorCode.INVALID_REQUEST, "an empty transactional id")
-        topic = self._find()
-        if topic is None:
-            if self._is_foreign():
-                raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, FOREIGN_TOPIC)
-            raise Refused(ErrorCode.NOT_COORDINATOR, f"{TRANSACTION_STATE} is not there yet")
-        group = topic.partitions[positive_hash(transactional_id) % len(topic.partitions)].group
-        hosted = self._hosted.get(group.group_id)
-        if hosted is None or not group.is_leader:
-            raise Refused(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
-        return hosted.require()
-
-    def _find(self) -> Topic | None:
-        return self._cluster.topic_by_id(TRANSACTION_STATE_TOPIC_ID)
-
-    def _is_foreign(self) -> bool:
-        topic = self._cluster.topic(TRANSACTION_STATE)
-        return topic is not None and topic.topic_id != TRANSACTION_STATE_TOPIC_ID
-
-    def _partition(self, number: int, transactional_id: str) -> PartitionLog | None:
-        topic = self._find()
-        if topic is None:
-            return None
-        partition = topic.partitions[positive_hash(transactional_id) % len(topic.partitions)]
-        group = partition.group  # of other nodes it has no log, and is led elsewhere
-        return partition.log if group.group_id == number and group.is_leader else None
+        return self._find_hosted(transactional_id).require()

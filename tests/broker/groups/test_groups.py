@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from pathlib import Path
 
 import pytest
 
 from broker import topic_rules
 from broker.groups.expiration import Expiration, expired
-from broker.groups.groups import _remembered_hash, positive_hash
 from broker.groups.records import (
     CommittedOffset,
     GroupMetadata,
     MemberMetadata,
     Record,
-    _remembered_offset_key,
     group_record,
     offset_record,
 )
@@ -29,38 +26,6 @@ from tests.broker.wire import Client
 
 MINUTE_MS = 60_000
 RETENTION_MS = 10_080 * MINUTE_MS
-
-
-@pytest.mark.parametrize(
-    ("group_id", "expected"),
-    [
-        ("", 0),
-        ("g", 103),
-        ("my-group", 1906497762),
-        ("console-consumer-70812", 163941759),
-        ("polygenelubricants", 0),  # Java's hash of it is -2^31
-        ("\u00e4", 228),
-        ("\U0001f600", 1772899),
-    ],
-)
-def test_hashes_are_javas(group_id: str, expected: int) -> None:
-    assert positive_hash(group_id) == expected
-
-
-def test_hashes_of_long_ids() -> None:
-    text = "a\u00e4\U0001f600" * 500
-    found = 0
-    for unit in struct.unpack(">2000H", text.encode("utf-16-be")):
-        found = (31 * found + unit) & 0xFFFF_FFFF
-    assert positive_hash(text) == (found if found < 1 << 31 else (1 << 32) - found)
-
-
-def test_long_ids_are_not_remembered() -> None:
-    before = [each.cache_info().currsize for each in (_remembered_hash, _remembered_offset_key)]
-    for n in range(10):
-        positive_hash(f"{n}" * 30_000)
-        offset_record(f"{n}" * 30_000, "t", 0, None)
-    assert [each.cache_info().currsize for each in (_remembered_hash, _remembered_offset_key)] == before
 
 
 async def write(broker: Broker, group_id: str, *records: Record) -> None:

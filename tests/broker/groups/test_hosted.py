@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,32 +12,10 @@ from broker.groups.store import GroupStore
 from broker.refused import Refused
 from protocol.errors import ErrorCode
 from storage.types import NotLeader
+from tests.broker.coordination.fakes import FakeGroup
 from tests.broker.groups.fakes import World, error_of
 
 E = ErrorCode
-
-
-class FakeGroup:
-    """A log group that leads, and has committed, when told so."""
-
-    group_id = 1
-    time_ms = 0
-
-    def __init__(self) -> None:
-        self.on_leading: list[Callable[[bool], None]] = []
-        self.is_leader = self.has_lease = False
-        self.waiters: list[Callable[[BaseException | None], None]] = []
-
-    def when_committed(self, waiter: Callable[[BaseException | None], None]) -> None:
-        self.waiters.append(waiter)
-
-    def lead(self, leading: bool) -> None:
-        self.is_leader = self.has_lease = leading
-        for listener in self.on_leading:
-            listener(leading)
-
-    def commit(self, error: BaseException | None = None) -> None:
-        self.waiters.pop(0)(error)
 
 
 class Hosted:
@@ -68,12 +45,12 @@ async def test_it_loads_when_all_before_is_committed() -> None:
     assert it.refusal() is E.COORDINATOR_LOAD_IN_PROGRESS and not it.hosted.serves
     it.hosted.require_lease()
     with pytest.raises(Refused) as refused:
-        it.hosted.require_loaded()
+        it.hosted.require()
     assert refused.value.error is E.COORDINATOR_LOAD_IN_PROGRESS
     assert error_of(it.world.ask_join()) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert it.world.loop.armed == 0
     it.group.commit()
-    it.hosted.require_loaded()
+    assert it.hosted.require() is it.coordinator
     assert it.hosted.serves and it.world.heartbeat(it.leader) is E.NONE
 
 
@@ -81,21 +58,6 @@ async def test_it_loads_where_it_is_led_already() -> None:
     it = Hosted(leads=True)
     it.group.commit()
     assert it.hosted.serves and it.world.state() == "Stable"
-
-
-async def test_what_an_earlier_leadership_waited_for_does_not_count() -> None:
-    it = Hosted()
-    it.group.lead(True)
-    it.group.lead(False)
-    assert it.refusal() is E.NOT_COORDINATOR
-    with pytest.raises(Refused) as refused:
-        it.hosted.require_lease()
-    assert refused.value.error is E.NOT_COORDINATOR
-    it.group.lead(True)
-    it.group.commit()  # the first one's
-    assert it.refusal() is E.COORDINATOR_LOAD_IN_PROGRESS
-    it.group.commit()
-    assert it.hosted.serves
 
 
 async def test_a_leadership_lost_before_it_is_loaded() -> None:

@@ -17,6 +17,7 @@ from broker.groups.records import (
     GroupMetadata,
     MemberMetadata,
     UnknownRecord,
+    _remembered_offset_key,
     committed_offset,
     group_key,
     group_metadata,
@@ -306,3 +307,10 @@ def test_what_is_no_plain_commit() -> None:
         wrong[at] ^= 0xC3
         assert plain_commit(bytes(wrong)) is None, at
     assert plain_commit(bytes(batch[:70])) is None
+
+
+def test_keys_of_long_ids_are_not_remembered() -> None:
+    before = _remembered_offset_key.cache_info().currsize
+    for n in range(10):
+        offset_record(f"{n}" * 30_000, "t", 0, None)
+    assert _remembered_offset_key.cache_info().currsize == before

@@ -6,11 +6,9 @@ import asyncio
 
 import pytest
 
-from broker.groups.groups import positive_hash
-from broker.metadata import TRANSACTION_STATE, TRANSACTION_STATE_TOPIC_ID, Topic
 from broker.refused import Refused
 from broker.server import Broker
-from broker.transactions.transactions import FOREIGN_TOPIC, Transactions
+from broker.transactions.transactions import Transactions
 from protocol.errors import ErrorCode
 from tests.broker.conftest import StartBroker
 
@@ -21,43 +19,19 @@ def refused(call: object) -> ErrorCode:
     return found.value.error
 
 
-async def test_ids_are_spread_as_kafka_spreads_them(start_broker: StartBroker) -> None:
+async def test_ids_are_spread_over_the_log_groups(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_data_groups="2", transaction_state_log_num_partitions="7")
     transactions = broker.services.transactions
     names = [f"id-{number}" for number in range(20)]
-    before = [transactions.partition_of(name) for name in names]
-    assert before == [positive_hash(name) % 7 for name in names]
     assert transactions.log_group_of("a") is None
-    assert transactions.coordinator_node("a") == -1
-    assert not transactions.is_ready
     assert refused(lambda: transactions.described("a")) is ErrorCode.NOT_COORDINATOR
     assert list(transactions.listed()) == []
-    await asyncio.gather(transactions.ready(), transactions.ready())
     await transactions.ready()
-    assert [transactions.partition_of(name) for name in names] == before
     assert {transactions.log_group_of(name) for name in names} == {1, 2}
-    assert {transactions.coordinator_node(name) for name in names} == {1}
     for name in names:
         await transactions.init_producer_id(name, 1_000, -1, -1)
     assert sorted(name for name, _ in transactions.listed()) == sorted(names)
     assert len(transactions.coordinators()) == 2
-
-
-async def test_an_ordinary_topic_of_its_name_is_left_alone(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    transactions, cluster = broker.services.transactions, broker.services.cluster
-    transactions.check()
-    assert not caplog.records
-    config = (await broker.services.controller.ensure("t")).config
-    monkeypatch.setitem(cluster._by_name, TRANSACTION_STATE, Topic(TRANSACTION_STATE, bytes(16), config))
-    transactions.check()
-    assert FOREIGN_TOPIC in caplog.text
-    with pytest.raises(Refused) as found:
-        await transactions.ready()
-    assert found.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert refused(lambda: transactions.described("a")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert cluster.topic_by_id(TRANSACTION_STATE_TOPIC_ID) is None
 
 
 async def test_a_log_group_comes_and_goes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

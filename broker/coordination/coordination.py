@@ -1,0 +1,136 @@
+"""The front door to one kind of coordinator: which one has a key, and making the topic that holds the keys.
+
+Owns: `Coordination`, of which `Groups` and `Transactions` are the kinds; one of each per broker, with a
+coordinator per data log group that the node has a copy of. A key (group id, transactional id) belongs to the
+partition of the kind's topic that Kafka would give it, and so to the log group that holds that partition; its
+coordinator is the node that leads there.
+Invariants: the topic has its fixed id; an ordinary topic of its name, made before there was this kind of
+coordinator, is not used and not touched.
+Does not: follow leaderships (`hosted.py`), or know what is coordinated.
+Source: Kafka's GroupCoordinatorService.partitionFor, TransactionStateManager, AutoTopicCreationManager.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from broker.coordination.hosted import Hosted
+from broker.coordination.key_hash import positive_hash
+from broker.metadata import Cluster, Topic, TopicPartition
+from broker.refused import Refused
+from broker.topic_rules import new_partition_count
+from protocol.errors import ErrorCode
+from storage.partition import PartitionLog
+
+
+class TopicMaker(Protocol):
+    """Whoever has topics made."""
+
+    async def ensure(self, name: str) -> Topic:
+        """The topic of this name, made if need be. Raises Refused."""
+
+
+H = TypeVar("H", bound=Hosted[Any])
+
+
+class Coordination(Generic[H]):
+    """Nothing is hosted at first; the kinds have a `host`."""
+
+    topic_name: ClassVar[str]
+    topic_id: ClassVar[bytes]
+    foreign_topic: ClassVar[str]
+    """What is said where an ordinary topic has the name."""
+    log: ClassVar[logging.Logger]
+
+    def __init__(self, cluster: Cluster, controller: TopicMaker) -> None:
+        self._cluster = cluster
+        self._controller = controller
+        self._hosted: dict[int, H] = {}
+        """By data log group."""
+
+    def unhost(self, number: int) -> None:
+        """The copy is gone: answer everybody who waits. Nothing where the log group is not hosted."""
+        hosted = self._hosted.pop(number, None)
+        if hosted is not None:
+            hosted.leave()
+
+    def check(self) -> None:
+        """Say what keeps this from being served; the topics are known by now."""
+        if self._is_foreign():
+            self.log.error("%s", self.foreign_topic)
+
+    def resign(self) -> None:
+        """Answer everybody who waits: this broker stops. What is on its way into the log still gets there."""
+        for hosted in self._hosted.values():
+            hosted.stop()
+
+    async def ready(self) -> None:
+        """Make the topic if it is not there. Raises Refused."""
+        if self._find() is None:
+            self._refuse_foreign()
+            await self._controller.ensure(self.topic_name)
+
+    @property
+    def is_ready(self) -> bool:
+        """Is the topic there?"""
+        return self._find() is not None
+
+    def partition_of(self, key: str) -> int:
+        """The partition of the topic that has this key's records, or will have them."""
+        topic = self._find()
+        if topic is None:
+            return positive_hash(key) % new_partition_count(self.topic_name, -1, self._cluster.settings)
+        return positive_hash(key) % len(topic.partitions)
+
+    def coordinator_node(self, key: str) -> int:
+        """The node that coordinates this key as far as is known; -1 for none."""
+        partition = self._topic_partition(key)
+        return -1 if partition is None else partition.group.leader_id
+
+    # --- for the kinds ------------------------------------------------------------------------------------
+
+    def _require_unhosted(self, number: int) -> None:
+        if number in self._hosted:
+            raise ValueError(f"log group {number} is hosted already")
+
+    def _serving(self) -> list[H]:
+        return [each for each in self._hosted.values() if each.serves]
+
+    def _find_hosted(self, key: str) -> H:
+        """Where this key is coordinated, perhaps without a lease, or not yet loaded. Raises Refused."""
+        partition = self._topic_partition(key)
+        if partition is None:
+            self._refuse_foreign()
+            raise Refused(ErrorCode.NOT_COORDINATOR, f"{self.topic_name} is not there yet")
+        group = partition.group
+        hosted = self._hosted.get(group.group_id)
+        if hosted is None or not group.is_leader:
+            raise Refused(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
+        return hosted
+
+    def _topic_partition(self, key: str) -> TopicPartition | None:
+        """The partition that has this key's records; None before there is a topic."""
+        topic = self._find()
+        return None if topic is None else topic.partitions[positive_hash(key) % len(topic.partitions)]
+
+    def _led_partition(self, number: int, key: str) -> PartitionLog | None:
+        """The same where it is in this log group, and led here."""
+        partition = self._topic_partition(key)
+        if partition is None:
+            return None
+        group = partition.group  # of other nodes it has no log, and is led elsewhere
+        return partition.log if group.group_id == number and group.is_leader else None
+
+    # --- within -------------------------------------------------------------------------------------------
+
+    def _find(self) -> Topic | None:
+        return self._cluster.topic_by_id(self.topic_id)
+
+    def _is_foreign(self) -> bool:
+        topic = self._cluster.topic(self.topic_name)
+        return topic is not None and topic.topic_id != self.topic_id
+
+    def _refuse_foreign(self) -> None:
+        if self._is_foreign():
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, self.foreign_topic)

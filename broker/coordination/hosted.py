@@ -1,0 +1,107 @@
+"""The coordinator of one data log group that this node has a copy of: it serves while the node leads there.
+
+Owns: `Hosted`, which lives as long as the copy, through any number of leaderships. Invariants: a coordinator
+loads when all that was appended here or elsewhere before is replayed; when the leadership is lost whoever
+waits is told NOT_COORDINATOR, and what is not committed is left to the next leader.
+Does not: know which key belongs here (`coordination.py`). Source: Kafka's CoordinatorRuntime.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+from broker.refused import Refused
+from protocol.errors import ErrorCode
+from storage.group import LogGroup
+
+
+class Coordinator(Protocol):
+    """What a leadership asks of whoever coordinates under it."""
+
+    @property
+    def refusal(self) -> ErrorCode:
+        """What is answered while it does not serve; NONE while it does."""
+
+    def expect(self) -> None:
+        """The leadership is here; what was appended before is not all replayed."""
+
+    def load(self) -> None:
+        """All is replayed: serve."""
+
+    def resign(self) -> None:
+        """The leadership is lost, or the broker stops: answer everybody who waits."""
+
+
+C = TypeVar("C", bound=Coordinator)
+
+
+class Hosted(Generic[C]):
+    """Follows the leadership of a log group from when it is made until `stop` or `leave`.
+
+    Args: served: what the coordinator is asked for, in words.
+    """
+
+    __slots__ = ("_leadership", "_served", "coordinator", "group")
+
+    def __init__(self, group: LogGroup, coordinator: C, served: str) -> None:
+        self.group = group
+        self.coordinator = coordinator
+        self._served = served
+        self._leadership = 0
+        """How often it has changed: what an earlier one waited for does not count."""
+        self.group.on_leading.append(self._follow)
+        if self.group.is_leader:
+            self._follow(True)
+
+    @property
+    def serves(self) -> bool:
+        """Is this node the coordinator, and knows all there is to know?"""
+        return self.group.is_leader and self.coordinator.refusal is ErrorCode.NONE
+
+    def require_lease(self) -> None:
+        """Raises Refused where another node may be the coordinator by now."""
+        group = self.group
+        if not group.is_leader:
+            raise Refused(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
+        if not group.has_lease:
+            text = f"it is not certain that log group {group.group_id} is still led here"
+            raise Refused(ErrorCode.NOT_COORDINATOR, text)
+
+    def require(self) -> C:
+        """The coordinator. Raises Refused where another node may be that by now, or not all is known yet."""
+        self.require_lease()
+        refusal = self.coordinator.refusal
+        if refusal is not ErrorCode.NONE:
+            raise Refused(refusal, f"the {self._served} of log group {self.group.group_id} are not served")
+        return self.coordinator
+
+    def leave(self) -> None:
+        """The copy goes: answer everybody who waits, and follow no more."""
+        self.stop()
+        self._forget()
+
+    def stop(self) -> None:
+        """The broker stops: the same, but who waits for the log still may."""
+        self._leadership += 1
+        if self._follow in self.group.on_leading:
+            self.group.on_leading.remove(self._follow)
+        self.coordinator.resign()
+
+    def _forget(self) -> None:
+        """Answer who waits for the log, where the coordinator itself does not."""
+
+    def _follow(self, leading: bool) -> None:
+        self._leadership += 1
+        if not leading:
+            self.coordinator.resign()
+            self._forget()
+            return
+        leadership = self._leadership
+        self.coordinator.expect()
+
+        def replayed(error: BaseException | None) -> None:
+            if leadership == self._leadership and error is None:
+                self.coordinator.load()
+
+        # A leader that did not hand over after all may have entries that are not committed yet.
+        self.group.when_committed(replayed)

@@ -1,0 +1,1 @@
+"""What coordinators of groups and of transactional ids share."""

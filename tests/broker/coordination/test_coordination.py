@@ -1,0 +1,87 @@
+"""The front door, of both kinds: whose key it is, how the topic comes to be, what is said without one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from broker.coordination.coordination import Coordination
+from broker.coordination.key_hash import positive_hash
+from broker.groups.groups import Groups
+from broker.metadata import Topic
+from broker.refused import Refused
+from broker.server import Broker
+from broker.transactions.transactions import Transactions
+from protocol.errors import ErrorCode
+from tests.broker.conftest import StartBroker
+
+KINDS = pytest.mark.parametrize("kind", [Groups, Transactions])
+Kind = type[Groups] | type[Transactions]
+KEYS = [f"key-{number}" for number in range(20)]
+
+
+def front_door(broker: Broker, kind: Kind) -> Coordination[Any]:
+    services = broker.services
+    return services.groups if kind is Groups else services.transactions
+
+
+def refused(coordination: Coordination[Any]) -> tuple[ErrorCode, str]:
+    """What is said to whoever asks of a key."""
+    with pytest.raises(Refused) as found:
+        if isinstance(coordination, Groups):
+            coordination.coordinator("a")
+        elif isinstance(coordination, Transactions):
+            coordination.described("a")
+    return found.value.error, found.value.message
+
+
+@KINDS
+async def test_keys_are_spread_as_kafka_spreads_them(start_broker: StartBroker, kind: Kind) -> None:
+    texts = {"offsets_topic_num_partitions": "7", "transaction_state_log_num_partitions": "7"}
+    broker = await start_broker(lockstep_data_groups="2", **texts)
+    coordination = front_door(broker, kind)
+    before = [coordination.partition_of(key) for key in KEYS]
+    assert before == [positive_hash(key) % 7 for key in KEYS]
+    assert coordination.coordinator_node("a") == -1 and not coordination.is_ready
+    assert refused(coordination) == (ErrorCode.NOT_COORDINATOR, f"{kind.topic_name} is not there yet")
+    await asyncio.gather(coordination.ready(), coordination.ready())
+    await coordination.ready()
+    topic = broker.services.cluster.topic(kind.topic_name)
+    assert topic is not None and (topic.topic_id, len(topic.partitions)) == (kind.topic_id, 7)
+    assert coordination.is_ready
+    assert [coordination.partition_of(key) for key in KEYS] == before
+    assert {coordination.coordinator_node(key) for key in KEYS} == {1}
+
+
+@KINDS
+async def test_an_ordinary_topic_of_its_name_is_left_alone(
+    broker: Broker, kind: Kind, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordination, cluster = front_door(broker, kind), broker.services.cluster
+    coordination.check()
+    assert not caplog.records
+    config = (await broker.services.controller.ensure("t")).config
+    monkeypatch.setitem(cluster._by_name, kind.topic_name, Topic(kind.topic_name, bytes(16), config))
+    coordination.check()
+    assert [(each.name, each.message) for each in caplog.records] == [(kind.log.name, kind.foreign_topic)]
+    with pytest.raises(Refused) as found:
+        await coordination.ready()
+    said = ErrorCode.COORDINATOR_NOT_AVAILABLE, kind.foreign_topic
+    assert (found.value.error, found.value.message) == said == refused(coordination)
+    assert cluster.topic_by_id(kind.topic_id) is None
+
+
+@KINDS
+async def test_a_log_group_that_goes(broker: Broker, kind: Kind) -> None:
+    coordination = front_door(broker, kind)
+    await coordination.ready()
+    with pytest.raises(ValueError, match="log group 1 is hosted already"):
+        coordination._require_unhosted(1)
+    following = len(broker.groups[1].on_leading)
+    coordination.unhost(1)
+    coordination.unhost(1)
+    assert len(broker.groups[1].on_leading) == following - 1
+    assert refused(coordination) == (ErrorCode.NOT_COORDINATOR, "log group 1 is not led here")
+    coordination._require_unhosted(1)
