@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -94,17 +94,9 @@ class Groups(Coordination[HostedGroups]):
                 )
         return found
 
-    def coordinators(self) -> Sequence[GroupCoordinator]:
-        """Every coordinator that serves here now."""
-        return [each.coordinator for each in self._serving()]
-
     def of_log_groups(self) -> list[tuple[GroupStore, GroupCoordinator]]:
         """Store and coordinator of every log group that is led here and loaded."""
         return [(each.store, each.coordinator) for each in self._serving()]
-
-    def led_stores(self) -> list[GroupStore]:
-        """The stores among these."""
-        return [each.store for each in self._serving()]
 
     def of_log_group(self, number: int) -> tuple[GroupStore, GroupCoordinator]:
         """Those of one log group. Raises Refused where it is not led here, or not loaded."""

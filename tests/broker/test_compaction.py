@@ -248,7 +248,7 @@ async def test_old_commits_of_offsets_go(start_broker: StartBroker) -> None:
     client = await Client.connect(broker.port)
     await client.create("t")
     await broker.services.groups.ready()
-    (store,) = broker.services.groups.led_stores()
+    ((store, _),) = broker.services.groups.of_log_groups()
     told: list[ErrorCode] = []
     count = 0
     for _ in range(60):
@@ -271,7 +271,7 @@ async def test_old_commits_of_offsets_go(start_broker: StartBroker) -> None:
     await client.close()
     await broker.stop()
     again = await start_broker(**TINY)
-    (store,) = again.services.groups.led_stores()
+    ((store, _),) = again.services.groups.of_log_groups()
     assert {p[1]: each.offset for p, each in store.state.offsets("g").items()} == committed
 
 

@@ -111,7 +111,7 @@ class Nodes:
         found: list[GroupCoordinator] = []
 
         def serves() -> bool:
-            found.extend(each for node in among for each in self.groups[node].coordinators())
+            found.extend(each for node in among for _, each in self.groups[node].of_log_groups())
             return bool(found)
 
         await self.cluster.until(serves)

@@ -147,7 +147,7 @@ async def test_commits_of_a_leader_that_is_cut_off(nodes: Nodes) -> None:
     await nodes.cluster.until(lambda: len(told) == 2)
     assert told == [E.NOT_COORDINATOR] * 2
     assert not store.is_under_way("g")
-    (new,) = [node for node in (2, 3) if nodes.groups[node].coordinators()]
+    (new,) = [node for node in (2, 3) if nodes.groups[node].of_log_groups()]
     assert await nodes.write(new, "g", commit(5)) is E.NONE
     nodes.heal()
     await nodes.cluster.agreed()
@@ -305,7 +305,7 @@ async def test_groups_of_log_groups_that_others_have(nodes: Nodes) -> None:
             ask("g")
         assert refused.value.error is E.NOT_COORDINATOR
     assert groups.is_ready and groups.listed() == []
-    (store,) = groups.led_stores()
+    ((store, _),) = groups.of_log_groups()
     assert store.partition("g") is None
 
 

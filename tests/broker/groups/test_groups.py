@@ -46,7 +46,7 @@ async def test_the_topic_is_made_at_first_use(broker: Broker, client: Client) ->
     assert (topic.topic_id, len(topic.partitions)) == (CONSUMER_OFFSETS_TOPIC_ID, 50)
     assert topic.config.cleanup_policy == ("compact",)
     assert groups.partition_of("g") == 103 % 50
-    assert groups.coordinator("g") in groups.coordinators()
+    assert groups.of("g") in groups.of_log_groups()
 
 
 async def test_groups_are_spread_over_the_log_groups(start_broker: StartBroker) -> None:
@@ -54,7 +54,7 @@ async def test_groups_are_spread_over_the_log_groups(start_broker: StartBroker) 
     groups = broker.services.groups
     await groups.ready()
     stores = {groups.store(f"group-{number}") for number in range(50)}
-    assert len(stores) == 3 == len(groups.coordinators())
+    assert len(stores) == 3 == len(groups.of_log_groups())
     for number in range(20):
         await write(
             broker, f"group-{number}", offset_record(f"group-{number}", "t", 0, CommittedOffset(number))
