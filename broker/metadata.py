@@ -148,8 +148,11 @@ class Cluster:
 
     @property
     def node_count(self) -> int:
-        """Nodes of the cluster, alive or not."""
-        return max(len(self.image.nodes), len(self._started.peers()), 1)
+        """Nodes of the cluster, alive or not; founders count before they have registered."""
+        placed = self.image.placement.values()
+        known = {*self.image.nodes, *(node for nodes in placed for node in nodes)}
+        # --peers names also who was removed since: it counts only before anything is recorded.
+        return len(known or self._started.peers()) or 1
 
     def nodes_of(self, number: int) -> tuple[int, ...]:
         """The nodes that a log group is placed on, the preferred leader first."""

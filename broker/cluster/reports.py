@@ -17,6 +17,7 @@ from broker.metadata import METADATA_GROUP, Cluster
 from storage.group import LogGroup
 from storage.group_options import node_of
 from storage.peers.limits import PeerError
+from storage.raft.progress import SendState
 from storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -90,12 +91,16 @@ def _by_node(member: int) -> tuple[int, int]:
 def _member(group: LogGroup, member: int) -> Document:
     raft = group.raft
     progress = raft.progress(member)
-    match = raft.last_index if progress is None else progress.match_index
+    match: int | None = raft.last_index
+    if progress is not None:
+        # Whoever began to lead lately knows of no position that it was not told.
+        is_known = progress.match_index > 0 or progress.state is not SendState.PROBE
+        match = progress.match_index if is_known else None
     return {
         "node": node_of(member),
         "member": member,
         "match_index": match,
-        "lag": raft.last_index - match,
+        "lag": None if match is None else raft.last_index - match,
         "in_sync": is_up_to_date(raft, member),
     }
 

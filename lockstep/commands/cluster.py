@@ -174,12 +174,14 @@ def _part(node: dict[str, Any], controller: int) -> str:
 
 
 def _members(members: list[dict[str, Any]] | None) -> str:
-    """Nodes; with how many entries each lacks where it does not keep up."""
+    """Nodes; with how many entries each lacks where it does not keep up, if its leader knows."""
     if members is None:
         return "unknown"
-    return " ".join(
-        str(each["node"]) if each["in_sync"] else f"{each['node']}(lacks {each['lag']})" for each in members
-    )
+    return " ".join(str(each["node"]) + ("" if each["in_sync"] else _lack(each["lag"])) for each in members)
+
+
+def _lack(lag: int | None) -> str:
+    return "(unknown)" if lag is None else f"(lacks {lag})"
 
 
 def _numbers(numbers: Any) -> str:

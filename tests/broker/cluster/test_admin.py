@@ -209,6 +209,42 @@ async def test_a_dead_node_is_removed(start_cluster: StartCluster) -> None:
     assert await read(cluster, 1) == [b"one"]
 
 
+async def test_no_more_replicas_than_the_nodes_that_are_left(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(3, lockstep_data_groups="1")
+    await cluster.settled()
+    async with Client(cluster.bootstrap_servers) as client:
+        assert len((await client.create_topic("before", replication=3)).partitions) == 1
+        await well(cluster)
+        await cluster.stop(3)
+        await admin.remove(client, 3, 30)
+        with pytest.raises(BrokerError, match=r"replication factor of 3 .* only 2 broker\(s\)") as refused:
+            await client.create_topic("t", replication=3)
+        assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert (await client.create_topic("t", replication=2)).name == "t"
+        assert (await client.create_topic("u")).name == "u"
+
+
+async def test_what_a_dead_voter_lacks_is_unknown_to_the_next_leader(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(3, lockstep_data_groups="1")
+    await cluster.settled()
+    await write(cluster, [b"one"], 1)
+    await well(cluster)
+    gone = cluster.leader_of(1)
+    assert gone is not None
+    await cluster.stop(gone)
+    lacks: list[tuple[int | None, int | None]] = []
+
+    async def is_told() -> bool:
+        async with Client(cluster.bootstrap_servers) as client:
+            found = await admin.status(client)
+        members = found["groups"][1]["voters"] or []
+        lacks[:] = [(each["match_index"], each["lag"]) for each in members if each["node"] == gone]
+        return bool(lacks)
+
+    await cluster.until(is_told, "report of the next leader")
+    assert lacks == [(None, None)]
+
+
 async def told_by(cluster: BrokerCluster, node_id: int) -> tuple[list[int], set[int]]:
     """The brokers and the coordinators that a node tells clients of; -1 is none."""
     client = await cluster.client(node_id)

@@ -15,6 +15,7 @@ MEMBERS: list[dict[str, Any]] = [
     {"node": 1, "member": 1, "match_index": 9, "lag": 0, "in_sync": True},
     {"node": 2, "member": 2, "match_index": 4, "lag": 5, "in_sync": False},
 ]
+UNKNOWN: dict[str, Any] = {"node": 3, "member": 3, "match_index": None, "lag": None, "in_sync": False}
 NODE: dict[str, Any] = {
     "node": 1,
     "alive": True,
@@ -90,6 +91,15 @@ def test_a_status_that_is_not_well(
     assert ["2", "no", "here:9092", "here:19092", "unknown", "0", "1", "-"] in lines
     assert ["0", "1", "1", "3", "9", "1", "2(lacks", "5)"] in lines
     assert ["1", "none", "1", "3", "unknown", "unknown", "unknown"] in lines
+
+
+def test_a_lack_that_nobody_knows_is_no_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(monkeypatch, {**STATUS, "groups": [{**GROUP, "voters": [MEMBERS[0], UNKNOWN]}]})
+    assert main(["cluster", "status"]) == 1
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["0", "1", "1", "3", "9", "1", "3(unknown)"] in lines
 
 
 def test_a_lack_that_does_not_last_is_none(
