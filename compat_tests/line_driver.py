@@ -41,6 +41,8 @@ class LineDriver:
             start_new_session=True,
         )
         self._pending = bytearray()
+        self._owed = 0
+        """Answers to come; more than one where a case that took too long left before its own."""
 
     def ask(self, what: str, settings: Mapping[str, str], **fields: Any) -> Any:
         """One question; its answer. Refused, DriverFailed."""
@@ -51,7 +53,10 @@ class LineDriver:
             self._process.stdin.flush()
         except BrokenPipeError as broken:
             raise DriverFailed(f"{self._name} ended: {self._said()}") from broken
-        answer = json.loads(self._line())
+        self._owed += 1
+        while self._owed:
+            answer = json.loads(self._line())
+            self._owed -= 1
         error = answer.get("error")
         if error is None:
             return answer["ok"]

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from compat_tests import harness, kafka_jars, report
+from compat_tests import harness, kafka_jars, line_driver, report
 from compat_tests.harness import FAILED, LIMITED, PASSED, Outcome, load, save
 from compat_tests.kafka_jars import ToolchainMissing
+from compat_tests.line_driver import DriverFailed, LineDriver
 from compat_tests.probe import HOST, answers, free_port
 from compat_tests.raw import Answer
 from compat_tests.routed import RoutedConnection, joined
@@ -167,6 +168,28 @@ def test_the_table_shows_failures_limits_and_who_failed(tmp_path: Path) -> None:
     again = page.partition("## Passed at the second try")[2].strip().splitlines()
     assert len(again) == 1 and again[0].startswith("- kafka, kcat") and again[0].endswith("acks")
     assert report.main(["--from", str(path), "--output", str(tmp_path / "page.md")]) == 1
+
+
+_SLOW_ONCE = """
+import json, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    time.sleep(asked.get("seconds", 0))
+    print(json.dumps({"ok": asked["do"]}), flush=True)
+"""
+
+
+def test_an_answer_that_came_too_late_is_not_the_next_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = LineDriver([sys.executable, "-c", _SLOW_ONCE])
+    try:
+        assert driver.ask("first", {}) == "first"
+        monkeypatch.setattr(line_driver, "_ANSWER_TIMEOUT_S", 0.05)
+        with pytest.raises(DriverFailed, match="no answer"):
+            driver.ask("slow", {}, seconds=0.5)
+        monkeypatch.undo()
+        assert driver.ask("next", {}) == "next"
+    finally:
+        driver.close()
 
 
 def test_versions_with_one_verdict_share_a_row() -> None:

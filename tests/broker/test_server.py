@@ -57,7 +57,7 @@ def ready_port(process: subprocess.Popen[str]) -> int:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
 

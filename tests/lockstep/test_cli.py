@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -127,12 +126,14 @@ def test_ctrl_c_leaves_no_traceback(running: RunningBroker, topic: str) -> None:
     bootstrap = ("--bootstrap", running.bootstrap_servers)
     run("topics", "create", topic, *bootstrap)
     consumer = subprocess.Popen(
-        [*COMMAND, "consume", topic, *bootstrap, "-v"],
+        [*COMMAND, "consume", topic, *bootstrap, "--from-beginning", "--follow", "-v"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(),
     )
-    time.sleep(0.7)
+    run("produce", topic, *bootstrap, stdin=b"one\n")
+    assert consumer.stdout is not None
+    consumer.stdout.readline()  # it waits for more by now
     consumer.send_signal(signal.SIGINT)
     assert consumer.communicate(timeout=10) == (b"", b"")
     assert consumer.returncode == 130
