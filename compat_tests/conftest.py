@@ -24,6 +24,7 @@ from compat_tests.harness import Outcome, World
 from compat_tests.java_driver import ToolResult
 from compat_tests.raw import RawConnection, raw_connection
 from compat_tests.targets import KafkaTarget, Target
+from conftest import share_of
 
 NewTopic = Callable[..., str]
 
@@ -63,6 +64,15 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     yield made
     for log in made.close(failed=request.session.testsfailed > 0):
         print(f"\nbroker log kept at {log}")
+
+
+@pytest.fixture(autouse=True)
+def _share(request: pytest.FixtureRequest, world: World) -> None:
+    """In a run of one process brokers alternate from case to case, so all stay."""
+    if hasattr(request.config, "workerinput"):
+        share = share_of(request.node.nodeid)
+        for log in world.enter(share, failed=request.session.testsfailed > 0):
+            print(f"\nbroker log kept at {log}")
 
 
 @pytest.fixture(params=[pytest.param(name, id=f"on-{name}") for name in harness.wanted_targets()])

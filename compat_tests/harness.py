@@ -95,6 +95,15 @@ class World:
         self._broken: dict[str, str] = {}
         self._clients: dict[tuple[str, str], Client] = {}
         self._drivers: dict[str, LineDriver] = {}
+        self._share = ""
+
+    def enter(self, share: str, *, failed: bool) -> list[Path]:
+        """Another part of the run begins: what the one before it started would only take processor time
+        from it. As `close`."""
+        if share == self._share:
+            return []
+        self._share = share
+        return self.close(failed=failed)
 
     def target(self, name: str) -> Target:
         """The running broker. TargetFailed (the same each time) when it cannot start."""
@@ -169,6 +178,8 @@ class World:
             if failed and target.log_path.exists():
                 logs.append(target.keep_log())
             target.close()
+        for each in (self._clients, self._drivers, self._targets):
+            each.clear()
         return logs
 
 

@@ -37,7 +37,7 @@ def _codecs(client: Client) -> list[str]:
 
 def _topic_written_by(world: World, writer_name: str, target: Target) -> tuple[str, list[Message]]:
     """Written once per writer and broker, read by all."""
-    key = (writer_name, target.name)
+    key = (writer_name, target.bootstrap)
     if key not in _written:
         writer = world.client(writer_name, target.name)
         topic = unique_name()
