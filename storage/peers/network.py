@@ -220,6 +220,18 @@ class PeerNetwork:
         peer = self._peers.get(node_id)
         return peer is not None and peer.control.up and peer.bulk.up
 
+    def address(self, node_id: int) -> tuple[str, int] | None:
+        """Where a node is dialed; None where it is not."""
+        peer = self._peers.get(node_id)
+        return None if peer is None else peer.address
+
+    def problem(self, node_id: int) -> str:
+        """Why a node is not reached, in words; "" where it is, or where no attempt has ended yet."""
+        peer = self._peers.get(node_id)
+        if peer is None or self.is_up(node_id):
+            return ""
+        return peer.control.problem or peer.bulk.problem
+
     async def close(self) -> None:
         """End every connection; nobody is told anything any more."""
         self._closed = True

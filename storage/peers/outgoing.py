@@ -27,6 +27,13 @@ BUFFERS_PER_WRITE = 1024
 """What Linux takes in one call (IOV_MAX)."""
 
 
+NOT_FOUND = "its address is not found"
+NO_ANSWER = "no answer from there"
+NOBODY_THERE = "connection refused: nothing listens there"
+SILENT = "what listens there is silent: is it the replication listener of a node?"
+NO_LISTENER = "what listens there is not a replication listener: a port for clients?"
+
+
 class LinkOwner(Protocol):
     """Who is told, always in a turn of the loop's own."""
 
@@ -75,6 +82,10 @@ class Link:
         self._lost: asyncio.Future[None] | None = None
         self._hurry = asyncio.Event()
         self._refused = False
+        self._ending = ""
+        """What to call an end of the dial that is under way."""
+        self.problem = ""
+        """Why the last dial failed; "" where it did not, or none has ended yet."""
         self._task = loop.create_task(self._run())
 
     # --- sending ------------------------------------------------------------------------------------------
@@ -189,20 +200,24 @@ class Link:
     async def _dial(self) -> socket.socket | None:
         """A connection that was welcomed, or None."""
         self._refused = False
+        self._ending = NOT_FOUND
         host, port = self._address
         try:
             async with asyncio.timeout(self._limits.dial_seconds):
                 for family, _, _, _, address in await self._resolve(host, port):
                     connected = await self._try(family, address)
                     if connected is not None:
+                        self.problem = ""
                         return connected
         except Refused as error:
             self._refused = True
+            self._ending = f"it refuses this node: {error}"
             self._owner.on_refused(str(error))
         except (OSError, ValueError) as error:  # TimeoutError is an OSError, what is malformed a ValueError
             log_of_links.debug("%s: %s", self._name, error)
         except Exception:
             log_of_links.exception("%s: dialing failed", self._name)
+        self.problem = self._ending
         return None
 
     async def _resolve(self, host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
@@ -216,6 +231,7 @@ class Link:
     async def _try(self, family: int, address: tuple[object, ...]) -> socket.socket | None:
         """Connect, greet and be welcomed. Raises Refused, and ValueError or OSError for any other end."""
         connected = socket.socket(family, socket.SOCK_STREAM)
+        self._ending = NO_ANSWER
         try:
             connected.setblocking(False)
             tune(connected, self._limits.dead_ms)
@@ -224,9 +240,12 @@ class Link:
             except OSError as error:
                 log_of_links.debug("%s: %s", self._name, error)
                 connected.close()
-                if isinstance(error, ConnectionRefusedError) and not self._bulk:
+                is_refused = isinstance(error, ConnectionRefusedError)
+                self._ending = NOBODY_THERE if is_refused else (error.strerror or str(error)).lower()
+                if is_refused and not self._bulk:
                     self._owner.on_absent()
                 return None
+            self._ending = SILENT
             buffers, _ = self._owner.greeting(self._bulk)
             await self._loop.sock_sendall(connected, b"".join(buffers))
             answer = await self._answer(connected)
@@ -234,6 +253,10 @@ class Link:
                 raise Refused(answer.reason)
             if not isinstance(answer, Welcome):
                 raise MalformedMessage(f"a {type(answer).__name__} for a welcome")
+        except (OSError, ValueError):
+            self._ending = NO_LISTENER
+            connected.close()
+            raise
         except BaseException:
             connected.close()
             raise

@@ -13,6 +13,7 @@ from protocol.fields import Struct
 from protocol.peer_messages import AppendBody, Asked, Greeting, HeartbeatBody, Told, Welcome
 from storage.peers.envelope import pack, unpack
 from storage.peers.network import PeerLimits, PeerUnreachable
+from storage.peers.outgoing import NO_LISTENER, NOBODY_THERE, NOT_FOUND, SILENT
 from storage.raft.messages import Append, Heartbeat
 from tests.storage.peers.nodes import Node, Stranger, nodes, until
 
@@ -170,6 +171,31 @@ async def test_anything_but_a_welcome_is_no_link() -> None:
             deaf.dialed = 0
             await until(lambda: deaf.dialed > 2)
             assert not node.network.is_up(2)
+            assert node.network.problem(2) == (SILENT if answer == b"\0\0" else NO_LISTENER)
         deaf.answer = b"".join(pack(Welcome())[0])
         await until(lambda: node.network.is_up(2))
         assert unpack(memoryview(deaf.answer)[4:]) == Welcome()
+        assert node.network.problem(2) == ""
+
+
+async def test_why_a_node_is_not_reached_is_known_in_words() -> None:
+    async with nodes(2, QUICK) as (first, second), deaf_peer() as (_, deaf):
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            addresses = {
+                3: ("127.0.0.1", nobody.getsockname()[1]),
+                4: ("127.0.0.1", second.port),
+                5: ("no.such.name.invalid", 1),
+            }
+            assert first.network.problem(3) == "", "not known yet"
+            for node_id, address in addresses.items():
+                first.network.know(node_id, *address)
+                assert first.network.address(node_id) == address
+            await until(lambda: all(first.network.problem(each) for each in addresses))
+        assert first.network.problem(3) == NOBODY_THERE
+        assert first.network.problem(4) == "it refuses this node: this is node 2, not 4"
+        assert first.network.problem(5) == NOT_FOUND
+        assert first.network.address(6) is None
+        deaf.answer = b""
+        first.network.know(2, "127.0.0.1", deaf.port)
+        await until(lambda: first.network.problem(2) == SILENT)
