@@ -47,6 +47,8 @@ from storage.types import Buffer, NotLeader, StorageFull
 
 ZSTD_SINCE_PRODUCE: Final = 7
 """Older Produce versions may not carry zstd (KIP-110)."""
+STARTS_AT_0_SINCE_PRODUCE: Final = 12
+"""Producers of transaction version 2 speak this or later, and begin with sequence 0 (KIP-890)."""
 NO_TIMESTAMP: Final = -1
 MAGIC_AT: Final = 16
 LEAST_RECORD_BYTES: Final = 7
@@ -150,7 +152,7 @@ class Appender:
         if header.producer_id >= 0:
             if not self.group.is_leader:  # what a former leader remembers is nothing to answer from
                 raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
-            known = self._check_sequence(partition, header, verified, guard)
+            known = self._check_sequence(partition, header, verified, guard, produce_version)
             if known != NEW:
                 return Appended(known, NO_TIMESTAMP)
         batch = bytearray(records)
@@ -179,7 +181,12 @@ class Appender:
         return Appended(base_offset, append_time_ms)
 
     def _check_sequence(
-        self, partition: PartitionLog, header: BatchHeader, verified: bool, guard: int | None
+        self,
+        partition: PartitionLog,
+        header: BatchHeader,
+        verified: bool,
+        guard: int | None,
+        produce_version: int,
     ) -> int:
         try:
             known = self.producers.check(partition.number, header)
@@ -188,6 +195,8 @@ class Appender:
                 raise _refused_before(f"producer {header.producer_id} begins with {header.base_sequence}")
             if known == NEW and header.is_transactional:
                 self._check_verified(partition, header, verified, guard)
+                if produce_version >= STARTS_AT_0_SINCE_PRODUCE:
+                    self._check_start(partition, header)
             return known
         except OutOfOrderSequence as error:
             if error.is_ahead and self.group.is_newly_led:
@@ -197,6 +206,14 @@ class Appender:
             raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
         except NotInTransaction as error:
             raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
+
+    def _check_start(self, partition: PartitionLog, header: BatchHeader) -> None:
+        """Every transaction of version 2 has an epoch of its own, so whoever is unknown here begins."""
+        if header.base_sequence != 0 and not self.producers.knows(partition.number, header.producer_id):
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} is not known here: sequence {header.base_sequence} arrived, "
+                "0 expected"
+            )
 
     def _check_verified(
         self, partition: PartitionLog, header: BatchHeader, verified: bool, guard: int | None
@@ -336,7 +353,7 @@ def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produc
     except CorruptBatch as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     if limits.is_compacted:
-        require_keys(records)
+        require_keys(records, limits.log_append_time)
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise Refused(
             ErrorCode.INVALID_RECORD,

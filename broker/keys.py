@@ -1,7 +1,7 @@
-"""Whether every record of a batch has a key, as a compacted topic demands.
+"""Whether every record of a batch has a key, as a compacted topic demands, and a time.
 
 The one place on the produce path that opens records: nothing else could tell, and compaction would throw away
-what has no key. Only compacted topics pay for it. Source: Kafka's LogValidator.validateKey.
+what has no key. Only compacted topics pay for it. Source: Kafka's LogValidator.validateRecord.
 """
 
 from __future__ import annotations
@@ -9,16 +9,22 @@ from __future__ import annotations
 from broker.refused import Refused
 from protocol.errors import ErrorCode
 from protocol.records.batch import MalformedBatch
-from protocol.records.filtering import keyless
+from protocol.records.filtering import beyond_time, keyless, opened
 from storage.types import Buffer
 
 
-def require_keys(records: Buffer) -> None:
-    """Raises Refused where a record of the one batch in `records` has no key, or it cannot be opened."""
+def require_keys(records: Buffer, log_append_time: bool) -> None:
+    """Raises Refused where a record of the one batch in `records` has no key, a time of more than 64 bits
+    (unless the broker gives it one), or the batch cannot be opened."""
     try:
-        places = keyless(records)
+        batch = opened(records)
     except MalformedBatch as error:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+    if not log_append_time and (beyond := beyond_time(batch)):
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP, f"record {beyond[0]} of the batch has a time beyond 64 bits"
+        )
+    places = keyless(batch)
     if places:
         raise Refused(
             ErrorCode.INVALID_RECORD,

@@ -17,6 +17,7 @@ from compat_tests.raw import Answer, RawConnection, batch, with_crc
 
 NONE = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
 INVALID_TXN_STATE = 48
 INVALID_PRODUCER_ID_MAPPING = 49
@@ -186,6 +187,16 @@ def test_late(producer: Producer, end: str) -> None:
     for partition, sequence in ((0, 1), (1, 0)):
         assert producer.one(partition, sequence, version=9) == INVALID_TXN_STATE
         assert producer.one(partition, sequence, version=11) == TRANSACTION_ABORTABLE
+    assert [producer.end_of(index) for index in range(2)] == [2, 1]
+
+
+@pytest.mark.case(AREA, "Who is not known begins with sequence 0 since Produce 12")
+def test_first_sequences(producer: Producer) -> None:
+    assert producer.one(0, 5, version=12) == OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.one(0, 0, version=12) == NONE
+    assert producer.one(0, 1, version=12) == NONE
+    producer.add(1)
+    assert producer.one(1, 5, version=11) == NONE
     assert [producer.end_of(index) for index in range(2)] == [2, 1]
 
 

@@ -32,6 +32,8 @@ from storage.types import Buffer, CorruptLog
 DIGEST_BYTES = 20
 LONGEST_OWN_KEY = DIGEST_BYTES - 1
 """A longer key stands in the map as a digest, which is longer than any other: they cannot be mixed up."""
+LATEST_MS = (1 << 63) - 1
+"""The last time that a batch can name: a `delete.retention.ms` may reach beyond it."""
 ENTRY_BYTES = 200
 """What a key takes in the map, about: a digest, an offset, their place in a dict that is half empty."""
 
@@ -98,7 +100,7 @@ class PartitionCleaning:
         """Batches that could not be opened."""
         self._over_ms = now_ms if horizons_end else -1
         """Horizons up to this are over."""
-        self._horizon_ms = now_ms + delete_retention_ms
+        self._horizon_ms = min(now_ms + delete_retention_ms, LATEST_MS)
         self._aborted: dict[int, list[tuple[int, int]]] = {}
         for each in aborted:
             self._aborted.setdefault(each.producer_id, []).append((each.first_offset, each.last_offset))

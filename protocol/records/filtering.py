@@ -5,8 +5,9 @@ keeps base offset, last offset delta, leader epoch, codec and the producer's fie
 sequences stay what they were; count, checksum, length and newest timestamp are its own.
 
 Invariants: what is kept of a record are its very bytes, unless the batch gets a delete horizon (KIP-534):
-then the base timestamp is that horizon, and every record's timestamp counts from there. Nothing is made of
-bytes that do not verify: MalformedBatch, DecompressedTooLarge.
+then the base timestamp is that horizon, and every record's timestamp counts from there, in 64 bits that wrap
+around: times that no clock says do not keep a batch from being made again. Nothing is made of bytes that do
+not verify: MalformedBatch, DecompressedTooLarge.
 
 Does not: verify the checksum of what it opens (`batch.verify`), judge which records stay.
 
@@ -29,7 +30,7 @@ from protocol.records.batch import (
     read_header,
 )
 from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
-from protocol.records.record import read_varint, write_varint
+from protocol.records.record import read_varint, wrapped, write_varint
 
 _CRC_AT = 17
 
@@ -91,10 +92,16 @@ def _parts(header: BatchHeader, data: memoryview) -> list[Part]:
     return parts
 
 
-def keyless(buf: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> list[int]:
-    """Which records of the one batch in `buf` have no key, by their place in it. Raises as `opened`."""
-    parts = opened(buf, max_decompressed_bytes=max_decompressed_bytes).parts
-    return [at for at, part in enumerate(parts) if part.key is None]
+def keyless(batch: Opened) -> list[int]:
+    """Which records of a batch have no key, by their place in it."""
+    return [at for at, part in enumerate(batch.parts) if part.key is None]
+
+
+def beyond_time(batch: Opened) -> list[int]:
+    """Which records of a batch have a timestamp of more than 64 bits, by their place in it."""
+    base = batch.header.base_timestamp
+    stamps = [base + part.timestamp_delta for part in batch.parts]
+    return [at for at, stamp in enumerate(stamps) if stamp != wrapped(stamp)]
 
 
 class Shortened(NamedTuple):
@@ -105,7 +112,7 @@ class Shortened(NamedTuple):
 
 
 def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None) -> Shortened:
-    """The batch with these of its records, at least one, and with a delete horizon if there is one."""
+    """The batch with these of its records, at least one, and with a delete horizon, if there is one."""
     was = batch.header
     base_timestamp = was.base_timestamp if horizon_ms is None else horizon_ms
     body = b"".join([batch.data[part.start : part.end] for part in kept])
@@ -113,7 +120,7 @@ def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None
         body = b"".join([_moved(batch.data, part, was.base_timestamp - horizon_ms) for part in kept])
     newest = was.max_timestamp
     if not was.is_log_append_time:
-        newest = was.base_timestamp + max([part.timestamp_delta for part in kept])
+        newest = max([wrapped(was.base_timestamp + part.timestamp_delta) for part in kept])
     records = compress(Codec(was.codec), body)
     header = BatchHeader(
         was.base_offset,
@@ -139,7 +146,7 @@ def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None
 def _moved(data: memoryview, part: Part, by_ms: int) -> bytes:
     """A record whose timestamp counts from another base."""
     body = bytearray(1)
-    write_varint(body, part.timestamp_delta + by_ms)
+    write_varint(body, wrapped(part.timestamp_delta + by_ms))
     body += data[part.rest : part.end]
     record = bytearray()
     write_varint(record, len(body))

@@ -39,6 +39,7 @@ Headers = list[tuple[str, bytes | None]]
 
 _CRC_AT: Final = 17
 _LARGEST_VARINT_BYTES: Final = 10
+_HALF: Final = 1 << 63
 
 
 class Record:
@@ -123,7 +124,16 @@ def _read_record(data: memoryview, at: int, base_offset: int, base_timestamp: in
             raise MalformedBatch("a header without a name")
         content, at = _read_bytes(data, at)
         headers.append((name.decode("utf-8", "replace"), content))
-    return Record(base_offset + offset_delta, base_timestamp + timestamp_delta, key, value, headers), at
+    timestamp = base_timestamp + timestamp_delta
+    if not -_HALF <= timestamp < _HALF:
+        timestamp = wrapped(timestamp)
+    return Record(base_offset + offset_delta, timestamp, key, value, headers), at
+
+
+def wrapped(timestamp: int) -> int:
+    """A sum of 64-bit numbers as Java and C have it, whatever a producer wrote: it is the same record's time
+    after its batch got another base."""
+    return (timestamp + _HALF) % (2 * _HALF) - _HALF
 
 
 def _read_bytes(data: memoryview, at: int) -> tuple[bytes | None, int]:

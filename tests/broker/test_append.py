@@ -307,12 +307,13 @@ class Transactional:
         epoch: int = 0,
         verified: bool = False,
         guard: int | None = None,
+        produce_version: int = 9,
     ) -> int:
         return self.appender.append(
             partition,
             of_transaction(sequence, epoch),
             LIMITS,
-            9,
+            produce_version,
             transactional_id=ID,
             verified=verified,
             guard=guard,
@@ -380,6 +381,26 @@ async def test_a_marker_written_meanwhile_makes_the_verification_worthless(both:
         both.append(both.one, 2, verified=True, guard=guard)
     assert refused.value.error is ErrorCode.INVALID_TXN_STATE
     assert both.append(both.one, 2, verified=True) == 4  # no guard, nothing to compare
+
+
+async def test_an_unknown_producer_of_transaction_version_2_begins_with_sequence_0(
+    both: Transactional, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Unverified):  # its coordinator is asked first, as by Kafka
+        both.append(both.one, 5, produce_version=12)
+    with pytest.raises(Refused, match="is not known here: sequence 5 arrived, 0 expected") as refused:
+        both.append(both.one, 5, verified=True, produce_version=12)
+    assert refused.value.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    monkeypatch.setattr(LogGroup, "is_newly_led", property(lambda group: True))
+    with pytest.raises(Refused) as refused:  # the one with 0 is on its way again
+        both.append(both.one, 5, verified=True, produce_version=12)
+    assert refused.value.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    monkeypatch.undo()
+    assert both.append(both.one, 0, verified=True, produce_version=12) == 0
+    assert both.append(both.one, 1, produce_version=12) == 1
+    assert both.append(both.two, 5, verified=True, produce_version=11) == 0
+    plain = of_transaction(5, transactional=False, producer_id=10)
+    assert both.appender.append(both.two, plain, LIMITS, 12).base_offset == 1
 
 
 async def test_what_no_transaction_can_have_is_refused(both: Transactional) -> None:
@@ -527,3 +548,18 @@ async def test_after_a_restart_all_is_as_it_was(tmp_path: Path) -> None:
     assert again.producers.snapshot(NOW_MS) == after.producers.snapshot(NOW_MS)
     assert again.append(again.two, 2) == 2
     await again.group.close()
+
+
+async def test_times_beyond_64_bits_are_refused_where_records_are_opened(world: World) -> None:
+    """Compaction could not make such a batch again as every client would; what it is on other topics nobody
+    looks at."""
+    builder = BatchBuilder()
+    for at in range(3):
+        builder.append(timestamp_ms=NOW_MS + at, key=b"k", value=b"v")
+    compacted = Limits(is_compacted=True)
+    beyond = changed(bytearray(builder.build()), base_timestamp=(1 << 63) - 2)
+    message = world.refuse(beyond, ErrorCode.INVALID_TIMESTAMP, compacted)
+    assert message == "record 2 of the batch has a time beyond 64 bits"
+    assert world.append(bytes(builder.build()), compacted) == 0
+    assert world.append(beyond, Limits(is_compacted=True, log_append_time=True)) == 3
+    assert world.append(beyond) == 6

@@ -329,3 +329,17 @@ def test_long_keys_are_kept_as_digests() -> None:
     pass_.fill(stream.batches[0], lambda count: None)
     assert [pass_.map.last_offset(key) for key in keys] == [0, 1, 2, 3, 4]
     assert max(map(len, pass_.map._offsets)) == DIGEST_BYTES and pass_.map.last_offset(b"other") == -1
+
+
+def test_a_tombstone_whose_time_would_be_beyond_all_times_stays() -> None:
+    stream = Stream()
+    stream.records([(b"a", b"1"), (b"b", None)])
+    stream.records([(b"a", b"2")])
+    for _ in range(2):
+        pass_ = PartitionCleaning(5, 0, 3, 5000, (1 << 63) - 1)
+        pass_.fill(b"".join(stream.batches), lambda count: None)
+        left = [pass_.judge(batch) for batch in stream.batches]
+        if isinstance(left[0], Shortened):
+            stream.batches[0] = left[0].batch
+    header = read_header(stream.batches[0])
+    assert header.has_delete_horizon and header.base_timestamp == (1 << 63) - 1 and left == [True, True]

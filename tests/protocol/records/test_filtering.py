@@ -8,7 +8,7 @@ import pytest
 
 from protocol.records.batch import MalformedBatch, read_header, set_log_append_time, verify
 from protocol.records.compression import Codec, DecompressedTooLarge
-from protocol.records.filtering import keyless, opened, shortened
+from protocol.records.filtering import beyond_time, keyless, opened, shortened
 from protocol.records.record import BatchBuilder, iter_records
 
 
@@ -33,7 +33,7 @@ def test_parts_are_the_records(codec: Codec) -> None:
     assert [part.key for part in was.parts] == [record.key for record in records]
     assert [part.has_value for part in was.parts] == [record.value is not None for record in records]
     assert [part.offset for part in was.parts] == [record.offset for record in records]
-    assert keyless(batch) == [4]
+    assert keyless(was) == [4] and not beyond_time(was)
 
 
 @pytest.mark.parametrize("horizon_ms", [None, 0, 999_999, 90_000_000])
@@ -102,3 +102,25 @@ def test_lengths_and_deltas_that_lie_are_refused(at: int, value: int) -> None:
     bad[at] = value
     with pytest.raises(MalformedBatch):
         opened(bad)
+
+
+LIMIT = 1 << 63
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("base", [LIMIT - 1, -LIMIT, -LIMIT + 7, 0])
+def test_times_that_no_clock_says_keep_no_batch_from_being_made(base: int, codec: Codec) -> None:
+    builder = BatchBuilder(codec)
+    for at in range(4):
+        builder.append(b"v", b"k%d" % at, timestamp_ms=at * 1000)
+    batch = bytearray(builder.build())
+    batch[27:35] = base.to_bytes(8, "big", signed=True)
+    was, records = opened(batch), list(iter_records(batch))
+    assert beyond_time(was) == ([1, 2, 3] if base == LIMIT - 1 else [])
+    assert [r.timestamp for r in records] == [
+        (base + at * 1000 + LIMIT) % (2 * LIMIT) - LIMIT for at in range(4)
+    ]
+    for horizon_ms in (None, 1_700_000_000_000, LIMIT - 1):
+        made, newest = shortened(was, was.parts[1:], horizon_ms)
+        assert list(iter_records(made)) == records[1:]
+        assert newest == read_header(made).max_timestamp == max(r.timestamp for r in records[1:])
