@@ -17,6 +17,7 @@ from protocol.compiler import decode
 from protocol.messages.describe_transactions import DescribeTransactionsResponse, TransactionState
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
+TOPIC_AUTHORIZATION_FAILED = 29
 INVALID_REQUEST = 42
 INVALID_PRODUCER_EPOCH = 47
 INVALID_TXN_STATE = 48
@@ -248,6 +249,9 @@ def test_add_refuses(one: Coordinator, new_topic: NewTopic, version: int) -> Non
     assert one.add((producer_id, epoch + 1), place, version=version) == [fenced]
     some = one.add((producer_id, epoch), place, (topic, 7), (topic + "-not", 0), version=version)
     assert some == [OPERATION_NOT_ATTEMPTED, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_OR_PARTITION]
+    for internal in ("__transaction_state", "__consumer_offsets"):
+        some = one.add((producer_id, epoch), place, (internal, 0), version=version)
+        assert some == [OPERATION_NOT_ATTEMPTED, TOPIC_AUTHORIZATION_FAILED]
     assert one.describe().transaction_state == "Empty"
     assert one.add((producer_id, epoch), version=version) == []
     assert one.describe().transaction_state == "Ongoing"

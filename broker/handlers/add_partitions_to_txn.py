@@ -1,7 +1,8 @@
 """AddPartitionsToTxn: partitions take part in a producer's transaction (KIP-98, KIP-890).
 
 Up to version 3 a client asks for one transaction; from 4 on brokers ask for several, or only whether the
-partitions take part. One partition that is not there keeps the others out, as in Kafka.
+partitions take part. One partition that is not there keeps the others out, as in Kafka, or one of a topic
+that clients may not write to.
 Source: Kafka's KafkaApis.handleAddPartitionsToTxnRequest.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker.context import Answer, ClientContext, Services
+from broker.metadata import INTERNAL_TOPICS
 from broker.refused import Refused
 from broker.transactions.records import Place
 from protocol.api import ApiKey, RequestHeader
@@ -51,7 +53,12 @@ def handle(context: ClientContext, header: RequestHeader, request: AddPartitions
 async def _one(
     services: Services, transaction: AddPartitionsToTxnTransaction, api_version: int
 ) -> AddPartitionsToTxnResponse:
-    results = await _results(services, transaction, 0)
+    places = _places(transaction)
+    refused = dict.fromkeys(
+        [place for place in places if place[0] in INTERNAL_TOPICS], ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
+    codes = await _codes(services, transaction, places, 0, refused)
+    results = _by_topic(transaction.topics, codes)
     if api_version < FENCED_SINCE:
         for topic in results:
             for each in topic.results_by_partition:
@@ -65,28 +72,31 @@ async def _many(services: Services, request: AddPartitionsToTxnRequest) -> AddPa
         results_by_transaction=[
             AddPartitionsToTxnResult(
                 transactional_id=each.transactional_id,
-                topic_results=await _results(services, each, BROKERS_VERSION),
+                topic_results=_by_topic(
+                    each.topics, await _codes(services, each, _places(each), BROKERS_VERSION, {})
+                ),
             )
             for each in request.transactions
         ]
     )
 
 
-async def _results(
-    services: Services, transaction: AddPartitionsToTxnTransaction, version: int
-) -> list[AddPartitionsToTxnTopicResult]:
-    places = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
-    return _by_topic(transaction.topics, await _codes(services, transaction, places, version))
+def _places(transaction: AddPartitionsToTxnTransaction) -> list[Place]:
+    return [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
 
 
 async def _codes(
-    services: Services, transaction: AddPartitionsToTxnTransaction, places: Sequence[Place], version: int
+    services: Services,
+    transaction: AddPartitionsToTxnTransaction,
+    places: Sequence[Place],
+    version: int,
+    refused_places: Mapping[Place, ErrorCode],
 ) -> Mapping[Place, ErrorCode]:
-    cluster = services.cluster
-    absent = {place for place in places if cluster.partition(*place) is None}
-    if absent:
-        not_there, others = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-        return {place: not_there if place in absent else others for place in places}
+    cluster, not_there = services.cluster, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    wrong = {place: not_there for place in places if cluster.partition(*place) is None}
+    wrong.update(refused_places)
+    if wrong:
+        return {place: wrong.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places}
     name, identity = transaction.transactional_id, (transaction.producer_id, transaction.producer_epoch)
     try:
         if transaction.verify_only:

@@ -177,10 +177,11 @@ def first_at(batch: Buffer, timestamp: int, start_offset: int, max_bytes: int) -
     """(offset, timestamp) of the batch's first record at or after both a time and an offset.
 
     Records were never opened before; one that lies outside its batch's offsets or times is not believed.
+    Where all have the broker's time the first one is it, unless compaction took that.
     """
     header = read_header(batch)
     first, last, newest = max(header.base_offset, start_offset), header.last_offset, header.max_timestamp
-    if not header.is_log_append_time:
+    if not header.is_log_append_time or header.record_count <= header.last_offset_delta:
         try:
             for record in iter_records(batch, max_decompressed_bytes=max_bytes):
                 if timestamp <= record.timestamp <= newest and first <= record.offset <= last:

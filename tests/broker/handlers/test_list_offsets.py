@@ -22,7 +22,8 @@ from protocol.messages.offset_for_leader_epoch import (
 )
 from protocol.records.batch import set_log_append_time
 from protocol.records.compression import Codec
-from protocol.records.record import iter_records
+from protocol.records.filtering import opened, shortened
+from protocol.records.record import BatchBuilder, iter_records
 from storage.partition import PartitionLog
 from storage.types import OffsetOutOfRange, ReadResult
 from tests.broker.conftest import StartBroker
@@ -122,6 +123,14 @@ def test_log_append_time_has_one_time_for_all() -> None:
     stamped = bytearray(batch(b"a", b"b", timestamp_ms=10))
     set_log_append_time(stamped, 777)
     assert first_at(stamped, 500, 1, 1 << 20) == (1, 777)
+    builder = BatchBuilder()
+    for at in range(4):
+        builder.append(b"v", b"k%d" % at, timestamp_ms=10)
+    stamped = bytearray(builder.build())
+    set_log_append_time(stamped, 777)
+    was = opened(stamped)
+    left = shortened(was, was.parts[1::2]).batch
+    assert [first_at(left, 777, start, 1 << 20)[0] for start in range(4)] == [1, 1, 3, 3]
 
 
 def test_a_bomb_is_not_expanded() -> None:
