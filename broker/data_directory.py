@@ -25,6 +25,7 @@ _META: Final = "meta.properties"
 _PART: Final = "part"
 _REGISTERED: Final = "registered"
 _CLUSTER: Final = "cluster.id"
+_REMOVED: Final = "removed"
 ALONE: Final = "alone"
 
 
@@ -101,6 +102,11 @@ class DataDirectory:
         if self.cluster_id != cluster_id:
             self._remember(_CLUSTER, cluster_id)
 
+    def note_removed(self) -> None:
+        """Remember that the node was removed from its cluster: it does not start from here again. Durable.
+        Raises OSError."""
+        self._remember(_REMOVED, "true")
+
     def forget_groups(self) -> None:
         """Remove the log groups of a start that never came to take part."""
         shutil.rmtree(self.path / "groups", ignore_errors=True)
@@ -131,6 +137,11 @@ class DataDirectory:
         if known.get("node.id") != str(node_id):
             raise WrongDirectory(
                 f"{self.path} belongs to node.id={known.get('node.id')}, this is node.id={node_id}"
+            )
+        if _REMOVED in known:
+            raise WrongDirectory(
+                f"{self.path} belongs to node {node_id}, which was removed from the cluster; with an "
+                "empty data directory it can come back"
             )
         self._known = known
         was_alone = known.get(_PART, ALONE) == ALONE

@@ -57,6 +57,8 @@ FULL_DISK_RETRY_SECONDS: Final = 1.0
 HAND_OVER_SECONDS: Final = 0.5
 """How long a stop waits for others to take over what this node leads."""
 HAND_OVER_LOOKS: Final = 50
+REMOVED_SECONDS: Final = 1.0
+"""How long a node that was removed sends clients elsewhere before it ends."""
 EXIT_BAD_START: Final = 1
 EXIT_FATAL: Final = 70
 LARGE_BLOCK_BYTES: Final = (4 << 20) + (64 << 10)
@@ -216,6 +218,7 @@ class Broker:
         if parts.peering is not None and parts.node is not None:
             self._background(parts.peering.run())
             self._background(parts.node.run())
+            self._background(parts.node.watch())
 
     async def _listen(self, connections: Connections) -> None:
         loop = asyncio.get_running_loop()
@@ -272,6 +275,20 @@ class Broker:
             if (address.host, address.port or port) != (listener.host, port):
                 found.append(host_and_port(address.host, address.port or port))
         return found
+
+    @property
+    def waits_for(self) -> str:
+        """What this node of a cluster needs before it can serve, in words; "" for nothing."""
+        node = self.parts.node
+        reach = None if node is None else node.reach()
+        if reach is None or reach.is_majority:
+            return ""
+        return f"a majority of the nodes that elect the controller ({reach} reached)"
+
+    async def until_removed(self) -> None:
+        """Wait until this node is told that it was removed from its cluster; for ever for a node alone."""
+        node = self.parts.node
+        await (asyncio.Event() if node is None else node.removed).wait()
 
     @property
     def services(self) -> Services:
@@ -435,11 +452,26 @@ async def _serve_until_stopped(settings: Settings) -> None:
     gc.freeze()
     ready = f"Lockstep {VERSION} ready on {broker.bootstrap_servers}, data in {_shown(settings.log_dirs)}"
     told = broker.told_elsewhere
-    print(ready + (f", clients are told {' and '.join(told)}" if told else ""), flush=True)
-    await stopped.wait()
+    ready += f", clients are told {' and '.join(told)}" if told else ""
+    print(ready + (f", waits for {broker.waits_for}" if broker.waits_for else ""), flush=True)
+    await _until_over(broker, stopped)
     log.info("stopping")
+    node = broker.parts.node
+    never_part = node is not None and node.removed.is_set() and not node.was_part
     await broker.stop()
     log.info("stopped")
+    if never_part:
+        raise CannotStart("this node was removed from the cluster while it was down")
+
+
+async def _until_over(broker: Broker, stopped: asyncio.Event) -> None:
+    """Until somebody stops this process, or the node was removed and clients had a moment to hear of it."""
+    removed = asyncio.ensure_future(broker.until_removed())
+    stopping = asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({removed, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({stopping}, timeout=REMOVED_SECONDS if removed.done() else None)
+    for each in (removed, stopping):
+        each.cancel()
 
 
 def _end_process(failure: BaseException) -> None:

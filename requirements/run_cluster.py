@@ -1,8 +1,8 @@
 """Three nodes on this machine, for `make cluster`: `lockstep serve` once for each, all of them until Ctrl-C.
 
-Each line of a node is shown with its number. A node that ends is told, with the command that starts it again;
-it is not started again here, so that one can be killed to see what happens. Exit status: 0 when stopped, 1
-when no node is left.
+Each line of a node is shown with its number. A node that ends is told, one that died with the command that
+starts it again; it is not started again here, so that one can be killed to see what happens. Exit status: 0
+when stopped, 1 when no node is left, or the data directory is that of a node alone.
 """
 
 import argparse
@@ -14,6 +14,8 @@ import threading
 from pathlib import Path
 
 STOP_SECONDS = 20
+REFUSED_STATUS = 1
+"""Of a node that said why it cannot run: starting it again would not help."""
 
 
 def commands(options: argparse.Namespace) -> dict[int, list[str]]:
@@ -40,8 +42,22 @@ def watch(number: int, command: list[str], process: subprocess.Popen[str], stopp
         print(f"node {number} | {line}", end="", flush=True)
     status = process.wait()
     if not stopping.is_set():
-        how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        print(f"cluster | node {number} {how}; to start it again: {shlex.join(command)}", flush=True)
+        print(f"cluster | node {number} {ending(status, command)}", flush=True)
+
+
+def ending(status: int, command: list[str]) -> str:
+    """What became of a node, for people."""
+    if status == 0:
+        return "has stopped"
+    if status == REFUSED_STATUS:
+        return f"cannot run, it said why (status {status})"
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+    return f"{how}; to start it again: {shlex.join(command)}"
+
+
+def is_of_a_node_alone(directory: Path) -> bool:
+    """Whether a broker was run in the very directory, and no cluster below it yet."""
+    return (directory / "meta.properties").exists() and not (directory / "1" / "meta.properties").exists()
 
 
 def main() -> int:
@@ -51,6 +67,14 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=9092, help="of node 1 for clients; the others follow")
     parser.add_argument("--peer-port", type=int, default=29092, help="the same between nodes")
     options = parser.parse_args()
+
+    if is_of_a_node_alone(Path(options.data_dir)):
+        print(
+            f"cluster | {options.data_dir} has the data of a broker that runs alone (`make serve`); choose "
+            f"another directory: make cluster DATA_DIR={options.data_dir.rstrip('/')}-cluster",
+            flush=True,
+        )
+        return 1
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt

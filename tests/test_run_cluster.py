@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import queue
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from requirements.run_cluster import ending
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 40
@@ -39,7 +42,7 @@ class Running:
     """The command, and what it says."""
 
     def __init__(self, directory: Path) -> None:
-        first = free_ports(6)
+        first = self.port = free_ports(6)
         ports = ["--port", str(first), "--peer-port", str(first + 3)]
         self.process = subprocess.Popen(
             [
@@ -83,6 +86,13 @@ def pid_of(directory: Path, number: int) -> int:
     return int((directory / str(number) / ".lock").read_text())
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_three_nodes_run_and_a_death_is_told_and_all_stop(running: Running, tmp_path: Path) -> None:
     for _ in range(3):
         running.said(r"node \d \| Lockstep .* ready on")
@@ -95,6 +105,66 @@ def test_three_nodes_run_and_a_death_is_told_and_all_stop(running: Running, tmp_
     for pid in (pids[0], pids[2]):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def lockstep(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lockstep", *words],
+        capture_output=True,
+        text=True,
+        timeout=2 * SECONDS,
+        cwd=ROOT,
+        check=False,
+    )
+
+
+def test_a_node_that_is_removed_ends_and_does_not_start_again(running: Running, tmp_path: Path) -> None:
+    for _ in range(3):
+        running.said(
+            r"node \d \| Lockstep .* ready on .*, waits for a majority of the nodes .*\(1 of 3 reached\)"
+        )
+    removed = lockstep("cluster", "remove", "1", "-b", f"localhost:{running.port}", "--wait", "30")
+    assert "node 1 is gone from the cluster" in removed.stdout, removed
+    running.said(r"node 1 \| .* node 1 was removed from the cluster and serves nobody any more")
+    assert running.said(r"cluster \| node 1 (.*)")[1] == "has stopped"
+    peers = f"1@localhost:{running.port + 3},2@localhost:{running.port + 4}"
+    serve = ["serve", "--node-id", "1", "--listen", f"localhost:{running.port}", "--peers", peers]
+    again = lockstep(*serve, "--data-dir", str(tmp_path / "1"))
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "belongs to node 1, which was removed from the cluster" in again.stderr
+
+
+def test_a_node_that_is_removed_while_it_is_down_does_not_stay(running: Running, tmp_path: Path) -> None:
+    for _ in range(3):
+        running.said(r"node \d \| Lockstep .* ready on")
+    registered = tmp_path / "3" / "meta.properties"
+    wait_until(lambda: "registered" in registered.read_text())
+    os.kill(pid_of(tmp_path, 3), signal.SIGKILL)
+    command = running.said(r"cluster \| node 3 was killed by signal 9; to start it again: (.*)")[1]
+    removed = lockstep("cluster", "remove", "3", "-b", f"localhost:{running.port}", "--wait", "30")
+    assert "node 3 is gone from the cluster" in removed.stdout, removed
+    words = shlex.split(command)
+    again = lockstep(*words[words.index("serve") :])
+    assert again.returncode == 1
+    assert "this node was removed from the cluster while it was down" in again.stderr
+    again = lockstep(*words[words.index("serve") :])
+    assert (again.returncode, again.stdout) == (1, "")
+
+
+def test_how_a_node_ended() -> None:
+    assert "start" not in ending(0, ["serve"])
+    assert "start" not in ending(1, ["serve"])
+    assert ending(-9, ["serve"]) == "was killed by signal 9; to start it again: serve"
+    assert ending(70, ["serve"]) == "ended with status 70; to start it again: serve"
+
+
+def test_data_of_a_broker_alone_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("format=1\nnode.id=1\npart=alone\n")
+    command = [sys.executable, str(ROOT / "requirements" / "run_cluster.py"), "--data-dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert f"make cluster DATA_DIR={tmp_path}-cluster" in done.stdout
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "meta.properties"]
 
 
 def test_a_cluster_that_cannot_start_says_so(tmp_path: Path) -> None:

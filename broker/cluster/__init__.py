@@ -8,6 +8,7 @@ What is recorded of the cluster is `broker/cluster_image.py`, what clients see o
 | `node` | this node's life: its first start, registering, opening and giving up groups as they are placed |
 | `joining` | what a node with an empty directory is (pure) |
 | `nodes` | the others as this node sees them: who lives, who leads, where clients reach them |
+| `majority` | what is said while too few nodes are reached |
 | `node_status` | what nodes tell each other of themselves (pure) |
 | `peering` | the talk: telling, asking whoever leads a group, greetings |
 | `controller` | requests on their way to the leader of group 0 |

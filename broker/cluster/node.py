@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from broker.cluster.joining import Part, part_of
+from broker.cluster.majority import MajorityWatch, Reach
 from broker.cluster.node_status import Status
 from broker.cluster.nodes import Nodes
 from broker.cluster.peering import Asked, NotHere, Peering
@@ -43,6 +44,8 @@ log = logging.getLogger("lockstep.cluster")
 
 PART_LOOK_SECONDS: Final = 0.05
 """Between two looks at what the others told, while it is not known what this node is."""
+WATCH_SECONDS: Final = 1.0
+"""Between two looks at who is reached."""
 FOLLOW_SECONDS: Final = 1.0
 """Between two looks at what is recorded where nothing changes: a group may wait to be given up."""
 ANSWER_SECONDS: Final = 5.0
@@ -92,6 +95,10 @@ class ClusterNode:
         self._registered: set[int] = set()
         """The nodes that were recorded at the last look."""
         self._placement = initial(sorted(settings.peers()), settings.data_groups)
+        self.removed = asyncio.Event()
+        """Set once a controller says that this node was removed: the process may end."""
+        self.was_part = False
+        """Whether others have counted this node in since it started."""
         self.reports = GroupReports(cluster, peering)
         peering.handlers[Asked.REGISTER] = self._asked_register
         peering.handlers[Asked.TRANSFER] = self._asked_transfer
@@ -132,6 +139,20 @@ class ClusterNode:
             with contextlib.suppress(TimeoutError):  # wait_for may swallow a cancellation that meets the wake
                 async with asyncio.timeout(FOLLOW_SECONDS):
                     await self._wake.wait()
+
+    async def watch(self) -> None:
+        """Say whom this node does not reach while it waits for a majority, until cancelled."""
+        watch = MajorityWatch()
+        while True:
+            if not self.removed.is_set():
+                watch.look(self.reach(), self._loop.time())
+            await asyncio.sleep(WATCH_SECONDS)
+
+    def reach(self) -> Reach:
+        """Whom this node hears of those that elect the controller, as far as it knows who they are."""
+        voters = self._cluster.image.placement.get(METADATA_GROUP) or self._placement[METADATA_GROUP]
+        silent = [each for each in sorted(voters) if not self._nodes.is_alive(each)]
+        return Reach(voters, {each: self._peering.problem(each) for each in silent})
 
     def _complain(self, text: str, error: Exception) -> None:
         """Say once what goes wrong again and again."""
@@ -292,7 +313,7 @@ class ClusterNode:
         entry, metadata = self._entry, self._cluster.groups.get(METADATA_GROUP)
         missed = metadata is not None and self._nodes.misses_this(metadata.applied_index)
         if self._cluster.image.nodes.get(entry.node_id) == entry and not missed:
-            self._set_removed(False)
+            self.was_part = self.was_part or self._nodes.is_counted_in
             if not self._directory.registered:
                 self._directory.note_registered()
             return
@@ -306,20 +327,22 @@ class ClusterNode:
         except PeerError as error:
             if REMOVED not in str(error):
                 raise
-            self._set_removed(True)
+            self._end()
 
-    def _set_removed(self, removed: bool) -> None:
-        """Clients are told of this node, or not any more; they go on where the others are."""
-        if removed == self._nodes.is_removed:
+    def _end(self) -> None:
+        """By the controller's word this node was removed: clients go on where the others are, and there is no
+        way back with this directory."""
+        if self.removed.is_set():
             return
-        self._nodes.is_removed = removed
+        self._nodes.is_removed = True
         self._cluster.encoded.clear()
-        if removed:
-            log.error(
-                "node %d %s and serves nobody any more; with an empty data directory it can come back",
-                self._settings.node_id,
-                REMOVED,
-            )
+        log.error(
+            "node %d %s and serves nobody any more; with an empty data directory it can come back",
+            self._settings.node_id,
+            REMOVED,
+        )
+        self.removed.set()
+        self._directory.note_removed()
 
     # --- what the controller is asked -----------------------------------------------------------------------
 

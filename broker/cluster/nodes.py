@@ -129,6 +129,12 @@ class Nodes:
             if self.is_alive(node_id) and status.cluster_id == self._image.cluster_id
         )
 
+    @property
+    def is_counted_in(self) -> bool:
+        """Whether a node that lives says that this one is recorded."""
+        told = self.statuses.items()
+        return any(self.node_id in status.registered and self.is_alive(each) for each, status in told)
+
     # --- who leads ------------------------------------------------------------------------------------------
 
     def leader_of(self, group: int) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from broker.cluster.node_status import Status
 from broker.cluster.nodes import NOBODY, Nodes
+from broker.listening import host_and_port
 from storage.group_options import node_of
 from storage.peers.limits import TOO_MANY_QUESTIONS, PeerError, PeerUnreachable
 from storage.peers.network import PeerNetwork
@@ -129,10 +130,10 @@ class Peering:
         self._moved: dict[int, tuple[str, int]] = {}
         """Where nodes said themselves that they are; that counts more than what is recorded."""
         self.address: tuple[str, int] | None = None
+        """Where this node is reached."""
         self._run = secrets.token_hex(8)
         """This process, so that two of one node id are not taken for one."""
         self._runs: dict[int, object] = {}
-        """Where this node is reached."""
 
     def serve(self, node: Subject) -> None:
         """Speak for this node from now on."""
@@ -151,6 +152,18 @@ class Peering:
         self._newcomers.discard(node_id)
         self._moved.pop(node_id, None)
         self.network.forget(node_id)
+
+    def problem(self, node_id: int) -> str:
+        """Where a node is looked for, and why it is not there."""
+        at = self.network.address(node_id)
+        where = "" if at is None else f"at {host_and_port(*at)}"
+        why = self.network.problem(node_id)
+        if not why:
+            why = "no answer yet"
+            if self.network.is_up(node_id):
+                here = "this node" if self.address is None else f"this node at {host_and_port(*self.address)}"
+                why = f"it answers, but nothing comes from it: does it reach {here}?"
+        return f"{where} ({why})".lstrip()
 
     # --- telling --------------------------------------------------------------------------------------------
 

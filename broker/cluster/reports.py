@@ -118,8 +118,22 @@ async def status(context: ClientContext) -> Document:
         "answered_by": here,
         "controller": nodes.live_leader_of(METADATA_GROUP),
         "healthy": bool(groups) and all(map(_is_healthy, groups)),
+        "waits_for_majority": _lacking(context),
         "nodes": [_node(context, each, reports.get(METADATA_GROUP)) for each in sorted(known)],
         "groups": groups,
+    }
+
+
+def _lacking(context: ClientContext) -> Document | None:
+    """Whom the node that answers lacks for a majority of those that elect the controller; None for nobody."""
+    node = context.services.node
+    reach = None if node is None else node.reach()
+    if reach is None or reach.is_majority:
+        return None
+    return {
+        "reached": reach.reached,
+        "voters": list(reach.voters),
+        "unreached": [{"node": each, "why": why} for each, why in reach.unreached.items()],
     }
 
 

@@ -34,7 +34,8 @@ _ADD: Final = (
 )
 _REMOVE: Final = (
     "Place a node's log groups on the others, wait until it has no part in any, then record it as gone; "
-    "afterwards it can be stopped. It may be dead already. To replace a node, add the new one first."
+    "its process, where one runs, says so and ends. It may be dead already. To replace a node, add the new "
+    "one first."
 )
 _TRANSFER: Final = (
     "Have a log group led by a node that has a copy of it, and wait until it is. From then on that node is "
@@ -96,7 +97,9 @@ def _remove(options: argparse.Namespace) -> int:
     from lockstep import cluster
 
     _run(options, lambda client: cluster.remove(client, options.node, options.wait))
-    return _say(options, f"node {options.node} is gone from the cluster; it can be stopped")
+    return _say(
+        options, f"node {options.node} is gone from the cluster; a process of it that runs ends by itself"
+    )
 
 
 def _transfer(options: argparse.Namespace) -> int:
@@ -163,6 +166,14 @@ def _show(found: dict[str, Any]) -> None:
             for each in found["groups"]
         ],
     )
+    lacking = found.get("waits_for_majority")
+    if lacking:
+        reached = f"{lacking['reached']} of {len(lacking['voters'])}"
+        print(
+            f"\nnode {found['answered_by']} reaches {reached} nodes that elect the controller, too few; not:"
+        )
+        for each in lacking["unreached"]:
+            print(f"  node {each['node']} {each['why']}")
     if not found["healthy"]:
         print("\nnot every log group has a leader and all its voters in sync")
 

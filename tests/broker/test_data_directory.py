@@ -30,6 +30,15 @@ def test_of_one_node(tmp_path: Path) -> None:
     DataDirectory(tmp_path, 1).close()
 
 
+def test_refuses_a_node_that_was_removed(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path, 3, alone=False)
+    directory.take_part("founder")
+    directory.note_removed()
+    directory.close()
+    with pytest.raises(WrongDirectory, match="belongs to node 3, which was removed from the cluster"):
+        DataDirectory(tmp_path, 3, alone=False)
+
+
 def test_refuses_a_newer_format(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text("format=2\nnode.id=1\n")
     with pytest.raises(NewerFormat, match="format 2"):

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from broker.cluster import majority
 from broker.config import from_texts
 from broker.data_directory import DataDirectory
 from broker.hosting import Hosting
 from broker.metadata import METADATA_GROUP
 from broker.properties import ConfigError
 from broker.server import Broker, CannotStart
+from lockstep import cluster as admin
+from lockstep.client import Client
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.metadata import MetadataRequest
@@ -46,6 +49,37 @@ async def test_alone_among_three_a_node_answers_retriable_errors(tmp_path: Path)
         refused = await client.produce("t", batch(b"a"))
         assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert cluster.brokers[1].groups == {}
+    finally:
+        await cluster.close()
+
+
+async def test_peers_that_are_not_reached_are_named_with_the_reason(
+    tmp_path: Path,
+    start_broker: StartBroker,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A closed port, and the likeliest mistake: a port for clients."""
+    monkeypatch.setattr(majority, "PATIENCE_SECONDS", 1.0)
+    cluster = BrokerCluster(tmp_path / "cluster")
+    cluster._peers[3] = (await start_broker()).port
+    await cluster.start(1)
+    try:
+        waits = "a majority of the nodes that elect the controller (1 of 3 reached)"
+        assert cluster.brokers[1].waits_for == waits
+        await until(lambda: f"waiting for {waits}" in caplog.text and "(no answer yet)" not in caplog.text)
+        second = f"node 2 at 127.0.0.1:{cluster._peers[2]} (connection refused: nothing listens there)"
+        third = f"node 3 at 127.0.0.1:{cluster._peers[3]} (what listens there is not a replication listener"
+        assert second in caplog.text
+        assert third in caplog.text
+        async with Client(cluster.bootstrap_servers) as client:
+            lacking = (await admin.status(client))["waits_for_majority"]
+        assert [each["node"] for each in lacking["unreached"]] == [2, 3]
+        assert (lacking["reached"], lacking["voters"]) == (1, [1, 2, 3])
+        await cluster.start(2)
+        await until(lambda: cluster.brokers[1].waits_for == "")
+        async with Client(cluster.bootstrap_servers) as client:
+            assert (await admin.status(client))["waits_for_majority"] is None
     finally:
         await cluster.close()
 

@@ -93,6 +93,18 @@ def test_a_status_that_is_not_well(
     assert ["1", "none", "1", "3", "unknown", "unknown", "unknown"] in lines
 
 
+def test_who_is_not_reached_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unreached = [{"node": 2, "why": "at there:1 (connection refused)"}, {"node": 3, "why": "at there:2 (no)"}]
+    lacking = {"reached": 1, "voters": [1, 2, 3], "unreached": unreached}
+    answers(monkeypatch, {**STATUS, "waits_for_majority": lacking})
+    assert main(["cluster", "status"]) == 1
+    out = capsys.readouterr().out
+    assert "node 1 reaches 1 of 3 nodes that elect the controller, too few; not:" in out
+    assert "  node 2 at there:1 (connection refused)\n  node 3 at there:2 (no)\n" in out
+
+
 def test_a_lack_that_nobody_knows_is_no_number(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

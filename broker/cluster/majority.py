@@ -1,0 +1,73 @@
+"""Says that a node waits for a majority of those that elect the controller, whom it does not reach and why.
+
+Owns: the words, and how often they are said. Invariant: a lack that ends soon is not told; one that lasts is
+told when it changes, at most every few seconds, and otherwise once a minute. Does not: know who is reached.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+log = logging.getLogger("lockstep.cluster")
+
+PATIENCE_SECONDS: Final = 5.0
+"""An election, a restart of the others, or a first start in no particular order are through by then."""
+CHANGED_SECONDS: Final = 5.0
+"""At least so long between two warnings."""
+AGAIN_SECONDS: Final = 60.0
+"""And so long where they would say the same."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Whom this node reaches of those that vote for the controller. Args: unreached: by node, why."""
+
+    voters: Sequence[int]
+    unreached: Mapping[int, str]
+
+    @property
+    def reached(self) -> int:
+        """How many are there, this node included where it votes."""
+        return len(self.voters) - len(self.unreached)
+
+    @property
+    def is_majority(self) -> bool:
+        return 2 * self.reached > len(self.voters)
+
+    def __str__(self) -> str:
+        return f"{self.reached} of {len(self.voters)}"
+
+
+class MajorityWatch:
+    """See the module; times are seconds of any clock that does not go back."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        """When the majority was lost; a node begins without."""
+        self._said: Reach | None = None
+        self._said_at = 0.0
+
+    def look(self, reach: Reach, now: float) -> None:
+        """To be called every second or so."""
+        if reach.is_majority:
+            if self._said is not None:
+                log.info("a majority of the nodes that elect the controller is reached now (%s)", reach)
+            self._since = self._said = None
+            return
+        if self._since is None:
+            self._since = now
+        if now - self._since < PATIENCE_SECONDS:
+            return
+        if self._said is not None:
+            pause = AGAIN_SECONDS if reach == self._said else CHANGED_SECONDS
+            if now - self._said_at < pause:
+                return
+        self._said, self._said_at = reach, now
+        log.warning(
+            "waiting for a majority of the nodes that elect the controller (%s reached): %s",
+            reach,
+            "; ".join(f"node {node_id} {why}" for node_id, why in reach.unreached.items()),
+        )
