@@ -66,6 +66,7 @@ from broker.handlers import (
 from protocol.api import ApiKey, RequestHeader, messages_for
 from protocol.compiler import decode
 from protocol.fields import Struct
+from protocol.peer_messages import Greeting
 
 HANDLERS: Final[tuple[Any, ...]] = (
     produce,
@@ -178,6 +179,10 @@ class Router:
         """
         route = self._routes.get(header.api_key)
         if route is None:
+            if header.api_key == Greeting.SCHEMA.api_key:
+                raise UnsupportedRequest(
+                    "a node takes this port for a replication listener: its --peers names the wrong one"
+                )
             raise UnsupportedRequest(f"API {_name(header.api_key)} is not served")
         version = header.api_version
         if not route.first <= version <= route.last:

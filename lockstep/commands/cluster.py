@@ -169,9 +169,8 @@ def _show(found: dict[str, Any]) -> None:
     lacking = found.get("waits_for_majority")
     if lacking:
         reached = f"{lacking['reached']} of {len(lacking['voters'])}"
-        print(
-            f"\nnode {found['answered_by']} reaches {reached} nodes that elect the controller, too few; not:"
-        )
+        here = found["answered_by"]
+        print(f"\nnode {here} reaches {reached} nodes that elect the controller, too few; out of reach:")
         for each in lacking["unreached"]:
             print(f"  node {each['node']} {each['why']}")
     if not found["healthy"]:

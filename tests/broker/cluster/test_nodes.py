@@ -154,3 +154,13 @@ def test_this_node_is_informed_once_it_knows_what_it_knew(world: World) -> None:
     assert world.nodes.is_informed
     world.nodes.groups = {}
     assert world.nodes.is_informed, "and stays so"
+
+
+def test_this_node_is_counted_in_where_one_that_lives_says_so(world: World) -> None:
+    assert not world.nodes.is_counted_in
+    world.nodes.told(2, Status(registered=(2, 3)))
+    assert not world.nodes.is_counted_in
+    world.nodes.told(3, Status(registered=(1, 2, 3)))
+    assert world.nodes.is_counted_in
+    world.now += ALIVE_SECONDS
+    assert not world.nodes.is_counted_in

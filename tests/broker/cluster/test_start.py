@@ -70,6 +70,7 @@ async def test_peers_that_are_not_reached_are_named_with_the_reason(
         await until(lambda: f"waiting for {waits}" in caplog.text and "(no answer yet)" not in caplog.text)
         second = f"node 2 at 127.0.0.1:{cluster._peers[2]} (connection refused: nothing listens there)"
         third = f"node 3 at 127.0.0.1:{cluster._peers[3]} (what listens there is not a replication listener"
+        assert "a node takes this port for a replication listener: its --peers names the wrong" in caplog.text
         assert second in caplog.text
         assert third in caplog.text
         async with Client(cluster.bootstrap_servers) as client:

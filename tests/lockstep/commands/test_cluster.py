@@ -101,7 +101,7 @@ def test_who_is_not_reached_is_named(
     answers(monkeypatch, {**STATUS, "waits_for_majority": lacking})
     assert main(["cluster", "status"]) == 1
     out = capsys.readouterr().out
-    assert "node 1 reaches 1 of 3 nodes that elect the controller, too few; not:" in out
+    assert "node 1 reaches 1 of 3 nodes that elect the controller, too few; out of reach:" in out
     assert "  node 2 at there:1 (connection refused)\n  node 3 at there:2 (no)\n" in out
 
 
