@@ -115,7 +115,7 @@ def planned(
     """
     found, config = partition.log, partition.topic.config
     dirty = max(found.log_start_offset, clean_to)
-    end = min(shares[-1].last_offset + 1 if shares else 0, stable_offset, found.high_watermark - 1)
+    end = min(shares[-1].last_offset + 1 if shares else 0, stable_offset, found.high_watermark)
     data_log = partition.group.log
     if config.min_compaction_lag_ms > 0 and end > dirty:
         old_ms = now_ms - config.min_compaction_lag_ms + 1
@@ -262,4 +262,5 @@ def _wanted(dirt: Dirt) -> Wanted:
         dirt.end_offset,
         dirt.partition.topic.config.delete_retention_ms,
         partition.aborted_between(0, dirt.end_offset),
+        partition.high_watermark - 1,
     )

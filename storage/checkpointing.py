@@ -41,6 +41,7 @@ class Checkpointer:
         "_written",
         "index",
         "under_way",
+        "wanted",
     )
 
     def __init__(
@@ -64,17 +65,21 @@ class Checkpointer:
         self.index = log.checkpoint.index if log.checkpoint else 0
         """The newest entry that a flushed checkpoint covers."""
         self.under_way: asyncio.Future[None] | None = None
+        self.wanted = False
+        """Somebody waits for another one, time or not."""
 
     def appended(self, time_ms: int) -> None:
         """Frames have been appended and followed, up to leader time `time_ms`: cut where it is time to."""
         if self._cut is not None or self.under_way is not None:
             return
-        if self._log.sealed_since_checkpoint or self._state.applied_batches >= MOST_BATCHES:
+        due = self._log.sealed_since_checkpoint or self._state.applied_batches >= MOST_BATCHES
+        if due or self.wanted:
             self.cut(time_ms)
 
     def cut(self, time_ms: int) -> None:
         """Cut at the last appended frame; nothing may be appended to the state beyond it."""
         log = self._log
+        self.wanted = False
         self._cut = Checkpoint(
             log.last_index, log.last_term, log.next_lsn, log.chain, time_ms, self._state.cut(time_ms)
         )

@@ -40,6 +40,9 @@ class Wanted(NamedTuple):
     end_offset: int
     delete_retention_ms: int
     aborted: Sequence[AbortedTransaction]
+    newest_offset: int
+    """Of the partition's last committed record. Its batch may lose records but never goes as a whole:
+    reads need an end to reach."""
 
 
 class Cleaned(NamedTuple):
@@ -72,6 +75,7 @@ def clean(
     StorageFull, OffsetOutOfRange where the log changed, and whatever `breathe` does.
     """
     passes: dict[int, PartitionCleaning] = {}
+    newest = {each.partition: each.newest_offset for each in wanted}
     room = memory_bytes // ENTRY_BYTES
     for each in wanted:
         if room <= 0:
@@ -88,7 +92,9 @@ def clean(
         if cleaning is None or entry.base_offset >= cleaning.end:
             return True
         left = cleaning.judge(payload)
-        return Left(left.batch, left.max_timestamp) if isinstance(left, Shortened) else left
+        if isinstance(left, Shortened):
+            return Left(left.batch, left.max_timestamp)
+        return left or entry.base_offset + entry.record_count > newest[number]
 
     saved_bytes = segments = 0
     for segment in _touched(log, passes, log_start):
@@ -108,7 +114,7 @@ def _mapped(
     horizons_end: bool,
 ) -> PartitionCleaning:
     """A partition's rules, with the last offset of every key in the stretch that it wants cleaned."""
-    number, dirty, end, delete_retention_ms, aborted = wanted
+    number, dirty, end, delete_retention_ms, aborted, _ = wanted
     found = PartitionCleaning(number, dirty, end, now_ms, delete_retention_ms, aborted, room, horizons_end)
     offset = max(dirty, log.first_offset(number) or 0)
     while offset < found.end:
@@ -136,7 +142,7 @@ def _touched(
             if share.partition != CONTROL_PARTITION and share.last_offset < log_start(share.partition):
                 dead_bytes += share.total_bytes
         else:
-            if dead_bytes >= DEAD_SHARE * segment.total_bytes:
+            if dead_bytes >= DEAD_SHARE * segment.total_bytes or segment.is_mostly_unused:
                 yield segment
 
 

@@ -35,6 +35,7 @@ from storage.partition import PartitionLog
 from storage.raft.messages import Message
 from storage.recovering import recover
 from storage.replica import Replica
+from storage.sealing import Sealing
 from storage.types import (
     CONTROL_PARTITION,
     NotLeader,
@@ -129,6 +130,7 @@ class LogGroup:
             options.kept_entries,
         )
         self._idle_marker = IdleMarker(self._replica, self._loop)
+        self.sealing = Sealing(self._replica, lambda: not self._open)
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
         self._next_number = self.control.next_number
 
@@ -196,7 +198,8 @@ class LogGroup:
         try:
             if self.failed is None:
                 if self.raft.configuration.voter_sets() == ((self.raft.member_id,),):
-                    await self._finish()
+                    self._serve(False)
+                    await self.committed()
                 with contextlib.suppress(StorageFull):  # the next start replays a little more
                     await self._replica.last_checkpoint()
         finally:
@@ -205,10 +208,6 @@ class LogGroup:
             self._threads.shutdown(wait=True)
             self._replica.installing.give_up()
             self.log.close()
-
-    async def _finish(self) -> None:
-        self._serve(False)
-        await self.committed()
 
     def abandon(self) -> None:
         """Take and say nothing more; files stay as they are."""

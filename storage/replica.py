@@ -222,12 +222,30 @@ class Replica:
         checkpointer = self.checkpointer
         if checkpointer.under_way is not None:
             await asyncio.wait([checkpointer.under_way])
-        last_index = self.log.last_index
-        if self.failed is None and not self.busy and checkpointer.index < last_index == self.applied_index:
-            checkpointer.cut(self.time_ms)
-            checkpointer.applied(last_index, self.time_ms)
+        if checkpointer.index < self.log.last_index and self.checkpoint_now():
             assert checkpointer.under_way is not None
             await checkpointer.under_way
+
+    def checkpoint_now(self) -> bool:
+        """Begin to write one at the end of the log, where all of it is applied and nothing was taken that is
+        not in it; whether that is so."""
+        checkpointer, last_index = self.checkpointer, self.log.last_index
+        if self.failed is not None or self.busy or checkpointer.under_way is not None:
+            return False
+        if not last_index or not last_index == self.applied_index == self.raft.last_index:
+            return False
+        checkpointer.cut(self.time_ms)
+        checkpointer.applied(last_index, self.time_ms)
+        return True
+
+    def seal(self, last_index: int) -> None:
+        """Go on in another segment once no flush is under way, where entries up to there are in this one."""
+        self._work.append(Work(lambda: self._seal(last_index)))
+        self._guarded(_nothing)
+
+    def _seal(self, last_index: int) -> None:
+        if not self.log.is_sealed(last_index):
+            self.log.seal()
 
     def write(self, frames: Sequence[Frame], proposed: Callable[[int, int], None]) -> None:
         """The leader's own frames, in order; index, term and first LSN are given here. Not while `busy`.

@@ -21,6 +21,8 @@ from storage.types import Checkpoint, CorruptLog, NewerFormat
 
 CHUNK_BYTES = 1 << 20
 PREFIX = "checkpoint-"
+AGAIN = "checkpoint-again-"
+"""How the name begins of another one at the same index: on an idle log both kept ones may be of its end."""
 INCOMING = "incoming-"
 """How the name of a checkpoint begins that was installed: it counts once the log begins where it says."""
 TEMPORARY = "checkpoint.tmp"
@@ -49,6 +51,12 @@ class PlacedCheckpoint:
 
 def checkpoint_name(index: int) -> str:
     return f"{PREFIX}{index:020d}"
+
+
+def name_beside(former: str, index: int) -> str:
+    """The name for a checkpoint at an index, while the former one keeps its own."""
+    plain = checkpoint_name(index)
+    return plain if former != plain else f"{AGAIN}{index:020d}"
 
 
 def incoming_name(first_sequence: int, index: int) -> str:
@@ -184,5 +192,5 @@ def load_checkpoints(
         if loaded is None:
             broken.append(name)
         elif loaded.place >> 32 >= oldest_sequence:
-            whole.insert(0, loaded)
-    return whole, broken
+            whole.append(loaded)
+    return sorted(whole, key=lambda placed: (placed.checkpoint.index, placed.place)), broken

@@ -42,7 +42,17 @@ __all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegme
 class SealedSegment:
     """What is known of a sealed segment without reading it."""
 
-    __slots__ = ("_segment", "_table", "first_index", "last_index", "sequence", "time_ms", "total_bytes")
+    __slots__ = (
+        "_segment",
+        "_table",
+        "file_bytes",
+        "first_index",
+        "is_mostly_unused",
+        "last_index",
+        "sequence",
+        "time_ms",
+        "total_bytes",
+    )
 
     def __init__(self, segment: Segment, table: SegmentTable) -> None:
         self._segment = segment
@@ -53,6 +63,8 @@ class SealedSegment:
         self.time_ms = segment.tail.time_ms
         """The leader's time at its last frame."""
         self.total_bytes = segment.end
+        self.file_bytes = segment.size
+        self.is_mostly_unused = segment.is_mostly_unused
 
     def partitions(self) -> Iterator[SegmentPartition]:
         """Its share per partition, in order of partition number."""
@@ -444,6 +456,15 @@ class DataLog(ReplacingLog):
         thread."""
         for partition, end in ends.items():
             self._tail_cache.forget_below(partition, end)
+
+    def is_sealed(self, last_index: int) -> bool:
+        """Whether the frames up to there are in sealed segments."""
+        return self._active.first_index > last_index
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `clean` takes every sealed segment: both kept checkpoints lie above them."""
+        return self._house.freeable_below() >= self._active.sequence
 
     def cleanable_segments(self) -> list[SealedSegment]:
         """Those that `clean` takes now, oldest first; they follow one another."""

@@ -18,6 +18,7 @@ from storage.log.checkpoint_file import (
     PlacedCheckpoint,
     checkpoint_name,
     load_checkpoints,
+    name_beside,
     write_checkpoint,
 )
 from storage.log.file_system import FileSystem
@@ -281,7 +282,9 @@ class Housekeeping:
             if place >> 32 < self.state.oldest_sequence:
                 return
             try:
-                name = write_checkpoint(self._fs, self._directory, self._group_id, checkpoint, place)
+                former = self._checkpoints[-1].name if self._checkpoints else ""
+                name = name_beside(former, checkpoint.index)
+                write_checkpoint(self._fs, self._directory, self._group_id, checkpoint, place, name)
             except OSError as error:
                 self._error = str(error)
                 raise StorageFull(f"checkpoint at index {checkpoint.index}: {error}") from error

@@ -117,7 +117,7 @@ class MemoryLog:
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         self.flushed_index = max(self.flushed_index, checkpoint.index)
-        self._saved = [*(s for s in self._saved if s.index != checkpoint.index), checkpoint][-2:]
+        self._saved = [*self._saved, checkpoint][-2:]
 
     def load_checkpoint(self) -> Checkpoint | None:
         return self._saved[-1] if self._saved else None
@@ -324,6 +324,16 @@ class MemoryLog:
         log_starts: Callable[[int], int] | None = None,
     ) -> None:
         raise ValueError(f"segment {sequence} is no sealed segment of this log")
+
+    def seal(self) -> bool:
+        return False
+
+    def is_sealed(self, last_index: int) -> bool:
+        return False
+
+    @property
+    def is_settled(self) -> bool:
+        return True
 
     def cleanable_segments(self) -> list[object]:
         return []

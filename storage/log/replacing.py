@@ -50,17 +50,18 @@ class ReplacingLog(LogWriter):
         self._installation: Installation | None = None
 
     def _place_after(self, index: int) -> int:
-        """The position where frame `index` ends, or the next begins."""
-        begins = 0
+        """The position where the next segment begins, if frame `index` is the last of its own, else where it
+        ends: a checkpoint of all that is sealed lies above it."""
+        place = 0
         for segment in self._table:
             ends = segment.frame_ends
             if segment.first_index == index + 1:
-                begins = position(segment.sequence, SEGMENT_HEADER_BYTES)
+                return position(segment.sequence, SEGMENT_HEADER_BYTES)
             if ends is not None and segment.first_index <= index < segment.first_index + len(ends):
-                return position(segment.sequence, ends[index - segment.first_index])
-        if begins == 0:
+                place = position(segment.sequence, ends[index - segment.first_index])
+        if place == 0:
             raise ValueError(f"frame {index} is not among those the log can still place")
-        return begins
+        return place
 
     def _flush_to(self, place: int) -> None:
         """Flush what lies below `place`, whatever `flush` says."""

@@ -179,7 +179,8 @@ class Rewriter:
                 raise ValueError(f"segment {sequence}: offset {start} of partition {number} would be lost")
 
     def clean(self, sequence: int, judge: Judge, breathe: Callable[[int], None] = _go_on) -> int:
-        """Take out of a sealed segment what `judge` does; how many bytes less its file has.
+        """Take out of a sealed segment what `judge` does, and from its file what was never written because it
+        was sealed early; how many bytes less its file has.
 
         Only below the older of the two kept checkpoints (ValueError): until then either may be replayed from.
         Somebody must keep the newest batch of every partition, so that reads have an end to reach. `breathe`
@@ -191,9 +192,9 @@ class Rewriter:
             return segment.size - self._rewrite(segment, frames, None, breathe).size if frames else 0
 
     def _judged(self, segment: Segment, judge: Judge, breathe: Callable[[int], None]) -> list[Frame]:
-        """A segment's frames as they are to be; none where nothing changes."""
+        """A segment's frames as they are to be; none where nothing changes and the file is in use."""
         frames: list[Frame] = []
-        changed = False
+        changed = segment.is_mostly_unused
         held = self._table.acquire(segment.sequence)
         if held is not segment:
             if held is not None:

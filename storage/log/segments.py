@@ -119,6 +119,11 @@ class Segment:
         """Where each frame ends; None below the older kept checkpoint, where only shipments ask."""
 
     @property
+    def is_mostly_unused(self) -> bool:
+        """Sealed long before its file was full, which has its whole size all the same."""
+        return 2 * self.end < self.size
+
+    @property
     def rewritten(self) -> bool:
         return self.written_end > 0
 

@@ -264,6 +264,20 @@ class LogWriter:
 
     # -- segments ---------------------------------------------------------------------------------------
 
+    def seal(self) -> bool:
+        """Go on in another segment, so that what is in this one can be cleaned; not while a flush is under
+        way. False, and nothing done, where this one is empty or the spare ones are not all ready: a full
+        disk needs what is left here. FlushFailed."""
+        if self._failed:
+            raise FlushFailed(self._failed)
+        if not self._frame_ends or self._pool.full:
+            return False
+        if self._pool.wants_more():
+            self._house.poke()
+            return False
+        self._roll()
+        return True
+
     def _activate(self, segment: Segment, offset: int) -> None:
         assert segment.batches is not None and segment.frame_ends is not None
         self._active = segment

@@ -206,7 +206,7 @@ async def test_a_ratio_and_an_age_make_a_partition_due(broker: Broker, client: C
     await filler(client)
     assert await broker.compact() > 10_000
     assert len(await read(client, "c")) == 30
-    assert [record.offset for record in await read(client, "old")] == [28, 29]
+    assert [record.offset for record in await read(client, "old")] == [29]
 
 
 @pytest.mark.parametrize(
@@ -302,11 +302,11 @@ async def test_the_loop_compacts_by_itself(start_broker: StartBroker) -> None:
         await client.produce("c", keyed([(b"k", b"v" * 1000)]))
     await filler(client)
     for _ in range(300):
-        if len(await read(client, "c")) == 2:
+        if len(await read(client, "c")) == 1:
             break
         await asyncio.sleep(0.02)
     left = [record.offset for record in await read(client, "c")]
-    assert left == [28, 29], "the newest batch is not looked into"
+    assert left == [29], "what the newest batch has replaced goes as well"
     await client.close()
 
 

@@ -120,8 +120,9 @@ class Writer:
             for share in segment.partitions()
             if share.partition == self.number
         ]
-        end = min([max(shares, default=0), partition.last_stable_offset, partition.high_watermark - 1])
-        return Wanted(self.number, dirty, end, retention_ms, partition.aborted_between(0, end))
+        end = min([max(shares, default=0), partition.last_stable_offset, partition.high_watermark])
+        newest = partition.high_watermark - 1
+        return Wanted(self.number, dirty, end, retention_ms, partition.aborted_between(0, end), newest)
 
 
 async def clean(group: LogGroup, wanted: list[Wanted], now_ms: int, memory: int = MEMORY) -> Cleaned:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 TOPIC_ID: Final = bytes(15) + b"c"
 KEYS: Final = 25
 CLEAN_S: Final = 1.5
+SEAL_ONE_IN: Final = 3
+"""Passes that have the file that is written to sealed first."""
+SEAL_S: Final = 1.0
 DELETE_RETENTION_MS: Final = 20_000
 MEMORY_BYTES: Final = 4000
 """Some twenty keys: many passes."""
@@ -83,7 +86,7 @@ class Compacting(Workload):
         self._compacted: set[int] = set()
         world.shared[COMPACTED] = self._compacted
         self._active = 0
-        self.passes = self.saved_bytes = 0
+        self.passes = self.saved_bytes = self.sealed = 0
 
     # -- clients ----------------------------------------------------------------------------------------
 
@@ -142,8 +145,10 @@ class Compacting(Workload):
         group = group_of(node)
         partition = _partition(group)
         if partition is not None and group.failed is None:
-            wanted = _wanted(group, partition, memory["dirty"])
             try:
+                if node.draw(SEAL_ONE_IN) == 0:
+                    self.sealed += await group.sealing.run(SEAL_S, without_members=node.draw(2) == 0)
+                wanted = _wanted(group, partition, memory["dirty"])
                 done = await group.clean([wanted], node.clock_ms(), MEMORY_BYTES, _at_once)
             except CorruptLog:
                 if not node.damaged:
@@ -217,8 +222,9 @@ def _wanted(group: LogGroup, partition: PartitionLog, dirty: int) -> Wanted:
         for share in segment.partitions()
         if share.partition == partition.number
     ]
-    end = min(max(ends, default=0), partition.last_stable_offset, partition.high_watermark - 1)
-    return Wanted(partition.number, min(dirty, end), end, DELETE_RETENTION_MS, [])
+    end = min(max(ends, default=0), partition.last_stable_offset, partition.high_watermark)
+    newest = partition.high_watermark - 1
+    return Wanted(partition.number, min(dirty, end), end, DELETE_RETENTION_MS, [], newest)
 
 
 def _at_once(_: int) -> None:

@@ -256,6 +256,34 @@ def rewrite(rng: random.Random) -> World:
     return world
 
 
+def seal(rng: random.Random) -> World:
+    """Segments sealed long before they are full, two checkpoints of one frame, all below cleaned or freed;
+    what comes after is cut away; a crash in between."""
+    world = World()
+    for turn in range(10):
+        for _ in range(rng.choice((1, 2))):
+            world.append(*some_frames(world, rng, 700))
+        world.flush()
+        if turn == 0:
+            world.write_checkpoint()  # the second one of its frame lies in another segment
+        world.log.seal()
+        for _ in range(rng.choice((1, 2, 3))):
+            world.write_checkpoint()
+        for segment in world.log.cleanable_segments():
+            if rng.random() < 0.3:
+                world.clean(segment, rng.randrange(1, 4))
+        if turn % 4 == 3:
+            world.free_below(2)
+        if rng.random() < 0.5:
+            kept = len(world.frames)
+            world.append(*some_frames(world, rng, 700))
+            world.truncate(kept)
+        if turn == 6:
+            world.kill_and_reopen(_crashed(world, rng))
+    world.log.close()
+    return world
+
+
 def begin_later(rng: random.Random) -> World:
     """The first segment written afresh without dead frames, next to freeing; a crash in between."""
     world = World()
@@ -294,6 +322,7 @@ SCENARIOS: dict[str, Callable[[random.Random], World]] = {
         install,
         install_after_truncation,
         rewrite,
+        seal,
         begin_later,
         without_flush,
     )

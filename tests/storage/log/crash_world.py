@@ -121,7 +121,8 @@ class World:
         for segment in sealed[: len(sealed) - keep_segments]:
             for share in segment.partitions():
                 if share.partition not in (closed or set()):
-                    self.starts[share.partition] = share.last_offset + 1
+                    start = self.starts.get(share.partition, 0)  # what was cleaned may lie above
+                    self.starts[share.partition] = max(start, share.last_offset + 1)
         self.note()
         return self.log.free_dead_segments(lambda partition: self.starts.get(partition, 0))
 

@@ -270,6 +270,26 @@ def rewritten_not_flushed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def cut_below_the_checkpoint() -> Iterator[None]:
+    """A truncation goes on where its last frame ends, and gives away the segment a checkpoint lies in."""
+    real_truncate, real_place = ReplacingLog.truncate, ReplacingLog._place_after
+
+    def place_after(self: ReplacingLog, index: int) -> int:
+        for segment in self._table:
+            ends = segment.frame_ends
+            if ends is not None and segment.first_index <= index < segment.first_index + len(ends):
+                return position(segment.sequence, ends[index - segment.first_index])
+        return real_place(self, index)
+
+    def truncate(self: ReplacingLog, last_index: int) -> None:
+        with patch.object(ReplacingLog, "_place_after", place_after):
+            real_truncate(self, last_index)
+
+    with patch.object(ReplacingLog, "truncate", truncate):
+        yield
+
+
 FAULTS: dict[str, SimpleFault] = {
     each.__name__: each
     for each in (
@@ -293,6 +313,7 @@ FAULTS: dict[str, SimpleFault] = {
         old_log_removed_before_the_switch,
         incoming_checkpoint_overlooked,
         rewritten_not_flushed,
+        cut_below_the_checkpoint,
     )
 }
 
@@ -305,5 +326,6 @@ AIMED_AT: dict[str, tuple[str, ...]] = {
     "old_log_removed_before_the_switch": ("install_after_truncation",),
     "incoming_checkpoint_overlooked": ("install_after_truncation",),
     "rewritten_not_flushed": ("rewrite",),
+    "cut_below_the_checkpoint": ("seal",),
 }
 """Where one protocol alone is broken, looking at that one saves time; others are looked for everywhere."""
