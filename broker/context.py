@@ -254,7 +254,7 @@ class ClientContext:
         return Endpoint(settings.node_id, host or self.local_host, port, settings.broker_rack)
 
     def endpoints(self) -> list[Endpoint]:
-        """The nodes that live, as this client can reach them."""
+        """The nodes that clients are told of, as this one can reach them."""
         return self.services.nodes.endpoints(self.listener, self.endpoint())
 
     def endpoint_of(self, node_id: int) -> Endpoint | None:

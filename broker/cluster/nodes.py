@@ -21,6 +21,9 @@ ALIVE_SECONDS: Final = 3.0
 """Who has said nothing for so long is taken for dead."""
 CUT_OFF_SECONDS: Final = 0.5
 """The same once the connection to it is lost."""
+LISTED_SECONDS: Final = 9.0
+"""For so long clients are told where a silent node is, as by Kafka (broker.session.timeout.ms): librdkafka
+may wait for ever for a group's coordinator that metadata leaves out for a moment (decision 20)."""
 NOBODY: Final = -1
 
 
@@ -40,6 +43,7 @@ class Nodes:
         self.statuses: dict[int, Status] = {}
         """What each other node said last."""
         self._heard: dict[int, float] = {}
+        self._last_told: dict[int, float] = {}
         self._is_informed = False
         self.is_removed = False
         """Whether this node was removed from the cluster, as a controller said: then it is none of those that
@@ -52,7 +56,7 @@ class Nodes:
     def told(self, node_id: int, status: Status) -> None:
         """Another node has told its status."""
         self.statuses[node_id] = status
-        self._heard[node_id] = self._seconds()
+        self._heard[node_id] = self._last_told[node_id] = self._seconds()
         for group, term in status.leads.items():
             if term >= self._leaders.get(group, (-1, 0))[0]:
                 self._leaders[group] = term, node_id
@@ -81,21 +85,27 @@ class Nodes:
         """The recorded nodes that live, this one included."""
         return frozenset(each for each in {*self._image.nodes, self.node_id} if self.is_alive(each))
 
+    def listed(self) -> frozenset[int]:
+        """The recorded nodes that clients are told of: those that live, or did a moment ago."""
+        since = self._seconds() - LISTED_SECONDS
+        lately = {each for each, told in self._last_told.items() if told > since}
+        return self.alive() | (lately & set(self._image.nodes))
+
     def seen(self) -> tuple[object, ...]:
         """Equal for two moments at which clients are told the same of nodes and leaders."""
         hosted = tuple(
             (group.leader_id, group.term, group.raft.configuration.voters) for group in self.groups.values()
         )
-        return hosted, self.alive(), tuple(self._leaders.values())
+        return hosted, self.alive(), self.listed(), tuple(self._leaders.values())
 
     def registered(self) -> list[int]:
         """Every node of the cluster, alive or not; only this one before a first start is through."""
         return sorted(self._image.nodes) or [self.node_id]
 
     def endpoints(self, listener: str, here: Endpoint) -> list[Endpoint]:
-        """Where clients of this listener reach the nodes that live; `here` is this one."""
+        """Where clients of this listener reach the nodes; `here` is this one."""
         found = [] if self.is_removed else [here]
-        for node_id in self.alive():
+        for node_id in self.listed():
             if node_id != self.node_id:
                 endpoint = self.endpoint(node_id, listener, here)
                 if endpoint is not None:

@@ -23,7 +23,7 @@ CONTROLLERS: Final = 2
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeClusterRequest) -> Answer:
-    """Those that live, and who leads them."""
+    """Those that clients are told of, and who leads them."""
     if request.endpoint_type != BROKERS:
         error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         message = f"Unsupported endpoint type {request.endpoint_type}"

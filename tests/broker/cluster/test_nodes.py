@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from broker.cluster.node_status import Status
-from broker.cluster.nodes import ALIVE_SECONDS, CUT_OFF_SECONDS, Nodes
+from broker.cluster.nodes import ALIVE_SECONDS, CUT_OFF_SECONDS, LISTED_SECONDS, Nodes
 from broker.cluster_image import ClusterImage, NodeEntry
 from broker.context import Endpoint
 from broker.metadata import METADATA_GROUP
@@ -133,6 +133,21 @@ def test_clients_are_told_of_nodes_that_live_and_have_their_listener(world: Worl
     assert dead is not None and dead.host == "three"
     assert world.nodes.endpoint(4, "LAN", here) is None
     assert world.nodes.endpoint(9, "LAN", here) is None
+
+
+def test_clients_are_told_of_a_dead_node_for_a_while(world: World) -> None:
+    world.image.nodes = {n: NodeEntry(n, {"LAN": (str(n), n)}) for n in (1, 2, 3)}
+    world.hears(2, None)
+    world.hears(9, None)
+    before = world.nodes.seen()
+    world.nodes.absent(2)
+    world.now += LISTED_SECONDS - 0.5
+    assert (world.nodes.alive(), world.nodes.listed()) == ({1}, {1, 2}), "no longer one that is not recorded"
+    assert [each.node_id for each in world.nodes.endpoints("LAN", Endpoint(1, "here", 1))] == [1, 2]
+    dead = world.nodes.seen()
+    world.now += 0.5
+    assert world.nodes.listed() == {1}
+    assert len({before, dead, world.nodes.seen()}) == 3, "each time clients are told something else"
 
 
 def test_which_member_each_node_is(world: World) -> None:
