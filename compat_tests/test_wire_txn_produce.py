@@ -190,6 +190,17 @@ def test_late(producer: Producer, end: str) -> None:
     assert [producer.end_of(index) for index in range(2)] == [2, 1]
 
 
+@pytest.mark.case(AREA, "an aborted batch's number, used again in its epoch, stores nothing and is no error")
+def test_a_number_used_again(producer: Producer) -> None:
+    """What an application with librdkafka meets that goes on after an abort (decision 20)."""
+    producer.add(0)
+    assert producer.one(0, 0) == NONE
+    producer.end(False, {0: 2})
+    producer.add(0)
+    assert producer.one(0, 0) == NONE
+    assert producer.end_of(0) == 2
+
+
 @pytest.mark.case(AREA, "Who is not known begins with sequence 0 since Produce 12")
 def test_first_sequences(producer: Producer) -> None:
     assert producer.one(0, 5, version=12) == OUT_OF_ORDER_SEQUENCE_NUMBER
