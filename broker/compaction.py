@@ -4,7 +4,7 @@ Owns: which partitions are worth a pass now (`planned`), at what pace it runs be
 loop. Leaders and followers clean alike: what they do changes nothing that they replicate.
 
 Invariants: a pass never reaches what is young (`min.compaction.lag.ms`), undecided (above the last stable
-offset) or the partition's newest batch; one group is cleaned at a time. How far a partition has been
+offset) and never takes the newest batch away; one group is cleaned at a time. How far a partition has been
 cleaned is remembered while the process lives: after a start all of it counts as new, once.
 Does not: say which records stay (`storage/cleaning.py`), or touch files (`storage/cleaner.py`).
 Source: Kafka's LogCleanerManager.
@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from broker.metadata import METADATA_GROUP, Cluster, TopicPartition
+from broker.rolling import EVER, Rolling, waiting
 from storage.cleaner import Cleaned, Wanted, is_half_dead
 from storage.group import LogGroup
 from storage.log.batch_index import SegmentPartition
@@ -39,7 +40,6 @@ SWITCH_SECONDS: Final = 0.0003
 """While a pass runs others wait so long at most for the interpreter, not the usual 5 ms."""
 LOOK_SECONDS: Final = 0.1
 """How often that is measured."""
-EVER: Final = -(1 << 62)
 
 
 class Pace:
@@ -155,6 +155,9 @@ class Compaction:
         self._new_pace = new_pace
         self._clean_to: dict[tuple[LogGroup, int], int] = {}
         self._is_running = False
+        self._rolling = Rolling()
+        self._futile: dict[LogGroup, object] = {}
+        """What a pass that changed nothing was to do: not again before that is something else."""
 
     async def run(self) -> None:
         """Look every so often, until cancelled."""
@@ -195,11 +198,13 @@ class Compaction:
             for partition in topic.partitions
             if partition.group is group
         ]
-        stable = [each.log.last_stable_offset for each in compacted]
-        looked = await asyncio.to_thread(self._look, group, compacted, stable, now_ms)
+        looked, every_ms = await self._look(group, compacted, now_ms)
+        if every_ms is not None and await self._rolling.seal(group, every_ms, now_ms):
+            looked, _ = await self._look(group, compacted, now_ms)
         due = [dirt for dirt in looked if is_due(dirt, now_ms)]
-        log_start = group.control.log_start
-        if not due and not await asyncio.to_thread(is_half_dead, group.log, log_start):
+        to_do = [(dirt.partition.log.number, dirt.dirty_offset, dirt.end_offset) for dirt in due]
+        idle = not due or self._futile.get(group) == to_do
+        if idle and not await asyncio.to_thread(is_half_dead, group.log, group.control.log_start):
             return 0
         settings = self._cluster.settings
         pace = self._new_pace(settings.log_cleaner_io_max_bytes_per_second)
@@ -214,7 +219,12 @@ class Compaction:
             return 0
         self._remember(group, done)
         freed = group.free_dead_segments()
-        log.info(
+        if done.segments or freed or any([done.ends.get(number, 0) > dirty for number, dirty, _ in to_do]):
+            self._futile.pop(group, None)
+        else:
+            self._futile[group] = to_do
+        log.log(
+            logging.INFO if done.segments or freed else logging.DEBUG,
             "group %d: cleaned %d partitions, %d files are %d bytes smaller, %d are gone",
             group.group_id,
             len(done.ends),
@@ -224,20 +234,30 @@ class Compaction:
         )
         return done.saved_bytes
 
-    def _look(
+    async def _look(
+        self, group: LogGroup, compacted: Sequence[TopicPartition], now_ms: int
+    ) -> tuple[list[Dirt], int | None]:
+        stable = [each.log.last_stable_offset for each in compacted]
+        return await asyncio.to_thread(self._looked, group, compacted, stable, now_ms)
+
+    def _looked(
         self, group: LogGroup, compacted: Sequence[TopicPartition], stable: Sequence[int], now_ms: int
-    ) -> list[Dirt]:
+    ) -> tuple[list[Dirt], int | None]:
+        """What there is to clean, and how far apart sealing has to be for what cannot be reached, if any."""
         shares: dict[int, list[SegmentPartition]] = {each.log.number: [] for each in compacted}
         for segment in group.log.cleanable_segments():
             for share in segment.partitions():
                 if share.partition in shares:
                     shares[share.partition].append(share)
         found = []
+        waits: list[int] = []
         for each, stable_offset in zip(compacted, stable, strict=True):
             number = each.log.number
             clean_to = self._clean_to.get((group, number), 0)
             found.append(planned(each, shares[number], stable_offset, clean_to, now_ms))
-        return found
+            every_ms = waiting(each, shares[number], stable_offset, clean_to, now_ms)
+            waits += [] if every_ms is None else [every_ms]
+        return found, max(min(waits), self._cluster.settings.log_cleaner_backoff_ms) if waits else None
 
     def _remember(self, group: LogGroup, done: Cleaned) -> None:
         if done.unreadable:
@@ -247,6 +267,8 @@ class Compaction:
         for number, end in done.ends.items():
             self._clean_to[group, number] = end
         here = set(self._cluster.groups.values())
+        self._rolling.keep(here)
+        self._futile = {each: to_do for each, to_do in self._futile.items() if each in here}
         self._clean_to = {
             (each, number): end
             for (each, number), end in self._clean_to.items()

@@ -91,7 +91,8 @@ class TopicConfig:
         "max.compaction.lag.ms",
         Kind.LONG,
         INT64_MAX,
-        "How old a record becomes before it is compacted whatever the ratio, once its file is sealed.",
+        "How old a record becomes before it is compacted whatever the ratio; the log file it is in is sealed "
+        "for that.",
         minimum=1,
     )
     min_insync_replicas: int = setting(
@@ -128,18 +129,20 @@ class TopicConfig:
         "segment.bytes",
         Kind.INT,
         1 << 30,
-        "Accepted, without effect: partitions share log files, whose size is lockstep.segment.bytes.",
+        "How much of a compacted topic's partition may wait in an open log file before that is sealed for "
+        "compaction. Without effect otherwise: partitions share files of lockstep.segment.bytes.",
         minimum=1 << 20,
     )
     segment_ms: int = setting(
         "segment.ms",
         Kind.LONG,
         168 * HOUR_MS,
-        "Accepted, without effect: retention by time does not wait for a file to be sealed.",
+        "How old the records of a compacted topic get before the open log file they are in is sealed for "
+        "compaction. Without effect otherwise: retention by time does not wait for that.",
         minimum=1,
     )
     segment_jitter_ms: int = setting(
-        "segment.jitter.ms", Kind.LONG, 0, "Accepted, without effect: see segment.ms.", minimum=0
+        "segment.jitter.ms", Kind.LONG, 0, "Accepted, without effect: segment.ms is exact.", minimum=0
     )
     segment_index_bytes: int = setting(
         "segment.index.bytes",

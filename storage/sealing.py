@@ -20,6 +20,8 @@ from storage.types import StorageFull
 if TYPE_CHECKING:
     from storage.replica import Replica
 
+MEMBERS_SECONDS: Final = 1.0
+"""A member that has not got by then what the log ended with is away."""
 STEP_SECONDS: Final = 0.02
 """How often it looks whether it can go on."""
 
@@ -34,13 +36,14 @@ class Sealing:
     async def run(self, seconds: float, without_members: bool = False) -> bool:
         """Seal what has been written and have it below both checkpoints; whether that came about in time.
 
-        What was begun and did not end in time is gone on with by the next call. Raises StorageFull.
+        What was begun and did not end in time goes on with the next call. Raises StorageFull.
         """
         replica = self._replica
         log, loop = replica.log, asyncio.get_running_loop()
         until, last_index = loop.time() + seconds, log.last_index
+        heard_by = min(until, loop.time() + MEMBERS_SECONDS)
         while not (without_members or self._all_have(last_index)):
-            if not await self._wait(until):
+            if not await self._wait(heard_by):
                 return False
         try:
             while not (log.is_sealed(last_index) and log.is_settled):

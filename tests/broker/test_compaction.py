@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from broker.compaction import BUSY_PAUSE, IDLE_PAUSE, SLICE_SECONDS, Dirt, Pace, is_due
+from broker.compaction import BUSY_PAUSE, IDLE_PAUSE, SLICE_SECONDS, Compaction, Dirt, Pace, is_due
 from broker.groups.records import CommittedOffset, offset_record
+from broker.rolling import SMALL_FILE_MS
 from broker.server import Broker
 from broker.topic_config import topic_config
 from protocol.errors import ErrorCode
@@ -207,6 +208,122 @@ async def test_a_ratio_and_an_age_make_a_partition_due(broker: Broker, client: C
     assert await broker.compact() > 10_000
     assert len(await read(client, "c")) == 30
     assert [record.offset for record in await read(client, "old")] == [29]
+
+
+def compaction_of(broker: Broker) -> Compaction:
+    assert broker._parts is not None
+    return broker._parts.compaction
+
+
+def files(broker: Broker) -> int:
+    return len(broker.groups[1].log.segments())
+
+
+async def test_the_age_promised_holds_for_a_topic_alone_in_its_log(broker: Broker, client: Client) -> None:
+    """Nothing else fills log files: the one that is written to is sealed."""
+    ratio, lag = "1", "60000"
+    await client.create(
+        "c",
+        cleanup_policy="compact",
+        delete_retention_ms="0",
+        min_cleanable_dirty_ratio=ratio,
+        max_compaction_lag_ms=lag,
+    )
+    now_ms = int(time.time() * 1000)
+    young = [(b"%d" % key, b"young") for key in range(10)]
+    await client.produce("c", keyed(list(young), now_ms))
+    assert await broker.compact() == 0 and files(broker) == 0, "it is not due yet"
+    await client.create(
+        "d", cleanup_policy="compact", min_cleanable_dirty_ratio=ratio, max_compaction_lag_ms=lag
+    )
+    for _ in range(3):
+        await client.produce("d", keyed([(b"%d" % key, b"v" * 1000) for key in range(10)], now_ms - 61_000))
+    await client.produce("d", keyed([(b"%d" % key, None) for key in range(10)], now_ms - 61_000))
+    assert await broker.compact() > 900_000, "what the sealed file never used is given back"
+    assert files(broker) == 1
+    assert [(r.key, r.value) for r in await read(client, "d")] == [(b"%d" % key, None) for key in range(10)]
+    assert [(r.key, r.value) for r in await read(client, "c")] == young
+    for _ in range(3):
+        assert await broker.compact() == 0 and files(broker) == 1
+
+
+@pytest.mark.parametrize(
+    ("configuration", "age_ms", "sealed"),
+    [
+        ({"segment_ms": "60000"}, 61_000, True),
+        ({"segment_ms": "60000"}, 50_000, False),
+        ({"segment_ms": "60000", "min_compaction_lag_ms": "70000"}, 61_000, False),
+        ({"segment_ms": "60000", "min_cleanable_dirty_ratio": "1"}, 61_000, False),
+        ({"segment_bytes": str(1 << 20)}, 0, True),
+        ({"segment_bytes": str(2 << 20)}, 0, False),
+        ({}, 6 * 86_400_000, False),
+        ({}, 8 * 86_400_000, True),
+    ],
+)
+async def test_when_a_file_is_sealed(
+    start_broker: StartBroker, configuration: dict[str, Any], age_ms: int, sealed: bool
+) -> None:
+    broker = await start_broker(**TINY, lockstep_segment_bytes=str(8 << 20))
+    client = await Client.connect(broker.port)
+    await client.create("c", cleanup_policy="compact", **configuration)
+    for _ in range(7):
+        records = keyed([(b"k", b"v" * 170_000)], int(time.time() * 1000) - age_ms)
+        assert (await client.produce("c", records)).error_code == 0
+    await broker.compact()
+    assert (files(broker), len(await read(client, "c"))) == ((1, 1) if sealed else (0, 7))
+    await client.close()
+
+
+async def test_files_are_not_sealed_more_often_than_a_topic_asks_for(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker(**{**TINY, "log_cleaner_backoff_ms": "15000"})
+    client = await Client.connect(broker.port)
+    moment = int(time.time() * 1000)
+    await client.create("c", cleanup_policy="compact", segment_ms="60000")
+    await client.create("often", cleanup_policy="compact", max_compaction_lag_ms="1")
+    steps = ((0, 1), (15_000, 1), (59_999, 1), (60_000, 2), (119_999, 2), (120_000, 3))
+    for topic, later_ms, expected in (
+        *(("c", *step) for step in steps),
+        ("often", 134_999, 3),
+        ("often", 135_000, 4),
+    ):
+        await client.produce(topic, keyed([(b"%d" % later_ms, b"v")], moment - 100_000))
+        monkeypatch.setattr(compaction_of(broker), "_clock_ms", lambda: moment + later_ms)  # noqa: B023
+        await broker.compact()
+        assert files(broker) == expected, later_ms
+    monkeypatch.setattr("broker.rolling.MANY_SMALL", 2)
+    kept_off_ms = 2 * SMALL_FILE_MS
+    for later_ms, expected in ((135_000 + kept_off_ms - 1, 4), (135_000 + kept_off_ms, 5)):
+        await client.produce("often", keyed([(b"%d" % later_ms, b"v")], moment - 100_000))
+        monkeypatch.setattr(compaction_of(broker), "_clock_ms", lambda: moment + later_ms)  # noqa: B023
+        await broker.compact()
+        assert files(broker) == expected, "two small files too many keep the next one off"
+    await client.close()
+
+
+async def test_a_pass_that_changes_nothing_is_not_repeated(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lockstep.compaction")
+    await client.create("c", cleanup_policy="compact", segment_ms="60000")
+    for _ in range(3):
+        await client.produce("c", keyed([(b"%d" % at, b"v") for at in range(9)], 5))
+    for _ in range(3):
+        await broker.compact()
+    assert caplog.text.count("cleaned") == 1 and len(await read(client, "c")) == 9
+    passes = []
+    real = broker.groups[1].clean
+
+    async def clean(wanted: Any, *rest: Any) -> Any:
+        passes.append(wanted)
+        return await real([each._replace(end_offset=each.dirty_offset) for each in wanted], *rest)
+
+    monkeypatch.setattr(broker.groups[1], "clean", clean)
+    compaction_of(broker)._clean_to.clear()
+    for _ in range(3):
+        await broker.compact()
+    assert len(passes) == 1 and caplog.text.count("cleaned") == 1
 
 
 @pytest.mark.parametrize(
