@@ -29,8 +29,8 @@ only get with all of the log."""
 SMALL_SHARE: Final = 8
 MANY_SMALL: Final = 100
 SMALL_FILE_MS: Final = 15_000
-"""Beyond so many files smaller than an eighth of a whole one each keeps the next sealing off for so long: where
-nothing in them ever goes a year leaves some two thousand, however often a topic wants it."""
+"""Beyond so many files smaller than an eighth of a whole one each keeps the next sealing off for so long: a
+year leaves some two thousand where nothing in them ever goes, however often a topic wants it."""
 
 
 def waiting(
