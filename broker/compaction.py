@@ -4,9 +4,9 @@ Owns: which partitions are worth a pass now (`planned`), at what pace it runs be
 loop. Leaders and followers clean alike: what they do changes nothing that they replicate.
 
 Invariants: a pass never reaches what is young (`min.compaction.lag.ms`), undecided (above the last stable
-offset) and never takes the newest batch away; one group is cleaned at a time. How far a partition has been
-cleaned is remembered while the process lives: after a start all of it counts as new, once.
-Does not: say which records stay (`storage/cleaning.py`), or touch files (`storage/cleaner.py`).
+offset) and never takes the newest batch away; one group is cleaned at a time.
+Does not: say which records stay (`storage/cleaning.py`), touch files (`storage/cleaner.py`), or remember how
+far a partition has been cleaned (`storage/clean_ends.py`).
 Source: Kafka's LogCleanerManager.
 """
 
@@ -16,12 +16,12 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from broker.metadata import METADATA_GROUP, Cluster, TopicPartition
 from broker.rolling import EVER, Rolling, waiting
-from storage.cleaner import Cleaned, Wanted, is_half_dead
+from storage.cleaner import Wanted, is_half_dead
 from storage.group import LogGroup
 from storage.log.batch_index import SegmentPartition
 from storage.types import StorageError
@@ -153,11 +153,12 @@ class Compaction:
         self._cluster = cluster
         self._clock_ms = clock_ms
         self._new_pace = new_pace
-        self._clean_to: dict[tuple[LogGroup, int], int] = {}
         self._is_running = False
         self._rolling = Rolling()
         self._futile: dict[LogGroup, object] = {}
         """What a pass that changed nothing was to do: not again before that is something else."""
+        self._named: set[tuple[int, int, int]] = set()
+        """Batches that cannot be cleaned and that the log has named: group, partition, base offset."""
 
     async def run(self) -> None:
         """Look every so often, until cancelled."""
@@ -203,7 +204,8 @@ class Compaction:
             looked, _ = await self._look(group, compacted, now_ms)
         due = [dirt for dirt in looked if is_due(dirt, now_ms)]
         to_do = [(dirt.partition.log.number, dirt.dirty_offset, dirt.end_offset) for dirt in due]
-        idle = not due or self._futile.get(group) == to_do
+        asked = (group.clean_ends.forgotten, to_do)
+        idle = not due or self._futile.get(group) == asked
         if idle and not await asyncio.to_thread(is_half_dead, group.log, group.control.log_start):
             return 0
         settings = self._cluster.settings
@@ -217,12 +219,13 @@ class Compaction:
             sys.setswitchinterval(usual)
         if done is None:
             return 0
-        self._remember(group, done)
+        self._name(group, done.unreadable, {each.log.number: each for each in compacted})
+        self._keep(set(self._cluster.groups.values()))
         freed = group.free_dead_segments()
         if done.segments or freed or any([done.ends.get(number, 0) > dirty for number, dirty, _ in to_do]):
             self._futile.pop(group, None)
         else:
-            self._futile[group] = to_do
+            self._futile[group] = asked
         log.log(
             logging.INFO if done.segments or freed else logging.DEBUG,
             "group %d: cleaned %d partitions, %d files are %d bytes smaller, %d are gone",
@@ -253,27 +256,36 @@ class Compaction:
         waits: list[int] = []
         for each, stable_offset in zip(compacted, stable, strict=True):
             number = each.log.number
-            clean_to = self._clean_to.get((group, number), 0)
+            clean_to = group.clean_ends.of(number)
             found.append(planned(each, shares[number], stable_offset, clean_to, now_ms))
             every_ms = waiting(each, shares[number], stable_offset, clean_to, now_ms)
             waits += [] if every_ms is None else [every_ms]
         return found, max(min(waits), self._cluster.settings.log_cleaner_backoff_ms) if waits else None
 
-    def _remember(self, group: LogGroup, done: Cleaned) -> None:
-        if done.unreadable:
-            log.warning(
-                "group %d: %d batches cannot be opened and stay as they are", group.group_id, done.unreadable
-            )
-        for number, end in done.ends.items():
-            self._clean_to[group, number] = end
-        here = set(self._cluster.groups.values())
-        self._rolling.keep(here)
-        self._futile = {each: to_do for each, to_do in self._futile.items() if each in here}
-        self._clean_to = {
-            (each, number): end
-            for (each, number), end in self._clean_to.items()
-            if each in here and number in each.partitions
-        }
+    def _keep(self, groups: set[LogGroup]) -> None:
+        """Forget all others."""
+        self._rolling.keep(groups)
+        self._futile = {each: asked for each, asked in self._futile.items() if each in groups}
+
+    def _name(
+        self,
+        group: LogGroup,
+        unreadable: Sequence[tuple[int, int]],
+        partitions: Mapping[int, TopicPartition],
+    ) -> None:
+        for number, offset in unreadable:
+            place = group.group_id, number, offset
+            if place not in self._named:
+                self._named.add(place)
+                log.warning(
+                    "%s-%d: the batch at offset %d cannot be opened, or not be made again: it stays, "
+                    "one of %d in group %d",
+                    partitions[number].topic.name,
+                    partitions[number].index,
+                    offset,
+                    len(unreadable),
+                    group.group_id,
+                )
 
 
 def _wanted(dirt: Dirt) -> Wanted:

@@ -54,8 +54,8 @@ class Cleaned(NamedTuple):
     """That files on the disk are smaller."""
     segments: int
     """That were rewritten."""
-    unreadable: int
-    """Batches that could not be opened and stay as they are."""
+    unreadable: Sequence[tuple[int, int]]
+    """(partition number, base offset) of batches that could not be opened or made again: they stay."""
 
 
 def clean(
@@ -65,12 +65,12 @@ def clean(
     now_ms: int,
     memory_bytes: int,
     breathe: Callable[[int], None],
-    horizons_end: bool = True,
+    horizons_end: Callable[[], bool] = lambda: True,
 ) -> Cleaned:
     """Clean partitions as far as a map of `memory_bytes` reaches; those it does not reach are left out.
 
-    Without `horizons_end` no tombstone goes: what is being shipped has older segments as they were, and must
-    not come without the tombstones of what they hold.
+    While `horizons_end` says False no tombstone goes: what is being shipped has older segments as they were,
+    and must not come without the tombstones of what they hold.
     `log_start`: by partition number, below which everything is deleted. Raises CorruptLog, FramesGone,
     StorageFull, OffsetOutOfRange where the log changed, and whatever `breathe` does.
     """
@@ -102,7 +102,8 @@ def clean(
         saved_bytes += fewer
         segments += fewer != 0
     ends = {number: each.end for number, each in passes.items()}
-    return Cleaned(ends, saved_bytes, segments, sum([each.unreadable for each in passes.values()]))
+    unreadable = [(number, offset) for number, each in passes.items() for offset in each.unreadable]
+    return Cleaned(ends, saved_bytes, segments, unreadable)
 
 
 def _mapped(
@@ -111,7 +112,7 @@ def _mapped(
     now_ms: int,
     room: int,
     breathe: Callable[[int], None],
-    horizons_end: bool,
+    horizons_end: Callable[[], bool],
 ) -> PartitionCleaning:
     """A partition's rules, with the last offset of every key in the stretch that it wants cleaned."""
     number, dirty, end, delete_retention_ms, aborted, _ = wanted

@@ -9,12 +9,13 @@ Kept are: the last record of each key below the end of the map, and all above it
 batch's delete horizon is over; the marker of a transaction that committed, while any record of that is left,
 then for as long as a tombstone; the marker of one that was aborted for ever, because readers are told of
 that transaction and end it there. Gone are: older records of a key, records without a key, the records of
-aborted transactions, which never count as the last of anything. A batch that cannot be opened stays as it
-is. Nobody needs the last batch of a producer: its state is in checkpoints.
+aborted transactions, which never count as the last of anything. A batch that cannot be opened, or not be made
+again, stays as it is. Nobody needs the last batch of a producer: its state is in checkpoints.
 
 Invariants: nothing at or above `end` changes, which is at most the last stable offset and never beyond the
-partition's newest batch; a batch that gets a delete horizon has no older record of its tombstones' keys
-before it, as long as batches are judged in order. Reads no clock.
+partition's newest batch; when a tombstone goes nothing that it deletes is left before it, whoever set its
+horizon and in which member's log, as long as batches are judged in order and all below `dirty_offset` is
+clean. Reads no clock.
 Source: Kafka's Cleaner, CleanedTransactionMetadata, RecordFilter; KIP-534.
 """
 
@@ -23,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
-from protocol.records.batch import BatchHeader, MalformedBatch, iter_headers, verify
+from protocol.records.batch import BatchHeader, MalformedBatch, iter_headers, read_header, verify
 from protocol.records.control import ControlKind, parse
 from protocol.records.filtering import Opened, Part, Shortened, opened, shortened
 from storage.transactions import AbortedTransaction
@@ -78,7 +79,7 @@ class PartitionCleaning:
         now_ms, delete_retention_ms: what delete horizons are made of.
         aborted: the aborted transactions below `end`.
         room: keys that the map may hold.
-        horizons_end: False keeps what a delete horizon has been over for.
+        horizons_end: while it says False what a delete horizon has been over for is kept.
     """
 
     def __init__(
@@ -90,16 +91,16 @@ class PartitionCleaning:
         delete_retention_ms: int,
         aborted: Sequence[AbortedTransaction] = (),
         room: int = 1 << 20,
-        horizons_end: bool = True,
+        horizons_end: Callable[[], bool] = lambda: True,
     ) -> None:
         self.number = number
         self.dirty_offset = dirty_offset
         self.end = end
         """While the map is filled: how far that may go. Then: where it ends."""
-        self.unreadable = 0
-        """Batches that could not be opened."""
-        self._over_ms = now_ms if horizons_end else -1
-        """Horizons up to this are over."""
+        self.unreadable: list[int] = []
+        """Base offsets of batches that could not be opened, or not be made again."""
+        self._now_ms = now_ms
+        self._horizons_end = horizons_end
         self._horizon_ms = min(now_ms + delete_retention_ms, LATEST_MS)
         self._aborted: dict[int, list[tuple[int, int]]] = {}
         for each in aborted:
@@ -149,23 +150,23 @@ class PartitionCleaning:
 
     def judge(self, batch: Buffer) -> Shortened | bool:
         """What becomes of a batch, in order of offsets: True as it is, False gone, else what is left."""
+        header = read_header(batch)
+        left: Shortened | bool = True
         try:
             was = opened(batch)
-            if was.header.is_control:
-                return was.header.next_offset > self.end or self._marker(batch, was)
+            if header.next_offset <= self.end:
+                left = self._marker(batch, was) if header.is_control else self._left(was)
         except MalformedBatch:
-            self.unreadable += 1
-            return True
-        left = was.header.next_offset > self.end or self._left(was)
-        if left and was.header.is_transactional:
-            self._with_records.add(was.header.producer_id)
+            self.unreadable.append(header.base_offset)
+        if left and header.is_transactional and not header.is_control:
+            self._with_records.add(header.producer_id)
         return left
 
     def _left(self, was: Opened) -> Shortened | bool:
         header = was.header
         if self._is_aborted(header):
             return False
-        over = header.has_delete_horizon and header.base_timestamp <= self._over_ms
+        over = header.has_delete_horizon and self._is_over(header)
         last_offset = self.map.last_offset
         kept = [
             part
@@ -187,4 +188,7 @@ class PartitionCleaning:
             return True
         if not header.has_delete_horizon:
             return shortened(was, was.parts, self._horizon_ms)
-        return header.base_timestamp > self._over_ms
+        return not self._is_over(header)
+
+    def _is_over(self, header: BatchHeader) -> bool:
+        return header.base_timestamp <= self._now_ms and self._horizons_end()

@@ -131,6 +131,7 @@ class LogGroup:
         )
         self._idle_marker = IdleMarker(self._replica, self._loop)
         self.sealing = Sealing(self._replica, lambda: not self._open)
+        self.clean_ends = self._replica.clean_ends
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
         self._next_number = self.control.next_number
 

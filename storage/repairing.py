@@ -5,7 +5,8 @@ a time, verifies each against the chain value that this log has itself, and has 
 Segments begin elsewhere on every member, so the first of the log may hold dead frames that all others have
 freed: then it is written without them, and the chain value at its end is what verifies it. It also answers
 such requests, with committed entries only. Nothing here touches the Raft state. A request or an answer may be
-lost: the next member is asked. Source: specs of storage, on protocol-aware recovery.
+lost: the next member is asked. What comes is cleaned as far as that member had come: `on_others_bytes` is
+called before it is written and after. Source: specs of storage, on protocol-aware recovery.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class Repairing:
         "_log",
         "_log_starts",
         "_loop",
+        "_on_others_bytes",
         "_raft",
         "_repair",
         "_send",
@@ -88,6 +90,7 @@ class Repairing:
         raft: Raft,
         log_starts: Callable[[int], int],
         send: Callable[[int, Message], None],
+        on_others_bytes: Callable[[], None],
         loop: asyncio.AbstractEventLoop,
         threads: Executor,
     ) -> None:
@@ -95,6 +98,7 @@ class Repairing:
         self._raft = raft
         self._log_starts = log_starts
         self._send = send
+        self._on_others_bytes = on_others_bytes
         self._loop = loop
         self._threads = threads
         self._repair: _Repair | None = None
@@ -214,6 +218,7 @@ class Repairing:
             return
         if self._timer is not None:
             self._timer.cancel()
+        self._on_others_bytes()
         writing = self._loop.run_in_executor(
             self._threads,
             self._log.rewrite_segment,
@@ -226,6 +231,7 @@ class Repairing:
 
     def _written(self, done: asyncio.Future[None]) -> None:
         repair, self._repair = self._repair, None
+        self._on_others_bytes()
         error = None if done.cancelled() else done.exception()
         if error is None:
             self.repaired += 1

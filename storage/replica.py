@@ -19,6 +19,7 @@ from typing import Protocol
 
 from storage.applying import Applier
 from storage.checkpointing import CONFIGURATION_SECTION, Checkpointer
+from storage.clean_ends import CleanEnds
 from storage.cleaner import Cleaned, CleaningPaused, Wanted, clean
 from storage.derived_state import DerivedState
 from storage.entries import Outgoing, Send, carry, unpack
@@ -126,8 +127,11 @@ class Replica:
         self._send = send
         self.outgoing = Outgoing(log, raft, self._say, self._loop, threads, self._gone)
         self.installing = Installing(log, raft, self._say, self.now_ms, self._loop, threads)
+        self._control = state.control
         self._log_start: Callable[[int], int] = lambda number: state.control.log_start(number)
-        self.repairing = Repairing(log, raft, self._log_start, self._say, self._loop, threads)
+        self.clean_ends = CleanEnds()
+        forget = self.clean_ends.forget
+        self.repairing = Repairing(log, raft, self._log_start, self._say, forget, self._loop, threads)
         self.flusher = Flusher(log, f"group-{log.group_id}-flush", self._loop, seconds, self._flush_ended)
         self._work: deque[Work] = deque()
         """Log work in the core's order."""
@@ -270,23 +274,35 @@ class Replica:
         self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]
     ) -> Cleaned | None:
         """One pass of compaction over this member's log, on a thread; None where it has to wait because the
-        log is being replaced. Raises as `cleaner.clean`."""
+        log is being replaced, or was meanwhile. A partition counts as dirty from where `clean_ends` says, if
+        that is below what is wanted. Raises as `cleaner.clean`."""
         if self.stopped or self.installing.arrival is not None:
             return None
 
+        ends = self.clean_ends
+        forgotten = ends.forgotten
+
         def go_on(count: int) -> None:
-            if self.stopped or self.installing.arrival is not None:
+            if self.stopped or self.installing.arrival is not None or ends.forgotten != forgotten:
                 raise CleaningPaused
             breathe(count)
 
-        ships = self.installing.is_shipping
-        arguments = (self.log, wanted, self._log_start, now_ms, memory_bytes, go_on, not ships)
+        wanted = [
+            each._replace(dirty_offset=min(each.dirty_offset, ends.of(each.partition))) for each in wanted
+        ]
+        arguments = (self.log, wanted, self._log_start, now_ms, memory_bytes, go_on, self._ships_nothing)
         try:
             done = await self._loop.run_in_executor(self._threads, clean, *arguments)
         except CleaningPaused:
             return None
         self.log.forget_cleaned(done.ends)
+        if ends.forgotten != forgotten:
+            return None
+        ends.note(done.ends, self._control.partitions)
         return done
+
+    def _ships_nothing(self) -> bool:
+        return not self.installing.is_shipping
 
     def asked(self, step: Callable[[], None]) -> None:
         """What the owner asks of the core, then all that follows. The errors of `step` are the caller's."""
@@ -474,6 +490,7 @@ class Replica:
         if not self.raft.wants_install(arrival.index, arrival.term):
             self.installing.abort()
             return
+        self.clean_ends.forget()
         try:
             checkpoint = arrival.switch()
         except FlushFailed:

@@ -16,6 +16,7 @@ Source: Kafka's DefaultRecordBatch, MemoryRecords.filterTo; KIP-534.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -112,7 +113,9 @@ class Shortened(NamedTuple):
 
 
 def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None) -> Shortened:
-    """The batch with these of its records, at least one, and with a delete horizon, if there is one."""
+    """The batch with these of its records, at least one, and with a delete horizon, if there is one.
+
+    MalformedBatch where what comes out is no batch: the horizon, or its length, has too many bits."""
     was = batch.header
     base_timestamp = was.base_timestamp if horizon_ms is None else horizon_ms
     body = b"".join([batch.data[part.start : part.end] for part in kept])
@@ -137,7 +140,10 @@ def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None
         was.base_sequence,
         len(kept),
     )
-    made = bytearray(header.pack())
+    try:
+        made = bytearray(header.pack())
+    except struct.error as error:
+        raise MalformedBatch(f"batch {was.base_offset} cannot be made again: {error}") from None
     made += records
     made[_CRC_AT : _CRC_AT + 4] = crc_of(made, 0, len(made)).to_bytes(4, "big")
     return Shortened(bytes(made), newest)

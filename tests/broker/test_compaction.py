@@ -22,11 +22,13 @@ from protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from protocol.records.batch import crc_of, iter_headers
+from protocol.records.batch import MalformedBatch, crc_of, iter_headers
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, Record
+from storage import cleaning
 from storage.types import StorageFull
 from tests.broker.conftest import StartBroker
+from tests.broker.handlers.configs import SET, TOPIC, alter
 from tests.broker.wire import Client, batch, records_of
 
 TINY = {
@@ -320,7 +322,7 @@ async def test_a_pass_that_changes_nothing_is_not_repeated(
         return await real([each._replace(end_offset=each.dirty_offset) for each in wanted], *rest)
 
     monkeypatch.setattr(broker.groups[1], "clean", clean)
-    compaction_of(broker)._clean_to.clear()
+    broker.groups[1].clean_ends.forget()
     for _ in range(3):
         await broker.compact()
     assert len(passes) == 1 and caplog.text.count("cleaned") == 1
@@ -482,3 +484,45 @@ def test_a_real_pace_takes_the_real_clocks() -> None:
     for _ in range(200_000):
         pace(1)
     assert time.monotonic() - began < 30
+
+
+async def test_what_one_partition_has_stops_no_other(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tombstones that stay for ever, times that no clock says, and a batch that cannot be made again."""
+    broker = await start_broker(**TINY)
+    client = await Client.connect(broker.port)
+    await client.create("ever", cleanup_policy="compact", delete_retention_ms=str((1 << 63) - 1))
+    await client.create("c", cleanup_policy="compact")
+    await client.create("odd")
+    for base in (-(1 << 63), (1 << 63) - 2):
+        odd = bytearray(keyed([(b"a", b"1"), (b"b", None), (b"c", b"3")]))
+        odd[27:35] = base.to_bytes(8, "big", signed=True)
+        odd[17:21] = crc(odd)
+        assert (await client.produce("odd", bytes(odd))).error_code == 0, "nobody opens it here"
+    assert (await client.produce("odd", keyed([(b"a", b"2")]))).error_code == 0
+    assert (await alter(client, (TOPIC, "odd"), ("cleanup.policy", SET, "compact")))[0] == 0
+    assert (await client.produce("ever", keyed([(b"k", b"1"), (b"k", None)]))).error_code == 0
+    assert (await client.produce("ever", keyed([(b"l", b"1")]))).error_code == 0
+    for _ in range(30):
+        await client.produce("c", keyed([(b"k", b"v" * 1000)]))
+    await filler(client)
+    assert await broker.compact() > 10_000
+    assert len(await read(client, "c")) == 1
+    assert [(r.offset, r.key, r.value) for r in await read(client, "ever")] == [
+        (1, b"k", None),
+        (2, b"l", b"1"),
+    ]
+    assert [r.offset for r in await read(client, "odd")] == [4, 5, 6] and "stays" not in caplog.text
+    monkeypatch.setattr(cleaning, "shortened", _cannot)
+    assert (await client.produce("c", keyed([(b"k", b"1"), (b"l", None)]))).error_code == 0
+    for _ in range(2):
+        await client.produce("c", keyed([(b"l", b"2")]))
+        await filler(client)
+        await broker.compact()
+    assert caplog.text.count("c-0: the batch at offset 30 cannot be opened, or not be made again") == 1
+    await client.close()
+
+
+def _cannot(*_: object) -> None:
+    raise MalformedBatch("planted")

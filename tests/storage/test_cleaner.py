@@ -174,7 +174,8 @@ async def test_exactly_the_last_value_of_each_key_is_left_beside_appends(tmp_pat
             for writer in writers:
                 writer.group = group
                 await writer.check(clean_to[writer.number])
-    assert min(clean_to.values()) > 1000
+            assert min(clean_to.values()) > 1000 or turn < 5
+            clean_to = dict.fromkeys(clean_to, 0)
     found = await group.read_cold(group.partitions[plain.number], 0, 1 << 30)
     assert [
         r.value for b in found.buffers for at, _ in iter_headers(b) for r in iter_records(b, at)
@@ -242,7 +243,7 @@ async def test_deleted_batches_beside_live_ones_go_once_they_are_half_of_a_file(
     await group.committed()
     log_start = group.control.log_start
     assert not is_half_dead(group.log, log_start)
-    assert await clean(group, [], 0) == Cleaned({}, 0, 0, 0)
+    assert await clean(group, [], 0) == Cleaned({}, 0, 0, [])
     before = disk_bytes(tmp_path / "g")
     await group.advance_log_starts({dead.number: dead.high_watermark})
     assert is_half_dead(group.log, log_start)
@@ -292,6 +293,7 @@ async def test_rot_ends_a_pass_before_newer_segments(tmp_path: Path) -> None:
     with pytest.raises(CorruptLog):
         await clean(group, [writer.wanted(0)], 9_000)
     assert [s.total_bytes for s in group.log.segments()] == sizes, "a map of rot is none"
+    group.clean_ends.note({writer.number: 4000}, group.partitions)
     with pytest.raises(CorruptLog):
         await clean(group, [writer.wanted(writer.wanted(0).end_offset)._replace(dirty_offset=4000)], 9_000)
     after = [s.total_bytes for s in group.log.segments()]

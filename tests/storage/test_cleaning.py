@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -256,7 +257,7 @@ def test_nothing_is_over_while_somebody_may_miss_it() -> None:
     stream.clean(0, 4, 5000)
     before = list(stream.batches)
     for horizons_end in (False, True):
-        pass_ = PartitionCleaning(5, 4, 4, 9000, KEEP_MS, horizons_end=horizons_end)
+        pass_ = PartitionCleaning(5, 4, 4, 9000, KEEP_MS, horizons_end=partial(bool, horizons_end))
         judged = [pass_.judge(batch) is True for batch in before]
         assert judged == ([True] * 3 if not horizons_end else [False, False, True])
 
@@ -288,7 +289,7 @@ def test_what_cannot_be_opened_stays_and_is_counted() -> None:
     pass_ = PartitionCleaning(5, 0, 4, 0, 0)
     assert pass_.fill(b"".join(stream.batches), lambda count: None) == 4
     assert [pass_.judge(batch) for batch in stream.batches] == [False, True, True, True, True]
-    assert pass_.unreadable == 2 and len(pass_.map) == 1
+    assert pass_.unreadable == [1, 2] and len(pass_.map) == 1
 
 
 def test_a_batch_that_does_not_verify_ends_the_pass() -> None:
@@ -341,5 +342,16 @@ def test_a_tombstone_whose_time_would_be_beyond_all_times_stays() -> None:
         left = [pass_.judge(batch) for batch in stream.batches]
         if isinstance(left[0], Shortened):
             stream.batches[0] = left[0].batch
+    assert not pass_.unreadable
     header = read_header(stream.batches[0])
     assert header.has_delete_horizon and header.base_timestamp == (1 << 63) - 1 and left == [True, True]
+
+
+def test_what_cannot_be_made_again_stays_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleaning, "LATEST_MS", 1 << 63)
+    stream = Stream()
+    stream.records([(b"a", b"1"), (b"b", None)])
+    stream.records([(b"a", b"2")])
+    pass_ = PartitionCleaning(5, 0, 3, 5000, 1 << 63)
+    pass_.fill(b"".join(stream.batches), lambda count: None)
+    assert [pass_.judge(batch) for batch in stream.batches] == [True, True] and pass_.unreadable == [0]
