@@ -1,18 +1,21 @@
 """confluent-kafka's transactional producer: short transactions, some aborted, some left open by who goes.
 
 Each also commits an offset for a group of its own, its number. A new client with the old one's id asks for it
-as soon as it has its producer id: then nothing of its predecessor is under way.
+as soon as it has its producer id: then nothing of its predecessor is under way. A call that never returns
+(`transforming.py` says which) is left behind with its producer.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 import confluent_kafka
 
+from tests.campaigns.transforming import Stuck, returning
 from tests.torture.clients.recording import Recorder, Worker, payload
 
 CERTAIN = frozenset({"TOPIC_AUTHORIZATION_FAILED", "INVALID_RECORD", "_QUEUE_FULL"})
@@ -50,6 +53,7 @@ def transact(worker: Worker) -> None:
             "isolation.level": "read_committed",
         }
     )
+    left_behind = []
     last = False
     while not last:
         last = worker.stopping
@@ -66,8 +70,14 @@ def transact(worker: Worker) -> None:
                 pass
         except (confluent_kafka.KafkaException, BufferError, SystemError) as error:  # this client is finished
             recorder.write("note", text=f"{error!r} {error.__cause__ or ''}"[:300])
+        except Stuck as stuck:
+            recorder.write("note", text=str(stuck))
+            left_behind.append(producer)
+            continue
         producer.purge()
     consumer.close()
+    if left_behind:  # their ends would wait for them
+        os._exit(0)
 
 
 def _opened(worker: Worker, recorder: Recorder) -> Any:
@@ -136,7 +146,8 @@ def _one(worker: Worker, recorder: Recorder, producer: Any, consumer: Any) -> bo
         position = confluent_kafka.TopicPartition(worker.topic, 0, number)
         # once: librdkafka's cache of groups' coordinators may hold a node that metadata left out for a
         # moment, and every further try would wait for that handle, which is about to end for ever
-        producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata(), CALL_S)
+        group = consumer.consumer_group_metadata()
+        returning(producer.send_offsets_to_transaction, [position], group, CALL_S)
         if how < LEFT + ABORTED:
             _end(recorder, producer.abort_transaction, name, "abort", "aborted")
         else:
