@@ -40,6 +40,8 @@ SWITCH_SECONDS: Final = 0.0003
 """While a pass runs others wait so long at most for the interpreter, not the usual 5 ms."""
 LOOK_SECONDS: Final = 0.1
 """How often that is measured."""
+WARNINGS: Final = 10
+"""So many batches of a log group that cannot be cleaned are named in the log; there may be a million."""
 
 
 class Pace:
@@ -157,8 +159,8 @@ class Compaction:
         self._rolling = Rolling()
         self._futile: dict[LogGroup, object] = {}
         """What a pass that changed nothing was to do: not again before that is something else."""
-        self._named: set[tuple[int, int, int]] = set()
-        """Batches that cannot be cleaned and that the log has named: group, partition, base offset."""
+        self._named: dict[LogGroup, _Named] = {}
+        """Of each group the batches that cannot be cleaned and that the log has named."""
 
     async def run(self) -> None:
         """Look every so often, until cancelled."""
@@ -266,6 +268,7 @@ class Compaction:
         """Forget all others."""
         self._rolling.keep(groups)
         self._futile = {each: asked for each, asked in self._futile.items() if each in groups}
+        self._named = {each: named for each, named in self._named.items() if each in groups}
 
     def _name(
         self,
@@ -273,19 +276,33 @@ class Compaction:
         unreadable: Sequence[tuple[int, int]],
         partitions: Mapping[int, TopicPartition],
     ) -> None:
-        for number, offset in unreadable:
-            place = group.group_id, number, offset
-            if place not in self._named:
-                self._named.add(place)
-                log.warning(
-                    "%s-%d: the batch at offset %d cannot be opened, or not be made again: it stays, "
-                    "one of %d in group %d",
-                    partitions[number].topic.name,
-                    partitions[number].index,
-                    offset,
-                    len(unreadable),
-                    group.group_id,
-                )
+        named = self._named.setdefault(group, _Named())
+        fresh = [place for place in unreadable if place not in named.places]
+        room = WARNINGS - len(named.places)
+        for number, offset in fresh[:room]:
+            named.places.add((number, offset))
+            log.warning(
+                "%s-%d: the batch at offset %d cannot be opened, or not be made again: it stays, "
+                "one of %d in group %d",
+                partitions[number].topic.name,
+                partitions[number].index,
+                offset,
+                len(unreadable),
+                group.group_id,
+            )
+        more = len(fresh[room:])
+        if more and more != named.more:  # the same number, pass after pass, is no news
+            log.warning("group %d: and %d more batches that cannot be cleaned", group.group_id, more)
+        named.more = more
+
+
+class _Named:
+    """Batches of one log group that the log has named: (partition number, base offset), at most WARNINGS."""
+
+    def __init__(self) -> None:
+        self.places: set[tuple[int, int]] = set()
+        self.more = 0
+        """How many others the last pass met."""
 
 
 def _wanted(dirt: Dirt) -> Wanted:

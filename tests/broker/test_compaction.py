@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from broker.compaction import BUSY_PAUSE, IDLE_PAUSE, SLICE_SECONDS, Compaction, Dirt, Pace, is_due
+from broker.compaction import BUSY_PAUSE, IDLE_PAUSE, SLICE_SECONDS, WARNINGS, Compaction, Dirt, Pace, is_due
 from broker.groups.records import CommittedOffset, offset_record
 from broker.rolling import SMALL_FILE_MS
 from broker.server import Broker
@@ -26,6 +26,7 @@ from protocol.records.batch import MalformedBatch, crc_of, iter_headers
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, Record
 from storage import cleaning
+from storage.cleaner import Cleaned
 from storage.types import StorageFull
 from tests.broker.conftest import StartBroker
 from tests.broker.handlers.configs import SET, TOPIC, alter
@@ -522,6 +523,43 @@ async def test_what_one_partition_has_stops_no_other(
         await broker.compact()
     assert caplog.text.count("c-0: the batch at offset 30 cannot be opened, or not be made again") == 1
     await client.close()
+
+
+async def test_a_flood_of_batches_that_cannot_be_cleaned(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.create("c", cleanup_policy="compact", segment_ms="60000")
+    compaction, group = compaction_of(broker), broker.groups[1]
+    topic = broker.services.cluster.topic("c")
+    assert topic is not None
+    number = topic.partitions[0].log.number
+    flood: list[int] = []
+
+    async def clean(*_: object) -> Cleaned:
+        return Cleaned({number: flood[-1]}, 0, 0, [(number, offset) for offset in flood])
+
+    monkeypatch.setattr(group, "clean", clean)
+    told: list[tuple[int, list[str]]] = []
+    for count in (4, 4, WARNINGS, WARNINGS + 5, WARNINGS + 5, 10_000):
+        flood = list(range(count))
+        await client.produce("c", keyed([(b"k", b"v")], 5))
+        caplog.clear()
+        await broker.compact()
+        texts = [each.getMessage() for each in caplog.records if each.name == "lockstep.compaction"]
+        named = sum("cannot be opened" in text for text in texts)
+        told.append((named, [text for text in texts if "more" in text]))
+    assert [named for named, _ in told] == [4, 0, WARNINGS - 4, 0, 0, 0]
+    assert [more for _, more in told] == [
+        [],
+        [],
+        [],
+        ["group 1: and 5 more batches that cannot be cleaned"],
+        [],
+        [f"group 1: and {10_000 - WARNINGS} more batches that cannot be cleaned"],
+    ]
+    assert list(compaction._named) == [group] and len(compaction._named[group].places) == WARNINGS
+    compaction._keep(set())
+    assert not compaction._named, "a group that is gone is forgotten"
 
 
 def _cannot(*_: object) -> None:
