@@ -160,6 +160,16 @@ def test_refused(raw: RawConnection, new_topic: NewTopic, fault: str) -> None:
     assert raw.produce(topic, batch([b"good"]))["base_offset"] == 0, "nothing of it was stored"
 
 
+@pytest.mark.case("Refused batches", "times beyond 64 bits in a compacted topic: INVALID_TIMESTAMP")
+def test_times_beyond_64_bits(raw: RawConnection, new_topic: NewTopic) -> None:
+    topic = new_topic(configs={"cleanup.policy": "compact"})
+    data = bytearray(batch([b"x", b"y"], key=b"k"))
+    struct.pack_into(">q", data, 27, (1 << 63) - 1)
+    answer = raw.produce(topic, with_crc(data))
+    assert (answer["error_code"], answer["base_offset"]) == (INVALID_TIMESTAMP, -1)
+    assert raw.produce(topic, batch([b"good"], key=b"k"))["base_offset"] == 0
+
+
 @pytest.mark.case("Refused batches", "exactly max.message.bytes is stored, one byte more: MESSAGE_TOO_LARGE")
 def test_exact_limit(raw: RawConnection, new_topic: NewTopic) -> None:
     topic = new_topic()
