@@ -44,6 +44,7 @@ class Nodes:
         """What each other node said last."""
         self._heard: dict[int, float] = {}
         self._last_told: dict[int, float] = {}
+        self._began = seconds()
         self._is_informed = False
         self.is_removed = False
         """Whether this node was removed from the cluster, as a controller said: then it is none of those that
@@ -86,10 +87,12 @@ class Nodes:
         return frozenset(each for each in {*self._image.nodes, self.node_id} if self.is_alive(each))
 
     def listed(self) -> frozenset[int]:
-        """The recorded nodes that clients are told of: those that live, or did a moment ago."""
+        """The recorded nodes that clients are told of: those that live, or did a moment ago. A node that has
+        just started has heard nobody yet: to it all did."""
         since = self._seconds() - LISTED_SECONDS
-        lately = {each for each, told in self._last_told.items() if told > since}
-        return self.alive() | (lately & set(self._image.nodes))
+        told = self._last_told
+        lately = {each for each in self._image.nodes if told.get(each, self._began) > since}
+        return self.alive() | lately
 
     def seen(self) -> tuple[object, ...]:
         """Equal for two moments at which clients are told the same of nodes and leaders."""

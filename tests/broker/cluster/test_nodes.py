@@ -123,6 +123,7 @@ def test_clients_are_told_of_nodes_that_live_and_have_their_listener(world: Worl
         3: NodeEntry(3, {"LAN": ("three", 13)}),
         4: NodeEntry(4, {"WAN": ("four", 14)}),
     }
+    world.now += LISTED_SECONDS
     for node_id in (4, 2):
         world.hears(node_id, None)
     found = world.nodes.endpoints("LAN", here)
@@ -137,6 +138,9 @@ def test_clients_are_told_of_nodes_that_live_and_have_their_listener(world: Worl
 
 def test_clients_are_told_of_a_dead_node_for_a_while(world: World) -> None:
     world.image.nodes = {n: NodeEntry(n, {"LAN": (str(n), n)}) for n in (1, 2, 3)}
+    assert world.nodes.listed() == {1, 2, 3}, "who has just started has heard nobody yet"
+    world.now += LISTED_SECONDS
+    assert world.nodes.listed() == {1}
     world.hears(2, None)
     world.hears(9, None)
     before = world.nodes.seen()
