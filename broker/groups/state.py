@@ -90,10 +90,6 @@ class GroupsState:
         """A group's newest generation; None for one that only commits offsets, or that there is not."""
         return self._groups.get(group_id)
 
-    def group_value(self, group_id: str) -> bytes | None:
-        """The value of the record that `group` was read from."""
-        return self._values.get(group_id)
-
     def offsets(self, group_id: str) -> Mapping[Place, CommittedOffset]:
         """A group's offsets by (topic, partition); not to be changed."""
         return self._offsets.get(group_id, _NOTHING)

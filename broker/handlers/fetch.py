@@ -352,7 +352,7 @@ class _Fetch:
         if leaders and self._api_version >= CURRENT_LEADER_SINCE:
             response.node_endpoints = [
                 NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-                for each in map(self._context.endpoint_of, leaders)
+                for each in map(self._context.endpoint_of, sorted(leaders))
                 if each is not None
             ]
         return response

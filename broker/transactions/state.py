@@ -61,10 +61,6 @@ class TransactionsState:
         """Where an id stands; None for one that is not known."""
         return self._ids.get(transactional_id)
 
-    def value(self, transactional_id: str) -> bytes | None:
-        """The value of the record that `get` was read from."""
-        return self._values.get(transactional_id)
-
     @property
     def ids(self) -> Mapping[str, TransactionMetadata]:
         """All of them; not to be changed."""

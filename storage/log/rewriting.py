@@ -361,8 +361,3 @@ def _shortened(e: DirectoryEntry, left: Left) -> DirectoryEntry:
         left.max_timestamp,
         e.flags | ENTRY_SHORTENED,
     )
-
-
-def whole_batches(keep: Callable[[DirectoryEntry], bool]) -> Judge:
-    """Keeps or takes away batches as a whole, by what the directory says of them."""
-    return lambda entry, payload: keep(entry)

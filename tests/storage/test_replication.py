@@ -11,12 +11,11 @@ import pytest
 
 from storage.log.options import LogOptions
 from storage.log.recent_frames import RecentFrames
-from storage.log.rewriting import whole_batches
 from storage.partition import PartitionLog
 from storage.raft.messages import Append
 from storage.types import Frame, NotLeader
 from tests.storage.cluster import Cluster, append
-from tests.storage.log.frames import whole
+from tests.storage.log.frames import whole, whole_batches
 
 TOPIC = bytes(range(16))
 

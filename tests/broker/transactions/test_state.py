@@ -37,11 +37,10 @@ def test_each_record_replaces_the_one_before() -> None:
     assert list(state.ongoing) == ["b"]
     replay(state, record("a", at(TransactionState.ONGOING)), record("b", at(TransactionState.PREPARE_COMMIT)))
     assert (list(state.ongoing), list(state.prepared)) == (["a"], ["b"])
-    assert state.value("a") == record("a", at(TransactionState.ONGOING))[1]
+    assert state.get("a") == at(TransactionState.ONGOING)
     replay(state, record("a", at(TransactionState.PREPARE_ABORT)), record("b", None), record("c", None))
     assert (list(state.ongoing), list(state.prepared), list(state.ids)) == ([], ["a"], ["a"])
     assert state.get("b") is None
-    assert state.value("b") is None
 
 
 def test_a_snapshot_gives_the_same_state_and_the_same_bytes() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
@@ -84,6 +84,11 @@ def by_turns(turn: int) -> Judge:
         return half(e, payload) if word is None else word
 
     return judge
+
+
+def whole_batches(keep: Callable[[DirectoryEntry], bool]) -> Judge:
+    """Keeps or takes away batches as a whole, by what the directory says of them."""
+    return lambda entry, payload: keep(entry)
 
 
 def same(a: Frame, b: Frame) -> bool:

@@ -16,10 +16,10 @@ from storage.log.marker import MARKER_BYTES
 from storage.log.marks import ENTRY_REMOVED
 from storage.log.memory_log import MemoryLog
 from storage.log.options import LogOptions
-from storage.log.rewriting import Judge, whole_batches
+from storage.log.rewriting import Judge
 from storage.types import CorruptLog, DirectoryEntry, Frame, FramesGone, OffsetOutOfRange, StorageFull
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
-from tests.storage.log.frames import FrameMaker, by_turns, same, whole
+from tests.storage.log.frames import FrameMaker, by_turns, same, whole, whole_batches
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
 from tests.storage.log.test_installation import SMALL, checkpoint_of, install, leader, shipment
 from tests.storage.log.test_rot import on_disk
