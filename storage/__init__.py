@@ -1,18 +1,23 @@
 """The replicated log: log groups, one Raft state machine and one shared data log each.
 
-A batch is opaque bytes plus the few numbers the directory needs. This package knows nothing of Kafka
-requests, topics' names or clients. Who uses whom, from above:
+A batch is bytes plus the few numbers the directory needs. Three open some: `control_partition` its own,
+`transactions` the markers, `cleaning` what it compacts. This package knows nothing of Kafka requests, topics'
+names or clients. Who uses whom, from above:
 
 | file | owns |
 |---|---|
 | `group`, `group_options` | what brokers ask: appends of one turn, reads, the group's own entries |
 | `open_frame`, `waiters`, `partition` | the open frame; who waits for what; a partition's offsets |
+| `gaps` | reads over offsets that compaction took away together with their file |
 | `transactions` | which transactions of a partition are open, and which were aborted |
 | `replica` | the order of everything: hard state, log work, messages, flushes |
 | `applying`, `checkpointing`, `derived_state`, `control_partition` | from appended to committed; snapshots |
 | `recovering` | all of that at a start |
 | `entries`, `shipping`, `installing`, `repairing` | frames to and from other members |
+| `plausible` | whether a peer's message has the shape that its class declares |
 | `flusher`, `idle_marker` | a flush on the loop or in a thread; what says that it is done |
+| `cleaner`, `cleaning`, `clean_ends` | a compaction pass; which records it keeps; how far it has come |
+| `sealing` | closing the file that is written to, so that the cleaner reaches what is in it |
 | `raft/`, `log/` | the core; the disk. Neither knows the other |
 | `peers/` | messages between nodes, over TCP; used by brokers, knows the core's messages only |
 | `types` | the words that all share |

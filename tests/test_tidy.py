@@ -99,3 +99,12 @@ def test_a_dead_link_is_caught_and_a_living_one_is_not() -> None:
         "README.md: link to docs/gone.md, which is not there",
         "README.md: link to ../up.md, which is not there",
     ]
+
+
+def test_a_module_that_its_package_does_not_name_is_caught() -> None:
+    names = ("__init__.py", "group.py", "types.py", "gaps.py", "log/scan.py", "page.md")
+    files = {f"storage/{name}" for name in names}
+    text = "`group` asks, `types.Frame` is a word; gaps are read over, `log/` is below"
+    found = list(tidy.listing_findings("storage", text, files))
+    assert found == ["storage/__init__.py: gaps is not named"]
+    assert list(tidy.listing_findings("storage", text + ", by `gaps`", files)) == []

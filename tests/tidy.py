@@ -2,7 +2,8 @@
 
 Owns: sizes, banned names, module docstrings, what the pure modules may import, no trace of one
 machine or of a package registry in tracked text, `make help` lists every target, the documents' links
-lead somewhere. Each rule is shown to catch a planted violation in `test_tidy.py`.
+lead somewhere, packages that list their modules list all of them. Each rule is shown to catch a planted
+violation in `test_tidy.py`.
 Does not: style and complexity (ruff), types (mypy), direction of imports (import-linter).
 """
 
@@ -79,6 +80,8 @@ PURE = (
     "broker/transactions/state.py",
     "broker/transactions/transitions.py",
 )
+LISTING = ("broker/groups", "broker/transactions", "storage", "storage/log")
+"""Packages whose docstring is the list of their modules, as ARCHITECTURE.md says."""
 
 # Written in pieces, so that this file does not contain what it looks for.
 _MACHINE_PATHS = "|".join(re.escape("/" + name + "/") for name in ("work", "root", "home", "Users"))
@@ -189,6 +192,14 @@ def link_findings(name: str, text: str, exists: Iterable[str]) -> Iterator[str]:
             yield f"{name}: link to {target}, which is not there"
 
 
+def listing_findings(package: str, docstring: str, names: Iterable[str]) -> Iterator[str]:
+    """Modules of a package that its docstring does not name in backticks; `names` are paths from the root."""
+    named = {"__init__", *re.findall(r"`(\w+)[`.]", docstring)}
+    for path in map(Path, sorted(names)):
+        if path.parent.as_posix() == package and path.suffix == ".py" and path.stem not in named:
+            yield f"{package}/__init__.py: {path.stem} is not named"
+
+
 def _normal(path: Path) -> str:
     parts: list[str] = []
     for part in path.parts:
@@ -214,6 +225,9 @@ def findings(root: Path = ROOT) -> list[str]:
             found += python_findings(name, text)
         if path.suffix == ".md":
             found += link_findings(name, text, names)
+    for package in LISTING:
+        text = (root / package / "__init__.py").read_text(encoding="utf-8")
+        found += listing_findings(package, ast.get_docstring(ast.parse(text)) or "", names)
     makefile = (root / "Makefile").read_text(encoding="utf-8")
     listing = subprocess.run(
         ["make", "--no-print-directory", "help"], cwd=root, capture_output=True, check=True

@@ -5,8 +5,9 @@
 
 | concern | files |
 |---|---|
-| bytes, pure | `format` (frames, segment headers, removal marks), `marker`, `batch_index`, `scan` |
-| small files | `state_file`, `checkpoint_file` |
+| bytes, pure | `format` (frames, segment headers), `marker`, `batch_index`, `scan` |
+| what became of a frame's batches, pure | `marks` |
+| small files | `state_file`, `checkpoint_file`, `origin_file` |
 | writing | `writer`, `segment_pool` (files made ready), `housekeeping` (index files, freeing, checkpoints) |
 | reading | `tail_cache` and `reading` by offset and time, `recent_frames` and `frame_reading` by index |
 | which segments there are | `segments` |
