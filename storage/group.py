@@ -288,11 +288,6 @@ class LogGroup:
         """The newest entry that a flushed checkpoint covers."""
         return self._replica.checkpointer.index
 
-    @property
-    def checkpointing(self) -> asyncio.Future[None] | None:
-        """The checkpoint that is being written, if one is."""
-        return self._replica.checkpointer.under_way
-
     def leader_epoch(self, partition: PartitionLog) -> int:
         """The leader epoch of a partition on the Kafka wire."""
         return self.raft.term + partition.epoch_base

@@ -25,8 +25,8 @@ async def fill(group: LogGroup, count: int) -> None:
 
 async def killed(group: LogGroup, directory: Path) -> Path:
     """What a kill at this moment leaves on the disk."""
-    if group.checkpointing is not None:
-        await group.checkpointing
+    if group._replica.checkpointer.under_way is not None:
+        await group._replica.checkpointer.under_way
     copy = directory.with_name(directory.name + "-killed")
     shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("*.tmp"))  # being prepared, and renamed
     await group.close()

@@ -195,7 +195,7 @@ async def test_machines_end_in_the_same_state_after_rolls_checkpoints_and_a_cras
     expected = list(tail.seen)
     # No close: as after kill -9, once its threads rest. A reader of a copy of the files must see everything.
     for _ in range(1000):
-        if group.checkpointing is None:
+        if group._replica.checkpointer.under_way is None:
             break
         await asyncio.sleep(0.01)
     group.log._house.stop()
@@ -252,7 +252,7 @@ async def test_a_log_start_that_a_power_loss_took_back_follows_the_files(tmp_pat
             await asyncio.sleep(0)
         await checkpointed(group, older)
         older = group.checkpoint_index
-    while group.checkpointing is not None or group.log.sealed_since_checkpoint:
+    while group._replica.checkpointer.under_way is not None or group.log.sealed_since_checkpoint:
         append(group, kept, b"z")
         await group.committed()
         await asyncio.sleep(0.01)

@@ -114,7 +114,7 @@ async def test_what_is_open_and_what_was_aborted_survives_checkpoints_and_restar
     assert (one.last_stable_offset, two.last_stable_offset) == (3, 2)
     group.append_together(together((one, of_transaction(8))))
     for _ in range(3):
-        while group.log.sealed_since_checkpoint is False and group.checkpointing is None:
+        while group.log.sealed_since_checkpoint is False and group._replica.checkpointer.under_way is None:
             append(group, two, b"z" * 100_000)
             await group.committed()
         await checkpointed(group)
