@@ -168,6 +168,8 @@ def _is_healthy(group: Document) -> bool:
 def _node(context: ClientContext, node_id: int, metadata: Document | None) -> Document:
     nodes = context.services.nodes
     entry = nodes.entry_of(node_id)
+    if node_id == nodes.node_id and nodes.is_removed:
+        entry = None  # by the controller's word; it may never hear of the record
     listeners = {} if entry is None else {name: _at(*address) for name, address in entry.listeners.items()}
     rack = None if entry is None else entry.rack
     if node_id == nodes.node_id and not listeners:
