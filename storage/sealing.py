@@ -2,7 +2,8 @@
 
 Cleaning goes below the older of the two kept checkpoints. With traffic files are sealed when full, and
 each brings a checkpoint; here both are made to order: the next segment begins, and checkpoints are
-written until both kept ones lie above all that is sealed, on an idle log two of the same entry.
+written until both kept ones lie above what was the last entry at the beginning, on an idle log two of it.
+What comes meanwhile is not waited for: a busy log would run away.
 
 Invariants: a leader begins once every other member has all that is in its log, unless told to go on
 without them: who is behind what is cleaned then gets a checkpoint and no entries. A checkpoint is cut where
@@ -46,7 +47,7 @@ class Sealing:
             if not await self._wait(heard_by):
                 return False
         try:
-            while not (log.is_sealed(last_index) and log.is_settled):
+            while not log.is_cleanable(last_index):
                 if not await self._step(until, last_index):
                     return False
         finally:

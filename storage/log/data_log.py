@@ -461,10 +461,11 @@ class DataLog(ReplacingLog):
         """Whether the frames up to there are in sealed segments."""
         return self._active.first_index > last_index
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether `clean` takes every sealed segment: both kept checkpoints lie above them."""
-        return self._house.freeable_below() >= self._active.sequence
+    def is_cleanable(self, last_index: int) -> bool:
+        """Whether `clean` takes the frames up to there: sealed, and both kept checkpoints lie above them."""
+        below = self._house.freeable_below()
+        above = [segment for segment in self._table.sealed() if segment.sequence >= below]
+        return self.is_sealed(last_index) and all([segment.first_index > last_index for segment in above])
 
     def cleanable_segments(self) -> list[SealedSegment]:
         """Those that `clean` takes now, oldest first; they follow one another."""

@@ -331,9 +331,8 @@ class MemoryLog:
     def is_sealed(self, last_index: int) -> bool:
         return False
 
-    @property
-    def is_settled(self) -> bool:
-        return True
+    def is_cleanable(self, last_index: int) -> bool:
+        return False
 
     def cleanable_segments(self) -> list[object]:
         return []
