@@ -10,24 +10,17 @@ Kafka flushes every append of every topic, its internal ones included, as Lockst
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench.compare import BASELINE, SUBJECT, BadRequirement, Goal, Ratio, compare, parse_requirement
-from bench.device import NoBlockDevice
-from bench.facts import code_facts, machine_facts
-from bench.kept import LOCAL_RESULTS
-from bench.nodes3 import EXIT_FAILED, finish
-from bench.nodes_session import HEAP, NODES, NodesSession
+from bench import comparison
+from bench.compare import BASELINE, SUBJECT, Goal, Ratio
+from bench.nodes_session import NODES, NodesSession
 from bench.session import Block, RoundFailed, Running, say
-from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, PRODUCER_PROPERTIES, Sizes
+from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, Sizes
 from compat_tests.clusters import KafkaCluster, LockstepCluster
-from compat_tests.kafka_jars import ToolchainMissing
-from compat_tests.targets import TargetFailed
 
 ONE, SPREAD = "one", "spread"
 """Lockstep with lockstep.data.groups=1, and with its default."""
@@ -68,6 +61,10 @@ class TransactionsSession(NodesSession):
     ) -> None:
         self.groups = groups
         super().__init__(side, kind, (FLUSH,), (NODES,), sizes, parent, None, heap)
+
+    def outcome(self) -> Block:
+        """As `Session.outcome`, with the spreads of data groups."""
+        return {**super().outcome(), "groups": self.groups}
 
     def _make_target(self, tree: Path | None) -> Running:
         if self.kind == "kafka":
@@ -148,96 +145,43 @@ def plan_sessions(subject: str, baseline: str, rounds: int) -> list[Planned]:
     return [each for number in range(rounds) for each in (one if number % 2 == 0 else one[::-1])]
 
 
-def run_plan(
-    plan: Sequence[Planned], sizes: Sizes, parent: Path, heap: str
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Run every session in turn; (what each measured, what failed)."""
-    sessions: list[dict[str, Any]] = []
-    failures: list[str] = []
-    began = time.monotonic()
-    for number, planned in enumerate(plan, 1):
-        say(f"[{time.monotonic() - began:4.0f} s] session {number} of {len(plan)}: {planned}")
-        session = TransactionsSession(planned.side, planned.kind, planned.groups, sizes, parent, heap)
-        try:
-            session.open()
-            session.blocks_of()
-        except (RoundFailed, TargetFailed) as error:
-            failures.append(f"session {number} ({planned}): {error}")
-            say(f"  FAILED: {error}\n{session.log_tail()}")
-        finally:
-            session.close()
-        failures += [f"session {number}: {problem}" for problem in session.unproven()]
-        sessions.append({**session.outcome(), "groups": planned.groups})
-    say(f"[{time.monotonic() - began:4.0f} s] done")
-    return sessions, failures
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench transactions", description=__doc__)
-    parser.add_argument("--vs", choices=["kafka", "self"], default="kafka")
-    parser.add_argument("--subject", choices=["lockstep", "kafka"], default="lockstep")
-    parser.add_argument("--quick", action="store_true", help="short blocks and a short warm-up")
-    parser.add_argument("--rounds", type=int, help="sessions of each kind")
-    parser.add_argument("--seconds", type=float, help="length of each block")
-    parser.add_argument("--heap", default=HEAP, help=f"of each Kafka node (default {HEAP})")
-    parser.add_argument("--require", action="append", default=[], metavar="RATIO<=X", help="or 'goals'")
-    parser.add_argument("--json", action="store_true", help="the comparison on stdout as JSON")
-    parser.add_argument("--out", type=Path, default=LOCAL_RESULTS, help="directory for the kept result")
-    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    comparison.add_options(parser, quick="short blocks and a short warm-up")
+    comparison.add_heap(parser)
     return parser
 
 
-def _command_line(options: argparse.Namespace) -> str:
-    """The run's own words without paths."""
-    words = ["python -m bench transactions", "--subject", options.subject, "--vs", options.vs]
-    words += ["--quick"] if options.quick else []
-    for name in ("rounds", "seconds"):
-        value = getattr(options, name)
-        words += [f"--{name}", str(value)] if value else []
-    words += [word for text in options.require for word in ("--require", text)]
-    words += ["--heap", options.heap] if options.heap != HEAP else []
-    return " ".join(words)
+def _measure(_: Planned, session: TransactionsSession) -> None:
+    session.open()
+    session.blocks_of()
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line asks for; the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    required: list[Goal] = []
-    try:
-        for text in options.require:
-            required += parse_requirement(text, RATIOS, GOALS)
-    except BadRequirement as error:
-        parser.error(str(error))
-    sizes = NODES_QUICK if options.quick else NODES_FULL
-    sizes = replace(
-        sizes, rounds=options.rounds or sizes.rounds, latency_s=options.seconds or sizes.latency_s
+    required = comparison.required_goals(parser, options, RATIOS, GOALS)
+    sizes = comparison.sized(NODES_QUICK if options.quick else NODES_FULL, options)
+    plan = plan_sessions(options.subject, comparison.baseline_of(options), sizes.rounds)
+
+    def run_plan(parent: Path) -> comparison.Outcomes:
+        def make(planned: Planned) -> TransactionsSession:
+            return TransactionsSession(
+                planned.side, planned.kind, planned.groups, sizes, parent, options.heap
+            )
+
+        return comparison.run_sessions(plan, make, _measure)
+
+    return comparison.measured(
+        "transactions",
+        ["python -m bench transactions"],
+        options,
+        sizes,
+        run_plan,
+        required,
+        GOALS,
+        RATIOS,
+        kind="transactions",
+        heap=options.heap,
     )
-    baseline = options.subject if options.vs == "self" else options.vs
-    parent = options.directory or Path(tempfile.gettempdir())
-    try:
-        machine = machine_facts(parent)
-        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        plan = plan_sessions(options.subject, baseline, sizes.rounds)
-        sessions, failures = run_plan(plan, sizes, parent, options.heap)
-    except (NoBlockDevice, ToolchainMissing) as error:
-        say(f"cannot measure here: {error}")
-        return EXIT_FAILED
-    shown = GOALS if options.subject != baseline else ()
-    result = {
-        "format": 1,
-        "kind": "transactions",
-        "command": _command_line(options),
-        "started": started,
-        "subject": options.subject,
-        "baseline": baseline,
-        "heap": options.heap,
-        "code": code_facts(),
-        "machine": machine,
-        "sizes": vars(sizes),
-        "producer_properties": PRODUCER_PROPERTIES,
-        "comparison": compare(sessions, required, shown, RATIOS),
-        "failures": failures,
-        "sessions": sessions,
-    }
-    return finish(result, options, frozenset(goal.ratio for goal in required))

@@ -1,0 +1,205 @@
+"""One comparison as a command: what all of them have in common, from the options to the exit status.
+
+Owns: the common options, the sessions one after the other, what a result holds, and what the exit status
+says: 0; 1 when a round failed or a durability was not proven; 3 when a required ratio was missed. Does not
+know what is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.compare import RATIOS, BadRequirement, Goal, Ratio, compare, parse_requirement
+from bench.device import NoBlockDevice
+from bench.facts import code_facts, machine_facts
+from bench.kept import LOCAL_RESULTS, keep
+from bench.nodes_session import HEAP
+from bench.report import table
+from bench.session import RoundFailed, Session, say
+from bench.settings import PRODUCER_PROPERTIES, Sizes
+from compat_tests.kafka_jars import ToolchainMissing
+from compat_tests.targets import TargetFailed
+
+EXIT_FAILED = 1
+EXIT_GOAL_MISSED = 3
+
+P = TypeVar("P")
+S = TypeVar("S", bound=Session)
+Outcomes = tuple[list[dict[str, Any]], list[str]]
+"""What each session measured, what failed."""
+
+
+# --- the command line ---------------------------------------------------------------------------------------
+
+
+def add_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
+    """What every comparison takes. Args: quick: what `--quick` means."""
+    parser.add_argument(
+        "--vs", choices=["kafka", "self"], default="kafka", help="'self' shows the noise floor"
+    )
+    parser.add_argument("--subject", choices=["lockstep", "kafka"], default="lockstep")
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--rounds", type=int, help="sessions of each kind (an even number is balanced)")
+    parser.add_argument("--seconds", type=float, help="length of each timed block")
+    parser.add_argument(
+        "--require", action="append", default=[], metavar="RATIO>=X", help="or RATIO<=X, or 'goals'"
+    )
+    parser.add_argument("--json", action="store_true", help="the comparison on stdout as JSON")
+    parser.add_argument("--out", type=Path, default=LOCAL_RESULTS, help="directory for the kept result")
+    parser.add_argument("--directory", type=Path, help="where data directories are made")
+
+
+def add_baseline_tree(parser: argparse.ArgumentParser) -> None:
+    """For those that can start a broker from other sources."""
+    parser.add_argument(
+        "--baseline-tree", type=Path, help="with --vs self: the baseline is Lockstep from this source tree"
+    )
+
+
+def check_baseline_tree(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command with a word where it does not fit."""
+    if options.baseline_tree and (options.vs, options.subject) != ("self", "lockstep"):
+        parser.error("--baseline-tree goes with --vs self and --subject lockstep")
+
+
+def add_heap(parser: argparse.ArgumentParser) -> None:
+    """For those that start several Kafka nodes."""
+    parser.add_argument("--heap", default=HEAP, help=f"of each Kafka node (default {HEAP})")
+
+
+def required_goals(parser: argparse.ArgumentParser, options: argparse.Namespace, *known: Any) -> list[Goal]:
+    """What `--require` names; ends the command with a word where that is unknown. Args: known: as
+    `parse_requirement` takes them."""
+    goals: list[Goal] = []
+    try:
+        for text in options.require:
+            goals += parse_requirement(text, *known)
+    except BadRequirement as error:
+        parser.error(str(error))
+    return goals
+
+
+def sized(sizes: Sizes, options: argparse.Namespace) -> Sizes:
+    """The sizes with what the command line changes."""
+    if options.rounds:
+        sizes = replace(sizes, rounds=options.rounds)
+    if options.seconds:
+        sizes = replace(sizes, latency_s=options.seconds)
+    return sizes
+
+
+def baseline_of(options: argparse.Namespace) -> str:
+    """The kind of broker that the subject is compared with."""
+    return str(options.subject if options.vs == "self" else options.vs)
+
+
+def command_line(words: Sequence[str], options: argparse.Namespace) -> str:
+    """The run's own words without paths. Args: words: how it begins."""
+    given = vars(options)
+    found = [*words, "--subject", options.subject, "--vs", options.vs]
+    found += ["--quick"] if options.quick else []
+    found += ["--baseline-tree", "BEFORE"] if given.get("baseline_tree") else []
+    for name in ("rounds", "seconds"):
+        found += [f"--{name}", str(given[name])] if given[name] else []
+    for name in ("policy", "groups", "require"):
+        found += [word for value in given.get(name) or () for word in (f"--{name}", str(value))]
+    found += ["--heap", options.heap] if given.get("heap", HEAP) != HEAP else []
+    return " ".join(found)
+
+
+# --- the run ------------------------------------------------------------------------------------------------
+
+
+def run_sessions(plan: Sequence[P], make: Callable[[P], S], measure: Callable[[P, S], None]) -> Outcomes:
+    """Run every session in turn. Args: measure: opens the session and measures."""
+    sessions: list[dict[str, Any]] = []
+    failures: list[str] = []
+    began = time.monotonic()
+    for number, planned in enumerate(plan, 1):
+        say(f"[{time.monotonic() - began:4.0f} s] session {number} of {len(plan)}: {planned}")
+        session = make(planned)
+        try:
+            measure(planned, session)
+        except (RoundFailed, TargetFailed) as error:
+            failures.append(f"session {number} ({planned}): {error}")
+            say(f"  FAILED: {error}\n{session.log_tail()}")
+        finally:
+            session.close()
+        failures += [f"session {number}: {problem}" for problem in session.unproven()]
+        sessions.append(session.outcome())
+    say(f"[{time.monotonic() - began:4.0f} s] done")
+    return sessions, failures
+
+
+def measured(
+    name: str,
+    words: Sequence[str],
+    options: argparse.Namespace,
+    sizes: Sizes,
+    run: Callable[[Path], Outcomes],
+    required: list[Goal],
+    goals: tuple[Goal, ...],
+    ratios: Mapping[str, Ratio] = RATIOS,
+    **more: Any,
+) -> int:
+    """Run, compare, keep and print; the exit status.
+
+    Args:
+        name: of the kept file, before the two sides.
+        words: how the command line begins.
+        run: runs the plan; given the directory in which data directories are made.
+        goals: shown beside their ratios, unless a broker is compared with itself.
+        more: what else is kept.
+    """
+    parent = options.directory or Path(tempfile.gettempdir())
+    try:
+        machine = machine_facts(parent)
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        sessions, failures = run(parent)
+    except (NoBlockDevice, ToolchainMissing) as error:
+        say(f"cannot measure here: {error}")
+        return EXIT_FAILED
+    baseline = baseline_of(options)
+    shown = goals if options.subject != baseline else ()
+    result = {
+        "format": 1,
+        **more,
+        "command": command_line(words, options),
+        "started": started,
+        "subject": options.subject,
+        "baseline": baseline,
+        "code": code_facts(),
+        "machine": machine,
+        "sizes": vars(sizes),
+        "producer_properties": PRODUCER_PROPERTIES,
+        "comparison": compare(sessions, required, shown, ratios),
+        "failures": failures,
+        "sessions": sessions,
+    }
+    return _finish(name, result, options, frozenset(goal.ratio for goal in required))
+
+
+def _finish(name: str, result: dict[str, Any], options: argparse.Namespace, required: frozenset[str]) -> int:
+    path = keep(result, options.out, f"{name}-{result['subject']}-vs-{result['baseline']}")
+    if options.json:
+        print(json.dumps({key: result[key] for key in ("command", "comparison", "failures")}, indent=1))
+    else:
+        print(table(result))
+    say(f"kept: {os.path.relpath(path)}")
+    for failure in result["failures"]:
+        say(f"FAILED: {failure}")
+    if result["failures"]:
+        return EXIT_FAILED
+    missed = [row for row in result["comparison"] if row["ratio"] in required and not row["met"]]
+    for row in missed:
+        value = "no figures" if row["value"] is None else f"{row['value']:.2f}"
+        say(f"MISSED: {row['ratio']} is {value}, wanted {row.get('goal', 'a figure')}")
+    return EXIT_GOAL_MISSED if missed else 0
