@@ -15,6 +15,7 @@ from broker.context import Answer, ClientContext, Services
 from broker.metadata import INTERNAL_TOPICS
 from broker.refused import Refused
 from broker.transactions.records import Place
+from broker.transactions.verification import Question
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
@@ -100,7 +101,7 @@ async def _codes(
     name, identity = transaction.transactional_id, (transaction.producer_id, transaction.producer_epoch)
     try:
         if transaction.verify_only:
-            return await services.transactions.verify(name, *identity, places, False)
+            return await services.transactions.verify(Question(name, *identity, add=False), places)
         await services.transactions.add_partitions(name, *identity, places, version)
     except Refused as refused:
         return dict.fromkeys(places, refused.error)

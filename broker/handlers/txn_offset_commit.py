@@ -16,6 +16,7 @@ from broker.groups.records import CommittedOffset, Record, is_too_long, offset_r
 from broker.groups.store import GroupStore, Transaction
 from broker.metadata import CONSUMER_OFFSETS, Topic
 from broker.refused import Refused
+from broker.transactions.verification import Question
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.txn_offset_commit import (
@@ -104,10 +105,9 @@ class _Commit:
         request, services = self._request, self._context.services
         place = CONSUMER_OFFSETS, services.groups.partition_of(request.group_id)
         adds = self._api_version >= ADDS_SINCE
+        question = Question(request.transactional_id, request.producer_id, request.producer_epoch, adds)
         while True:
-            codes = await services.verification.ask(
-                request.transactional_id, request.producer_id, request.producer_epoch, [place], adds
-            )
+            codes = await services.verification.ask(question, [place])
             error = codes[place]
             if error is not ErrorCode.NONE:
                 return self.refused(error)

@@ -21,7 +21,13 @@ from typing import Final
 from broker.append import Appended, Appender, AppendLimits, Overtaken, Unverified
 from broker.metadata import Cluster
 from broker.refused import Refused
-from broker.transactions.verification import ADDS_SINCE_PRODUCE, Place, Verification, told_to_producer
+from broker.transactions.verification import (
+    ADDS_SINCE_PRODUCE,
+    Place,
+    Question,
+    Verification,
+    told_to_producer,
+)
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES
 from storage.partition import PartitionLog
@@ -38,8 +44,6 @@ _PRODUCER: Final = Binary(">qh")
 
 Key = tuple[int, int, int]
 """Log group, the partition's number there, producer id."""
-Identity = tuple[str, int, int, bool]
-"""Transactional id, producer id, producer epoch, and whether the partition is to be added."""
 Outcome = Appended | Refused
 Settled = Callable[[Outcome], None]
 
@@ -55,12 +59,12 @@ class Held(Exception):
 class HeldBatch:
     """One batch that waits."""
 
-    __slots__ = ("identity", "limits", "produce_version", "records", "settled")
+    __slots__ = ("limits", "produce_version", "question", "records", "settled")
 
     def __init__(
-        self, identity: Identity, records: bytes, limits: AppendLimits, produce_version: int
+        self, question: Question, records: bytes, limits: AppendLimits, produce_version: int
     ) -> None:
-        self.identity = identity
+        self.question = question
         self.records = records
         self.limits = limits
         self.produce_version = produce_version
@@ -107,7 +111,7 @@ class ProduceGate:
         self._loop = loop
         self._queues: dict[Key, _Queue] = {}
         self._unasked: list[_Queue] = []
-        self._questions: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.waiting_bytes = 0
 
     def appenders(self, transactional_id: str) -> GatedAppenders:
@@ -128,23 +132,23 @@ class ProduceGate:
             producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
             queue = self._queues.get((appender.group.group_id, partition.number, producer_id))
             if queue is not None:
-                identity = _identity(transactional_id, producer_id, epoch, produce_version)
-                raise Held(self._hold(queue, identity, records, limits, produce_version))
+                question = _question(transactional_id, producer_id, epoch, produce_version)
+                raise Held(self._hold(queue, question, records, limits, produce_version))
         try:
             return appender.append(
                 partition, records, limits, produce_version, transactional_id=transactional_id
             )
         except Unverified as found:
             unverified = found
-        identity = _identity(
+        question = _question(
             transactional_id, unverified.producer_id, unverified.producer_epoch, produce_version
         )
         place = self._place(partition)
-        codes = self._verification.now(*identity[:3], [place], identity[3])
+        codes = self._verification.now(question, [place])
         if codes is None:
             key = appender.group.group_id, partition.number, unverified.producer_id
             queue = _Queue(key, appender, partition, unverified)
-            held = self._hold(queue, identity, records, limits, produce_version)
+            held = self._hold(queue, question, records, limits, produce_version)
             self._queues[key] = queue
             self._ask_soon(queue)
             raise Held(held)
@@ -163,11 +167,11 @@ class ProduceGate:
     # --- waiting --------------------------------------------------------------------------------------------
 
     def _hold(
-        self, queue: _Queue, identity: Identity, records: Buffer, limits: AppendLimits, produce_version: int
+        self, queue: _Queue, question: Question, records: Buffer, limits: AppendLimits, produce_version: int
     ) -> HeldBatch:
         if self.waiting_bytes + len(records) + BATCH_OVERHEAD_BYTES > MOST_WAITING_BYTES:
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS, "too many batches wait for their coordinators")
-        held = HeldBatch(identity, bytes(records), limits, produce_version)
+        held = HeldBatch(question, bytes(records), limits, produce_version)
         self.waiting_bytes += held.counted_bytes
         queue.batches.append(held)
         return held
@@ -180,25 +184,25 @@ class ProduceGate:
 
     def _ask_all(self) -> None:
         unasked, self._unasked = self._unasked, []
-        questions: dict[Identity, list[_Queue]] = {}
+        questions: dict[Question, list[_Queue]] = {}
         for queue in unasked:
-            questions.setdefault(queue.batches[0].identity, []).append(queue)
-        for identity, queues in questions.items():
-            question = self._loop.create_task(self._ask(identity, queues))
-            self._questions.add(question)
-            question.add_done_callback(self._questions.discard)
+            questions.setdefault(queue.batches[0].question, []).append(queue)
+        for question, queues in questions.items():
+            task = self._loop.create_task(self._ask(question, queues))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _ask(self, identity: Identity, queues: list[_Queue]) -> None:
+    async def _ask(self, question: Question, queues: list[_Queue]) -> None:
         places = [self._place(queue.log) for queue in queues]
-        codes = await self._verification.ask(*identity[:3], places, identity[3])
+        codes = await self._verification.ask(question, places)
         for queue, place in zip(queues, places, strict=True):
             try:
-                self._answered(queue, identity, codes[place])
+                self._answered(queue, question, codes[place])
             except Exception:  # the other partitions go on
                 log.exception("batches that waited for a coordinator")
                 self._refuse_all(queue, Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed"))
 
-    def _answered(self, queue: _Queue, identity: Identity, code: ErrorCode) -> None:
+    def _answered(self, queue: _Queue, question: Question, code: ErrorCode) -> None:
         """Append what waits, or refuse it; a batch of another epoch or id is verified for itself."""
         while queue.batches:
             refused = self._lost(queue)
@@ -206,7 +210,7 @@ class ProduceGate:
                 self._refuse_all(queue, refused)
                 return
             batch = queue.batches[0]
-            is_verified = batch.identity == identity
+            is_verified = batch.question == question
             outcome: Outcome
             try:
                 if is_verified and code is not ErrorCode.NONE:
@@ -216,7 +220,7 @@ class ProduceGate:
                     batch.records,
                     batch.limits,
                     batch.produce_version,
-                    transactional_id=batch.identity[0],
+                    transactional_id=batch.question.transactional_id,
                     verified=is_verified,
                     guard=queue.guard if is_verified else None,
                 )
@@ -225,7 +229,7 @@ class ProduceGate:
                 self._ask_soon(queue)
                 return
             except Overtaken as overtaken:
-                if identity[3]:  # the marker may be that of the transaction before
+                if question.add:  # the marker may be that of the transaction before
                     queue.guard = overtaken.guard
                     self._ask_soon(queue)
                     return
@@ -262,8 +266,8 @@ class ProduceGate:
     def stop(self) -> None:
         """The broker stops: who waits is told to ask elsewhere."""
         self._unasked.clear()
-        for question in self._questions:
-            question.cancel()
+        for task in self._tasks:
+            task.cancel()
         refused = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node stops")
         for queue in list(self._queues.values()):
             self._refuse_all(queue, refused)
@@ -300,8 +304,8 @@ class _GatedAppender:
         )
 
 
-def _identity(transactional_id: str, producer_id: int, epoch: int, produce_version: int) -> Identity:
-    return transactional_id, producer_id, epoch, produce_version >= ADDS_SINCE_PRODUCE
+def _question(transactional_id: str, producer_id: int, epoch: int, produce_version: int) -> Question:
+    return Question(transactional_id, producer_id, epoch, produce_version >= ADDS_SINCE_PRODUCE)
 
 
 def _nobody(outcome: Outcome) -> None:

@@ -24,6 +24,7 @@ from broker.transactions.coordinator import MarkerWriter, ProducerIdSource, Tran
 from broker.transactions.records import Place, TransactionMetadata
 from broker.transactions.state import TransactionsState
 from broker.transactions.transitions import RAISES_EPOCH_SINCE, Identity
+from broker.transactions.verification import Question
 from protocol.errors import ErrorCode
 from storage.group import LogGroup
 
@@ -108,15 +109,9 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
         coordinator = self._coordinator(transactional_id)
         await coordinator.add(transactional_id, (producer_id, producer_epoch), partitions, version)
 
-    async def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[Place],
-        add: bool,
-    ) -> dict[Place, ErrorCode]:
+    async def verify(self, question: Question, partitions: Sequence[Place]) -> dict[Place, ErrorCode]:
         """Whether they take part in the producer's transaction; `add` has them do so. Raises Refused."""
+        transactional_id, producer_id, producer_epoch, add = question
         coordinator = self._coordinator(transactional_id)
         identity = producer_id, producer_epoch
         if not add:
@@ -124,15 +119,9 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
         await coordinator.add(transactional_id, identity, partitions, RAISES_EPOCH_SINCE)
         return dict.fromkeys(partitions, ErrorCode.NONE)
 
-    def verify_now(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[Place],
-        add: bool,
-    ) -> dict[Place, ErrorCode] | None:
+    def verify_now(self, question: Question, partitions: Sequence[Place]) -> dict[Place, ErrorCode] | None:
         """As `verify`, at once; None where that is not possible. Raises Refused."""
+        transactional_id, producer_id, producer_epoch, add = question
         identity = producer_id, producer_epoch
         found = self._coordinator(transactional_id).verify_now(transactional_id, identity, partitions)
         if add and found is not None and any(error is not ErrorCode.NONE for error in found.values()):

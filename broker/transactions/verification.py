@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from broker.cluster.peering import Asked, NotHere, Peering
 from broker.refused import Refused
@@ -48,30 +48,27 @@ NO_COORDINATOR: Final = frozenset(
 """What says nothing of the transaction."""
 
 
+class Question(NamedTuple):
+    """Whether partitions are in the transaction of this producer. They go beside it, so that what differs in
+    them alone can be asked as one: it is a key, too."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    add: bool
+    """Add to the transaction those that are not part of it yet."""
+
+
 class Coordinators(Protocol):
     """The front door to transactions, as far as it is needed here."""
 
     def log_group_of(self, transactional_id: str) -> int | None:
         """The log group whose leader coordinates this id; None where nobody does yet."""
 
-    async def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[Place],
-        add: bool,
-    ) -> Codes:
+    async def verify(self, question: Question, partitions: Sequence[Place]) -> Codes:
         """What the coordinator on this node says of each. Raises Refused for all of them."""
 
-    def verify_now(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[Place],
-        add: bool,
-    ) -> Codes | None:
+    def verify_now(self, question: Question, partitions: Sequence[Place]) -> Codes | None:
         """The same at once, or None where it takes longer, or not here. Raises Refused."""
 
 
@@ -84,47 +81,28 @@ class Verification:
         if peering is not None:
             peering.handlers[Asked.VERIFY] = self._asked
 
-    def now(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[Place],
-        add: bool,
-    ) -> Codes | None:
+    def now(self, question: Question, partitions: Sequence[Place]) -> Codes | None:
         """The answer where it is to be had without waiting; None where `ask` is to be asked."""
         try:
-            return self._coordinators.verify_now(
-                transactional_id, producer_id, producer_epoch, partitions, add
-            )
+            return self._coordinators.verify_now(question, partitions)
         except Refused as refused:
             if refused.error in LOOK_ON:
                 return None
             return dict.fromkeys(partitions, refused.error)
 
-    async def ask(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[Place],
-        add: bool,
-    ) -> Codes:
-        """What the coordinator of this id says of each partition; NETWORK_EXCEPTION where none answers.
-
-        Args: add: add to the transaction those that are not part of it yet.
-        """
-        number = self._coordinators.log_group_of(transactional_id)
+    async def ask(self, question: Question, partitions: Sequence[Place]) -> Codes:
+        """What the coordinator of this id says of each partition; NETWORK_EXCEPTION where none answers."""
+        number = self._coordinators.log_group_of(question.transactional_id)
         if number is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        question = {
-            "id": transactional_id,
-            "producer": producer_id,
-            "epoch": producer_epoch,
-            "add": add,
+        said = {
+            "id": question.transactional_id,
+            "producer": question.producer_id,
+            "epoch": question.producer_epoch,
+            "add": question.add,
             "partitions": partitions,
         }
-        body = json.dumps(question).encode()
+        body = json.dumps(said).encode()
         try:
             if self._peering is None:
                 answer = await self._asked(0, body)
@@ -136,9 +114,9 @@ class Verification:
         except (NotHere, NotLeader):
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         except (PeerError, StorageError, TimeoutError) as error:
-            log.debug("the coordinator of %r: %s", transactional_id, error)
+            log.debug("the coordinator of %r: %s", question.transactional_id, error)
         except Exception:  # a batch that waits for this would wait for ever
-            log.exception("the coordinator of %r", transactional_id)
+            log.exception("the coordinator of %r", question.transactional_id)
         return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
 
     async def _asked(self, node_id: int, body: bytes) -> bytes:
@@ -152,15 +130,14 @@ class Verification:
                     "add": bool(add),
                     "partitions": list(said),
                 }:
+                    question = Question(transactional_id, producer_id, producer_epoch, add)
                     partitions = [_place(each) for each in said]
                 case _:
                     raise ValueError("no question")
         except (ValueError, TypeError, RecursionError):
             raise PeerError(f"a question that is not understood: {body[:200]!r}") from None
         try:
-            codes = await self._coordinators.verify(
-                transactional_id, producer_id, producer_epoch, partitions, add
-            )
+            codes = await self._coordinators.verify(question, partitions)
         except Refused as refused:
             if refused.error in LOOK_ON:
                 raise NotHere(refused.message) from None

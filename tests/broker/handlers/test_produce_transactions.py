@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker.server import Broker
-from broker.transactions.verification import Codes, Place
+from broker.transactions.verification import Codes, Place, Question
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from storage.types import NotLeader
@@ -26,14 +26,12 @@ class Coordinator:
         self.answers: dict[Place, asyncio.Future[ErrorCode]] = {}
         self.asked: list[Place] = []
 
-    def now(
-        self, name: str, producer_id: int, epoch: int, places: Sequence[Place], add: bool
-    ) -> Codes | None:
+    def now(self, question: Question, places: Sequence[Place]) -> Codes | None:
         if set(places) <= self.at_once:
             return dict.fromkeys(places, ErrorCode.NONE)
         return None
 
-    async def ask(self, name: str, producer_id: int, epoch: int, places: Sequence[Place], add: bool) -> Codes:
+    async def ask(self, question: Question, places: Sequence[Place]) -> Codes:
         self.asked += places
         return {each: await self.answers[each] for each in places}
 

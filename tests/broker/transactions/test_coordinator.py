@@ -18,6 +18,7 @@ from broker.transactions.coordinator import MarkerWriter, TransactionCoordinator
 from broker.transactions.records import Place, TransactionMetadata, TransactionState
 from broker.transactions.transactions import Transactions
 from broker.transactions.transitions import LAST_EPOCH, Identity
+from broker.transactions.verification import Question
 from protocol.errors import ErrorCode
 from protocol.records.batch import iter_headers
 from protocol.records.control import ControlKind, parse
@@ -165,7 +166,7 @@ async def test_the_second_version_raises_the_epoch_at_every_end(one: World) -> N
     assert await one.transactions.end(NAME, producer_id, epoch, True, 2) == (producer_id, epoch + 1)
     late = one.transactions.add_partitions(NAME, producer_id, epoch, [("t", 0)], 2)
     assert await error(late) is ErrorCode.PRODUCER_FENCED
-    told = await one.transactions.verify(NAME, producer_id, epoch + 1, [("t", 1)], True)
+    told = await one.transactions.verify(Question(NAME, producer_id, epoch + 1, add=True), [("t", 1)])
     assert told == {("t", 1): ErrorCode.NONE}
     assert one.now.partitions == (("t", 1),)
     assert await one.transactions.end(NAME, producer_id, epoch + 1, False, 2) == (producer_id, epoch + 2)
@@ -260,15 +261,17 @@ async def test_partitions_added_at_the_same_time_share_a_record(one: World) -> N
 async def test_what_can_be_said_at_once(one: World) -> None:
     identity = await one.begin(("t", 0))
     now = one.transactions.verify_now
-    assert now(NAME, *identity, [("t", 0)], True) == {("t", 0): ErrorCode.NONE}
-    assert now(NAME, *identity, [("t", 1)], False) == {("t", 1): ErrorCode.TRANSACTION_ABORTABLE}
-    assert now(NAME, *identity, [("t", 1)], True) is None  # it is to be added, which takes a commit
+    assert now(Question(NAME, *identity, add=True), [("t", 0)]) == {("t", 0): ErrorCode.NONE}
+    not_yet = {("t", 1): ErrorCode.TRANSACTION_ABORTABLE}
+    assert now(Question(NAME, *identity, add=False), [("t", 1)]) == not_yet
+    # To be added, which takes a commit.
+    assert now(Question(NAME, *identity, add=True), [("t", 1)]) is None
     ending = asyncio.ensure_future(one.transactions.end(NAME, *identity, True, 0))
     await asyncio.sleep(0)
-    assert now(NAME, *identity, [("t", 0)], False) is None
+    assert now(Question(NAME, *identity, add=False), [("t", 0)]) is None
     await ending
     with pytest.raises(Refused):
-        now(NAME, identity[0] + 1, 0, [("t", 0)], False)
+        now(Question(NAME, identity[0] + 1, 0, add=False), [("t", 0)])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from broker.metadata import Cluster
 from broker.refused import Refused
 from broker.transactions import gate as of_gate
 from broker.transactions.gate import Held, Outcome, ProduceGate
-from broker.transactions.verification import Codes, Place, Verification
+from broker.transactions.verification import Codes, Place, Question, Verification
 from protocol.errors import ErrorCode
 from storage.partition import PartitionLog
 from tests.broker.wire import batch
@@ -86,13 +86,11 @@ class Coordinator:
         self.asked: list[tuple[tuple[str, int, int], list[Place], bool]] = []
         self._answers: list[asyncio.Future[ErrorCode]] = []
 
-    def now(
-        self, name: str, producer_id: int, epoch: int, places: Sequence[Place], add: bool
-    ) -> Codes | None:
+    def now(self, question: Question, places: Sequence[Place]) -> Codes | None:
         return self.at_once
 
-    async def ask(self, name: str, producer_id: int, epoch: int, places: Sequence[Place], add: bool) -> Codes:
-        self.asked.append(((name, producer_id, epoch), list(places), add))
+    async def ask(self, question: Question, places: Sequence[Place]) -> Codes:
+        self.asked.append((question[:3], list(places), question.add))
         answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         self._answers.append(answer)
         return dict.fromkeys(places, await answer)
