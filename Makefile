@@ -16,6 +16,7 @@ SEEDS ?= 1000
 RUNS ?= 100
 RECORDS ?= 100000
 BOUNDS ?= day
+SECOND_TRY := --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
 .PHONY: help setup serve cluster test check coverage bench-quick system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams
@@ -32,7 +33,7 @@ cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 wit
 	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)"
 
 test: setup check ## Run the checks and every test (the real-client cases included), about 20 minutes on two cores
-	$(BIN)/python -m pytest -n 4 --dist loadscope tests compat_tests
+	$(BIN)/python -m pytest -n 4 --dist loadscope $(SECOND_TRY) tests compat_tests
 
 check: $(VENV)/.dev ## Lint, formatting, strict types, import contracts, tidy rules (under 10 s warm)
 	@failed=; say() { echo "check: $$1 failed" >&2; failed=1; }; \

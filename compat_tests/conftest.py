@@ -3,8 +3,8 @@
 A case is a test marked `@pytest.mark.case(area, title)`; `{name}` in the title is filled from its parameters.
 A case that calls `client.needs(...)` is skipped with the client's reason where the client cannot.
 
-What somebody else's program did (a client, Apache Kafka) is tried once more when it failed, and the run
-says so; cases by hand against Lockstep are not (decision 23).
+What somebody else's program did (a client, Apache Kafka) is tried once more in every run when it failed, and
+the run says so (decision 23).
 """
 
 from __future__ import annotations

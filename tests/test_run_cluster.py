@@ -123,6 +123,8 @@ def test_a_node_that_is_removed_ends_and_does_not_start_again(running: Running, 
         running.said(
             r"node \d \| Lockstep .* ready on .*, waits for a majority of the nodes .*\(1 of 3 reached\)"
         )
+    while lockstep("cluster", "status", "-b", f"localhost:{running.port}").returncode:
+        time.sleep(0.2)
     removed = lockstep("cluster", "remove", "1", "-b", f"localhost:{running.port}", "--wait", "30")
     assert "node 1 is gone from the cluster" in removed.stdout, removed
     running.said(r"node 1 \| .* node 1 was removed from the cluster and serves nobody any more")

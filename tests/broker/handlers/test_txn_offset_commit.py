@@ -11,6 +11,7 @@ import pytest
 from broker.append import Marker
 from broker.refused import Refused
 from broker.server import Broker
+from broker.transactions.verification import Codes, Place, Question
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -85,14 +86,12 @@ async def test_the_first_commit_asks_the_coordinator_and_the_next_does_not(
     assert await committed(client) == {("t", 0): 6, ("t", 1): 7}
 
 
-Ask = Callable[[str, int, int, Sequence[tuple[str, int]], bool], Awaitable[dict[tuple[str, int], ErrorCode]]]
+Ask = Callable[[Question, Sequence[Place]], Awaitable[Codes]]
 
 
 def answering(error: ErrorCode, then: Callable[[], object] = lambda: None) -> Ask:
-    async def ask(
-        transactional_id: str, producer_id: int, epoch: int, places: Sequence[tuple[str, int]], add: bool
-    ) -> dict[tuple[str, int], ErrorCode]:
-        assert (transactional_id, [name for name, _ in places]) == (ID, ["__consumer_offsets"])
+    async def ask(question: Question, places: Sequence[Place]) -> Codes:
+        assert (question.transactional_id, [name for name, _ in places]) == (ID, ["__consumer_offsets"])
         await asyncio.sleep(0)
         then()
         return dict.fromkeys(places, error)
@@ -153,11 +152,11 @@ async def test_a_marker_of_the_transaction_before_comes_while_the_next_one_is_ad
     marker = Marker(*identity, 0, True, 2)
     asked: list[bool] = []
 
-    async def ask(*words: Any) -> dict[tuple[str, int], ErrorCode]:
-        asked.append(words[4])
+    async def ask(question: Question, places: Sequence[Place]) -> Codes:
+        asked.append(question.add)
         if len(asked) == 1:
             appender.end_transactions([partition], marker)
-        return dict.fromkeys(words[3], E.NONE)
+        return dict.fromkeys(places, E.NONE)
 
     monkeypatch.setattr(broker.services.verification, "ask", ask)
     assert await errors(client, commit_of(identity, 5), 5) == [0]

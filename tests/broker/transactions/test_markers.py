@@ -323,7 +323,7 @@ async def test_questions_are_bounded(world: World, monkeypatch: pytest.MonkeyPat
 async def test_a_coordinator_that_gives_up_asks_no_more(world: World) -> None:
     world.way.leaders = {}
     writing = asyncio.ensure_future(world.write(1))
-    await asyncio.sleep(0.01)
+    await _turns()
     writing.cancel()
     await asyncio.wait([writing])
     asked = len(world.way.questions)
