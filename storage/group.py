@@ -64,12 +64,13 @@ class Backlogged(StorageError):
     """More is waiting for the disk or for a majority than the limit allows; try again."""
 
 
-def tell(waiter: Waiter, error: BaseException | None) -> None:
-    """Tell one waiter. What it raises is its own affair: others wait behind it."""
-    try:
-        waiter(error)
-    except Exception:
-        log_of_groups.exception("a waiter failed")
+def tell(waiters: Sequence[Waiter], error: BaseException | None) -> None:
+    """Tell them in order. What one raises is its own affair: others wait behind it."""
+    for waiter in waiters:
+        try:
+            waiter(error)
+        except Exception:
+            log_of_groups.exception("a waiter failed")
 
 
 def alone(to: int, message: Message) -> None:
@@ -130,7 +131,7 @@ class LogGroup:
             options.kept_entries,
         )
         self._idle_marker = IdleMarker(self._replica, self._loop)
-        self.sealing = Sealing(self._replica, lambda: not self._open)
+        self.sealing = Sealing(self._replica, lambda: not self._open.pending_bytes)
         self.clean_ends = self._replica.clean_ends
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
         self._next_number = self.control.next_number
@@ -222,8 +223,7 @@ class LogGroup:
         """Nothing will be committed here any more."""
         waiters, self._open_waiters = self._open_waiters, []
         self._waiters.fail(error)
-        for waiter in waiters:
-            tell(waiter, error)
+        tell(waiters, error)
 
     # --- what callers ask ---------------------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class LogGroup:
 
     def transfer(self, member_id: int) -> None:
         """Begin to hand the leadership to a voter. Raises NotLeader, ConfigurationRefused."""
-        if self._open:
+        if self._open.pending_bytes:
             self._turn()  # what was taken goes along where it can
         self._replica.asked(lambda: self.raft.transfer(member_id, self._replica.now_ms()))
 
@@ -381,11 +381,10 @@ class LogGroup:
         """Call `waiter(None)` once everything appended so far is committed, `waiter(error)` if it never is,
         or not for this node to say. Never calls back before it returns.
         """
-        if self.failed is not None:
-            self._loop.call_soon(waiter, self.failed)
-        elif self._replica.stopped:
-            self._loop.call_soon(waiter, NotLeader(f"group {self.group_id} is closed"))
-        elif self._open:
+        if self._replica.stopped:
+            error = self.failed or NotLeader(f"group {self.group_id} is closed")
+            self._loop.call_soon(waiter, error)
+        elif self._open.pending_bytes:
             self._open_waiters.append(waiter)
         elif self.raft.last_index > self._replica.applied_index:
             # The core's end, not the log's: an entry may wait for room on the disk.
@@ -494,21 +493,21 @@ class LogGroup:
         """Where the last frame had several batches, look at the sockets again before paying for a flush,
         as long as each look finds more: whoever is about to send joins this frame, not the next."""
         waiting = self._open.batch_count
-        if not self._busy or waiting <= self._gathered or self._looks >= GATHER_LOOKS:
+        if waiting <= self._gathered or self._looks >= GATHER_LOOKS:
             return False
         self._gathered = waiting
         self._looks += 1
         return True
 
     def _turn(self) -> None:
-        if self._gathering():
+        if self._busy and self._gathering():
             self._loop.call_soon(self._turn)
             return
         self._turn_scheduled = False
-        if self._replica.stopped or self._replica.busy or not self._replica.accepting:
+        if self._replica.stopped or self._replica.busy or not self.raft.accepting:
             return
         self._gathered = self._looks = 0
-        if self._open:
+        if self._open.pending_bytes:
             self._busy = self._open.batch_count > 1
             self._replica.write(self._open.take(), self._handed_in)
 
@@ -550,10 +549,11 @@ class LogGroup:
     def on_progress(self, moved: dict[PartitionLog, None]) -> None:
         """As `Owner`."""
         serving = self._replica.serving and not self._closed_for_good
-        if serving and not self._serving:
-            self._next_number = self.control.next_number
-        self._serve(serving)
-        applied = self._replica.applied_index
+        if serving != self._serving:
+            if serving:
+                self._next_number = self.control.next_number
+            self._serve(serving)
+        applied = self._replica.applier.index
         if applied != self._seen_index:
             self._seen_index = applied
             self._waiters.committed(applied, self.raft.terms.term_at)
@@ -562,7 +562,7 @@ class LogGroup:
                     listener()
             if self.after_commit is not None:
                 self.after_commit()
-        if self._open and not self._turn_scheduled and not self._replica.busy:
+        if self._open.pending_bytes and not self._turn_scheduled and not self._replica.busy:
             self._turn_scheduled = True
             self._loop.call_soon(self._turn)
 
@@ -573,15 +573,14 @@ class LogGroup:
     def on_not_accepting(self) -> None:
         """As `Owner`."""
         self._serve(False)
-        if not self._open and not self._open_waiters:
+        if not self._open.pending_bytes and not self._open_waiters:
             return
         self._open.clear()
         waiters, self._open_waiters = self._open_waiters, []
         self._replica.rebuild_tail()
         self._next_number = self.control.next_number
         lost = NotLeader(f"group {self.group_id} lost the leadership before it wrote this")
-        for waiter in waiters:
-            tell(waiter, lost)
+        tell(waiters, lost)
 
     def on_truncated(self, last_index: int) -> None:
         """As `Owner`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from protocol.records.batch import BatchHeader, patch
-from storage.log.format import MAX_FRAME_RECORDS, frame_size
+from storage.log.format import ENTRY_BYTES, FRAME_BYTES, MAX_FRAME_RECORDS, frame_size
 from storage.partition import PartitionLog
 from storage.types import Buffer, DirectoryEntry, Frame, FrameKind, StorageError
 
@@ -28,12 +28,12 @@ class OpenFrame:
     __slots__ = (
         "_clock_ms",
         "_closed",
-        "_closed_bytes",
         "_directory",
+        "_frame_bytes",
         "_max_frame_bytes",
-        "_open_bytes",
         "_open_records",
         "_payloads",
+        "pending_bytes",
         "time_ms",
     )
 
@@ -49,13 +49,12 @@ class OpenFrame:
         """Forget everything."""
         self._directory: list[DirectoryEntry] = []
         self._payloads: list[Buffer] = []
-        self._open_bytes = 0
+        self._frame_bytes = FRAME_BYTES
+        """The frame that is being filled, with header and directory."""
         self._open_records = 0
         self._closed: list[Frame] = []
-        self._closed_bytes = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._directory or self._closed)
+        self.pending_bytes = 0
+        """Payload in all frames; 0 only where there is none: no batch is empty."""
 
     @property
     def batch_count(self) -> int:
@@ -67,17 +66,17 @@ class OpenFrame:
 
         Returns how many payload bytes there will be with them, in all frames.
         """
-        open_bytes = self._open_bytes + batch_bytes
+        pending_bytes = self.pending_bytes + batch_bytes
         if (
-            frame_size(len(self._directory) + batches, open_bytes) <= self._max_frame_bytes
+            self._frame_bytes + ENTRY_BYTES * batches + batch_bytes <= self._max_frame_bytes
             and self._open_records + record_count <= MAX_FRAME_RECORDS
         ):
-            return open_bytes + self._closed_bytes
+            return pending_bytes
         if frame_size(batches, batch_bytes) > self._max_frame_bytes or record_count > MAX_FRAME_RECORDS:
             what = "a batch" if batches == 1 else f"{batches} batches"
             raise BatchTooLarge(f"{what} of {batch_bytes} bytes; a frame takes {self._max_frame_bytes}")
         self._close()
-        return self._closed_bytes + batch_bytes
+        return pending_bytes
 
     def add(self, partition: PartitionLog, batch: bytearray, header: BatchHeader, leader_epoch: int) -> int:
         """Take a batch for which room was made, as its partition's next; returns its base offset.
@@ -104,7 +103,8 @@ class OpenFrame:
             )
         )
         self._payloads.append(batch)
-        self._open_bytes += size
+        self._frame_bytes += ENTRY_BYTES + size
+        self.pending_bytes += size
         self._open_records += count
         epochs = partition.leader_epochs
         if not epochs or epochs[-1][0] != leader_epoch:
@@ -117,14 +117,14 @@ class OpenFrame:
         if self._directory:
             self._close()
         closed, self._closed = self._closed, []
-        self._closed_bytes = 0
+        self.pending_bytes = 0
         return closed
 
     def _close(self) -> None:
         frame = Frame(
             FrameKind.DATA, 0, 0, 0, self.time_ms, self._directory, self._payloads, self._open_records
         )
+        frame.total_bytes = self._frame_bytes
         self._closed.append(frame)
-        self._closed_bytes += self._open_bytes
         self._directory, self._payloads = [], []
-        self._open_bytes = self._open_records = 0
+        self._frame_bytes, self._open_records = FRAME_BYTES, 0

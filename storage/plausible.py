@@ -47,13 +47,11 @@ def _range_response(message: RangeResponse) -> bool:
 
 
 def _is_bytes(buffers: object) -> bool:
-    return isinstance(buffers, list | tuple) and all(
-        isinstance(each, bytes | bytearray | memoryview) for each in buffers
-    )
+    return isinstance(buffers, _SEQUENCES) and all([isinstance(each, _BUFFERS) for each in buffers])
 
 
 def _is_pairs(pairs: object, second: type) -> bool:
-    return isinstance(pairs, list | tuple) and all(
+    return isinstance(pairs, _SEQUENCES) and all(
         isinstance(pair, tuple) and len(pair) == 2 and type(pair[0]) is int and isinstance(pair[1], second)
         for pair in pairs
     )
@@ -63,6 +61,8 @@ def _kinds(base: type[Message]) -> list[type[Message]]:
     return [kind for each in base.__subclasses__() for kind in (each, *_kinds(each))]
 
 
+_SEQUENCES = (list, tuple)
+_BUFFERS = (bytes, bytearray, memoryview)
 _ALL: list[type[Message]] = [Message, *_kinds(Message)]
 _NUMBERS: dict[type[Message], tuple[str, ...]] = {
     kind: tuple(each.name for each in fields(kind) if each.type == "int") for kind in _ALL

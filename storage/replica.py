@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Protocol
+from typing import Protocol, TypeVarTuple
 
 from storage.applying import Applier
 from storage.checkpointing import CONFIGURATION_SECTION, Checkpointer
@@ -32,7 +32,7 @@ from storage.plausible import plausible
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Append, Message, RangeRequest, RangeResponse
 from storage.raft.raft import Raft
-from storage.raft.ready import Ready
+from storage.raft.ready import NOTHING, Ready
 from storage.raft.settings import NEVER_MS
 from storage.repairing import Repairing
 from storage.types import (
@@ -48,6 +48,8 @@ from storage.types import (
 log_of_peers = logging.getLogger(__name__)
 
 ROOM_RETRY_SECONDS = 0.5
+
+Arguments = TypeVarTuple("Arguments")
 
 
 class Owner(Protocol):
@@ -172,20 +174,12 @@ class Replica:
         return self.applier.index
 
     @property
-    def accepting(self) -> bool:
-        """Whether the core takes entries from this member now."""
-        return self.raft.serving and not self.raft.transferring
-
-    @property
     def serving(self) -> bool:
         """Whether this member takes entries and has applied everything up to its term's no-op."""
         leading = self.raft.leading
-        return (
-            leading is not None
-            and self.accepting
-            and self.applier.index >= leading.no_op_index
-            and self.failed is None
-        )
+        if leading is None or not self.raft.accepting:
+            return False
+        return self.applier.index >= leading.no_op_index and self.failed is None
 
     def receive(self, message: Message) -> None:
         """Take a peer's message; one that does not verify is dropped."""
@@ -195,7 +189,7 @@ class Replica:
             log_of_peers.warning("group %d: dropped: %.200r", self.log.group_id, message)
             return
         if isinstance(message, RangeRequest | RangeResponse):
-            self._guarded(lambda: self._repair(message))
+            self._guarded(self._repair, message)
             return
         try:
             self._arrived = []
@@ -205,7 +199,7 @@ class Replica:
         except ValueError as error:
             log_of_peers.warning("group %d: an append was dropped: %s", self.log.group_id, error)
             return
-        self._guarded(lambda: self.raft.step(message, self.now_ms()))
+        self._guarded(self.raft.step, message, self.now_ms())
 
     def _repair(self, message: RangeRequest | RangeResponse) -> None:
         if isinstance(message, RangeRequest):
@@ -217,7 +211,7 @@ class Replica:
         """Begin: the only voter leads at once, the others wait for what they hear."""
         if self.raft.configuration.members == (self.raft.member_id,):
             self.log.keep_recent_frames(False)
-            self._guarded(lambda: self.raft.campaign(self.now_ms()))
+            self._guarded(self.raft.campaign, self.now_ms())
         else:
             self._guarded(_nothing)
 
@@ -256,7 +250,7 @@ class Replica:
 
         `proposed` is told index and term of the last one before anything else happens to it.
         """
-        self._guarded(lambda: self._propose(frames, proposed))
+        self._guarded(self._propose, frames, proposed)
 
     def _propose(self, frames: Sequence[Frame], proposed: Callable[[int, int], None]) -> None:
         raft, lsn = self.raft, self.log.next_lsn
@@ -268,7 +262,7 @@ class Replica:
         write = _OwnWrite(frames, raft.cuts)
         self._own_writes.append(write)
         self._work.append(Work(lambda: self._append_proposed(write)))
-        proposed(raft.last_index, raft.term)
+        proposed(frames[-1].index, raft.term)
 
     async def clean(
         self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]
@@ -309,12 +303,12 @@ class Replica:
         step()
         self._guarded(_nothing)
 
-    def _guarded(self, step: Callable[[], None]) -> None:
+    def _guarded(self, step: Callable[[*Arguments], None], *arguments: *Arguments) -> None:
         """An input of the core, then all that follows from it. Whatever is raised ends this member."""
         if self.stopped:
             return
         try:
-            step()
+            step(*arguments)
             self._pump()
         except Exception as error:
             self.fail(error)
@@ -334,16 +328,17 @@ class Replica:
 
     def _turn(self) -> bool:
         """One drain of the core; whether there may be more to do."""
-        ready = self.raft.ready()
+        ready = NOTHING if self.raft.idle else self.raft.ready()
         if ready.hard_state is not None:
             saved = HardState(
                 ready.hard_state.term, ready.hard_state.voted_for, self.log.hard_state.incarnation
             )
             self.log.save_hard_state(saved)
             self.raft.hard_state_persisted(saved)
-        if not self.accepting:
+        if not self.raft.accepting:
             self._owner.on_not_accepting()
-        self._queue(ready)
+        if ready is not NOTHING:
+            self._queue(ready)
         worked = self._do_work()
         for message in ready.messages:
             self.outgoing.send(message)
@@ -359,9 +354,9 @@ class Replica:
         if more:
             self._loop.call_soon(self._guarded, _nothing)
         self._owner.on_progress(moved)
-        if self.raft.alone and not self._work:
+        if not worked and ready.hard_state is None:
             return False
-        return worked or ready.hard_state is not None
+        return bool(self._work) or not self.raft.idle
 
     def _queue(self, ready: Ready) -> None:
         """Log work that the core asks for, in its order."""
@@ -451,12 +446,16 @@ class Replica:
 
     def _append(self, frames: Sequence[Frame], cuts: int, followed: bool) -> None:
         """Write them. Where there is room for some only, these are in the log and the others tried again."""
-        last_index = self.log.last_index
-        left = [frame for frame in frames if frame.index > last_index]
+        log = self.log
+        left = frames
+        if frames[0].index <= log.last_index:
+            left = [frame for frame in frames if frame.index > log.last_index]
         try:
-            self.log.append(left)
+            log.append(left)
         finally:
-            written = [frame for frame in left if frame.index <= self.log.last_index]
+            written = left
+            if left and left[-1].index != log.last_index:
+                written = [frame for frame in left if frame.index <= log.last_index]
             if written:
                 self.time_ms = written[-1].time_ms
                 self.applier.appended(written, followed)
@@ -564,7 +563,7 @@ class Replica:
             self._timer_ms = now_ms + int(ROOM_RETRY_SECONDS * 1000)
             self._timer = self._loop.call_later(ROOM_RETRY_SECONDS, self._tick)
             return
-        self._guarded(lambda: self.raft.tick(now_ms))
+        self._guarded(self.raft.tick, now_ms)
 
     def fail(self, error: BaseException) -> None:
         """End this member: it says nothing more."""

@@ -94,6 +94,7 @@ class Frame:
         "record_count",
         "term",
         "time_ms",
+        "total_bytes",
     )
 
     def __init__(
@@ -119,6 +120,8 @@ class Frame:
         self.record_count = record_count
         self.head = head
         """Header and directory as they are written, equal on all replicas; None until a log wrote them."""
+        self.total_bytes = 0
+        """What it takes in a segment; 0 until `frame_bytes` is asked."""
 
 
 class HardState:

@@ -8,20 +8,21 @@ for. Where another term's entry is committed there, or the entry is cut from thi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from storage.types import NotLeader
 
 Waiter = Callable[[BaseException | None], None]
-Tell = Callable[[Waiter, BaseException | None], None]
+Tell = Callable[[Sequence[Waiter], BaseException | None], None]
 
 
-def _tell(waiter: Waiter, error: BaseException | None) -> None:
-    waiter(error)
+def _tell(waiters: Sequence[Waiter], error: BaseException | None) -> None:
+    for waiter in waiters:
+        waiter(error)
 
 
 class Waiters:
-    """The waiters of one group, by rising index. `tell` calls one, and may keep what it raises to itself."""
+    """The waiters of one group, by rising index. `tell` calls some; what one raises it may keep to itself."""
 
     __slots__ = ("_tell", "_waiting")
 
@@ -44,8 +45,7 @@ class Waiters:
             error = None
             if term_at(at) != term:
                 error = NotLeader(f"entry {at} of term {term} is not known to be the one that was committed")
-            for waiter in waiters:
-                self._tell(waiter, error)
+            self._tell(waiters, error)
 
     def truncated(self, last_index: int) -> None:
         """The entries after `last_index` are cut from this log: their outcome is not ours to say."""
@@ -53,12 +53,10 @@ class Waiters:
         while self._waiting and self._waiting[-1][0] > last_index:
             lost.append(self._waiting.pop())
         for at, term, waiters in reversed(lost):
-            for waiter in waiters:
-                self._tell(waiter, NotLeader(f"entry {at} of term {term} was cut by another leader"))
+            self._tell(waiters, NotLeader(f"entry {at} of term {term} was cut by another leader"))
 
     def fail(self, error: BaseException) -> None:
         """Nothing will be committed here any more."""
         waiting, self._waiting = self._waiting, deque()
         for _, _, waiters in waiting:
-            for waiter in waiters:
-                self._tell(waiter, error)
+            self._tell(waiters, error)

@@ -124,8 +124,10 @@ def frame_size(batch_count: int, payload_bytes: int) -> int:
 
 
 def frame_bytes(frame: Frame) -> int:
-    """How many bytes a frame takes in a segment."""
-    return frame_size(len(frame.directory), sum([e.length for e in frame.directory]))
+    """How many bytes a frame takes in a segment; added up once: its batches stay as they are from now on."""
+    if not frame.total_bytes:
+        frame.total_bytes = frame_size(len(frame.directory), sum([e.length for e in frame.directory]))
+    return frame.total_bytes
 
 
 def chain_of(head: bytes) -> int:

@@ -17,13 +17,13 @@ def committed_index(voters: Sequence[int], match: Mapping[int, int]) -> int:
         return 0
     if len(voters) == 1:
         return match.get(voters[0], 0)
-    persisted = sorted(match.get(voter, 0) for voter in voters)
+    persisted = sorted([match.get(voter, 0) for voter in voters])
     return persisted[(len(persisted) - 1) // 2]
 
 
 def joint_committed_index(configurations: Sequence[Sequence[int]], match: Mapping[int, int]) -> int:
     """The highest index that a majority of every configuration holds."""
-    return min((committed_index(voters, match) for voters in configurations), default=0)
+    return min([committed_index(voters, match) for voters in configurations], default=0)
 
 
 def vote_won(configurations: Sequence[Sequence[int]], granted: Mapping[int, bool]) -> bool:

@@ -152,17 +152,32 @@ class Raft:
         return self.leading is not None and self.leading.transfer_target != NOBODY
 
     @property
-    def alone(self) -> bool:
-        """Whether this member leads nobody but itself and wants nothing: `ready` would be empty."""
+    def accepting(self) -> bool:
+        """Whether this leader takes proposals now: it serves, and is not handing over."""
         leading = self.leading
-        return (
-            leading is not None
-            and not leading.progress
-            and leading.no_op_index > 0
-            and leading.wanted_configuration is None
-            and not self.outbox
-            and not self.hard_state_wanted
+        return leading is not None and leading.serving and leading.transfer_target == NOBODY
+
+    @property
+    def idle(self) -> bool:
+        """Whether `ready` would be empty. Never so for a leader with followers: they may be due something."""
+        leading = self.leading
+        if leading is not None and (
+            leading.progress or leading.no_op_index == 0 or leading.wanted_configuration is not None
+        ):
+            return False
+        return not (
+            self.outbox
+            or self.hard_state_wanted
+            or self.accepted
+            or self.installs
+            or self.chunks
+            or self.chunk_acks
         )
+
+    @property
+    def alone(self) -> bool:
+        """Whether this member leads nobody but itself and wants nothing."""
+        return self.leading is not None and self.idle
 
     @property
     def deadline_ms(self) -> int:
@@ -275,8 +290,7 @@ class Raft:
 
     def propose(self, size: int = 0) -> int:
         """Take the next index for an entry of `size` bytes. Raises NotLeader, also while handing over."""
-        leading = self.leading
-        if leading is None or not leading.serving or leading.transfer_target != NOBODY:
+        if not self.accepting:
             raise NotLeader(f"member {self.member_id} takes no proposals in term {self.term}")
         return self.extend(size)
 
@@ -298,7 +312,7 @@ class Raft:
 
     def ready(self) -> Ready:
         """Everything to do since the last call."""
-        ready = Ready(self.commit_index)
+        ready = Ready()
         leading = self.leading
         if leading is not None:
             if leading.no_op_index == 0:

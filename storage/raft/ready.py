@@ -22,14 +22,12 @@ class Ready:
         installs: peers that need a checkpoint shipped; named again when a shipment failed or stalled.
         chunks: store these, then answer with `chunk_stored`.
         chunk_acks: what peers say about the chunks shipped to them.
-        commit_index: entries up to there that are here may be applied.
     """
 
     __slots__ = (
         "accepted",
         "chunk_acks",
         "chunks",
-        "commit_index",
         "configuration",
         "hard_state",
         "installs",
@@ -38,7 +36,7 @@ class Ready:
         "truncate_after",
     )
 
-    def __init__(self, commit_index: int) -> None:
+    def __init__(self) -> None:
         self.hard_state: HardState | None = None
         self.no_op_index: int | None = None
         self.configuration: tuple[int, Configuration] | None = None
@@ -48,4 +46,7 @@ class Ready:
         self.installs: Sequence[int] = ()
         self.chunks: Sequence[Install] = ()
         self.chunk_acks: Sequence[InstallResponse] = ()
-        self.commit_index = commit_index
+
+
+NOTHING = Ready()
+"""For a shell that need not ask, the core being idle; never changed."""

@@ -39,10 +39,10 @@ def offsets(frames: list[Frame]) -> list[list[int]]:
 
 def test_what_fits_is_one_frame_in_order() -> None:
     filling = Filling()
-    assert not filling.open
+    assert not filling.open.pending_bytes
     filling.add(records=3)
     filling.add(records=2)
-    assert filling.open and filling.open.batch_count == 2
+    assert (filling.open.pending_bytes, filling.open.batch_count) == (2 * BATCH_BYTES, 2)
     (frame,) = filling.open.take()
     assert (frame.kind, frame.term, frame.index, frame.first_lsn) == (FrameKind.DATA, 0, 0, 0)
     assert offsets([frame]) == [[0, 3]] and frame.record_count == 5
@@ -115,7 +115,7 @@ def test_bytes_are_counted_until_they_are_taken() -> None:
         filling.add()
         assert filling.waiting_bytes == number * BATCH_BYTES
     assert len(filling.open.take()) == 2
-    assert (filling.open.batch_count, bool(filling.open)) == (0, False)
+    assert (filling.open.batch_count, filling.open.pending_bytes) == (0, 0)
     assert filling.open.make_room(5, 1) == 5
     assert filling.open.take() == []
 
@@ -125,7 +125,7 @@ def test_full_frames_alone_are_there_to_take() -> None:
     filling.add()
     filling.add()
     filling.open.make_room(BATCH_BYTES, 1)
-    assert (filling.open.batch_count, bool(filling.open)) == (0, True)
+    assert (filling.open.batch_count, filling.open.pending_bytes) == (0, 2 * BATCH_BYTES)
     assert offsets(filling.open.take()) == [[0, 1]]
 
 
@@ -148,7 +148,7 @@ def test_what_is_cleared_is_forgotten_but_the_time() -> None:
     for _ in range(3):
         filling.add()
     filling.open.clear()
-    assert (bool(filling.open), filling.open.make_room(5, 1), filling.open.take()) == (False, 5, [])
+    assert (filling.open.pending_bytes, filling.open.make_room(5, 1), filling.open.take()) == (0, 5, [])
     filling.now_ms = 1
     filling.add()
     assert filling.open.time_ms == 500

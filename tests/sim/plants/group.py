@@ -44,7 +44,7 @@ def duplicate_answered_at_once() -> Iterator[None]:
     real = LogGroup.when_committed
 
     def when_committed(self: LogGroup, waiter: Waiter) -> None:
-        if self.failed is None and not self._open:
+        if self.failed is None and not self._open.pending_bytes:
             self._loop.call_soon(waiter, None)
         else:
             real(self, waiter)

@@ -52,7 +52,7 @@ def test_serves_once_the_no_op_of_its_term_is_committed() -> None:
     raft.persisted(10, 4, 0)  # what it held before says nothing about this term
     assert (raft.last_index, raft.commit_index, raft.serving) == (11, 0, False)
     raft.persisted(11, 5, 0)
-    assert (raft.commit_index, raft.serving, raft.ready().commit_index) == (11, True, 11)
+    assert (raft.commit_index, raft.serving) == (11, True)
     assert raft.deadline_ms == NEVER_MS  # nobody to keep informed
     raft.tick(START_MS + 1_000_000)
     assert raft.serving
@@ -228,6 +228,26 @@ def test_alone_is_a_leader_of_nobody_that_wants_nothing() -> None:
     assert raft.ready().no_op_index == 1
     assert raft.alone
     assert not leader().alone
+
+
+def test_an_idle_core_has_nothing_to_hand_out() -> None:
+    raft = core(terms=[5])
+    assert raft.idle
+    raft.step(heartbeat(), START_MS)
+    assert not raft.idle
+    drained(raft)
+    assert raft.idle
+    led = leader()
+    drained(led)
+    assert not led.idle  # a follower may be due something
+
+
+def test_proposals_are_accepted_once_serving_and_not_while_handing_over() -> None:
+    assert not core().accepting and not leader(serving=False).accepting
+    raft = leader()
+    assert raft.accepting
+    raft.transfer(2, raft.now_ms)
+    assert raft.serving and not raft.accepting
 
 
 def test_a_leader_that_resigns_follows_in_its_term() -> None:
