@@ -15,7 +15,6 @@ from broker.membership.view import is_up_to_date
 from broker.metadata import TopicPartition
 from storage.group import LogGroup
 from storage.group_options import node_of
-from storage.partition import PartitionLog
 
 NOBODY: Final = -1
 LOOK_BYTES: Final = 64 << 20
@@ -30,45 +29,52 @@ class NearbyReplicas:
     def __init__(self, context: ClientContext, rack: str) -> None:
         self._context = context
         self._rack = rack
-        self._found: dict[int, list[tuple[int, int]]] = {}
+        self._found: dict[int, list[tuple[int, dict[int, int]]]] = {}
 
     def preferred(self, partition: TopicPartition, offset: int) -> int:
         """The node to read a partition that is led here from; -1: from here."""
-        group = partition.group
+        group, log = partition.group, partition.log
         followers = self._found.get(group.group_id)
         if followers is None:
             followers = self._found[group.group_id] = self._followers(group)
-        for match_index, node_id in followers:
-            if holds(group, match_index, partition.log, offset):
-                return node_id
+        if offset <= log.high_watermark:
+            for node_id, lacks in followers:
+                if offset <= lacks.get(log.number, offset):
+                    return node_id
         return NOBODY
 
-    def _followers(self, group: LogGroup) -> list[tuple[int, int]]:
-        """(match index, node) of each follower in the rack that keeps up, the one with most first."""
+    def _followers(self, group: LogGroup) -> list[tuple[int, dict[int, int]]]:
+        """Each follower in the rack that keeps up, and what it lacks; the one with most first."""
         context, raft = self._context, group.raft
         if context.endpoint().rack == self._rack:
             return []
         nodes = context.services.nodes
         placed = context.services.cluster.nodes_of(group.group_id)
-        found = []
+        near = []
         for member in raft.configuration.voters:
             node_id, progress = node_of(member), raft.progress(member)
             endpoint = context.endpoint_of(node_id)
             if endpoint is None or endpoint.rack != self._rack or node_id not in placed:
                 continue  # clients go only where Metadata says that there is a replica
             if progress is not None and nodes.is_alive(node_id) and is_up_to_date(raft, member):
-                found.append((progress.match_index, node_id))
-        return sorted(found, reverse=True)
+                near.append((progress.match_index, node_id))
+        found = [
+            (node_id, lacking(group, match_index)) for match_index, node_id in sorted(near, reverse=True)
+        ]
+        return [(node_id, lacks) for node_id, lacks in found if lacks is not None]
 
 
-def holds(group: LogGroup, match_index: int, log: PartitionLog, offset: int) -> bool:
-    """Whether who has the group's log up to `match_index` has all of a partition below a committed offset."""
+def lacking(group: LogGroup, match_index: int) -> dict[int, int] | None:
+    """The first offset of each partition that who has the group's log up to `match_index` lacks; None where
+    that is not all in memory."""
     committed = group.applied_index
-    if match_index >= committed or offset > log.high_watermark:
-        return offset <= log.high_watermark
-    missing = group.log.frames(match_index + 1, LOOK_BYTES) or []
+    if match_index >= committed:
+        return {}
+    missing = group.log.frames(match_index + 1, LOOK_BYTES)
+    if not missing or missing[-1].index < committed:
+        return None
+    lacks: dict[int, int] = {}
     for frame in missing:
         for entry in frame.directory:
-            if entry.partition == log.number:
-                return offset <= entry.base_offset
-    return bool(missing) and missing[-1].index >= committed
+            lacks.setdefault(entry.partition, entry.base_offset)
+    return lacks

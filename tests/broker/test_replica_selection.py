@@ -7,10 +7,9 @@ from typing import cast
 
 import pytest
 
-from broker.replica_selection import holds
+from broker.replica_selection import lacking
 from storage.group import LogGroup
 from storage.log.recent_frames import RecentFrames
-from storage.partition import PartitionLog
 from storage.types import DirectoryEntry, Frame, FrameKind
 
 OURS, OTHER = 1, 2
@@ -30,23 +29,24 @@ def group(kept_bytes: int = 1 << 20) -> LogGroup:
     return cast(LogGroup, SimpleNamespace(applied_index=6, log=SimpleNamespace(frames=recent.read)))
 
 
-@pytest.fixture
-def log() -> PartitionLog:
-    made = PartitionLog(OURS, bytes(16), 0)
-    made.high_watermark, made.next_offset = 3, 4
-    return made
-
-
 @pytest.mark.parametrize(
-    ("match_index", "end"),
-    [(0, 0), (1, 1), (2, 1), (3, 2), (4, 3), (5, 3), (6, 3), (7, 3)],
+    ("match_index", "lacks"),
+    [
+        (0, {OURS: 0, OTHER: 0}),
+        (1, {OURS: 1, OTHER: 0}),
+        (2, {OURS: 1, OTHER: 1}),
+        (3, {OURS: 2, OTHER: 2}),
+        (4, {OURS: 3, OTHER: 2}),
+        (5, {OURS: 3}),
+        (6, {}),
+        (7, {}),
+    ],
 )
-def test_the_end_of_a_follower(log: PartitionLog, match_index: int, end: int) -> None:
-    held = [offset for offset in range(5) if holds(group(), match_index, log, offset)]
-    assert held == list(range(end + 1))
+def test_what_a_follower_lacks(match_index: int, lacks: dict[int, int]) -> None:
+    assert lacking(group(), match_index) == lacks
 
 
-def test_one_that_lacks_more_than_is_in_memory_is_not_known_to_hold_anything(log: PartitionLog) -> None:
+def test_one_that_lacks_more_than_is_in_memory_is_not_known_to_hold_anything() -> None:
     short = group(kept_bytes=300)
-    assert not holds(short, 1, log, 0)
-    assert holds(short, 6, log, 3)
+    assert lacking(short, 1) is None
+    assert lacking(short, 6) == {}
