@@ -1,7 +1,7 @@
 """From a Produce request's bytes to a batch in the log: validate, check sequences, append.
 
 Work is per batch: one header read, one CRC-32C, one copy out of the receive buffer; no record is opened but
-where a topic is compacted, whose records need keys.
+where a topic is compacted, whose records need keys, or has locks (`broker/locks/`).
 A refusal changes nothing: no offset, no sequence. What was appended, or found to be there already, may be
 acknowledged only after the group's next `when_committed`.
 
@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from broker.keys import require_keys
+from broker.locks.checks import LockChecks
 from broker.producer_state import (
     NEW,
     CoordinatorFenced,
@@ -27,6 +28,7 @@ from broker.producer_state import (
     StaleProducerEpoch,
 )
 from broker.refused import Refused
+from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
     BATCH_HEADER_BYTES,
@@ -60,6 +62,8 @@ class AppendLimits(Protocol):
 
     @property
     def is_compacted(self) -> bool: ...
+    @property
+    def lockstep_locks(self) -> str: ...
     @property
     def max_message_bytes(self) -> int: ...
     @property
@@ -122,6 +126,8 @@ class Appender:
     def __init__(self, group: LogGroup, producers: ProducerState, clock_ms: Callable[[], int]) -> None:
         self.group = group
         self.producers = producers
+        self.locks: LockChecks | None = None
+        """None before clients are served."""
         self._clock_ms = clock_ms
 
     def append(
@@ -149,12 +155,17 @@ class Appender:
         if header.is_transactional:
             _validate_transactional(header, transactional_id)
         time_ms = self._clock_ms()
+        mode = limits.lockstep_locks
         if header.producer_id >= 0:
-            if not self.group.is_leader:  # what a former leader remembers is nothing to answer from
-                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
-            known = self._check_sequence(partition, header, verified, guard, produce_version)
+            starts_at_0 = mode == LOCKS_KEPT or (
+                header.is_transactional and produce_version >= STARTS_AT_0_SINCE_PRODUCE
+            )
+            known = self._check_sequence(partition, header, verified, guard, starts_at_0)
             if known != NEW:
                 return Appended(known, NO_TIMESTAMP)
+        notes = b""
+        if mode != LOCKS_IGNORED or self.has_locks:
+            notes = self._check_locks(partition, records, header, mode)
         batch = bytearray(records)
         append_time_ms = NO_TIMESTAMP
         if limits.log_append_time:
@@ -165,8 +176,28 @@ class Appender:
             _check_timestamp(header, limits, time_ms)
             if header.is_log_append_time:
                 clear_log_append_time(batch, header)
+        base_offset = self._put(partition, batch, header, notes)
+        if header.producer_id >= 0:
+            # The log's time, as at replay: a clock set back must not make live producers look expired.
+            self.producers.record(partition.number, header, base_offset, self.group.append_time_ms)
+        return Appended(base_offset, append_time_ms)
+
+    @property
+    def has_locks(self) -> bool:
+        """Whether locks of any partition are kept."""
+        return self.locks is not None and bool(self.locks.table.partitions)
+
+    def _check_locks(self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str) -> bytes:
+        """What is to be noted with the batch."""
+        if self.locks is None or not self.group.is_leader:  # what a former leader knows is out of date
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+        return self.locks.notes(partition, records, header, mode)
+
+    def _put(self, partition: PartitionLog, batch: bytearray, header: BatchHeader, notes: bytes) -> int:
         try:
-            base_offset = self.group.append(partition, batch, header)
+            if not notes:
+                return self.group.append(partition, batch, header)
+            (base_offset,) = self.group.append_together([(partition, batch, header)], notes=notes)
         except StorageFull as full:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(full)) from None
         except BatchTooLarge as error:
@@ -175,10 +206,9 @@ class Appender:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from None
         except Backlogged as error:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, str(error)) from None
-        if header.producer_id >= 0:
-            # The log's time, as at replay: a clock set back must not make live producers look expired.
-            self.producers.record(partition.number, header, base_offset, self.group.append_time_ms)
-        return Appended(base_offset, append_time_ms)
+        assert self.locks is not None
+        self.locks.table.take(notes)
+        return base_offset
 
     def _check_sequence(
         self,
@@ -186,7 +216,7 @@ class Appender:
         header: BatchHeader,
         verified: bool,
         guard: int | None,
-        produce_version: int,
+        starts_at_0: bool,
     ) -> int:
         try:
             known = self.producers.check(partition.number, header)
@@ -195,8 +225,8 @@ class Appender:
                 raise _refused_before(f"producer {header.producer_id} begins with {header.base_sequence}")
             if known == NEW and header.is_transactional:
                 self._check_verified(partition, header, verified, guard)
-                if produce_version >= STARTS_AT_0_SINCE_PRODUCE:
-                    self._check_start(partition, header)
+            if known == NEW and starts_at_0:
+                self._check_start(partition, header)
             return known
         except OutOfOrderSequence as error:
             if error.is_ahead and self.group.is_newly_led:
@@ -208,7 +238,8 @@ class Appender:
             raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
 
     def _check_start(self, partition: PartitionLog, header: BatchHeader) -> None:
-        """Every transaction of version 2 has an epoch of its own, so whoever is unknown here begins."""
+        """Every transaction of version 2 has an epoch of its own, so whoever is unknown here begins; so does
+        everyone where there are locks."""
         if header.base_sequence != 0 and not self.producers.knows(partition.number, header.producer_id):
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} is not known here: sequence {header.base_sequence} arrived, "

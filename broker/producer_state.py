@@ -17,7 +17,7 @@ from typing import Final
 
 from protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
 from protocol.records.control import ControlKind, parse
-from storage.types import Buffer, DirectoryEntry, NewerFormat
+from storage.types import NOTES_PARTITION, Buffer, DirectoryEntry, NewerFormat
 
 REMEMBERED_BATCHES: Final = 5
 """Kafka's number: what `max.in.flight.requests.per.connection` may be for idempotent producers."""
@@ -240,6 +240,8 @@ class ProducerState:
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """A batch that others appended, or a recovered one; see StateMachine."""
+        if entry.partition == NOTES_PARTITION:
+            return
         header = read_header(payload)
         if not header.is_control:
             self.record(entry.partition, header, entry.base_offset, time_ms)

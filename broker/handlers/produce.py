@@ -4,7 +4,8 @@ Versions 3 to 13 are served and 0 to 13 advertised: old librdkafka takes a lowes
 compression" (KAFKA-18659). 7 allows zstd (KIP-110); 8 carries an error's text (KIP-467); 10 names the leader
 to whom it is not here (KIP-951); 11 knows TRANSACTION_ABORTABLE, 12 adds partitions to the transaction
 (KIP-890, `broker/transactions/gate.py`); 13 names topics by id (KIP-516). acks=1 is answered like acks=all;
-acks=0 has no response, and a refusal closes the connection as Kafka does: transactions may use them, too.
+acks=0 has no response, and a refusal closes the connection as Kafka does: transactions may use them, too;
+locks may not, since nobody would hear of a refusal.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Final, Protocol
 from broker.append import Appended, AppendLimits
 from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
 from broker.handlers.partition_checks import known_leader
+from broker.locks.checks import require_no_locks
 from broker.metadata import Topic, TopicPartition
 from broker.refused import Refused
+from broker.topic_config import LOCKS_KEPT
 from broker.transactions.gate import Held, HeldBatch, Outcome
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -46,6 +49,7 @@ FROM_THE_TAIL = frozenset(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.POLICY_VIOLATION,
     }
 )
 """Refusals that rest on batches which may not be committed yet: they are said once those are."""
@@ -57,18 +61,19 @@ class UnacknowledgedRefusal(ConnectionRefused):
 
 def handle(context: ClientContext, header: RequestHeader, request: ProduceRequest) -> Answer:
     """Serve one Produce request; the response waits for the commit of what it appended."""
+    is_unanswered = request.acks == 0
     if request.transactional_id is None:
-        produced = _Produced(context, header.api_version, context.services.appenders)
+        produced = _Produced(context, header.api_version, context.services.appenders, is_unanswered)
     else:
         gated = context.services.gate.appenders(request.transactional_id)
-        produced = _Gated(context, header.api_version, gated)
+        produced = _Gated(context, header.api_version, gated, is_unanswered)
     if request.acks not in VALID_ACKS:
         error = Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
         topics = [produced.refuse_topic(topic, error) for topic in request.topic_data]
     else:
         topics = [produced.topic(topic) for topic in request.topic_data]
     response = ProduceResponse(responses=topics)
-    if request.acks == 0:
+    if is_unanswered:
         if produced.refusal is not None:
             raise UnacknowledgedRefusal(str(produced.refusal))
         return _Unanswered(produced) if isinstance(produced, _Gated) and produced.held else None
@@ -97,13 +102,16 @@ class _Appenders(Protocol):
 class _Produced:
     """What one request has done so far."""
 
-    __slots__ = ("appenders", "context", "groups", "is_moved", "produce_version", "refusal")
+    __slots__ = ("appenders", "context", "groups", "is_moved", "is_unanswered", "produce_version", "refusal")
 
     held = 0
     """Batches that wait for a transaction's coordinator."""
 
-    def __init__(self, context: ClientContext, produce_version: int, appenders: _Appenders) -> None:
+    def __init__(
+        self, context: ClientContext, produce_version: int, appenders: _Appenders, is_unanswered: bool
+    ) -> None:
         self.context = context
+        self.is_unanswered = is_unanswered
         self.produce_version = produce_version
         self.appenders = appenders
         self.groups: list[LogGroup] = []
@@ -145,6 +153,8 @@ class _Produced:
             group = partition.group
             if not group.is_leader:
                 raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+            if self.is_unanswered and topic.config.lockstep_locks == LOCKS_KEPT:
+                require_no_locks(data.records)
             appended = self.appenders[group.group_id].append(
                 partition.log, data.records, topic.config, self.produce_version
             )
@@ -218,8 +228,10 @@ class _Gated(_Produced):
 
     __slots__ = ("held", "when_settled")
 
-    def __init__(self, context: ClientContext, produce_version: int, appenders: _Appenders) -> None:
-        super().__init__(context, produce_version, appenders)
+    def __init__(
+        self, context: ClientContext, produce_version: int, appenders: _Appenders, is_unanswered: bool
+    ) -> None:
+        super().__init__(context, produce_version, appenders, is_unanswered)
         self.held = 0
         self.when_settled: Callable[[], None] | None = None
         """Called whenever one waits no more."""
