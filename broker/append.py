@@ -84,6 +84,29 @@ class Appended:
         self.log_append_time_ms = log_append_time_ms
 
 
+class Ready(NamedTuple):
+    """A batch that may be appended: its bytes, which are the log's from now on, and what goes with it."""
+
+    partition: PartitionLog
+    batch: bytearray
+    header: BatchHeader
+    notes: bytes
+    append_time_ms: int
+
+
+Wanted = tuple[PartitionLog, Buffer, AppendLimits]
+"""One of several batches to be appended together."""
+
+
+class GuiltyBatch(Exception):
+    """Why several batches were not appended together: `place` is the one that may not be."""
+
+    def __init__(self, place: int, refused: Refused) -> None:
+        super().__init__(str(refused))
+        self.place = place
+        self.refused = refused
+
+
 class Unverified(Exception):
     """The batch would begin a transaction here of which its coordinator may not know: it is to be asked.
 
@@ -150,6 +173,51 @@ class Appender:
         Raises:
             Refused, Unverified: nothing has changed.
         """
+        ready = self._judged(
+            partition, records, limits, produce_version, transactional_id, verified=verified, guard=guard
+        )
+        if isinstance(ready, Appended):
+            return ready
+        return self._put([ready])[0]
+
+    def append_atomically(self, wanted: Sequence[Wanted], produce_version: int) -> list[Appended]:
+        """Append one batch to each of several partitions of the group, in one frame: all of them or none.
+
+        Locks are checked against what is there before any of them. Where all have been appended before, their
+        offsets are told again. Raises GuiltyBatch; nothing has changed.
+        """
+        judged: list[Ready | Appended] = []
+        for place, (partition, records, limits) in enumerate(wanted):
+            try:
+                if any(partition is each for each, _, _ in wanted[:place]):
+                    raise Refused(ErrorCode.INVALID_REQUEST, "two batches for one partition")
+                judged.append(self._judged(partition, records, limits, produce_version, None))
+            except Refused as refused:
+                raise GuiltyBatch(place, refused) from None
+        new = [each for each in judged if isinstance(each, Ready)]
+        if new and len(new) < len(judged):
+            place = next(place for place, each in enumerate(judged) if isinstance(each, Appended))
+            problem = Refused(
+                ErrorCode.INVALID_RECORD, "this batch has been appended before, others have not"
+            )
+            raise GuiltyBatch(place, problem)
+        try:
+            return self._put(new) if new else [each for each in judged if isinstance(each, Appended)]
+        except Refused as refused:
+            raise GuiltyBatch(0, refused) from None
+
+    def _judged(
+        self,
+        partition: PartitionLog,
+        records: Buffer,
+        limits: AppendLimits,
+        produce_version: int,
+        transactional_id: str | None,
+        *,
+        verified: bool = False,
+        guard: int | None = None,
+    ) -> Ready | Appended:
+        """The batch as it is to be appended, or where it is already. Raises as `append`."""
         header = _read(records)
         _validate(records, header, limits, produce_version)
         if header.is_transactional:
@@ -176,11 +244,7 @@ class Appender:
             _check_timestamp(header, limits, time_ms)
             if header.is_log_append_time:
                 clear_log_append_time(batch, header)
-        base_offset = self._put(partition, batch, header, notes)
-        if header.producer_id >= 0:
-            # The log's time, as at replay: a clock set back must not make live producers look expired.
-            self.producers.record(partition.number, header, base_offset, self.group.append_time_ms)
-        return Appended(base_offset, append_time_ms)
+        return Ready(partition, batch, header, notes, append_time_ms)
 
     @property
     def has_locks(self) -> bool:
@@ -193,11 +257,17 @@ class Appender:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
         return self.locks.notes(partition, records, header, mode)
 
-    def _put(self, partition: PartitionLog, batch: bytearray, header: BatchHeader, notes: bytes) -> int:
+    def _put(self, ready: Sequence[Ready]) -> list[Appended]:
+        """Append them in one frame. Raises Refused."""
+        group = self.group
+        notes = b"".join([each.notes for each in ready])
         try:
-            if not notes:
-                return self.group.append(partition, batch, header)
-            (base_offset,) = self.group.append_together([(partition, batch, header)], notes=notes)
+            if len(ready) == 1 and not notes:
+                (one,) = ready
+                offsets = [group.append(one.partition, one.batch, one.header)]
+            else:
+                batches = [(each.partition, each.batch, each.header) for each in ready]
+                offsets = group.append_together(batches, notes=notes)
         except StorageFull as full:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(full)) from None
         except BatchTooLarge as error:
@@ -206,9 +276,15 @@ class Appender:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from None
         except Backlogged as error:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, str(error)) from None
-        assert self.locks is not None
-        self.locks.table.take(notes)
-        return base_offset
+        if notes and self.locks is not None:
+            self.locks.table.take(notes)
+        appended = []
+        for each, base_offset in zip(ready, offsets, strict=True):
+            if each.header.producer_id >= 0:
+                # The log's time, as at replay: a clock set back must not make live producers look expired.
+                self.producers.record(each.partition.number, each.header, base_offset, group.append_time_ms)
+            appended.append(Appended(base_offset, each.append_time_ms))
+        return appended
 
     def _check_sequence(
         self,
