@@ -36,14 +36,7 @@ from storage.raft.messages import Message
 from storage.recovering import recover
 from storage.replica import Replica
 from storage.sealing import Sealing
-from storage.types import (
-    CONTROL_PARTITION,
-    NotLeader,
-    ReadResult,
-    StateMachine,
-    StorageError,
-    StorageFull,
-)
+from storage.types import CONTROL_PARTITION, NotLeader, ReadResult, StateMachine, StorageError, StorageFull
 from storage.waiters import Waiter, Waiters
 
 __all__ = ["Backlogged", "BatchTooLarge", "GroupOptions", "LogGroup"]
