@@ -3,8 +3,8 @@
 Each sequence is some twenty random batches for two partitions of a topic: locks, read locks of the other
 partition, expected offsets and requests of several records, on tables so small that all of their parts are in
 use, with changes of the setting, deleted records, and restarts from snapshots in between. What the broker
-takes the model must take; what it refuses the model must refuse with the same error, but for refusals that say
-they rest on an estimate. `--plant` breaks the table in one way (`--list-plants`), which must be seen.
+takes the model must take; what it refuses the model must refuse with the same error, but for refusals that
+say they rest on an estimate. `--plant` breaks the table in one way (`--list-plants`), which must be seen.
 
 Prints its seed; ends with 1 where the two differ; adds to docs/evidence/locks.json (`--no-evidence`: not).
 `--resume` counts what is recorded for this source.
