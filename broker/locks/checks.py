@@ -28,7 +28,7 @@ from broker.metadata import Cluster
 from broker.refused import Refused
 from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
-from protocol.records.batch import BatchHeader, MalformedBatch
+from protocol.records.batch import BatchHeader, MalformedBatch, read_header
 from storage.group import LogGroup
 from storage.partition import PartitionLog
 from storage.types import Buffer
@@ -48,13 +48,21 @@ class Held(Refused):
 class _Place:
     """One partition in which locks are looked up."""
 
-    __slots__ = ("log", "marks", "name")
+    __slots__ = ("hashes", "log", "marks")
 
-    def __init__(self, name: str, log: PartitionLog, marks: Marks | None) -> None:
-        self.name = name
+    def __init__(self, log: PartitionLog, marks: Marks | None) -> None:
         self.log = log
         self.marks = Marks(log.next_offset - 1) if marks is None else marks
         """Where nothing was kept, anything may have been raised by what is there."""
+        self.hashes: dict[bytes, bytes] = {}
+        """Of the names that were looked at."""
+
+    def hash_of(self, name: bytes) -> bytes:
+        """Of a lock of this partition."""
+        lock = self.hashes.get(name)
+        if lock is None:
+            lock = self.hashes[name] = hash_of(self.log.topic_id, name)
+        return lock
 
 
 class LockChecks:
@@ -81,7 +89,7 @@ class LockChecks:
         if mode == LOCKS_IGNORED:
             return b"" if marks is None else note(number, END, end)
         try:
-            requests = [each for each in lock_requests(records) if each.is_conditional]
+            requests = [each for each in lock_requests(records, header) if each.is_conditional]
         except TooManyLocks as error:
             self._never("TOO_MANY_LOCKS", partition, error.record, error)
         except BadLockHeader as error:
@@ -108,13 +116,13 @@ class LockChecks:
 
     def _checked(self, partition: PartitionLog, requests: Sequence[LockRequest]) -> set[bytes]:
         """The hashes of what the batch raises."""
-        here = self._place(partition, self._name(partition))
+        here = self._place(partition)
         raised: set[bytes] = set()
         for records in _together(requests):
             for each in records:
                 self._check_record(here, each, raised)
             for each in records:
-                raised.update(hash_of(partition.topic_id, name) for name in (*each.writes, *each.appends))
+                raised.update([here.hash_of(name) for name in each.writes + each.appends])
         return raised
 
     def _check_record(self, here: _Place, request: LockRequest, raised: set[bytes]) -> None:
@@ -123,35 +131,37 @@ class LockChecks:
         if request.expected_offset is not None and request.expected_offset != own:
             expected = request.expected_offset
             text = f"expected={expected} conflict_offset={log.next_offset - 1} exact"
-            raise Held(RETRY if expected < own else NEVER, _line("EXPECTED_OFFSET", here, record, text), True)
+            raise Held(
+                RETRY if expected < own else NEVER, self._line("EXPECTED_OFFSET", log, record, text), True
+            )
         self._check(here, record, request, raised)
         for (topic, index), asked in request.elsewhere.items():
             name = f"{topic}-{index}"
             partition = self._cluster.partition(topic, index)
             if partition is None:
-                raise Refused(NEVER, _line("UNKNOWN_PARTITION", here, record, f"other={_quoted(name)}"))
+                raise Refused(NEVER, self._line("UNKNOWN_PARTITION", log, record, f"other={_quoted(name)}"))
             if partition.group is not self._group:
-                raise Refused(NEVER, _line("OTHER_GROUP", here, record, f"other={_quoted(name)}"))
+                raise Refused(NEVER, self._line("OTHER_GROUP", log, record, f"other={_quoted(name)}"))
             if partition.topic.config.lockstep_locks != LOCKS_KEPT:
-                raise Refused(NEVER, _line("LOCKS_OFF", here, record, f"other={_quoted(name)}"))
-            there = self._place(partition.log, name)
+                raise Refused(NEVER, self._line("LOCKS_OFF", log, record, f"other={_quoted(name)}"))
+            there = self._place(partition.log)
             self._check(there, record, asked, raised if partition.log is log else set())
 
     def _check(self, place: _Place, record: int, asked: PartitionLocks, raised: set[bytes]) -> None:
         log = place.log
         if asked.topic_id is not None and asked.topic_id != log.topic_id:
-            raise Refused(NEVER, _line("OTHER_TOPIC", place, record, "the topic was made anew"))
+            raise Refused(NEVER, self._line("OTHER_TOPIC", log, record, "the topic was made anew"))
         if not (asked.writes or asked.reads):
             return
         hwm = asked.hwm
         if hwm is None:
-            raise Refused(NEVER, _line("NO_HWM", place, record, "read and write locks need lockstep-hwm"))
+            raise Refused(NEVER, self._line("NO_HWM", log, record, "read and write locks need lockstep-hwm"))
         if hwm >= log.last_stable_offset:
             text = f"hwm={hwm} last_stable_offset={log.last_stable_offset}"
-            raise Refused(NEVER, _line("AHEAD", place, record, text))
+            raise Refused(NEVER, self._line("AHEAD", log, record, text))
         for mode, names in (("W", asked.writes), ("R", asked.reads)):
             for name in names:
-                lock = hash_of(log.topic_id, name)
+                lock = place.hash_of(name)
                 mark, is_exact = place.marks.of(lock)
                 if lock in raised:
                     # By a record that is refused with this one: nobody will ever read it.
@@ -165,25 +175,25 @@ class LockChecks:
                     f"{'exact' if is_exact else 'estimate'}"
                 )
                 reason = "TRIMMED" if trimmed else "LOCK"
-                raise Held(NEVER if trimmed else RETRY, _line(reason, place, record, text), is_exact)
+                raise Held(NEVER if trimmed else RETRY, self._line(reason, log, record, text), is_exact)
 
-    def _place(self, log: PartitionLog, name: str) -> _Place:
-        return _Place(name, log, self.table.partitions.get(log.number))
-
-    def _name(self, partition: PartitionLog) -> str:
-        topic = self._cluster.topic_by_id(partition.topic_id)
-        return f"{topic.name if topic else '?'}-{partition.index}"
+    def _place(self, log: PartitionLog) -> _Place:
+        return _Place(log, self.table.partitions.get(log.number))
 
     def _never(self, reason: str, partition: PartitionLog, record: int, problem: object) -> NoReturn:
         self.refused += 1
-        place = self._place(partition, self._name(partition))
-        raise Refused(NEVER, _line(reason, place, record, str(problem))) from None
+        raise Refused(NEVER, self._line(reason, partition, record, str(problem))) from None
+
+    def _line(self, reason: str, log: PartitionLog, record: int, rest: str) -> str:
+        topic = self._cluster.topic_by_id(log.topic_id)
+        name = _quoted(f"{topic.name if topic else '?'}-{log.index}")
+        return f"LOCKSTEP_REFUSED reason={reason} record={record} topic-partition={name} {rest}"
 
 
 def require_no_locks(records: Buffer) -> None:
     """For a batch that nobody waits for the answer to. Raises Refused where a record has locks."""
     try:
-        if any(each.is_conditional for each in lock_requests(records)):
+        if any(each.is_conditional for each in lock_requests(records, read_header(records))):
             raise Refused(NEVER, "locks need acks=1 or acks=all")
     except (BadLockHeader, MalformedBatch) as error:
         raise Refused(NEVER, str(error)) from None
@@ -204,10 +214,6 @@ def _together(requests: Sequence[LockRequest]) -> Iterator[Sequence[LockRequest]
                 end += 1
         yield requests[at:end]
         at = end
-
-
-def _line(reason: str, place: _Place, record: int, rest: str) -> str:
-    return f"LOCKSTEP_REFUSED reason={reason} record={record} topic-partition={_quoted(place.name)} {rest}"
 
 
 def _quoted(name: str) -> str:

@@ -13,10 +13,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.records.record import Headers, iter_records
+from protocol.records.batch import BatchHeader
+from protocol.records.compression import Codec
+from protocol.records.record import Headers, record_headers
 from storage.types import Buffer
 
 PREFIX: Final = "lockstep-"
+_PREFIX: Final = PREFIX.encode()
 HWM: Final = "lockstep-hwm"
 WRITE: Final = "lockstep-write-lock"
 READ: Final = "lockstep-read-lock"
@@ -89,16 +92,18 @@ class LockRequest(PartitionLocks):
         )
 
 
-def lock_requests(records: Buffer) -> list[LockRequest]:
+def lock_requests(records: Buffer, header: BatchHeader) -> list[LockRequest]:
     """What the records of the one batch in `records` ask for, those that ask for nothing left out.
 
     Raises BadLockHeader, TooManyLocks; MalformedBatch where it cannot be opened.
     """
+    if header.codec == Codec.NONE and _PREFIX not in bytes(records):
+        return []
     found = []
-    for place, record in enumerate(iter_records(records)):
-        if record.headers:
+    for place, headers in enumerate(record_headers(records, header)):
+        if headers:
             try:
-                request = _request(place, record.headers)
+                request = _request(place, headers)
             except BadLockHeader as bad:
                 bad.record = place
                 raise

@@ -14,7 +14,7 @@ from broker.locks.headers import (
     TooManyLocks,
     lock_requests,
 )
-from protocol.records.batch import MalformedBatch
+from protocol.records.batch import MalformedBatch, read_header
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, Headers
 
@@ -29,8 +29,12 @@ def batch(*records: Headers, codec: Codec = Codec.NONE) -> bytes:
     return builder.build()
 
 
+def read(data: bytes) -> list[LockRequest]:
+    return lock_requests(data, read_header(data))
+
+
 def one(*headers: tuple[str, bytes | None]) -> LockRequest:
-    (request,) = lock_requests(batch(list(headers)))
+    (request,) = read(batch(list(headers)))
     return request
 
 
@@ -53,7 +57,7 @@ def test_what_records_ask_for(codec: Codec) -> None:
         ("lockstep-topic-id@other-topic-7", AS_TEXT),
         ("lockstep-read-lock@third-0", b"y"),
     ]
-    here, there = lock_requests(batch(first, [], [("other", b"v")], last, codec=codec))
+    here, there = read(batch(first, [], [("other", b"v")], last, codec=codec))
     assert (here.record, here.hwm, here.topic_id) == (0, 41, TOPIC_ID)
     assert (here.writes, here.reads, here.appends) == ([b"a", b"b", b"c"], [b"\xff/\x00"], [b"d"])
     assert (here.request, here.part, here.parts) == (b"u-u.i_d/0/18", 1, 1)
@@ -66,7 +70,7 @@ def test_what_records_ask_for(codec: Codec) -> None:
 
 
 def test_records_without_locks_ask_for_nothing() -> None:
-    assert lock_requests(batch([], [("hwm", b"x")], [("Lockstep-hwm", b"x")])) == []
+    assert read(batch([], [("hwm", b"x")], [("Lockstep-hwm", b"x")])) == []
     assert not one(("lockstep-request", b"a/1/2")).is_conditional
     assert not one(("lockstep-hwm", b"5")).is_conditional
 
@@ -121,7 +125,7 @@ def test_records_without_locks_ask_for_nothing() -> None:
 )
 def test_what_is_not_understood_is_refused(headers: Headers) -> None:
     with pytest.raises(BadLockHeader) as bad:
-        lock_requests(batch([("fine", b"")], headers))
+        read(batch([("fine", b"")], headers))
     assert bad.value.record == 1 and not isinstance(bad.value, TooManyLocks)
 
 
@@ -144,9 +148,7 @@ def part(number: int, of: int, request: bytes | None = b"a/1/1", lock: bytes = b
 
 
 def test_the_parts_of_a_request_stand_together() -> None:
-    found = lock_requests(
-        batch([], part(1, 2), part(2, 2), part(1, 1, b"a/1/2"), part(1, 3), part(2, 3), part(3, 3))
-    )
+    found = read(batch([], part(1, 2), part(2, 2), part(1, 1, b"a/1/2"), part(1, 3), part(2, 3), part(3, 3)))
     assert [(each.record, each.part, each.parts) for each in found] == [
         (1, 1, 2),
         (2, 2, 2),
@@ -173,7 +175,7 @@ def test_the_parts_of_a_request_stand_together() -> None:
 )
 def test_parts_that_do_not(records: list[Headers], record: int) -> None:
     with pytest.raises(BadLockHeader) as bad:
-        lock_requests(batch(*records))
+        read(batch(*records))
     assert bad.value.record == record
 
 
@@ -181,4 +183,4 @@ def test_what_cannot_be_opened() -> None:
     data = bytearray(batch([("lockstep-hwm", b"1")]))
     data[60] = 2  # records announced
     with pytest.raises(MalformedBatch):
-        lock_requests(bytes(data))
+        read(bytes(data))
