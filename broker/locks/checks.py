@@ -23,7 +23,7 @@ from broker.locks.headers import (
     lock_requests,
 )
 from broker.locks.marks import HASH_BYTES, Marks
-from broker.locks.table import BEGIN, END, RAISE, LockTable, note
+from broker.locks.table import LockTable, begin, end, raises
 from broker.metadata import Cluster
 from broker.refused import Refused
 from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
@@ -84,10 +84,14 @@ class LockChecks:
         Args: mode: the topic's `lockstep.locks`.
         Raises Refused: the batch may not be appended.
         """
-        number, end = partition.number, partition.next_offset
+        number, next_offset = partition.number, partition.next_offset
         marks = self.table.partitions.get(number)
         if mode == LOCKS_IGNORED:
-            return b"" if marks is None else note(number, END, end)
+            if marks is None:
+                return b""
+            if marks.since <= self._cluster.metadata_index:
+                return end(number, next_offset)
+            mode = LOCKS_KEPT  # this node does not know of the setting yet that the log knows of
         try:
             requests = [each for each in lock_requests(records, header) if each.is_conditional]
         except TooManyLocks as error:
@@ -100,7 +104,7 @@ class LockChecks:
             if requests:
                 self._never("LOCKS_OFF", partition, requests[0].record, "lockstep.locks=false")
             return b""
-        found = b"" if marks is not None else note(number, BEGIN, end - 1)
+        found = b"" if marks else begin(number, next_offset - 1, self._cluster.metadata_index)
         if not requests:
             return found
         if header.is_transactional:
@@ -112,7 +116,7 @@ class LockChecks:
             self.refused_by_estimate += isinstance(refused, Held) and not refused.is_exact
             raise
         self.accepted += 1
-        return found + note(number, RAISE, end + header.last_offset_delta, raised) if raised else found
+        return found + raises(number, next_offset + header.last_offset_delta, raised) if raised else found
 
     def _checked(self, partition: PartitionLog, requests: Sequence[LockRequest]) -> set[bytes]:
         """The hashes of what the batch raises."""

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from protocol.records.batch import BatchHeader
-from protocol.records.compression import Codec
-from protocol.records.record import Headers, record_headers
+from protocol.records.record import Headers, TooManyRecords, record_headers
 from storage.types import Buffer
 
 PREFIX: Final = "lockstep-"
@@ -37,6 +36,8 @@ MOST_NAMES: Final = 256
 """Of one record."""
 LONGEST_NAME: Final = 1024
 """Bytes."""
+MOST_RECORDS: Final = 10_000
+"""Of a batch with locks: they are read while everybody waits. librdkafka's largest batch has so many."""
 
 _OFFSET: Final = re.compile(rb"-1|\d{1,18}")
 _REQUEST: Final = re.compile(rb"[!-.0-~]{1,64}/\d{1,18}/\d{1,18}")
@@ -97,10 +98,12 @@ def lock_requests(records: Buffer, header: BatchHeader) -> list[LockRequest]:
 
     Raises BadLockHeader, TooManyLocks; MalformedBatch where it cannot be opened.
     """
-    if header.codec == Codec.NONE and _PREFIX not in bytes(records):
-        return []
+    try:
+        of_records = record_headers(records, header, containing=_PREFIX, most=MOST_RECORDS)
+    except TooManyRecords as error:
+        raise TooManyLocks(f"{error} in a batch with locks, at most {MOST_RECORDS} are looked at") from None
     found = []
-    for place, headers in enumerate(record_headers(records, header)):
+    for place, headers in enumerate(of_records):
         if headers:
             try:
                 request = _request(place, headers)

@@ -11,7 +11,6 @@ Memory: at most 300 bytes for each of `recent`, and 8 for each of `cells`.
 from __future__ import annotations
 
 import sys
-import zlib
 from array import array
 from collections import OrderedDict
 from struct import Struct
@@ -24,17 +23,22 @@ CELLS: Final = 1 << 20
 """A power of two: with four looks each, 10^6 old locks find all their cells taken nine times out of ten, 10^5
 once in a hundred."""
 _LOOKS: Final = Struct(">4I")
-_HEAD: Final = Struct(">qqII")
-_MARK: Final = Struct(f">{HASH_BYTES}sq")
+_HEAD: Final = Struct(">qqqII")
 
 
 class Marks:
-    """The marks of one partition. Args: floor: what every lock counts as raised by."""
+    """The marks of one partition.
 
-    __slots__ = ("_cells", "_mask", "_most", "_recent", "floor", "horizon")
+    Args:
+        floor: what every lock counts as raised by.
+        since: how much of the cluster's metadata was known to whoever began to keep them (`checks`).
+    """
 
-    def __init__(self, floor: int, recent: int = RECENT, cells: int = CELLS) -> None:
+    __slots__ = ("_cells", "_mask", "_most", "_recent", "floor", "horizon", "since")
+
+    def __init__(self, floor: int, since: int = 0, recent: int = RECENT, cells: int = CELLS) -> None:
         self.floor = floor
+        self.since = since
         self.horizon = -1
         self._most = recent
         self._mask = cells - 1
@@ -73,30 +77,39 @@ class Marks:
 
     def snapshot(self) -> bytes:
         """`restored` gives an equal state."""
-        recent = b"".join([_MARK.pack(lock, mark) for lock, mark in self._recent.items()])
-        packed = b""
-        if self._cells is not None:
-            cells = array("q", self._cells)
-            if sys.byteorder == "little":
-                cells.byteswap()
-            packed = zlib.compress(cells.tobytes(), 1)
-        head = _HEAD.pack(self.floor, self.horizon, len(self._recent), self._mask + 1 if packed else 0)
-        return head + recent + packed
+        recent, cells = self._recent, self._cells
+        known = b"" if cells is None else _packed(cells)
+        head = _HEAD.pack(self.floor, self.since, self.horizon, len(recent), self._mask + 1 if known else 0)
+        return head + b"".join(recent) + _packed(array("q", recent.values())) + known
 
 
 def restored(data: bytes, recent: int = RECENT, cells: int = CELLS) -> Marks:
     """From a snapshot. Where it has another number of cells, what they knew becomes the floor."""
-    floor, horizon, count, had_cells = _HEAD.unpack_from(data)
-    marks = Marks(floor, recent, cells)
+    floor, since, horizon, count, had_cells = _HEAD.unpack_from(data)
+    marks = Marks(floor, since, recent, cells)
     marks.horizon = horizon
-    end = _HEAD.size + count * _MARK.size
+    offsets_at = _HEAD.size + count * HASH_BYTES
+    end = offsets_at + count * 8
     if had_cells == cells:
-        known = array("q", zlib.decompress(data[end:]))
-        if sys.byteorder == "little":
-            known.byteswap()
-        marks._cells = known
+        marks._cells = _unpacked(data[end:])
     elif had_cells:
         marks.floor = max(floor, horizon)
-    for lock, mark in _MARK.iter_unpack(data[_HEAD.size : end]):
-        marks.raised(lock, mark)
+    for place, offset in enumerate(_unpacked(data[offsets_at:end])):
+        at = _HEAD.size + place * HASH_BYTES
+        marks.raised(data[at : at + HASH_BYTES], offset)
     return marks
+
+
+def _packed(numbers: array[int]) -> bytes:
+    """Eight bytes each, big-endian."""
+    if sys.byteorder == "little":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _unpacked(data: bytes) -> array[int]:
+    numbers = array("q", data)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers

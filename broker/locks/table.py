@@ -19,22 +19,33 @@ SECTION: Final = "locks"
 STATE_VERSION: Final = 1
 
 BEGIN: Final = 1
-"""From here on this partition's locks are kept; the offset is their floor."""
+"""From here on this partition's locks are kept; the offset is their floor, `Marks.since` follows."""
 RAISE: Final = 2
-"""These locks are raised by the batch that ends at the offset."""
+"""The locks whose hashes follow are raised by the batch that ends at the offset."""
 END: Final = 3
 """Nobody is told any more what this partition's batches raise."""
 
 _NOTE: Final = Struct(">IBqI")
-"""Partition, what, offset, hashes that follow."""
+"""Partition, what, offset, bytes that follow."""
+_SINCE: Final = Struct(">q")
 _VERSION: Final = Struct(">H")
 _PARTITION: Final = Struct(">II")
 
 
-def note(partition: int, what: int, offset: int, locks: Iterable[bytes] = ()) -> bytes:
-    """One note, as it stands in a frame."""
-    hashes = list(locks)
-    return _NOTE.pack(partition, what, offset, len(hashes)) + b"".join(hashes)
+def begin(partition: int, floor: int, since: int) -> bytes:
+    """The note of a beginning."""
+    return _NOTE.pack(partition, BEGIN, floor, _SINCE.size) + _SINCE.pack(since)
+
+
+def raises(partition: int, offset: int, locks: Iterable[bytes]) -> bytes:
+    """The note of what a batch raises, by hashes."""
+    hashes = b"".join(locks)
+    return _NOTE.pack(partition, RAISE, offset, len(hashes)) + hashes
+
+
+def end(partition: int, offset: int) -> bytes:
+    """The note of an end, at the offset of the batch that has no locks any more."""
+    return _NOTE.pack(partition, END, offset, 0)
 
 
 class LockTable:
@@ -51,23 +62,23 @@ class LockTable:
         while at < len(notes):
             if len(notes) - at < _NOTE.size:
                 raise CorruptLog("a note on locks that is cut short")
-            number, what, offset, count = _NOTE.unpack_from(notes, at)
+            number, what, offset, size = _NOTE.unpack_from(notes, at)
             at += _NOTE.size
-            end = at + count * HASH_BYTES
-            if end > len(notes):
+            if size > len(notes) - at:
                 raise CorruptLog("a note on locks that is cut short")
-            if what == BEGIN:
-                self.partitions[number] = Marks(offset, self._recent, self._cells)
-            elif what == END:
-                self.partitions.pop(number, None)
-            elif what == RAISE:
+            if what == RAISE:
                 marks = self.partitions.get(number)
                 if marks is not None:  # it may have been closed since
-                    for place in range(at, end, HASH_BYTES):
+                    for place in range(at, at + size, HASH_BYTES):
                         marks.raised(bytes(notes[place : place + HASH_BYTES]), offset)
+            elif what == BEGIN and size == _SINCE.size:
+                (since,) = _SINCE.unpack_from(notes, at)
+                self.partitions[number] = Marks(offset, since, self._recent, self._cells)
+            elif what == END:
+                self.partitions.pop(number, None)
             else:
                 raise CorruptLog(f"a note on locks of an unknown kind {what}")
-            at = end
+            at += size
 
     def forget(self, number: int) -> None:
         """The partition is gone."""

@@ -42,6 +42,10 @@ _LARGEST_VARINT_BYTES: Final = 10
 _HALF: Final = 1 << 63
 
 
+class TooManyRecords(ValueError):
+    """More than whoever asks wants to look at."""
+
+
 class Record:
     """One record as an application sees it. `timestamp` is in milliseconds since 1970."""
 
@@ -109,23 +113,37 @@ def iter_records(
 
 
 def record_headers(
-    buf: Buffer, header: BatchHeader, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    buf: Buffer,
+    header: BatchHeader,
+    *,
+    containing: bytes = b"",
+    most: int = 1 << 31,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
 ) -> list[Headers]:
-    """The headers of each record of the one batch in `buf`, and no more. Raises as `iter_records`."""
+    """The headers of each record of the one batch in `buf`, and no more.
+
+    Empty where `containing` is nowhere in the batch: no record is looked at then. Raises as `iter_records`,
+    and TooManyRecords where it is and there are more than `most`.
+    """
     body = memoryview(buf)[BATCH_HEADER_BYTES : header.total_bytes]
-    data = memoryview(decompress(header.codec, body, max_decompressed_bytes))
+    data = bytes(decompress(header.codec, body, max_decompressed_bytes))
+    if containing not in data:
+        return []
+    if header.record_count > most:
+        raise TooManyRecords(f"{header.record_count} records")
+    view = memoryview(data)
     found: list[Headers] = []
     at = 0
     try:
         for _ in range(header.record_count):
-            length, at = read_varint(data, at)
+            length, at = read_varint(view, at)
             end = at + length
             if length < 0 or end > len(data):
                 raise MalformedBatch(f"record of {length} bytes at {at}, {len(data) - at} are left")
-            _, at = read_varint(data, at + 1)
-            _, at = read_varint(data, at)
-            at = _skip_bytes(data, _skip_bytes(data, at))
-            headers, at = _read_headers(data, at)
+            _, at = read_varint(view, at + 1)
+            _, at = read_varint(view, at)
+            at = _skip_bytes(view, _skip_bytes(view, at))
+            headers, at = _read_headers(view, at)
             if at != end:
                 raise MalformedBatch(f"record ends at {at}, its length says {end}")
             found.append(headers)

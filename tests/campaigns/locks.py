@@ -107,7 +107,9 @@ class World:
         topic = SimpleNamespace(name="t", config=self.config)
         group = cast(LogGroup, object())
         found = [SimpleNamespace(topic=topic, group=group, log=log) for log in self.logs]
-        cluster = SimpleNamespace(topic_by_id=lambda _: topic, partition=lambda _, index: found[index])
+        cluster = SimpleNamespace(
+            topic_by_id=lambda _: topic, partition=lambda _, index: found[index], metadata_index=1
+        )
         self.checks = LockChecks(self.table, group, cast(Cluster, cluster))
 
     def step(self) -> None:
@@ -262,7 +264,7 @@ def _first_offset(self: Marks, lock: bytes, offset: int) -> None:
 
 
 def _fresh(data: bytes, recent: int, cells: int) -> Marks:
-    return Marks(-1, recent, cells)
+    return Marks(-1, 0, recent, cells)
 
 
 def _one_name(topic_id: bytes, name: bytes) -> bytes:

@@ -19,7 +19,7 @@ def lock(number: int) -> bytes:
 def test_never_too_low(seed: int) -> None:
     """A small table, so that all of its parts are in use; cut and restored in between."""
     rng = random.Random(seed)
-    marks, true = Marks(rng.choice([-1, 3]), 32, 256), dict[int, int]()
+    marks, true = Marks(rng.choice([-1, 3]), 0, 32, 256), dict[int, int]()
     locks = [lock(number) for number in range(400)]
     for offset in range(4, 20_000):
         if rng.random() < 0.001:
@@ -47,7 +47,7 @@ def test_a_floor_counts_for_every_lock() -> None:
 
 
 def test_who_has_applied_the_newest_raises_is_never_refused_wrongly() -> None:
-    marks = Marks(-1, 1000, 1 << 12)
+    marks = Marks(-1, 0, 1000, 1 << 12)
     for offset in range(100_000):
         marks.raised(lock(offset), offset)
     hwm = 99_000
@@ -78,11 +78,11 @@ def test_memory_is_bounded() -> None:
 
 
 def test_a_snapshot_gives_an_equal_state() -> None:
-    marks = Marks(3, 16, 64)
+    marks = Marks(3, 9, 16, 64)
     for offset in range(5, 200):
         marks.raised(lock(offset % 50), offset)
     again = restored(marks.snapshot(), 16, 64)
-    assert again.snapshot() == marks.snapshot()
+    assert again.snapshot() == marks.snapshot() and again.since == 9
     assert [again.of(lock(n)) for n in range(60)] == [marks.of(lock(n)) for n in range(60)]
     empty = restored(Marks(-1).snapshot())
     assert (empty.floor, empty.horizon, empty.of(lock(1))) == (-1, -1, (-1, True))
@@ -90,7 +90,7 @@ def test_a_snapshot_gives_an_equal_state() -> None:
 
 def test_other_sizes_than_the_snapshots() -> None:
     """Cells of another number say nothing any more: all that they knew becomes the floor."""
-    marks = Marks(-1, 16, 64)
+    marks = Marks(-1, 0, 16, 64)
     for offset in range(100):
         marks.raised(lock(offset), offset)
     other = restored(marks.snapshot(), 16, 128)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.locks.table import BEGIN, END, RAISE, LockTable, note
+from broker.locks.table import LockTable, begin, end, raises
 from storage.types import NOTES_PARTITION, CorruptLog, DirectoryEntry, NewerFormat
 
 A, B, C = (bytes([each]) * 16 for each in (1, 2, 3))
@@ -21,9 +21,9 @@ def of(table: LockTable, number: int) -> list[tuple[int, bool]]:
 def test_notes_are_replayed_as_they_were_taken() -> None:
     live, replica = LockTable(), LockTable()
     frames = [
-        note(7, BEGIN, -1) + note(7, RAISE, 4, [A, B]),
-        note(8, BEGIN, 99),
-        note(7, RAISE, 9, {B}) + note(8, RAISE, 120, [C]),
+        begin(7, -1, 5) + raises(7, 4, [A, B]),
+        begin(8, 99, 5),
+        raises(7, 9, {B}) + raises(8, 120, [C]),
         b"",
     ]
     for notes in frames:
@@ -42,19 +42,19 @@ def test_notes_are_replayed_as_they_were_taken() -> None:
 
 def test_an_end_and_a_new_beginning_forget_what_was_known() -> None:
     table = LockTable()
-    table.take(note(1, BEGIN, -1) + note(1, RAISE, 5, [A]) + note(1, END, 6))
+    table.take(begin(1, -1, 5) + raises(1, 5, [A]) + end(1, 6))
     assert not table.partitions
-    table.take(note(1, BEGIN, 10))
+    table.take(begin(1, 10, 5))
     assert of(table, 1)[0] == (10, False)
     table.forget(1)
     table.forget(1)
-    table.take(note(1, RAISE, 12, [A]))  # of a partition that was closed meanwhile
+    table.take(raises(1, 12, [A]))  # of a partition that was closed meanwhile
     assert not table.partitions
 
 
 @pytest.mark.parametrize(
     "notes",
-    [b"x", note(1, RAISE, 5, [A])[:-1], note(1, 77, 5), note(1, BEGIN, -1) + b"\0" * 16],
+    [b"x", raises(1, 5, [A])[:-1], b"\0\0\0\1\4" + bytes(12), begin(1, -1, 5) + b"\0" * 16],
 )
 def test_what_is_no_note(notes: bytes) -> None:
     with pytest.raises(CorruptLog):
@@ -63,7 +63,7 @@ def test_what_is_no_note(notes: bytes) -> None:
 
 def test_a_newer_snapshot_is_not_guessed_at() -> None:
     table = LockTable()
-    table.take(note(1, BEGIN, -1))
+    table.take(begin(1, -1, 5))
     newer = b"\0\x02" + table.snapshot(0)[2:]
     with pytest.raises(NewerFormat):
         table.restore(newer)
