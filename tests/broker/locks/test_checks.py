@@ -1,4 +1,4 @@
-"""The rules where no broker is needed: settings that not every node knows yet, what is counted, large batches.
+"""The rules where no broker is needed: settings that not every node knows yet, counts, large batches.
 
 Decisions against an exact model: `tests/campaigns/test_locks.py`; over the wire: `test_produce.py`.
 """
