@@ -225,10 +225,8 @@ class Appender:
         time_ms = self._clock_ms()
         mode = limits.lockstep_locks
         if header.producer_id >= 0:
-            starts_at_0 = mode == LOCKS_KEPT or (
-                header.is_transactional and produce_version >= STARTS_AT_0_SINCE_PRODUCE
-            )
-            known = self._check_sequence(partition, header, verified, guard, starts_at_0)
+            keeps_locks = mode == LOCKS_KEPT
+            known = self._check_sequence(partition, header, verified, guard, produce_version, keeps_locks)
             if known != NEW:
                 return Appended(known, NO_TIMESTAMP)
         notes = b""
@@ -292,16 +290,19 @@ class Appender:
         header: BatchHeader,
         verified: bool,
         guard: int | None,
-        starts_at_0: bool,
+        produce_version: int,
+        keeps_locks: bool,
     ) -> int:
         try:
-            known = self.producers.check(partition.number, header)
+            known = self._known(partition, header, keeps_locks)
             begins_late = known == NEW and header.base_sequence > 0 and self.group.is_newly_led
             if begins_late and not self.producers.knows(partition.number, header.producer_id):
                 raise _refused_before(f"producer {header.producer_id} begins with {header.base_sequence}")
             if known == NEW and header.is_transactional:
                 self._check_verified(partition, header, verified, guard)
-            if known == NEW and starts_at_0:
+            if known == NEW and (
+                keeps_locks or (header.is_transactional and produce_version >= STARTS_AT_0_SINCE_PRODUCE)
+            ):
                 self._check_start(partition, header)
             return known
         except OutOfOrderSequence as error:
@@ -312,6 +313,19 @@ class Appender:
             raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
         except NotInTransaction as error:
             raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
+
+    def _known(self, partition: PartitionLog, header: BatchHeader, keeps_locks: bool) -> int:
+        try:
+            return self.producers.check(partition.number, header)
+        except OutOfOrderSequence as error:
+            # Clients go on behind a batch that was refused once they have aborted its transaction.
+            if (
+                keeps_locks
+                and error.is_ahead
+                and self.producers.has_ended(partition.number, header.producer_id)
+            ):
+                return NEW
+            raise
 
     def _check_start(self, partition: PartitionLog, header: BatchHeader) -> None:
         """Every transaction of version 2 has an epoch of its own, so whoever is unknown here begins; so does

@@ -141,6 +141,13 @@ class ProducerState:
         error.is_ahead = (header.base_sequence - expected) % _SEQUENCE_SPACE < _SEQUENCE_SPACE // 2
         raise error
 
+    def has_ended(self, partition: int, producer_id: int) -> bool:
+        """Whether the newest thing of this producer is a marker."""
+        producer = self.find(partition, producer_id)
+        if producer is None or producer.is_open:
+            return False
+        return producer.ended_at > (producer.batches[-1][2] if producer.batches else -1)
+
     def check_epoch(self, partition: int, header: BatchHeader) -> None:
         """May a batch without sequences be appended? Raises StaleProducerEpoch."""
         producer = self.find(partition, header.producer_id)

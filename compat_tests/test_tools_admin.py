@@ -1,7 +1,7 @@
 """Kafka's administration tools, unchanged, by main class: partitions, records, disks, leaders, the quorum.
 
-The same is expected of both brokers. `kafka-features describe` prints three features on Lockstep, which promises
-no others (docs/decisions/0010-no-features-advertised.md), two of its own among them.
+The same is expected of both brokers. `kafka-features describe` prints three features on Lockstep, two of them
+its own, which promises no others (docs/decisions/0010-no-features-advertised.md).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.append import Marker
 from broker.server import Broker
 from protocol.errors import ErrorCode as E
 from protocol.messages.delete_records import (
@@ -288,3 +289,21 @@ async def test_unanswered_locks_close_the_connection(locked: Client, broker: Bro
     other.send(produce_request("t", batch(asks(-1, append_lock="a")), acks=0), 9)
     assert await other.is_closed()
     assert (await locked.produce("t", batch([]))).base_offset == 1
+
+
+async def test_behind_a_marker_any_later_sequence_goes(locked: Client, broker: Broker) -> None:
+    """An aborted transaction whose batch was refused: clients go on with the number after it."""
+
+    def idempotent(sequence: int) -> bytes:
+        return batch([], producer_id=5, producer_epoch=0, base_sequence=sequence)
+
+    async def code(sequence: int) -> int:
+        return (await locked.produce("t", idempotent(sequence))).error_code
+
+    found = broker.services.cluster.partition("t", 0)
+    assert found is not None
+    appender = broker.services.appenders[found.group.group_id]
+    appender.end_transactions([found.log], Marker(5, 0, 0, False, 0))
+    assert [await code(1), await code(1), await code(3)] == [0, 0, E.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    appender.end_transactions([found.log], Marker(5, 0, 0, False, 0))
+    assert [await code(1), await code(0), await code(3)] == [0, E.OUT_OF_ORDER_SEQUENCE_NUMBER, 0]
