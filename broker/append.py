@@ -1,7 +1,7 @@
 """From a Produce request's bytes to a batch in the log: validate, check sequences, append.
 
 Work is per batch: one header read, one CRC-32C, one copy out of the receive buffer; no record is opened but
-where a topic is compacted, whose records need keys.
+where a topic is compacted, whose records need keys, or has locks (`broker/locks/`).
 A refusal changes nothing: no offset, no sequence. What was appended, or found to be there already, may be
 acknowledged only after the group's next `when_committed`.
 
@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from broker.keys import require_keys
+from broker.locks.checks import LockChecks
 from broker.producer_state import (
     NEW,
     CoordinatorFenced,
@@ -27,6 +28,7 @@ from broker.producer_state import (
     StaleProducerEpoch,
 )
 from broker.refused import Refused
+from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
     BATCH_HEADER_BYTES,
@@ -61,6 +63,8 @@ class AppendLimits(Protocol):
     @property
     def is_compacted(self) -> bool: ...
     @property
+    def lockstep_locks(self) -> str: ...
+    @property
     def max_message_bytes(self) -> int: ...
     @property
     def log_append_time(self) -> bool: ...
@@ -78,6 +82,29 @@ class Appended:
     def __init__(self, base_offset: int, log_append_time_ms: int) -> None:
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
+
+
+class Ready(NamedTuple):
+    """A batch that may be appended: its bytes, which are the log's from now on, and what goes with it."""
+
+    partition: PartitionLog
+    batch: bytearray
+    header: BatchHeader
+    notes: bytes
+    append_time_ms: int
+
+
+Wanted = tuple[PartitionLog, Buffer, AppendLimits]
+"""One of several batches to be appended together."""
+
+
+class GuiltyBatch(Exception):
+    """Why several batches were not appended together: `place` is the one that may not be."""
+
+    def __init__(self, place: int, refused: Refused) -> None:
+        super().__init__(str(refused))
+        self.place = place
+        self.refused = refused
 
 
 class Unverified(Exception):
@@ -122,6 +149,8 @@ class Appender:
     def __init__(self, group: LogGroup, producers: ProducerState, clock_ms: Callable[[], int]) -> None:
         self.group = group
         self.producers = producers
+        self.locks: LockChecks | None = None
+        """None before clients are served."""
         self._clock_ms = clock_ms
 
     def append(
@@ -144,17 +173,65 @@ class Appender:
         Raises:
             Refused, Unverified: nothing has changed.
         """
+        ready = self._judged(
+            partition, records, limits, produce_version, transactional_id, verified=verified, guard=guard
+        )
+        if isinstance(ready, Appended):
+            return ready
+        return self._put([ready])[0]
+
+    def append_atomically(self, wanted: Sequence[Wanted], produce_version: int) -> list[Appended]:
+        """Append one batch to each of several partitions of the group, in one frame: all of them or none.
+
+        Locks are checked against what is there before any of them. Where all have been appended before, their
+        offsets are told again. Raises GuiltyBatch; nothing has changed.
+        """
+        judged: list[Ready | Appended] = []
+        for place, (partition, records, limits) in enumerate(wanted):
+            try:
+                if any(partition is each for each, _, _ in wanted[:place]):
+                    raise Refused(ErrorCode.INVALID_REQUEST, "two batches for one partition")
+                judged.append(self._judged(partition, records, limits, produce_version, None))
+            except Refused as refused:
+                raise GuiltyBatch(place, refused) from None
+        new = [each for each in judged if isinstance(each, Ready)]
+        if new and len(new) < len(judged):
+            place = next(place for place, each in enumerate(judged) if isinstance(each, Appended))
+            problem = Refused(
+                ErrorCode.INVALID_RECORD, "this batch has been appended before, others have not"
+            )
+            raise GuiltyBatch(place, problem)
+        try:
+            return self._put(new) if new else [each for each in judged if isinstance(each, Appended)]
+        except Refused as refused:
+            raise GuiltyBatch(0, refused) from None
+
+    def _judged(
+        self,
+        partition: PartitionLog,
+        records: Buffer,
+        limits: AppendLimits,
+        produce_version: int,
+        transactional_id: str | None,
+        *,
+        verified: bool = False,
+        guard: int | None = None,
+    ) -> Ready | Appended:
+        """The batch as it is to be appended, or where it is already. Raises as `append`."""
         header = _read(records)
         _validate(records, header, limits, produce_version)
         if header.is_transactional:
             _validate_transactional(header, transactional_id)
         time_ms = self._clock_ms()
+        mode = limits.lockstep_locks
         if header.producer_id >= 0:
-            if not self.group.is_leader:  # what a former leader remembers is nothing to answer from
-                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
-            known = self._check_sequence(partition, header, verified, guard, produce_version)
+            keeps_locks = mode == LOCKS_KEPT
+            known = self._check_sequence(partition, header, verified, guard, produce_version, keeps_locks)
             if known != NEW:
                 return Appended(known, NO_TIMESTAMP)
+        notes = b""
+        if mode != LOCKS_IGNORED or self.has_locks:
+            notes = self._check_locks(partition, records, header, mode)
         batch = bytearray(records)
         append_time_ms = NO_TIMESTAMP
         if limits.log_append_time:
@@ -165,8 +242,30 @@ class Appender:
             _check_timestamp(header, limits, time_ms)
             if header.is_log_append_time:
                 clear_log_append_time(batch, header)
+        return Ready(partition, batch, header, notes, append_time_ms)
+
+    @property
+    def has_locks(self) -> bool:
+        """Whether locks of any partition are kept."""
+        return self.locks is not None and bool(self.locks.table.partitions)
+
+    def _check_locks(self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str) -> bytes:
+        """What is to be noted with the batch."""
+        if self.locks is None or not self.group.is_leader:  # what a former leader knows is out of date
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+        return self.locks.notes(partition, records, header, mode)
+
+    def _put(self, ready: Sequence[Ready]) -> list[Appended]:
+        """Append them in one frame. Raises Refused."""
+        group = self.group
+        notes = b"".join([each.notes for each in ready])
         try:
-            base_offset = self.group.append(partition, batch, header)
+            if len(ready) == 1 and not notes:
+                (one,) = ready
+                offsets = [group.append(one.partition, one.batch, one.header)]
+            else:
+                batches = [(each.partition, each.batch, each.header) for each in ready]
+                offsets = group.append_together(batches, notes=notes)
         except StorageFull as full:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(full)) from None
         except BatchTooLarge as error:
@@ -175,10 +274,15 @@ class Appender:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from None
         except Backlogged as error:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, str(error)) from None
-        if header.producer_id >= 0:
-            # The log's time, as at replay: a clock set back must not make live producers look expired.
-            self.producers.record(partition.number, header, base_offset, self.group.append_time_ms)
-        return Appended(base_offset, append_time_ms)
+        if notes and self.locks is not None:
+            self.locks.table.take(notes)
+        appended = []
+        for each, base_offset in zip(ready, offsets, strict=True):
+            if each.header.producer_id >= 0:
+                # The log's time, as at replay: a clock set back must not make live producers look expired.
+                self.producers.record(each.partition.number, each.header, base_offset, group.append_time_ms)
+            appended.append(Appended(base_offset, each.append_time_ms))
+        return appended
 
     def _check_sequence(
         self,
@@ -187,16 +291,19 @@ class Appender:
         verified: bool,
         guard: int | None,
         produce_version: int,
+        keeps_locks: bool,
     ) -> int:
         try:
-            known = self.producers.check(partition.number, header)
+            known = self._known(partition, header, keeps_locks)
             begins_late = known == NEW and header.base_sequence > 0 and self.group.is_newly_led
             if begins_late and not self.producers.knows(partition.number, header.producer_id):
                 raise _refused_before(f"producer {header.producer_id} begins with {header.base_sequence}")
             if known == NEW and header.is_transactional:
                 self._check_verified(partition, header, verified, guard)
-                if produce_version >= STARTS_AT_0_SINCE_PRODUCE:
-                    self._check_start(partition, header)
+            if known == NEW and (
+                keeps_locks or (header.is_transactional and produce_version >= STARTS_AT_0_SINCE_PRODUCE)
+            ):
+                self._check_start(partition, header)
             return known
         except OutOfOrderSequence as error:
             if error.is_ahead and self.group.is_newly_led:
@@ -207,8 +314,22 @@ class Appender:
         except NotInTransaction as error:
             raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
 
+    def _known(self, partition: PartitionLog, header: BatchHeader, keeps_locks: bool) -> int:
+        try:
+            return self.producers.check(partition.number, header)
+        except OutOfOrderSequence as error:
+            # Clients go on behind a batch that was refused once they have aborted its transaction.
+            if (
+                keeps_locks
+                and error.is_ahead
+                and self.producers.has_ended(partition.number, header.producer_id)
+            ):
+                return NEW
+            raise
+
     def _check_start(self, partition: PartitionLog, header: BatchHeader) -> None:
-        """Every transaction of version 2 has an epoch of its own, so whoever is unknown here begins."""
+        """Every transaction of version 2 has an epoch of its own, so whoever is unknown here begins; so does
+        everyone where there are locks."""
         if header.base_sequence != 0 and not self.producers.knows(partition.number, header.producer_id):
             raise OutOfOrderSequence(
                 f"producer {header.producer_id} is not known here: sequence {header.base_sequence} arrived, "

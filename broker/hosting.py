@@ -24,6 +24,9 @@ from broker.data_directory import DataDirectory
 from broker.groups.groups import Groups
 from broker.groups.state import SECTION as GROUPS_SECTION
 from broker.groups.state import GroupsState
+from broker.locks.checks import LockChecks
+from broker.locks.table import SECTION as LOCKS_SECTION
+from broker.locks.table import LockTable
 from broker.metadata import (
     CONSUMER_OFFSETS_TOPIC_ID,
     METADATA_GROUP,
@@ -90,7 +93,7 @@ class Hosting:
             flush=settings.log_flush == "always",
             reserve_bytes=settings.lockstep_reserve_bytes,
         )
-        self._states: dict[int, tuple[GroupsState, TransactionsState]] = {}
+        self._states: dict[int, tuple[GroupsState, TransactionsState, LockTable]] = {}
         self.appenders: dict[int, Appender] = {}
         """The append path into each data group, by group id."""
 
@@ -104,6 +107,7 @@ class Hosting:
         producers = ProducerState(self._settings.producer_id_expiration_ms)
         state = GroupsState()
         transactional_ids = TransactionsState(log.warning)
+        locks = LockTable()
         group = await LogGroup.open(
             self._directory.group(number),
             options,
@@ -117,13 +121,13 @@ class Hosting:
                     TRANSACTION_STATE_TOPIC_ID: (TRANSACTIONS_SECTION, transactional_ids),
                 }
             ),
-            tail_machines=None if is_metadata else {PRODUCERS_SECTION: producers},
+            tail_machines=None if is_metadata else {PRODUCERS_SECTION: producers, LOCKS_SECTION: locks},
             send=alone if self._send is None else self._send(number),
         )
         if self._send is None:
             _tell_recovery(group)
         if not is_metadata:
-            self._states[number] = state, transactional_ids
+            self._states[number] = state, transactional_ids, locks
             self.appenders[number] = Appender(group, producers, self._clock_ms)
         return group
 
@@ -155,14 +159,16 @@ class Hosting:
         cluster.host(group)
         if number == METADATA_GROUP:
             return
+        state, transactional_ids, locks = self._states[number]
         producers = self.appenders[number].producers
+        self.appenders[number].locks = LockChecks(locks, group, cluster)
 
         def closed(before: Callable[[PartitionLog], None], partition: PartitionLog) -> None:
             producers.forget(partition.number)
+            locks.forget(partition.number)
             before(partition)
 
         group.control.closed = partial(closed, group.control.closed)
-        state, transactional_ids = self._states[number]
         groups.host(number, group, state, self.appenders[number])
         transactions.host(number, group, transactional_ids)
 

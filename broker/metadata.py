@@ -136,6 +136,12 @@ class Cluster:
         return self.image.cluster_id
 
     @property
+    def metadata_index(self) -> int:
+        """How far this node knows what is recorded of the cluster: an index of group 0's log."""
+        group = self.groups.get(METADATA_GROUP)
+        return 0 if group is None else group.applied_index
+
+    @property
     def data_groups(self) -> int:
         """How many log groups topics are spread over."""
         placed = len(self.image.placement) - 1

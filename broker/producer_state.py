@@ -17,7 +17,7 @@ from typing import Final
 
 from protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
 from protocol.records.control import ControlKind, parse
-from storage.types import Buffer, DirectoryEntry, NewerFormat
+from storage.types import NOTES_PARTITION, Buffer, DirectoryEntry, NewerFormat
 
 REMEMBERED_BATCHES: Final = 5
 """Kafka's number: what `max.in.flight.requests.per.connection` may be for idempotent producers."""
@@ -141,6 +141,13 @@ class ProducerState:
         error.is_ahead = (header.base_sequence - expected) % _SEQUENCE_SPACE < _SEQUENCE_SPACE // 2
         raise error
 
+    def has_ended(self, partition: int, producer_id: int) -> bool:
+        """Whether the newest thing of this producer is a marker."""
+        producer = self.find(partition, producer_id)
+        if producer is None or producer.is_open:
+            return False
+        return producer.ended_at > (producer.batches[-1][2] if producer.batches else -1)
+
     def check_epoch(self, partition: int, header: BatchHeader) -> None:
         """May a batch without sequences be appended? Raises StaleProducerEpoch."""
         producer = self.find(partition, header.producer_id)
@@ -240,6 +247,8 @@ class ProducerState:
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """A batch that others appended, or a recovered one; see StateMachine."""
+        if entry.partition == NOTES_PARTITION:
+            return
         header = read_header(payload)
         if not header.is_control:
             self.record(entry.partition, header, entry.base_offset, time_ms)

@@ -10,9 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from broker.config import HOUR_MS, Settings
 from broker.properties import INT64_MAX, ConfigError, Kind, properties_of, setting
+
+LOCKS_IGNORED: Final = "ignore"
+LOCKS_KEPT: Final = "true"
+LOCKS_REFUSED: Final = "false"
 
 
 class InvalidTopicConfig(ValueError):
@@ -108,6 +113,14 @@ class TopicConfig:
         None,
         "The log group that holds all partitions of this topic: they share one order. Fixed at creation.",
         minimum=1,
+    )
+    lockstep_locks: str = setting(
+        "lockstep.locks",
+        Kind.STRING,
+        LOCKS_IGNORED,
+        "true: headers lockstep-… make a record's append conditional. false: records with locks are "
+        "refused. ignore: records are not opened, their headers are the clients' own.",
+        choices=(LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED),
     )
 
     # --- true here, whatever the value ---
@@ -217,7 +230,6 @@ NOT_YET = {
     "remote.log.delete.on.disable": "tiered storage",
     "leader.replication.throttled.replicas": "replication quotas",
     "follower.replication.throttled.replicas": "replication quotas",
-    "lockstep.locks": "optimistic locks",
 }
 """Kafka's and our own names that are refused, and what they would need."""
 
@@ -293,6 +305,11 @@ def topic_config(overrides: Mapping[str, str], settings: Settings) -> TopicConfi
         raise InvalidTopicConfig(
             f"Invalid value {config.min_insync_replicas} for configuration min.insync.replicas: "
             f"must be at most {settings.majority}, the replicas that hold every acknowledged write"
+        )
+    if config.lockstep_locks == LOCKS_KEPT and config.is_compacted:
+        raise InvalidTopicConfig(
+            "conflict topic config setting lockstep.locks (true) and cleanup.policy (compact): who has to "
+            "catch up with a lock may not find what raised it"
         )
     if config.lockstep_group is not None and config.lockstep_group > settings.data_groups:
         raise InvalidTopicConfig(

@@ -38,7 +38,7 @@ _ON_THREE = frozenset(
     | {"test_racks", "test_restart", "test_restart_admin", "test_reassigning", "test_wire_txn_offsets"}
     | {"test_tools_transactions", "test_wire_txn_produce"}
 )
-_ON_THREE_BY_ONE_CLIENT = frozenset({"test_admin", "test_groups", "test_transactions"})
+_ON_THREE_BY_ONE_CLIENT = frozenset({"test_admin", "test_groups", "test_locks", "test_transactions"})
 _THAT_CLIENT = Confluent.name
 CLIENTS: Mapping[str, type[Client]] = {
     each.name: each

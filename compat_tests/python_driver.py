@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,13 @@ class _Served:
             batch_bytes=_number(settings.get("batch.size")),
             max_request_bytes=_number(settings.get("max.request.size")),
         )
+
+    def do_send_each(
+        self, client: Client, settings: Mapping[str, str], topic: str, rounds: list[Any]
+    ) -> list[Any]:
+        asked = [[_message(each) for each in messages] for messages in rounds]
+        told = client.send_each(topic, asked, idempotent=settings["enable.idempotence"] == "true")
+        return [[asdict(each) for each in found] for found in told]
 
     def do_read(
         self, client: Client, settings: Mapping[str, str], topic: str, count: int, **how: Any

@@ -150,6 +150,7 @@ def _outcomes() -> list[Outcome]:
         one("keys", "Java 4.3.1", "lockstep-3", PASSED),
         one("keys", "kcat", "lockstep-3", FAILED, "assert 3 == 1"),
         one("leaders", "kcat", "lockstep-3", PASSED),
+        one("locks", "kcat", "lockstep", PASSED),
         replace(one("acks", "kcat", "kafka", PASSED), tries=2),
     ]
 
@@ -163,6 +164,7 @@ def test_the_table_shows_failures_limits_and_who_failed(tmp_path: Path) -> None:
     assert [cell.strip() for cell in rows["nulls"].split("|")[2:4]] == ["✗ Kafka", "–[1]"]
     assert [cell.strip() for cell in rows["keys"].split("|")[2:4]] == ["✓³", "✗ three nodes"]
     assert rows["leaders"].split("|")[3].strip() == "✓³"
+    assert [cell.strip() for cell in rows["locks"].split("|")[2:4]] == ["", "✓ᴸ"]
     assert "1. kcat: cannot" in page
     assert "assert [] == [1]" in page
     again = page.partition("## Passed at the second try")[2].strip().splitlines()

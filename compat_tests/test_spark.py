@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from compat_tests import harness
 from compat_tests.clients.face import CODECS, Client, Message
 from compat_tests.clients.java import Java
 from compat_tests.conftest import NewTopic
@@ -21,6 +22,8 @@ from compat_tests.targets import Target
 
 _MINUTE_MS = 60_000
 _CREATE_TIME, _LOG_APPEND_TIME = 0, 1
+_LOCKSTEP = [pytest.param(each, id=f"on-{each}") for each in harness.wanted_targets() if each != "kafka"]
+"""For what Apache Kafka has not."""
 
 
 class Spark:
@@ -273,3 +276,23 @@ def test_copy(spark: Spark, java: Client, raw: RawConnection, topic: str, new_to
     written = [b"%d/%d" % (partition, n) for partition in range(2) for n in range(10)]
     assert sorted(each.value or b"" for each in found) == sorted([*written, b"last", b"new"])
     assert (b"k", b"last", (("h", b"1"),)) in [each.content() for each in found]
+
+
+@pytest.mark.case("Spark", "batch write with lock headers: the same rows a second time fail the job")
+@pytest.mark.parametrize("target", _LOCKSTEP, indirect=True)
+def test_write_locked(spark: Spark, raw: RawConnection, new_topic: NewTopic) -> None:
+    topic = new_topic(configs={"lockstep.locks": "true"})
+
+    def row(value: bytes, **asked: bytes) -> dict[str, Any]:
+        headers = [[f"lockstep-{name.replace('_', '-')}", _text(each)] for name, each in asked.items()]
+        return {"value": _text(value), "headers": headers, "partition": 0}
+
+    how = {"topic": topic, "includeHeaders": True}
+    rows = [row(b"%d" % n, hwm=b"-1", write_lock=b"seat/%d" % n) for n in range(3)]
+    spark.write(rows, "value", "headers", "partition", **how)
+    with pytest.raises(DriverFailed, match="LOCKSTEP_REFUSED reason=LOCK"):
+        spark.write(rows, "value", "headers", "partition", **how)
+    assert sorted(_values(spark.read(subscribe=topic))) == [b"0", b"1", b"2"], "and nothing of it is there"
+    caught_up = [row(b"again", hwm=b"2", write_lock=b"seat/1")]
+    spark.write(caught_up, "value", "headers", "partition", **how)
+    assert raw.list_offset(topic, -1)["offset"] == 4

@@ -1,7 +1,7 @@
 """Kafka's administration tools, unchanged, by main class: partitions, records, disks, leaders, the quorum.
 
-The same is expected of both brokers. `kafka-features describe` prints one feature on Lockstep, which promises
-no others (docs/decisions/0010-no-features-advertised.md).
+The same is expected of both brokers. `kafka-features describe` prints three features on Lockstep, two of them
+its own, which promises no others (docs/decisions/0010-no-features-advertised.md).
 """
 
 from __future__ import annotations
@@ -179,7 +179,9 @@ def test_metadata_quorum(tool: Tool, target: Target, raw: RawConnection) -> None
 def test_features(tool: Tool, target: Target) -> None:
     said = _out(tool(f"{_TOOLS}.FeatureCommand", "describe"))
     assert re.search(r"Feature: transaction.version.*SupportedMaxVersion: 2.*FinalizedVersionLevel: 2", said)
-    assert (len(said.splitlines()) == 1) == (target.name != "kafka")
+    own = re.findall(r"Feature: lockstep\.(\w+).*SupportedMinVersion: 1\b.*FinalizedVersionLevel: 1\b", said)
+    assert own == ([] if target.name == "kafka" else ["atomic", "locks"])
+    assert (len(said.splitlines()) == 3) == (target.name != "kafka")
 
 
 @pytest.mark.case("Kafka's tools", "kafka-acls --list without an authorizer")

@@ -17,7 +17,7 @@ from typing import Any
 from storage.control_partition import ControlPartition
 from storage.log.inspect import GroupLog, NoLog
 from storage.log.state_file import STATE_NAME
-from storage.types import CONTROL_PARTITION, Buffer, Checkpoint
+from storage.types import CONTROL_PARTITION, NOTES_PARTITION, Buffer, Checkpoint
 
 GROUPS = "groups"
 LOCK = ".lock"
@@ -86,6 +86,8 @@ class PartitionNames:
         """`topic-index`, or what is known instead."""
         if number == CONTROL_PARTITION:
             return "(control)"
+        if number == NOTES_PARTITION:
+            return "(notes)"
         topic_id, index = self._known.get(number, (b"", 0))
         if not topic_id:
             return f"(partition {number})"

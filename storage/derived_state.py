@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from storage import transactions
 from storage.control_partition import ControlPartition
-from storage.log.format import ENTRY_RAW
+from storage.log.format import ENTRY_NOTES, ENTRY_RAW
 from storage.partition import PartitionLog
 from storage.transactions import ENTRY_IN_TRANSACTION
 from storage.types import CONTROL_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, StateMachine
@@ -79,6 +79,9 @@ class DerivedState:
         """
         for entry, payload in zip(frame.directory, frame.payloads, strict=True):
             if entry.flags & ENTRY_RAW:
+                if entry.flags & ENTRY_NOTES:
+                    for machine in self._tail_machines.values():
+                        machine.replay(entry, payload, frame.time_ms)
                 continue
             partition = self._appended_to(entry.partition)
             if partition is None:

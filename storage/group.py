@@ -36,14 +36,7 @@ from storage.raft.messages import Message
 from storage.recovering import recover
 from storage.replica import Replica
 from storage.sealing import Sealing
-from storage.types import (
-    CONTROL_PARTITION,
-    NotLeader,
-    ReadResult,
-    StateMachine,
-    StorageError,
-    StorageFull,
-)
+from storage.types import CONTROL_PARTITION, NotLeader, ReadResult, StateMachine, StorageError, StorageFull
 from storage.waiters import Waiter, Waiters
 
 __all__ = ["Backlogged", "BatchTooLarge", "GroupOptions", "LogGroup"]
@@ -355,13 +348,24 @@ class LogGroup:
         return self._open.add(partition, batch, header, self.raft.term + partition.epoch_base)
 
     def append_together(
-        self, batches: Sequence[tuple[PartitionLog, bytearray, BatchHeader]], *, reserved: bool = False
+        self,
+        batches: Sequence[tuple[PartitionLog, bytearray, BatchHeader]],
+        *,
+        notes: bytes = b"",
+        reserved: bool = False,
     ) -> list[int]:
-        """`append` of several batches in one frame: all of them are committed, and applied, or none is."""
+        """`append` of several batches in one frame: all of them are committed, and applied, or none is.
+
+        Tail machines are told `notes` with them, on all members and at every replay.
+        """
         records = sum([header.record_count for _, _, header in batches])
-        self._admit(sum([len(batch) for _, batch, _ in batches]), records, len(batches), reserved)
+        size = sum([len(batch) for _, batch, _ in batches]) + len(notes)
+        self._admit(size, records, len(batches) + bool(notes), reserved)
         term, add = self.raft.term, self._open.add
-        return [add(each, batch, header, term + each.epoch_base) for each, batch, header in batches]
+        offsets = [add(each, batch, header, term + each.epoch_base) for each, batch, header in batches]
+        if notes:
+            self._open.note(notes)
+        return offsets
 
     def _admit(self, size: int, record_count: int, batches: int, reserved: bool) -> None:
         """Make room for batches in one frame, and see to it that the frame is written. Raises as `append`."""

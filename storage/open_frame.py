@@ -7,10 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from crc32c import crc32c
+
 from protocol.records.batch import BatchHeader, patch
-from storage.log.format import ENTRY_BYTES, FRAME_BYTES, MAX_FRAME_RECORDS, frame_size
+from storage.log.format import (
+    ENTRY_BYTES,
+    ENTRY_NOTES,
+    ENTRY_RAW,
+    FRAME_BYTES,
+    MAX_FRAME_RECORDS,
+    frame_size,
+)
 from storage.partition import PartitionLog
-from storage.types import Buffer, DirectoryEntry, Frame, FrameKind, StorageError
+from storage.types import NOTES_PARTITION, Buffer, DirectoryEntry, Frame, FrameKind, StorageError
+
+NO_TIMESTAMP = -1
 
 
 class BatchTooLarge(StorageError):
@@ -31,6 +42,7 @@ class OpenFrame:
         "_directory",
         "_frame_bytes",
         "_max_frame_bytes",
+        "_notes",
         "_open_records",
         "_payloads",
         "pending_bytes",
@@ -49,6 +61,7 @@ class OpenFrame:
         """Forget everything."""
         self._directory: list[DirectoryEntry] = []
         self._payloads: list[Buffer] = []
+        self._notes: list[bytes] = []
         self._frame_bytes = FRAME_BYTES
         """The frame that is being filled, with header and directory."""
         self._open_records = 0
@@ -112,6 +125,12 @@ class OpenFrame:
         partition.next_offset = base_offset + count
         return base_offset
 
+    def note(self, data: bytes) -> None:
+        """Have tail machines told this with the batches of the frame; room was made for it as for a batch."""
+        self._frame_bytes += len(data) if self._notes else ENTRY_BYTES + len(data)
+        self.pending_bytes += len(data)
+        self._notes.append(data)
+
     def take(self) -> list[Frame]:
         """Everything, as frames without index, term and LSN."""
         if self._directory:
@@ -121,6 +140,13 @@ class OpenFrame:
         return closed
 
     def _close(self) -> None:
+        if self._notes:
+            data = b"".join(self._notes)
+            flags = ENTRY_RAW | ENTRY_NOTES
+            entry = DirectoryEntry(NOTES_PARTITION, 0, 0, len(data), crc32c(data), 0, NO_TIMESTAMP, flags)
+            self._directory.append(entry)
+            self._payloads.append(data)
+            self._notes = []
         frame = Frame(
             FrameKind.DATA, 0, 0, 0, self.time_ms, self._directory, self._payloads, self._open_records
         )

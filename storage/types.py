@@ -15,6 +15,8 @@ Buffer = bytes | bytearray | memoryview
 
 CONTROL_PARTITION = 0
 """The partition number that holds a group's own entries (open, close, log starts)."""
+NOTES_PARTITION = (1 << 32) - 1
+"""The number of no partition, under which a frame's notes lie: dead bytes once a checkpoint covers them."""
 
 
 class FrameKind(IntEnum):
@@ -179,7 +181,10 @@ class StateMachine(Protocol):
         """Replace the state by a snapshot; `b""` is the empty state."""
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
-        """Apply one batch, written at the leader's `time_ms`. Reads no clock."""
+        """Apply one batch, written at the leader's `time_ms`. Reads no clock.
+
+        Tail machines also get a frame's notes, after its batches, as an entry of `NOTES_PARTITION`.
+        """
 
 
 class StorageError(Exception):

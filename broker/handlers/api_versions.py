@@ -2,10 +2,11 @@
 
 The answer to a version we do not know is the router's: it cannot even be decoded.
 
-One feature is advertised, and UpdateFeatures is not served: a feature is a promise. transaction.version 2
-makes clients leave out requests that a broker with it does not need (KIP-890); the features of the consumer,
-share and streams protocols name APIs that are not here, metadata.version counts Kafka's own records. That its
-lowest version is 0 is told from version 4 on: it breaks Java clients before 3.9 (KAFKA-17011).
+A feature is a promise, and UpdateFeatures is not served. transaction.version 2 makes clients leave out
+requests that a broker with it does not need (KIP-890); its lowest version of 0 is told from version 4 on: it
+breaks Java clients before 3.9 (KAFKA-17011). lockstep.locks and lockstep.atomic tell our client that lock
+headers and atomic appends are not silently ignored here. The features of the consumer, share and streams
+protocols name APIs that are not here, metadata.version counts Kafka's own records.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ FEATURES_SINCE = 3
 LOWEST_0_SINCE = 4
 TRANSACTIONS = "transaction.version"
 TRANSACTION_VERSION = 2
-FEATURES_EPOCH = 1
+OWN_FEATURES = ("lockstep.atomic", "lockstep.locks")
+OWN_LEVEL = 1
+FEATURES_EPOCH = 2
 """To be raised when the features are others: clients keep those of the highest one they have seen."""
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -48,11 +51,19 @@ def handle(context: ClientContext, header: RequestHeader, request: ApiVersionsRe
                 name=TRANSACTIONS,
                 max_version_level=TRANSACTION_VERSION,
                 min_version_level=TRANSACTION_VERSION,
-            )
+            ),
+            *(
+                FinalizedFeatureKey(name=name, max_version_level=OWN_LEVEL, min_version_level=OWN_LEVEL)
+                for name in OWN_FEATURES
+            ),
+        ]
+        response.supported_features = [
+            SupportedFeatureKey(name=name, min_version=OWN_LEVEL, max_version=OWN_LEVEL)
+            for name in OWN_FEATURES
         ]
     if header.api_version >= LOWEST_0_SINCE:
         supported = SupportedFeatureKey(name=TRANSACTIONS, min_version=0, max_version=TRANSACTION_VERSION)
-        response.supported_features = [supported]
+        response.supported_features.insert(0, supported)
     return response
 
 

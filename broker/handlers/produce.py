@@ -4,7 +4,8 @@ Versions 3 to 13 are served and 0 to 13 advertised: old librdkafka takes a lowes
 compression" (KAFKA-18659). 7 allows zstd (KIP-110); 8 carries an error's text (KIP-467); 10 names the leader
 to whom it is not here (KIP-951); 11 knows TRANSACTION_ABORTABLE, 12 adds partitions to the transaction
 (KIP-890, `broker/transactions/gate.py`); 13 names topics by id (KIP-516). acks=1 is answered like acks=all;
-acks=0 has no response, and a refusal closes the connection as Kafka does: transactions may use them, too.
+acks=0 has no response, and a refusal closes the connection as Kafka does: transactions may use them, too;
+locks may not, since nobody would hear of a refusal.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from typing import Final, Protocol
 
 from broker.append import Appended, AppendLimits
 from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
+from broker.handlers.atomic_produce import Place, append_atomically, is_atomic
 from broker.handlers.partition_checks import known_leader
+from broker.locks.checks import require_no_locks
 from broker.metadata import Topic, TopicPartition
 from broker.refused import Refused
+from broker.topic_config import LOCKS_KEPT
 from broker.transactions.gate import Held, HeldBatch, Outcome
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -46,6 +50,7 @@ FROM_THE_TAIL = frozenset(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.POLICY_VIOLATION,
     }
 )
 """Refusals that rest on batches which may not be committed yet: they are said once those are."""
@@ -57,18 +62,24 @@ class UnacknowledgedRefusal(ConnectionRefused):
 
 def handle(context: ClientContext, header: RequestHeader, request: ProduceRequest) -> Answer:
     """Serve one Produce request; the response waits for the commit of what it appended."""
+    is_unanswered = request.acks == 0
     if request.transactional_id is None:
-        produced = _Produced(context, header.api_version, context.services.appenders)
+        produced = _Produced(context, header.api_version, context.services.appenders, is_unanswered)
     else:
         gated = context.services.gate.appenders(request.transactional_id)
-        produced = _Gated(context, header.api_version, gated)
-    if request.acks not in VALID_ACKS:
-        error = Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
+        produced = _Gated(context, header.api_version, gated, is_unanswered)
+    try:
+        if request.acks not in VALID_ACKS:
+            problem = f"acks must be -1, 0 or 1, not {request.acks}"
+            raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, problem)
+        if is_atomic(request):
+            topics = produced.together(request.topic_data)
+        else:
+            topics = [produced.topic(topic) for topic in request.topic_data]
+    except Refused as error:
         topics = [produced.refuse_topic(topic, error) for topic in request.topic_data]
-    else:
-        topics = [produced.topic(topic) for topic in request.topic_data]
     response = ProduceResponse(responses=topics)
-    if request.acks == 0:
+    if is_unanswered:
         if produced.refusal is not None:
             raise UnacknowledgedRefusal(str(produced.refusal))
         return _Unanswered(produced) if isinstance(produced, _Gated) and produced.held else None
@@ -97,13 +108,16 @@ class _Appenders(Protocol):
 class _Produced:
     """What one request has done so far."""
 
-    __slots__ = ("appenders", "context", "groups", "is_moved", "produce_version", "refusal")
+    __slots__ = ("appenders", "context", "groups", "is_moved", "is_unanswered", "produce_version", "refusal")
 
     held = 0
     """Batches that wait for a transaction's coordinator."""
 
-    def __init__(self, context: ClientContext, produce_version: int, appenders: _Appenders) -> None:
+    def __init__(
+        self, context: ClientContext, produce_version: int, appenders: _Appenders, is_unanswered: bool
+    ) -> None:
         self.context = context
+        self.is_unanswered = is_unanswered
         self.produce_version = produce_version
         self.appenders = appenders
         self.groups: list[LogGroup] = []
@@ -114,6 +128,18 @@ class _Produced:
 
     def topic(self, data: TopicProduceData) -> TopicProduceResponse:
         """Append what the request has for one topic."""
+        try:
+            topic = self.find(data)
+        except Refused as refusal:
+            return self.refuse_topic(data, refusal)
+        return TopicProduceResponse(
+            name=data.name,
+            topic_id=data.topic_id,
+            partition_responses=[self.partition(topic, each) for each in data.partition_data],
+        )
+
+    def find(self, data: TopicProduceData) -> Topic:
+        """The topic that is meant. Raises Refused."""
         cluster = self.context.services.cluster
         if self.produce_version >= TOPIC_IDS_SINCE:
             topic = cluster.topic_by_id(data.topic_id)
@@ -122,31 +148,24 @@ class _Produced:
             topic = cluster.topic(data.name)
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is None:
-            return self.refuse_topic(data, Refused(unknown, unknown.message))
+            raise Refused(unknown, unknown.message)
         if topic.is_internal:
             # Kafka lets a client named __admin_client write here; what it writes would be replayed at once.
             problem = f"Cannot append to internal topic {topic.name}"
-            return self.refuse_topic(data, Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem))
-        return TopicProduceResponse(
-            name=data.name,
-            topic_id=data.topic_id,
-            partition_responses=[self.partition(topic, each) for each in data.partition_data],
-        )
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        return topic
 
     def partition(self, topic: Topic, data: PartitionProduceData) -> PartitionProduceResponse:
         """Append one partition's batch."""
         try:
-            if not 0 <= data.index < len(topic.partitions):
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                raise Refused(error, error.message)
-            partition = topic.partitions[data.index]
-            if not data.records:
-                raise Refused(ErrorCode.INVALID_RECORD, "no record batch; exactly one is allowed")
+            partition, records = _place(topic, data)
             group = partition.group
             if not group.is_leader:
                 raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+            if self.is_unanswered and topic.config.lockstep_locks == LOCKS_KEPT:
+                require_no_locks(records)
             appended = self.appenders[group.group_id].append(
-                partition.log, data.records, topic.config, self.produce_version
+                partition.log, records, topic.config, self.produce_version
             )
         except Refused as refusal:
             if refusal.error in FROM_THE_TAIL:
@@ -155,12 +174,34 @@ class _Produced:
         except Held as held:
             return self.later(partition, held.batch)
         self.wait_for(group)
-        return PartitionProduceResponse(
-            index=data.index,
-            base_offset=appended.base_offset,
-            log_append_time_ms=appended.log_append_time_ms,
-            log_start_offset=partition.log.log_start_offset,
-        )
+        return _at(data, partition, appended)
+
+    def together(self, wanted: list[TopicProduceData]) -> list[TopicProduceResponse]:
+        """Append the batches of all partitions as one. Raises Refused for all of them."""
+        places: list[Place] = []
+        for of_topic in wanted:
+            topic = self.find(of_topic)
+            places += [(topic, *_place(topic, each)) for each in of_topic.partition_data]
+        try:
+            appended = append_atomically(places, self.context.services.appenders, self.produce_version)
+        except Refused as refusal:
+            if refusal.error in FROM_THE_TAIL:
+                self.wait_for(places[0][1].group)
+            raise
+        self.wait_for(places[0][1].group)
+        done = {id(place[1]): each for place, each in zip(places, appended, strict=True)}
+        responses = []
+        for data in wanted:
+            topic = self.find(data)
+            found = [(each, topic.partitions[each.index]) for each in data.partition_data]
+            responses.append(
+                TopicProduceResponse(
+                    name=data.name,
+                    topic_id=data.topic_id,
+                    partition_responses=[_at(each, place, done[id(place)]) for each, place in found],
+                )
+            )
+        return responses
 
     def later(self, partition: TopicPartition, batch: HeldBatch) -> PartitionProduceResponse:
         """The batch waits, which those of a transactional id may."""
@@ -213,13 +254,35 @@ class _Produced:
                     )
 
 
+def _place(topic: Topic, data: PartitionProduceData) -> tuple[TopicPartition, Buffer]:
+    if not 0 <= data.index < len(topic.partitions):
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise Refused(error, error.message)
+    if not data.records:
+        raise Refused(ErrorCode.INVALID_RECORD, "no record batch; exactly one is allowed")
+    return topic.partitions[data.index], data.records
+
+
+def _at(
+    data: PartitionProduceData, partition: TopicPartition, appended: Appended
+) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=data.index,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=partition.log.log_start_offset,
+    )
+
+
 class _Gated(_Produced):
     """A request of a transactional id: its batches may wait for a coordinator."""
 
     __slots__ = ("held", "when_settled")
 
-    def __init__(self, context: ClientContext, produce_version: int, appenders: _Appenders) -> None:
-        super().__init__(context, produce_version, appenders)
+    def __init__(
+        self, context: ClientContext, produce_version: int, appenders: _Appenders, is_unanswered: bool
+    ) -> None:
+        super().__init__(context, produce_version, appenders, is_unanswered)
         self.held = 0
         self.when_settled: Callable[[], None] | None = None
         """Called whenever one waits no more."""

@@ -15,10 +15,11 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from aiokafka.errors import BrokerResponseError, CommitFailedError, OffsetOutOfRangeError
+from aiokafka.errors import BrokerResponseError, CommitFailedError, KafkaError, OffsetOutOfRangeError
 
-from compat_tests.clients.aio_kafka_transactions import AioTransactional, written
+from compat_tests.clients.aio_kafka_transactions import AioTransactional, sending, written
 from compat_tests.clients.face import (
+    BATCH_BYTES,
     Broker,
     Client,
     Cluster,
@@ -27,6 +28,7 @@ from compat_tests.clients.face import (
     Member,
     Message,
     Refused,
+    Sent,
     Stored,
     Tail,
     Transactional,
@@ -112,6 +114,28 @@ class AioKafka(Client):
         except BrokerResponseError:
             await self._producers.pop(key).stop()
             raise
+
+    def send_each(
+        self, topic: str, rounds: Sequence[Sequence[Message]], *, idempotent: bool = False
+    ) -> list[list[Sent]]:
+        return self.run(self._send_each(topic, rounds, idempotent))
+
+    async def _send_each(
+        self, topic: str, rounds: Sequence[Sequence[Message]], idempotent: bool
+    ) -> list[list[Sent]]:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self.bootstrap, request_timeout_ms=15_000, acks="all",
+            enable_idempotence=idempotent, max_batch_size=BATCH_BYTES,
+        )  # fmt: skip
+        await producer.start()
+        try:
+            told = []
+            for messages in rounds:
+                futures = [await sending(producer, topic, each) for each in messages]
+                told.append([_sent(each) for each in await asyncio.gather(*futures, return_exceptions=True)])
+            return told
+        finally:
+            await producer.stop()
 
     # -- consume ----------------------------------------------------------------------------------------
 
@@ -420,6 +444,15 @@ def _group_member(
     owned = ConsumerProtocolMemberAssignment.decode(assignment).assignment if assignment else ()
     partitions = frozenset((topic, number) for topic, numbers in owned for number in numbers)
     return GroupMember(member_id, client_id, host, partitions)
+
+
+def _sent(told: Any) -> Sent:
+    if not isinstance(told, BaseException):
+        return Sent(int(told.offset))
+    if not isinstance(told, KafkaError):
+        raise told
+    code = told.errno if isinstance(told, BrokerResponseError) else -1
+    return Sent(code=code, name=type(told).__name__, text=str(told))
 
 
 def _stored(record: Any) -> Stored:

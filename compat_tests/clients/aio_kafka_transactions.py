@@ -95,16 +95,19 @@ class AioTransactional(Transactional):
 
 async def written(producer: AIOKafkaProducer, topic: str, messages: Sequence[Message]) -> list[int]:
     """Sent in order and waited for; the offsets it tells."""
-    futures = [
-        await producer.send(
-            topic,
-            value=each.value,
-            key=each.key,
-            headers=list(each.headers),
-            partition=each.partition,
-            timestamp_ms=each.timestamp_ms,
-        )
-        for each in messages
-    ]
+    futures = [await sending(producer, topic, each) for each in messages]
     answers = await asyncio.gather(*futures)
     return [int(answer.offset) for answer in answers if answer is not None]
+
+
+async def sending(producer: AIOKafkaProducer, topic: str, message: Message) -> asyncio.Future[Any]:
+    """Sent and not waited for; its future."""
+    future: asyncio.Future[Any] = await producer.send(
+        topic,
+        value=message.value,
+        key=message.key,
+        headers=list(message.headers),
+        partition=message.partition,
+        timestamp_ms=message.timestamp_ms,
+    )
+    return future

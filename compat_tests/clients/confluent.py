@@ -38,6 +38,7 @@ from compat_tests.clients.face import (
     Member,
     Message,
     Refused,
+    Sent,
     Stored,
     Tail,
     Transactional,
@@ -96,6 +97,13 @@ class Confluent(Client):
         producer = self._producers[key]
         offsets = _written(producer, topic, messages)
         return offsets if acks != "0" else []
+
+    def send_each(
+        self, topic: str, rounds: Sequence[Sequence[Message]], *, idempotent: bool = False
+    ) -> list[list[Sent]]:
+        settings = {"enable.idempotence": idempotent, "batch.num.messages": 1, "message.timeout.ms": 15_000}
+        producer = Producer({"bootstrap.servers": self.bootstrap, **settings})
+        return [_told(producer, topic, messages) for messages in rounds]
 
     # -- consume ----------------------------------------------------------------------------------------
 
@@ -400,15 +408,23 @@ def _code(error: KafkaError) -> int:
 
 def _written(producer: Producer, topic: str, messages: Sequence[Message]) -> list[int]:
     """Written in order and waited for; the offsets."""
-    offsets: dict[int, int] = {}
-    errors: list[KafkaError] = []
+    told = _told(producer, topic, messages)
+    for each in told:
+        if each.code:
+            raise Refused(each.code, each.text)
+    return [each.offset for each in told]
+
+
+def _told(producer: Producer, topic: str, messages: Sequence[Message]) -> list[Sent]:
+    """The same, and what became of each. Refused by a fatal error."""
+    found: dict[int, Sent] = {}
 
     def told(place: int) -> Callable[[KafkaError | None, Any], None]:
         def on_delivery(error: KafkaError | None, message: Any) -> None:
-            if error is not None:
-                errors.append(error)
+            if error is None:
+                found[place] = Sent(message.offset())
             else:
-                offsets[place] = message.offset()
+                found[place] = Sent(code=_code(error), name=error.name(), text=error.str())
 
         return on_delivery
 
@@ -430,11 +446,9 @@ def _written(producer: Producer, topic: str, messages: Sequence[Message]) -> lis
     except SystemError as error:  # a fatal one, thrown while a callback of ours was running
         assert isinstance(error.__cause__, KafkaException)
         raise _refused(error.__cause__) from error
-    if errors:
-        raise Refused(_code(errors[0]), errors[0].str())
     if left:
         raise TimeoutError(f"{left} messages not delivered after {_WAIT_S} s")
-    return [offsets[place] for place in range(len(messages))]
+    return [found[place] for place in range(len(messages))]
 
 
 def _raise_if(error: KafkaError | None) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compat_tests.clients.face import (
+    BATCH_BYTES,
     ActiveProducer,
     Broker,
     Client,
@@ -20,6 +21,7 @@ from compat_tests.clients.face import (
     GroupMember,
     Member,
     Message,
+    Sent,
     Stored,
     Tail,
     Transactional,
@@ -69,6 +71,19 @@ class Driven(Client):
         return list(
             self.ask("produce", settings=settings, topic=topic, messages=[_wire(m) for m in messages])
         )
+
+    def send_each(
+        self, topic: str, rounds: Sequence[Sequence[Message]], *, idempotent: bool = False
+    ) -> list[list[Sent]]:
+        settings = {
+            "compression.type": "none",
+            "acks": "all",
+            "enable.idempotence": text_of(idempotent),
+            "batch.size": str(BATCH_BYTES),
+        }
+        asked = [[_wire(each) for each in messages] for messages in rounds]
+        told = self.ask("send_each", settings=settings, topic=topic, rounds=asked)
+        return [[Sent(**each) for each in found] for found in told]
 
     def read(
         self,

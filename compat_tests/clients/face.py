@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Header = tuple[str, bytes | None]
+BATCH_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,17 @@ class Stored:
     def content(self) -> tuple[bytes | None, bytes | None, tuple[Header, ...]]:
         """What the writer gave: key, value, headers."""
         return self.key, self.value, self.headers
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the application heard of one record: its offset (-1: none), or the error: Kafka's number (-1: none
+    reached the application), what the client calls it, its text."""
+
+    offset: int = -1
+    code: int = 0
+    name: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +225,13 @@ class Client(ABC):
 
         `acks`: "0", "1" or "all". `batch_bytes`: the client's batch size; `max_request_bytes`: its own limit.
         """
+
+    def send_each(
+        self, topic: str, rounds: Sequence[Sequence[Message]], *, idempotent: bool = False
+    ) -> list[list[Sent]]:
+        """A new producer writes each message in a batch of its own (`BATCH_BYTES`; a message should take more
+        than half of it): those of a round without waiting, the next round when all are answered."""
+        raise CannotDo(self.cannot["headers of each"])
 
     @abstractmethod
     def read(

@@ -6,6 +6,7 @@ import importlib
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import kafka
@@ -15,6 +16,7 @@ from kafka.errors import BrokerResponseError, CommitFailedError, KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from compat_tests.clients.face import (
+    BATCH_BYTES,
     ActiveProducer,
     Broker,
     Client,
@@ -24,12 +26,13 @@ from compat_tests.clients.face import (
     Member,
     Message,
     Refused,
+    Sent,
     Stored,
     Tail,
     Transactional,
     TransactionDescription,
 )
-from compat_tests.clients.kafka_python_transactions import PolledTransactional, written
+from compat_tests.clients.kafka_python_transactions import PolledTransactional, sending, written
 
 T = TypeVar("T")
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
@@ -83,16 +86,29 @@ class KafkaPython(Client):
     def _producer(self, settings: Mapping[str, Any]) -> KafkaProducer:
         key = tuple(sorted(settings.items()))
         if key not in self._producers:
-            # a retriable answer ("unknown topic") must reach the case while it is still looking
-            self._producers[key] = KafkaProducer(
-                bootstrap_servers=self.bootstrap, linger_ms=5, delivery_timeout_ms=20_000,
-                request_timeout_ms=15_000, max_block_ms=20_000, **settings,
-            )  # fmt: skip
+            self._producers[key] = self._new_producer(settings)
         return self._producers[key]
+
+    def _new_producer(self, settings: Mapping[str, Any]) -> KafkaProducer:
+        # a retriable answer ("unknown topic") must reach the case while it is still looking
+        return KafkaProducer(
+            bootstrap_servers=self.bootstrap, linger_ms=5, delivery_timeout_ms=20_000,
+            request_timeout_ms=15_000, max_block_ms=20_000, **settings,
+        )  # fmt: skip
 
     def _forget(self, settings: Mapping[str, Any]) -> None:
         producer = self._producers.pop(tuple(sorted(settings.items())), None)
         if producer is not None:
+            producer.close(timeout=1)
+
+    def send_each(
+        self, topic: str, rounds: Sequence[Sequence[Message]], *, idempotent: bool = False
+    ) -> list[list[Sent]]:
+        settings = {"acks": "all", "enable_idempotence": idempotent, "batch_size": BATCH_BYTES}
+        producer = self._new_producer(settings)
+        try:
+            return [_told(producer, topic, messages) for messages in rounds]
+        finally:
             producer.close(timeout=1)
 
     def _consumer(self, **settings: Any) -> KafkaConsumer:
@@ -408,6 +424,24 @@ def _owned(assignment: Any) -> frozenset[tuple[str, int]]:
         for topic in assignment["assigned_partitions"]
         for number in topic["partitions"]
     )
+
+
+def _told(producer: KafkaProducer, topic: str, messages: Sequence[Message]) -> list[Sent]:
+    """A fatal producer raises in `send`; everything else is told by the future."""
+
+    def sent(ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except KafkaError as error:
+            return Sent(code=_code(error), name=type(error).__name__, text=str(error))
+
+    futures = [sent(partial(sending, producer, topic, each)) for each in messages]
+    answers = [each if isinstance(each, Sent) else sent(partial(each.get, _WAIT_S)) for each in futures]
+    return [each if isinstance(each, Sent) else Sent(int(each.offset)) for each in answers]
+
+
+def _code(error: BaseException) -> int:
+    return error.errno if isinstance(error, BrokerResponseError) else -1
 
 
 def answered(call: Callable[..., T], *args: Any, **named: Any) -> T:

@@ -75,15 +75,17 @@ class PolledTransactional(Transactional):
 
 def written(producer: KafkaProducer, topic: str, messages: Sequence[Message]) -> list[int]:
     """Sent in order and waited for; the offsets."""
-    futures = [
-        producer.send(
-            topic,
-            value=each.value,
-            key=each.key,
-            headers=list(each.headers),
-            partition=each.partition,
-            timestamp_ms=each.timestamp_ms,
-        )
-        for each in messages
-    ]
+    futures = [sending(producer, topic, each) for each in messages]
     return [int(future.get(timeout=_WAIT_S).offset) for future in futures]
+
+
+def sending(producer: KafkaProducer, topic: str, message: Message) -> Any:
+    """Sent and not waited for; its future."""
+    return producer.send(
+        topic,
+        value=message.value,
+        key=message.key,
+        headers=list(message.headers),
+        partition=message.partition,
+        timestamp_ms=message.timestamp_ms,
+    )

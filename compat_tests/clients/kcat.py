@@ -38,6 +38,8 @@ _CODES = {
     "Broker: Unknown topic or partition": 3,
     "Broker: Message size too large": 10,
     "Broker: Invalid topic": 17,
+    "Broker: Policy violation": 44,
+    "Broker: Broker failed to validate record": 87,
 }
 
 
@@ -65,6 +67,7 @@ class Kcat(Client):
         "offsets of writes": "does not print the offsets it wrote",
         "null key and value": "skips a message that is empty altogether",
         "empty key": "takes an empty key for no key",
+        "headers of each": "takes the same headers for all records of a process",
         "empty value": "skips an empty message (or sends it as null with -Z)",
     }
 

@@ -46,6 +46,8 @@ class Platformatic(Driven):
         "xerial snappy": "reads snappy without frames, not the Java client's",
         "split": "a send is one batch; one that is too large is refused as a whole",
         "LogAppendTime": "shows the producer's timestamp whatever the batch's timestamp type is",
+        "idempotent without waiting": "numbers a send by what was answered before: several at once have the "
+        "same number, and all but the first are lost, though acknowledged",
         "describe without creating": "reports an unknown topic in its own words, without the broker's error",
         "reuse of an id": "asks for its producer id as if it had had number 0, so an id in use is refused",
         "empty transactions": "asks to end what has not begun, which is refused",

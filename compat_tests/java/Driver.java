@@ -49,7 +49,7 @@ public final class Driver {
     }
 
     /** The client has classes of its own for some errors of the broker. */
-    private static short code(Throwable cause) {
+    static short code(Throwable cause) {
         if (cause instanceof OffsetOutOfRangeException) {
             return Errors.OFFSET_OUT_OF_RANGE.code();
         }
@@ -66,6 +66,7 @@ public final class Driver {
         return switch (what) {
             case "version" -> Wire.JSON.getNodeFactory().textNode(version());
             case "produce" -> records.produce(ask);
+            case "send_each" -> records.sendEach(ask);
             case "read" -> records.read(ask);
             case "tail_open" -> records.tailOpen(ask);
             case "tail_next" -> records.tailNext(ask);

@@ -1,11 +1,13 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -27,27 +29,66 @@ final class Records {
     private int lastTail = 0;
 
     JsonNode produce(JsonNode ask) throws Exception {
+        Properties settings = producerSettings(ask);
+        return written(producers.computeIfAbsent(settings.toString(), any -> producer(settings)), ask);
+    }
+
+    private static Properties producerSettings(JsonNode ask) {
         Properties settings = Wire.settings(ask);
         settings.putIfAbsent("delivery.timeout.ms", "20000");
         settings.putIfAbsent("request.timeout.ms", "10000");
-        String key = settings.toString();
-        KafkaProducer<byte[], byte[]> producer = producers.computeIfAbsent(
-            key, any -> new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer()));
-        return written(producer, ask);
+        return settings;
+    }
+
+    private static KafkaProducer<byte[], byte[]> producer(Properties settings) {
+        return new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
+    }
+
+    /** A new producer; each round is sent without waiting, then waited for. What became of each message. */
+    JsonNode sendEach(JsonNode ask) throws Exception {
+        ArrayNode rounds = Wire.JSON.createArrayNode();
+        try (KafkaProducer<byte[], byte[]> producer = producer(producerSettings(ask))) {
+            for (JsonNode messages : ask.get("rounds")) {
+                List<Future<RecordMetadata>> sent = new ArrayList<>();
+                for (JsonNode each : messages) {
+                    sent.add(producer.send(record(ask, each)));
+                }
+                ArrayNode told = rounds.addArray();
+                for (Future<RecordMetadata> each : sent) {
+                    told.add(told(each));
+                }
+            }
+        }
+        return rounds;
+    }
+
+    private static ObjectNode told(Future<RecordMetadata> sent) throws Exception {
+        ObjectNode told = Wire.JSON.createObjectNode();
+        try {
+            return told.put("offset", sent.get(WAIT_S, TimeUnit.SECONDS).offset());
+        } catch (ExecutionException failed) {
+            Throwable cause = failed.getCause();
+            String name = cause.getClass().getSimpleName();
+            return told.put("code", Driver.code(cause)).put("name", name).put("text", cause.getMessage());
+        }
+    }
+
+    private static ProducerRecord<byte[], byte[]> record(JsonNode ask, JsonNode each) {
+        Long timestamp = each.get("timestamp_ms").isNull() ? null : each.get("timestamp_ms").asLong();
+        ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(
+            ask.get("topic").asText(), each.get("partition").asInt(), timestamp,
+            Wire.bytes(each.get("key")), Wire.bytes(each.get("value")));
+        for (JsonNode header : each.get("headers")) {
+            record.headers().add(header.get(0).asText(), Wire.bytes(header.get(1)));
+        }
+        return record;
     }
 
     /** Sends what is asked and waits for all; the offsets. */
     static ArrayNode written(KafkaProducer<byte[], byte[]> producer, JsonNode ask) throws Exception {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         for (JsonNode each : ask.get("messages")) {
-            Long timestamp = each.get("timestamp_ms").isNull() ? null : each.get("timestamp_ms").asLong();
-            ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(
-                ask.get("topic").asText(), each.get("partition").asInt(), timestamp,
-                Wire.bytes(each.get("key")), Wire.bytes(each.get("value")));
-            for (JsonNode header : each.get("headers")) {
-                record.headers().add(header.get(0).asText(), Wire.bytes(header.get(1)));
-            }
-            sent.add(producer.send(record));
+            sent.add(producer.send(record(ask, each)));
         }
         producer.flush();
         ArrayNode offsets = Wire.JSON.createArrayNode();

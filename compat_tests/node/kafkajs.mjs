@@ -7,7 +7,7 @@ import { decompress as zstdDecompress, compress as zstdCompress, init as initZst
 import kafkajs from 'kafkajs'
 import SnappyCodec from 'kafkajs-snappy'
 import lz4 from 'lz4-napi'
-import { Numbered, batches, bytes, offsetsOf, option, serve, sleep, text } from './line.mjs'
+import { Numbered, batches, bytes, eachRound, offsetsOf, option, serve, sleep, text } from './line.mjs'
 import { transactions } from './kafkajs_transactions.mjs'
 
 const { AssignerProtocol, CompressionCodecs, CompressionTypes, ConfigResourceTypes, Kafka, Partitioners, logLevel } = kafkajs
@@ -59,16 +59,18 @@ const admin = (ask) =>
   })
 
 const producer = (ask) =>
-  once(producers, JSON.stringify(ask.settings), async () => {
-    const idempotent = ask.settings['enable.idempotence'] === 'true'
-    const made = client(ask).producer({
-      idempotent,
-      createPartitioner: Partitioners.DefaultPartitioner,
-      ...(idempotent && { maxInFlightRequests: 1 }),
-    })
-    await made.connect()
-    return made
+  once(producers, JSON.stringify(ask.settings), () => newProducer(ask))
+
+async function newProducer(ask) {
+  const idempotent = ask.settings['enable.idempotence'] === 'true'
+  const made = client(ask).producer({
+    idempotent,
+    createPartitioner: Partitioners.DefaultPartitioner,
+    ...(idempotent && { maxInFlightRequests: 1 }),
   })
+  await made.connect()
+  return made
+}
 
 function consumer(ask, groupId) {
   const { settings } = ask
@@ -103,6 +105,20 @@ async function produce(ask) {
     if (acks !== 0) found.push(...offsetsOf(messages, (partition) => bases.get(partition)))
   }
   return found
+}
+
+/** A send is a batch. */
+async function sendEach(ask) {
+  const made = await newProducer(ask)
+  const send = async (each) => {
+    const [told] = await made.send({ topic: ask.topic, acks: -1, messages: [message(each)] })
+    return Number(told.baseOffset)
+  }
+  try {
+    return await eachRound(ask, send, codeOf, (error) => error.type ?? error.name)
+  } finally {
+    await made.disconnect()
+  }
 }
 
 function message(each) {
@@ -392,6 +408,7 @@ const commands = {
   version: () => createRequire(import.meta.url)('kafkajs/package.json').version,
   produce,
   read,
+  send_each: sendEach,
   tail_open: tailOpen,
   tail_next: tailNext,
   tail_close: tailClose,

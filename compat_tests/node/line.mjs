@@ -63,6 +63,22 @@ export class Numbered {
   }
 }
 
+/** Answers a question with rounds of messages; `send` resolves to a message's offset. What became of each. */
+export async function eachRound(ask, send, codeOf, nameOf) {
+  const told = []
+  for (const messages of ask.rounds) {
+    const found = await Promise.allSettled(messages.map(send))
+    told.push(
+      found.map(({ value, reason }) =>
+        reason === undefined
+          ? { offset: value }
+          : { code: codeOf(reason) ?? -1, name: nameOf(reason), text: String(reason.message) },
+      ),
+    )
+  }
+  return told
+}
+
 /** Neither client has a batch size of its own: a send is a batch. This cuts a list where a batch would be full. */
 export function batches(messages, batchBytes) {
   if (batchBytes === undefined) return [messages]

@@ -11,7 +11,7 @@ import {
   IncrementalAlterConfigOperationTypes,
   Producer,
 } from '@platformatic/kafka'
-import { Numbered, batches, bytes, offsetsOf, option, serve, sleep, text } from './line.mjs'
+import { Numbered, batches, bytes, eachRound, offsetsOf, option, serve, sleep, text } from './line.mjs'
 import { transactions } from './platformatic_transactions.mjs'
 
 const EARLIEST = -2n
@@ -36,10 +36,12 @@ const base = ({ settings }) => ({ clientId: 'platformatic', bootstrapBrokers: se
 const admin = (ask) => once(admins, ask.settings['bootstrap.servers'], () => new Admin(base(ask)))
 
 const producer = (ask) =>
-  once(producers, JSON.stringify(ask.settings), () => {
-    const idempotent = ask.settings['enable.idempotence'] === 'true'
-    return new Producer({ ...base(ask), autocreateTopics: true, idempotent })
-  })
+  once(producers, JSON.stringify(ask.settings), () => newProducer(ask))
+
+function newProducer(ask) {
+  const idempotent = ask.settings['enable.idempotence'] === 'true'
+  return new Producer({ ...base(ask), autocreateTopics: true, idempotent })
+}
 
 function consumer(ask, groupId) {
   const { settings } = ask
@@ -77,6 +79,20 @@ async function produce(ask) {
     if (acks !== 0) found.push(...offsetsOf(messages, (partition) => bases.get(partition)))
   }
   return found
+}
+
+/** A send is a batch. */
+async function sendEach(ask) {
+  const made = newProducer(ask)
+  const send = async (each) => {
+    const { offsets } = await made.send({ messages: [message(ask.topic, each)], acks: -1 })
+    return Number(offsets[0].offset)
+  }
+  try {
+    return await eachRound(ask, send, codeOf, nameOf)
+  } finally {
+    await made.close()
+  }
 }
 
 function message(topic, each) {
@@ -339,6 +355,7 @@ const commands = {
   version: () => createRequire(import.meta.url)('@platformatic/kafka/package.json').version,
   produce,
   read,
+  send_each: sendEach,
   tail_open: tailOpen,
   tail_next: tailNext,
   tail_close: (ask) => endLater(tails.take(ask.tail).consumer),
@@ -371,6 +388,13 @@ function codeOf(error) {
   if (Number.isInteger(error?.apiCode)) return error.apiCode
   const inner = [error?.cause, ...(error?.errors ?? [])].filter(Boolean)
   return inner.map(codeOf).find((code) => code !== undefined)
+}
+
+/** What the client calls it, whatever it is wrapped in. */
+function nameOf(error) {
+  if (Number.isInteger(error?.apiCode)) return error.apiId
+  const inner = [error?.cause, ...(error?.errors ?? [])].filter(Boolean)
+  return inner.map(nameOf).find((name) => name !== undefined)
 }
 
 async function close() {

@@ -42,6 +42,10 @@ _LARGEST_VARINT_BYTES: Final = 10
 _HALF: Final = 1 << 63
 
 
+class TooManyRecords(ValueError):
+    """More than whoever asks wants to look at."""
+
+
 class Record:
     """One record as an application sees it. `timestamp` is in milliseconds since 1970."""
 
@@ -108,12 +112,62 @@ def iter_records(
         raise MalformedBatch(f"{len(data) - at} bytes after the last record")
 
 
+def record_headers(
+    buf: Buffer,
+    header: BatchHeader,
+    *,
+    containing: bytes = b"",
+    most: int = 1 << 31,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> list[Headers]:
+    """The headers of each record of the one batch in `buf`, and no more.
+
+    Empty where `containing` is nowhere in the batch: no record is looked at then. Raises as `iter_records`,
+    and TooManyRecords where it is and there are more than `most`.
+    """
+    body = memoryview(buf)[BATCH_HEADER_BYTES : header.total_bytes]
+    data = bytes(decompress(header.codec, body, max_decompressed_bytes))
+    if containing not in data:
+        return []
+    if header.record_count > most:
+        raise TooManyRecords(f"{header.record_count} records")
+    view = memoryview(data)
+    found: list[Headers] = []
+    at = 0
+    try:
+        for _ in range(header.record_count):
+            length, at = read_varint(view, at)
+            end = at + length
+            if length < 0 or end > len(data):
+                raise MalformedBatch(f"record of {length} bytes at {at}, {len(data) - at} are left")
+            _, at = read_varint(view, at + 1)
+            _, at = read_varint(view, at)
+            at = _skip_bytes(view, _skip_bytes(view, at))
+            headers, at = _read_headers(view, at)
+            if at != end:
+                raise MalformedBatch(f"record ends at {at}, its length says {end}")
+            found.append(headers)
+    except IndexError:
+        raise MalformedBatch(f"{header.record_count} records announced, the data end before them") from None
+    if at != len(data):
+        raise MalformedBatch(f"{len(data) - at} bytes after the last record")
+    return found
+
+
 def _read_record(data: memoryview, at: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:
     at += 1  # attributes: nothing is defined yet
     timestamp_delta, at = read_varint(data, at)
     offset_delta, at = read_varint(data, at)
     key, at = _read_bytes(data, at)
     value, at = _read_bytes(data, at)
+    headers, at = _read_headers(data, at)
+    timestamp = base_timestamp + timestamp_delta
+    if not -_HALF <= timestamp < _HALF:
+        timestamp = wrapped(timestamp)
+    return Record(base_offset + offset_delta, timestamp, key, value, headers), at
+
+
+def _read_headers(data: memoryview, at: int) -> tuple[Headers, int]:
     count, at = read_varint(data, at)
     if not 0 <= count <= len(data) - at:  # each takes two bytes at least
         raise MalformedBatch(f"{count} headers in {len(data) - at} bytes")
@@ -124,10 +178,14 @@ def _read_record(data: memoryview, at: int, base_offset: int, base_timestamp: in
             raise MalformedBatch("a header without a name")
         content, at = _read_bytes(data, at)
         headers.append((name.decode("utf-8", "replace"), content))
-    timestamp = base_timestamp + timestamp_delta
-    if not -_HALF <= timestamp < _HALF:
-        timestamp = wrapped(timestamp)
-    return Record(base_offset + offset_delta, timestamp, key, value, headers), at
+    return headers, at
+
+
+def _skip_bytes(data: memoryview, at: int) -> int:
+    size, at = read_varint(data, at)
+    if size < -1 or size > len(data) - at:
+        raise MalformedBatch(f"{size} bytes at {at}, {len(data) - at} are left")
+    return at + max(size, 0)
 
 
 def wrapped(timestamp: int) -> int:

@@ -39,6 +39,8 @@ ENTRY_BYTES = ENTRY.size
 
 ENTRY_RAW = 1
 """Entry flag: the payload is no Kafka batch; the entry's crc covers all of it."""
+ENTRY_NOTES = 8
+"""Entry flag beside `ENTRY_RAW`: what tail machines are told about the other batches of the frame."""
 
 BATCH_PREFIX = struct.Struct(">qiibI")
 """Base offset, batch length, leader epoch, magic, CRC: the part of a batch its own CRC leaves out."""

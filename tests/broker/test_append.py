@@ -42,6 +42,7 @@ class Limits:
     timestamp_before_max_ms: int = 1 << 62
     timestamp_after_max_ms: int = HOUR_MS
     is_compacted: bool = False
+    lockstep_locks: str = "ignore"
 
 
 LIMITS = Limits()

@@ -44,9 +44,10 @@ async def test_api_versions(client: Client, version: int) -> None:
         (each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features
     ]
     # A lowest version of 0 breaks Java clients before 3.9, which ask in version 3 (KAFKA-17011).
-    assert supported == ([("transaction.version", 0, 2)] if version >= 4 else [])
-    assert finalized == ([("transaction.version", 2, 2)] if version >= 3 else [])
-    assert response.finalized_features_epoch == (1 if version >= 3 else -1)
+    own = [("lockstep.atomic", 1, 1), ("lockstep.locks", 1, 1)] if version >= 3 else []
+    assert supported == ([("transaction.version", 0, 2)] if version >= 4 else []) + own
+    assert finalized == ([("transaction.version", 2, 2), *own] if version >= 3 else [])
+    assert response.finalized_features_epoch == (2 if version >= 3 else -1)
 
 
 @pytest.mark.parametrize("version", [5, 6, 32767])

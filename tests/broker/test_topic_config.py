@@ -58,7 +58,7 @@ def test_defaults_follow_the_broker() -> None:
         ("message.timestamp.type", "logappendtime"),
         ("lockstep.group", "2"),
         ("lockstep.group", "0"),
-        ("lockstep.locks", "true"),
+        ("lockstep.locks", "yes"),
         ("delete.retention.ms", "-1"),
         ("min.cleanable.dirty.ratio", "1.1"),
         ("max.compaction.lag.ms", "0"),

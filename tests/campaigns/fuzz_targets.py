@@ -138,6 +138,7 @@ class _Limits:
     timestamp_before_max_ms = 1 << 62
     timestamp_after_max_ms = 1 << 62
     is_compacted = False
+    lockstep_locks = "ignore"
 
 
 _LIMITS: Final[AppendLimits] = _Limits()

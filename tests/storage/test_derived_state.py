@@ -23,10 +23,10 @@ from storage.derived_state import (
     DerivedState,
     Sections,
 )
-from storage.log.format import ENTRY_RAW
+from storage.log.format import ENTRY_NOTES, ENTRY_RAW
 from storage.partition import PartitionLog
 from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
-from storage.types import Buffer, CorruptLog, DirectoryEntry, Frame, FrameKind
+from storage.types import NOTES_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, FrameKind
 
 TOPIC = bytes(range(16))
 OTHER_TOPIC = bytes(range(1, 17))
@@ -138,6 +138,17 @@ def test_raw_entries_are_no_batches_of_a_partition() -> None:
     assert group.both(group.frame((1, 1), flags=ENTRY_RAW)) == []
     assert (group.partitions[1].next_offset, group.partitions[1].high_watermark) == (0, 0)
     assert (group.tail.seen, group.committed.seen) == ([], [])
+
+
+def test_notes_reach_tail_machines_after_their_batches() -> None:
+    group = opened()
+    frame = group.frame((1, 2))
+    frame.directory.append(DirectoryEntry(NOTES_PARTITION, 0, 0, 4, 0, 0, -1, ENTRY_RAW | ENTRY_NOTES))
+    frame.payloads.append(b"note")
+    assert group.both(frame) == [1]
+    assert group.tail.seen == [[1, 0, 102], [NOTES_PARTITION, 0, 102]]
+    assert group.committed.seen == [[1, 0, 102]]
+    assert NOTES_PARTITION not in group.partitions and group.partitions[1].next_offset == 2
 
 
 def test_a_flag_that_says_nothing_here_changes_nothing() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from crc32c import crc32c
 
 from protocol.records.batch import BatchHeader
-from storage.log.format import MAX_FRAME_RECORDS, frame_bytes, frame_size
+from storage.log.format import ENTRY_NOTES, ENTRY_RAW, MAX_FRAME_RECORDS, frame_bytes, frame_size
 from storage.open_frame import BatchTooLarge, OpenFrame
 from storage.partition import PartitionLog
 from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL
-from storage.types import Frame, FrameKind
+from storage.types import NOTES_PARTITION, Frame, FrameKind
 from tests.storage.log.frames import batch
 
 BATCH_BYTES = len(batch(0, b"x" * 79))
@@ -152,3 +153,26 @@ def test_what_is_cleared_is_forgotten_but_the_time() -> None:
     filling.now_ms = 1
     filling.add()
     assert filling.open.time_ms == 500
+
+
+def test_notes_stand_behind_the_batches_they_tell_of() -> None:
+    filling = Filling(ROOM_FOR_TWO + 200)
+    filling.add()
+    filling.open.make_room(BATCH_BYTES + 5, 1, 2)
+    filling.open.note(b"notes")
+    filling.open.note(b"!")
+    assert (filling.open.batch_count, filling.open.pending_bytes) == (1, BATCH_BYTES + 6)
+    filling.open.make_room(ROOM_FOR_TWO, 1)  # the frame closes
+    filling.add()
+    noted, plain = filling.open.take()
+    assert offsets([noted, plain]) == [[0, 0], [1]]
+    entry = noted.directory[1]
+    assert (entry.partition, entry.record_count, entry.length) == (NOTES_PARTITION, 0, 6)
+    assert (entry.flags, entry.crc, bytes(noted.payloads[1])) == (
+        ENTRY_RAW | ENTRY_NOTES,
+        crc32c(b"notes!"),
+        b"notes!",
+    )
+    assert noted.record_count == 1 and noted.total_bytes == frame_size(2, BATCH_BYTES + 6)
+    noted.total_bytes = 0
+    assert frame_bytes(noted) == frame_size(2, BATCH_BYTES + 6)

@@ -28,6 +28,7 @@ type Ask struct {
 	Topics            []string           `json:"topics"`
 	Group             string             `json:"group"`
 	Messages          []Message          `json:"messages"`
+	Rounds            [][]Message        `json:"rounds"`
 	Partition         int32              `json:"partition"`
 	Partitions        json.RawMessage    `json:"partitions"` // a list to read, a number to create
 	ReplicationFactor int16              `json:"replication_factor"`
@@ -54,12 +55,41 @@ type Message struct {
 	Partition   int32    `json:"partition"`
 }
 
+// EachRound answers a question that has rounds of messages; send waits for those of one.
+func (a *Ask) EachRound(send func([]Message) []Sent) [][]Sent {
+	told := [][]Sent{}
+	for _, messages := range a.Rounds {
+		told = append(told, send(messages))
+	}
+	return told
+}
+
 // Time is the message's timestamp; the zero time when the client is to stamp it.
 func (m Message) Time() time.Time {
 	if m.TimestampMs == nil {
 		return time.Time{}
 	}
 	return time.UnixMilli(*m.TimestampMs)
+}
+
+// Sent is what became of one record: its offset, or the error that its application saw (as failure).
+type Sent struct {
+	Offset int64  `json:"offset"`
+	Code   int    `json:"code"`
+	Name   string `json:"name"`
+	Text   string `json:"text"`
+}
+
+// Told is a record's offset, or its error by the client's name.
+func Told(offset int64, err error, codeOf func(error) (int, bool), name func(error) string) Sent {
+	if err == nil {
+		return Sent{Offset: offset}
+	}
+	code, isKafka := codeOf(err)
+	if !isKafka {
+		return Sent{-1, -1, fmt.Sprintf("%T", err), err.Error()}
+	}
+	return Sent{-1, code, name(err), err.Error()}
 }
 
 // Stored is a record read back. A nil TimestampType: the client does not tell.

@@ -24,7 +24,15 @@ from protocol.records.batch import (
     verify,
 )
 from protocol.records.compression import Codec, DecompressedTooLarge
-from protocol.records.record import BatchBuilder, Record, iter_records, key_value_batch, key_values
+from protocol.records.record import (
+    BatchBuilder,
+    Headers,
+    Record,
+    iter_records,
+    key_value_batch,
+    key_values,
+    record_headers,
+)
 
 GOLDEN = Path(__file__).parent / "java"
 DAY_MS = 86_400_000
@@ -295,3 +303,33 @@ def test_damaged_batches_are_malformed_or_records(
         verify(batch, 0, read_header(batch))
     with contextlib.suppress(MalformedBatch):
         assert len(list(iter_records(batch, max_decompressed_bytes=1 << 20))) == len(entries)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_headers_alone_are_those_of_the_records(codec: Codec) -> None:
+    builder = BatchBuilder(codec=codec)
+    many: Headers = [(f"name {each}", b"v" * each) for each in range(200)]
+    for value, key, headers in (
+        (b"v" * 300, b"k", []),
+        (None, None, [("a", None), ("a", b""), ("é", b"x" * 9000)]),
+        (b"", b"k" * 70, many),
+    ):
+        builder.append(value, key, headers=headers, timestamp_ms=1 << 40)
+    data = builder.build(base_offset=7)
+    assert record_headers(data, read_header(data)) == [each.headers for each in iter_records(data)]
+
+
+def test_headers_of_what_is_no_batch() -> None:
+    builder = BatchBuilder()
+    builder.append(b"value", b"key", headers=[("a", b"b")], timestamp_ms=5)
+    data = builder.build()
+    for at in range(61, len(data)):
+        for wrong in (data[at] ^ 1, 0xFF):
+            broken = data[:at] + bytes([wrong]) + data[at + 1 :]
+            try:
+                mine = record_headers(broken, read_header(broken))
+            except MalformedBatch:
+                with pytest.raises(MalformedBatch):
+                    list(iter_records(broken))
+            else:
+                assert mine == [each.headers for each in iter_records(broken)]

@@ -44,6 +44,7 @@ class Limits:
     timestamp_before_max_ms = 1 << 62
     timestamp_after_max_ms = 1 << 62
     is_compacted = False
+    lockstep_locks = "ignore"
 
 
 LIMITS = Limits()

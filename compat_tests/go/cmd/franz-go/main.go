@@ -46,6 +46,7 @@ func main() {
 	answers := line.Answers{
 		"version":         func(*line.Ask) (any, error) { return line.Version("github.com/twmb/franz-go") },
 		"produce":         d.produce,
+		"send_each":       sendEach,
 		"read":            d.read,
 		"tail_open":       d.tailOpen,
 		"tail_next":       d.tailNext,
@@ -97,6 +98,14 @@ func (d *driver) producer(ask *line.Ask) (*kgo.Client, error) {
 	if made, found := d.producers[key]; found {
 		return made, nil
 	}
+	made, err := newProducer(ask)
+	if err == nil {
+		d.producers[key] = made
+	}
+	return made, err
+}
+
+func newProducer(ask *line.Ask) (*kgo.Client, error) {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(ask.Servers()...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -110,11 +119,7 @@ func (d *driver) producer(ask *line.Ask) (*kgo.Client, error) {
 	for _, name := range []string{"batch.size", "max.request.size"} {
 		ask.Number(name, func(bytes int) { options = append(options, kgo.ProducerBatchMaxBytes(int32(bytes))) })
 	}
-	made, err := kgo.NewClient(options...)
-	if err == nil {
-		d.producers[key] = made
-	}
-	return made, err
+	return kgo.NewClient(options...)
 }
 
 func (d *driver) produce(ask *line.Ask) (any, error) {
@@ -122,7 +127,7 @@ func (d *driver) produce(ask *line.Ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	records := recordsOf(ask)
+	records := recordsOf(ask.Topic, ask.Messages)
 	ctx, cancel := limited() // its own delivery timeout counts from the record's timestamp
 	defer cancel()
 	if err := producer.ProduceSync(ctx, records...).FirstErr(); err != nil {
@@ -134,10 +139,38 @@ func (d *driver) produce(ask *line.Ask) (any, error) {
 	return offsetsOf(records), nil
 }
 
-func recordsOf(ask *line.Ask) (records []*kgo.Record) {
-	for _, each := range ask.Messages {
+func sendEach(ask *line.Ask) (any, error) {
+	producer, err := newProducer(ask)
+	if err != nil {
+		return nil, err
+	}
+	defer producer.Close()
+	return ask.EachRound(func(messages []line.Message) []line.Sent {
+		ctx, cancel := limited()
+		defer cancel()
+		records := recordsOf(ask.Topic, messages)
+		became := map[*kgo.Record]error{}
+		for _, each := range producer.ProduceSync(ctx, records...) { // in the order in which they were answered
+			became[each.Record] = each.Err
+		}
+		told := []line.Sent{}
+		for _, each := range records {
+			told = append(told, line.Told(each.Offset, became[each], codeOf, nameOf))
+		}
+		return told
+	}), nil
+}
+
+func nameOf(err error) string {
+	var found *kerr.Error
+	errors.As(err, &found)
+	return found.Message
+}
+
+func recordsOf(topic string, messages []line.Message) (records []*kgo.Record) {
+	for _, each := range messages {
 		record := &kgo.Record{
-			Topic: ask.Topic, Partition: each.Partition, Key: each.Key, Value: each.Value, Timestamp: each.Time(),
+			Topic: topic, Partition: each.Partition, Key: each.Key, Value: each.Value, Timestamp: each.Time(),
 		}
 		for _, header := range each.Headers {
 			record.Headers = append(record.Headers, kgo.RecordHeader{Key: header.Key, Value: header.Value})

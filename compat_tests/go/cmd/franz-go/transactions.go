@@ -74,7 +74,7 @@ func (t *transactional) begin() error {
 func (t *transactional) send(ask *line.Ask) (any, error) {
 	ctx, cancel := limited()
 	defer cancel()
-	records := recordsOf(ask)
+	records := recordsOf(ask.Topic, ask.Messages)
 	if err := t.client.ProduceSync(ctx, records...).FirstErr(); err != nil {
 		return nil, err
 	}

@@ -35,6 +35,7 @@ func main() {
 	answers := line.Answers{
 		"version":         func(*line.Ask) (any, error) { return line.Version("github.com/segmentio/kafka-go") },
 		"produce":         d.produce,
+		"send_each":       sendEach,
 		"read":            d.read,
 		"tail_open":       d.tailOpen,
 		"tail_next":       d.tailNext,
@@ -95,6 +96,12 @@ func (d *driver) writer(ask *line.Ask) *writer {
 	if made, found := d.writers[key]; found {
 		return made
 	}
+	made := newWriter(ask)
+	d.writers[key] = made
+	return made
+}
+
+func newWriter(ask *line.Ask) *writer {
 	made := &writer{Writer: &kafka.Writer{
 		Addr:                   kafka.TCP(ask.Servers()...),
 		Transport:              &kafka.Transport{},
@@ -118,16 +125,52 @@ func (d *driver) writer(ask *line.Ask) *writer {
 			}
 		}
 	}
-	d.writers[key] = made
 	return made
 }
 
 func (d *driver) produce(ask *line.Ask) (any, error) {
 	to := d.writer(ask)
+	if err := to.write(ask.Topic, ask.Messages); err != nil {
+		return nil, err
+	}
+	if ask.Is("acks", "0") {
+		return []int64{}, nil
+	}
+	return to.offsets, nil
+}
+
+func sendEach(ask *line.Ask) (any, error) {
+	to := newWriter(ask)
+	to.BatchSize = 1
+	defer func() { _ = to.Close() }()
+	return ask.EachRound(func(messages []line.Message) []line.Sent {
+		err := to.write(ask.Topic, messages)
+		became := make(kafka.WriteErrors, len(messages))
+		if !errors.As(err, &became) {
+			for index := range became {
+				became[index] = err
+			}
+		}
+		told := []line.Sent{}
+		for index := range messages {
+			told = append(told, line.Told(to.offsets[index], became[index], codeOf, nameOf))
+		}
+		return told
+	}), nil
+}
+
+func nameOf(err error) string {
+	var found kafka.Error
+	errors.As(err, &found)
+	return found.Title()
+}
+
+// write writes all and waits for them; their offsets are in offsets then.
+func (w *writer) write(topic string, from []line.Message) error {
 	var messages []kafka.Message
-	for index, each := range ask.Messages {
+	for index, each := range from {
 		message := kafka.Message{
-			Topic: ask.Topic, Key: each.Key, Value: each.Value, Time: each.Time(),
+			Topic: topic, Key: each.Key, Value: each.Value, Time: each.Time(),
 			WriterData: position{index, int(each.Partition)},
 		}
 		for _, header := range each.Headers {
@@ -135,16 +178,10 @@ func (d *driver) produce(ask *line.Ask) (any, error) {
 		}
 		messages = append(messages, message)
 	}
-	to.offsets = make([]int64, len(messages))
+	w.offsets = make([]int64, len(messages))
 	ctx, cancel := limited()
 	defer cancel()
-	if err := to.WriteMessages(ctx, messages...); err != nil {
-		return nil, err
-	}
-	if ask.Is("acks", "0") {
-		return []int64{}, nil
-	}
-	return to.offsets, nil
+	return w.WriteMessages(ctx, messages...)
 }
 
 // -- consume ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log"
 	"os"
 	"time"
@@ -43,6 +44,7 @@ func main() {
 	answers := line.Answers{
 		"version":         func(*line.Ask) (any, error) { return line.Version("github.com/IBM/sarama") },
 		"produce":         d.produce,
+		"send_each":       sendEach,
 		"read":            d.read,
 		"tail_open":       d.tailOpen,
 		"tail_next":       d.tailNext,
@@ -104,6 +106,14 @@ func (d *driver) producer(ask *line.Ask) (sarama.SyncProducer, error) {
 	if made, found := d.producers[key]; found {
 		return made, nil
 	}
+	made, err := sarama.NewSyncProducer(addresses(ask), producing(ask))
+	if err == nil {
+		d.producers[key] = made
+	}
+	return made, err
+}
+
+func producing(ask *line.Ask) *sarama.Config {
 	config := sarama.NewConfig()
 	config.Producer.Return.Successes = true // a SyncProducer's condition
 	config.Producer.Partitioner = sarama.NewManualPartitioner
@@ -118,11 +128,7 @@ func (d *driver) producer(ask *line.Ask) (sarama.SyncProducer, error) {
 		config.Producer.Flush.Frequency = 5 * time.Millisecond // else the last batch would wait for ever
 	})
 	ask.Number("max.request.size", func(bytes int) { config.Producer.MaxMessageBytes = bytes })
-	made, err := sarama.NewSyncProducer(addresses(ask), config)
-	if err == nil {
-		d.producers[key] = made
-	}
-	return made, err
+	return config
 }
 
 func (d *driver) produce(ask *line.Ask) (any, error) {
@@ -130,7 +136,7 @@ func (d *driver) produce(ask *line.Ask) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	messages := messagesOf(ask)
+	messages := messagesOf(ask.Topic, ask.Messages)
 	if err := producer.SendMessages(messages); err != nil {
 		return nil, err
 	}
@@ -140,9 +146,36 @@ func (d *driver) produce(ask *line.Ask) (any, error) {
 	return offsetsOf(messages), nil
 }
 
-func messagesOf(ask *line.Ask) (messages []*sarama.ProducerMessage) {
-	for _, each := range ask.Messages {
-		message := &sarama.ProducerMessage{Topic: ask.Topic, Partition: each.Partition, Timestamp: each.Time()}
+func sendEach(ask *line.Ask) (any, error) {
+	config := producing(ask)
+	config.Producer.Flush.MaxMessages = 1 // it has no limit in bytes
+	producer, err := sarama.NewSyncProducer(addresses(ask), config)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = producer.Close() }()
+	return ask.EachRound(func(messages []line.Message) []line.Sent {
+		sent := messagesOf(ask.Topic, messages)
+		became := map[*sarama.ProducerMessage]error{}
+		var failed sarama.ProducerErrors
+		if errors.As(producer.SendMessages(sent), &failed) {
+			for _, each := range failed {
+				became[each.Msg] = each.Err
+			}
+		}
+		told := []line.Sent{}
+		for _, each := range sent {
+			told = append(told, line.Told(each.Offset, became[each], codeOf, nameOf))
+		}
+		return told
+	}), nil
+}
+
+func nameOf(err error) string { return fmt.Sprintf("%T", err) }
+
+func messagesOf(topic string, from []line.Message) (messages []*sarama.ProducerMessage) {
+	for _, each := range from {
+		message := &sarama.ProducerMessage{Topic: topic, Partition: each.Partition, Timestamp: each.Time()}
 		if each.Key != nil {
 			message.Key = sarama.ByteEncoder(each.Key)
 		}

@@ -20,7 +20,7 @@ func (d *driver) transactions(answers line.Answers) {
 	answers["tx_open"] = d.txOpen
 	answers["tx_begin"] = func(ask *line.Ask) (any, error) { return nil, d.open.Get(ask.Producer).producer.BeginTxn() }
 	answers["tx_send"] = func(ask *line.Ask) (any, error) {
-		messages := messagesOf(ask)
+		messages := messagesOf(ask.Topic, ask.Messages)
 		if err := d.open.Get(ask.Producer).producer.SendMessages(messages); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,66 @@
+"""An atomic append: one Produce request over several partitions of a log group, taken or refused as a whole.
+
+Asked for by the tagged field `lockstep.atomic` (10000, empty; Produce 9 and newer). It is one entry of the
+group: readers see all of it or nothing, and so does everyone after a crash. A refusal is told for each
+partition, in the words of the one that caused it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.append import Appended, Appender, GuiltyBatch, Wanted
+from broker.metadata import Topic, TopicPartition
+from broker.refused import Refused
+from protocol.errors import ErrorCode
+from protocol.messages.produce import ProduceRequest
+from storage.types import Buffer
+
+TAG: Final = 10_000
+MOST_TEXT: Final = 1_000
+"""Characters of a refusal."""
+
+Place = tuple[Topic, TopicPartition, Buffer]
+
+
+def is_atomic(request: ProduceRequest) -> bool:
+    """Whether the request asks for it. Raises Refused for what it may not go with."""
+    asked = request.unknown_tags.get(TAG)
+    if asked is None:
+        return False
+    if asked:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"tagged field {TAG} is empty in an atomic append")
+    if request.acks == 0:
+        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, "an atomic append needs acks=1 or acks=all")
+    if request.transactional_id is not None:
+        raise Refused(ErrorCode.INVALID_REQUEST, "an atomic append is no part of a transaction")
+    return True
+
+
+def append_atomically(
+    places: list[Place], appenders: Mapping[int, Appender], produce_version: int
+) -> list[Appended]:
+    """Append the batches, one for each partition. Raises Refused, which names the guilty one."""
+    groups = {partition.group.group_id for _, partition, _ in places}
+    if not groups:
+        raise Refused(ErrorCode.INVALID_REQUEST, "an atomic append of nothing")
+    if len(groups) > 1:
+        where = ", ".join(f"{_name(each)} in {each[1].group.group_id}" for each in places)
+        text = f"an atomic append is over partitions of one log group, not of {len(groups)}: {where}"
+        raise Refused(ErrorCode.INVALID_RECORD, text[:MOST_TEXT])
+    for each in places:
+        if not each[1].group.is_leader:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partitions")
+    wanted: list[Wanted] = [(partition.log, records, topic.config) for topic, partition, records in places]
+    try:
+        return appenders[groups.pop()].append_atomically(wanted, produce_version)
+    except GuiltyBatch as guilty:
+        name, refused = _name(places[guilty.place]), guilty.refused
+        text = refused.message if name in refused.message else f"{name}: {refused.message}"
+        raise Refused(refused.error, text) from None
+
+
+def _name(place: Place) -> str:
+    topic, partition, _ = place
+    return f"{topic.name}-{partition.index}"

@@ -1,0 +1,224 @@
+"""Whether a batch may be appended, by the locks its records ask for, and what it raises.
+
+Owns the rules and the words of a refusal. Records are checked in order, each against the state that those
+before it leave; records of one request never conflict with each other. A batch is taken or refused whole, and
+a refusal changes nothing. It may rest on batches that are not committed yet: whoever says it waits for those.
+
+POLICY_VIOLATION means: catch up and compute it again. INVALID_RECORD means that it will never pass as it is.
+Source: the project's rules for locks; seeds 003 and 004; KIP-27.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Final, NoReturn
+from urllib.parse import quote_from_bytes
+
+from broker.locks.headers import (
+    BadLockHeader,
+    LockRequest,
+    PartitionLocks,
+    TooManyLocks,
+    lock_requests,
+)
+from broker.locks.marks import HASH_BYTES, Marks
+from broker.locks.table import LockTable, begin, end, raises
+from broker.metadata import Cluster
+from broker.refused import Refused
+from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
+from protocol.errors import ErrorCode
+from protocol.records.batch import BatchHeader, MalformedBatch, read_header
+from storage.group import LogGroup
+from storage.partition import PartitionLog
+from storage.types import Buffer
+
+RETRY: Final = ErrorCode.POLICY_VIOLATION
+NEVER: Final = ErrorCode.INVALID_RECORD
+
+
+class Held(Refused):
+    """Somebody has raised the lock since. `is_exact`: no estimate says so."""
+
+    def __init__(self, error: ErrorCode, message: str, is_exact: bool) -> None:
+        super().__init__(error, message)
+        self.is_exact = is_exact
+
+
+class _Place:
+    """One partition in which locks are looked up."""
+
+    __slots__ = ("hashes", "log", "marks")
+
+    def __init__(self, log: PartitionLog, marks: Marks | None) -> None:
+        self.log = log
+        self.marks = Marks(log.next_offset - 1) if marks is None else marks
+        """Where nothing was kept, anything may have been raised by what is there."""
+        self.hashes: dict[bytes, bytes] = {}
+        """Of the names that were looked at."""
+
+    def hash_of(self, name: bytes) -> bytes:
+        """Of a lock of this partition."""
+        lock = self.hashes.get(name)
+        if lock is None:
+            lock = self.hashes[name] = hash_of(self.log.topic_id, name)
+        return lock
+
+
+class LockChecks:
+    """Those of one log group's partitions, while it is led here."""
+
+    def __init__(self, table: LockTable, group: LogGroup, cluster: Cluster) -> None:
+        self.table = table
+        self._group = group
+        self._cluster = cluster
+        self.accepted = 0
+        """Batches with locks or expected offsets that were taken."""
+        self.refused = 0
+        self.refused_by_estimate = 0
+        """Of those refused: by an offset that may be too high."""
+
+    def notes(self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str) -> bytes:
+        """What tail machines are to be told with this batch, which comes next in its partition.
+
+        Args: mode: the topic's `lockstep.locks`.
+        Raises Refused: the batch may not be appended.
+        """
+        number, next_offset = partition.number, partition.next_offset
+        marks = self.table.partitions.get(number)
+        if mode == LOCKS_IGNORED:
+            if marks is None:
+                return b""
+            if marks.since <= self._cluster.metadata_index:
+                return end(number, next_offset)
+            mode = LOCKS_KEPT  # this node does not know of the setting yet that the log knows of
+        try:
+            requests = [each for each in lock_requests(records, header) if each.is_conditional]
+        except TooManyLocks as error:
+            self._never("TOO_MANY_LOCKS", partition, error.record, error)
+        except BadLockHeader as error:
+            self._never("BAD_HEADER", partition, error.record, error)
+        except MalformedBatch as error:
+            raise Refused(NEVER, str(error)) from None
+        if mode != LOCKS_KEPT:
+            if requests:
+                self._never("LOCKS_OFF", partition, requests[0].record, "lockstep.locks=false")
+            return b""
+        found = b"" if marks else begin(number, next_offset - 1, self._cluster.metadata_index)
+        if not requests:
+            return found
+        if header.is_transactional:
+            self._never("TRANSACTIONAL", partition, requests[0].record, "use an atomic append")
+        try:
+            raised = self._checked(partition, requests)
+        except Refused as refused:
+            self.refused += 1
+            self.refused_by_estimate += isinstance(refused, Held) and not refused.is_exact
+            raise
+        self.accepted += 1
+        return found + raises(number, next_offset + header.last_offset_delta, raised) if raised else found
+
+    def _checked(self, partition: PartitionLog, requests: Sequence[LockRequest]) -> set[bytes]:
+        """The hashes of what the batch raises."""
+        here = self._place(partition)
+        raised: set[bytes] = set()
+        for records in _together(requests):
+            for each in records:
+                self._check_record(here, each, raised)
+            for each in records:
+                raised.update([here.hash_of(name) for name in each.writes + each.appends])
+        return raised
+
+    def _check_record(self, here: _Place, request: LockRequest, raised: set[bytes]) -> None:
+        log, record = here.log, request.record
+        own = log.next_offset + record
+        if request.expected_offset is not None and request.expected_offset != own:
+            expected = request.expected_offset
+            text = f"expected={expected} conflict_offset={log.next_offset - 1} exact"
+            raise Held(
+                RETRY if expected < own else NEVER, self._line("EXPECTED_OFFSET", log, record, text), True
+            )
+        self._check(here, record, request, raised)
+        for (topic, index), asked in request.elsewhere.items():
+            name = f"{topic}-{index}"
+            partition = self._cluster.partition(topic, index)
+            if partition is None:
+                raise Refused(NEVER, self._line("UNKNOWN_PARTITION", log, record, f"other={_quoted(name)}"))
+            if partition.group is not self._group:
+                raise Refused(NEVER, self._line("OTHER_GROUP", log, record, f"other={_quoted(name)}"))
+            if partition.topic.config.lockstep_locks != LOCKS_KEPT:
+                raise Refused(NEVER, self._line("LOCKS_OFF", log, record, f"other={_quoted(name)}"))
+            there = self._place(partition.log)
+            self._check(there, record, asked, raised if partition.log is log else set())
+
+    def _check(self, place: _Place, record: int, asked: PartitionLocks, raised: set[bytes]) -> None:
+        log = place.log
+        if asked.topic_id is not None and asked.topic_id != log.topic_id:
+            raise Refused(NEVER, self._line("OTHER_TOPIC", log, record, "the topic was made anew"))
+        if not (asked.writes or asked.reads):
+            return
+        hwm = asked.hwm
+        if hwm is None:
+            raise Refused(NEVER, self._line("NO_HWM", log, record, "read and write locks need lockstep-hwm"))
+        if hwm >= log.last_stable_offset:
+            text = f"hwm={hwm} last_stable_offset={log.last_stable_offset}"
+            raise Refused(NEVER, self._line("AHEAD", log, record, text))
+        for mode, names in (("W", asked.writes), ("R", asked.reads)):
+            for name in names:
+                lock = place.hash_of(name)
+                mark, is_exact = place.marks.of(lock)
+                if lock in raised:
+                    # By a record that is refused with this one: nobody will ever read it.
+                    mark, is_exact, trimmed = log.next_offset - 1, True, False
+                elif mark > hwm:
+                    trimmed = mark < log.log_start_offset
+                else:
+                    continue
+                text = (
+                    f"lock={quote_from_bytes(name, '')} mode={mode} hwm={hwm} conflict_offset={mark} "
+                    f"{'exact' if is_exact else 'estimate'}"
+                )
+                reason = "TRIMMED" if trimmed else "LOCK"
+                raise Held(NEVER if trimmed else RETRY, self._line(reason, log, record, text), is_exact)
+
+    def _place(self, log: PartitionLog) -> _Place:
+        return _Place(log, self.table.partitions.get(log.number))
+
+    def _never(self, reason: str, partition: PartitionLog, record: int, problem: object) -> NoReturn:
+        self.refused += 1
+        raise Refused(NEVER, self._line(reason, partition, record, str(problem))) from None
+
+    def _line(self, reason: str, log: PartitionLog, record: int, rest: str) -> str:
+        topic = self._cluster.topic_by_id(log.topic_id)
+        name = _quoted(f"{topic.name if topic else '?'}-{log.index}")
+        return f"LOCKSTEP_REFUSED reason={reason} record={record} topic-partition={name} {rest}"
+
+
+def require_no_locks(records: Buffer) -> None:
+    """For a batch that nobody waits for the answer to. Raises Refused where a record has locks."""
+    try:
+        if any(each.is_conditional for each in lock_requests(records, read_header(records))):
+            raise Refused(NEVER, "locks need acks=1 or acks=all")
+    except (BadLockHeader, MalformedBatch) as error:
+        raise Refused(NEVER, str(error)) from None
+
+
+def hash_of(topic_id: bytes, name: bytes) -> bytes:
+    """Of a lock in a topic."""
+    return blake2b(name, digest_size=HASH_BYTES, key=topic_id).digest()
+
+
+def _together(requests: Sequence[LockRequest]) -> Iterator[Sequence[LockRequest]]:
+    """The records of each request."""
+    at = 0
+    while at < len(requests):
+        end = at + 1
+        if requests[at].parts > 1:
+            while end < len(requests) and requests[end].request == requests[at].request:
+                end += 1
+        yield requests[at:end]
+        at = end
+
+
+def _quoted(name: str) -> str:
+    return quote_from_bytes(name.encode(), "")

@@ -1,0 +1,88 @@
+"""The rules where no broker is needed: settings that not every node knows yet, counts, large batches.
+
+Decisions against an exact model: `tests/campaigns/test_locks.py`; over the wire: `test_produce.py`.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from broker.locks.checks import LockChecks
+from broker.locks.headers import MOST_RECORDS
+from broker.locks.table import LockTable
+from broker.metadata import Cluster
+from broker.refused import Refused
+from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
+from protocol.errors import ErrorCode
+from protocol.records.batch import read_header
+from protocol.records.compression import Codec
+from protocol.records.record import BatchBuilder, Headers
+from storage.group import LogGroup
+from storage.partition import PartitionLog
+
+
+class One:
+    """The checks of one partition of topic t, on a node that knows so much of the metadata."""
+
+    def __init__(self) -> None:
+        self.log = PartitionLog(1, bytes(16), 0)
+        self.cluster = SimpleNamespace(topic_by_id=lambda _: SimpleNamespace(name="t"), metadata_index=10)
+        self.checks = LockChecks(LockTable(), cast(LogGroup, object()), cast(Cluster, self.cluster))
+
+    def append(self, hwm: int, *, write: str = "", read: str = "", mode: str = LOCKS_KEPT) -> ErrorCode:
+        headers: Headers = [("lockstep-hwm", b"%d" % hwm)]
+        headers += [("lockstep-write-lock", write.encode())] if write else []
+        headers += [("lockstep-read-lock", read.encode())] if read else []
+        builder = BatchBuilder()
+        builder.append(b"v", headers=headers, timestamp_ms=5)
+        data = builder.build()
+        try:
+            notes = self.checks.notes(self.log, data, read_header(data), mode)
+        except Refused as refused:
+            return refused.error
+        self.checks.table.take(notes)
+        self.log.next_offset += 1
+        self.log.high_watermark = self.log.next_offset
+        return ErrorCode.NONE
+
+
+def test_a_node_that_does_not_know_the_setting_yet_keeps_what_the_log_knows() -> None:
+    """A leader that has just come back may have old metadata; its log says since when there are locks."""
+    one = One()
+    assert one.append(-1, write="a") is ErrorCode.NONE
+    one.cluster.metadata_index = 9
+    assert one.append(-1, write="a", mode=LOCKS_IGNORED) is ErrorCode.POLICY_VIOLATION
+    assert one.append(0, write="a", mode=LOCKS_IGNORED) is ErrorCode.NONE
+    one.cluster.metadata_index = 10
+    assert one.append(-1, write="a", mode=LOCKS_IGNORED) is ErrorCode.NONE, "it was really changed"
+    assert not one.checks.table.partitions
+
+
+def test_what_is_counted() -> None:
+    one = One()
+    assert one.append(-1, read="a") is one.append(-1, write="a") is ErrorCode.NONE
+    assert one.append(0, read="a") is ErrorCode.POLICY_VIOLATION
+    assert one.append(5, read="a") is ErrorCode.INVALID_RECORD
+    one.checks.table.partitions[1].floor = 1
+    assert one.append(0, read="b") is ErrorCode.POLICY_VIOLATION
+    counts = one.checks.accepted, one.checks.refused, one.checks.refused_by_estimate
+    assert counts == (2, 3, 1)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_batches_of_very_many_records(codec: Codec) -> None:
+    """With locks they are refused, before they are looked at; without they are like any others."""
+    one = One()
+    for key, fits in (("lockstep-append-lock", False), ("trace", True)):
+        builder = BatchBuilder(codec=codec)
+        for _ in range(MOST_RECORDS + 1):
+            builder.append(b"v", headers=[(key, b"x")], timestamp_ms=5)
+        data = builder.build()
+        if fits:
+            assert one.checks.notes(one.log, data, read_header(data), LOCKS_KEPT)
+            continue
+        with pytest.raises(Refused, match="reason=TOO_MANY_LOCKS"):
+            one.checks.notes(one.log, data, read_header(data), LOCKS_KEPT)
