@@ -10,7 +10,7 @@ Source: the project's rules for locks; seeds 003 and 004; KIP-27.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final, NoReturn
 from urllib.parse import quote_from_bytes
@@ -118,18 +118,18 @@ class LockChecks:
         self.accepted += 1
         return found + raises(number, next_offset + header.last_offset_delta, raised) if raised else found
 
-    def _checked(self, partition: PartitionLog, requests: Sequence[LockRequest]) -> set[bytes]:
-        """The hashes of what the batch raises."""
+    def _checked(self, partition: PartitionLog, requests: Sequence[LockRequest]) -> dict[bytes, None]:
+        """The hashes of what the batch raises, in the records' order."""
         here = self._place(partition)
-        raised: set[bytes] = set()
+        raised: dict[bytes, None] = {}
         for records in _together(requests):
             for each in records:
                 self._check_record(here, each, raised)
             for each in records:
-                raised.update([here.hash_of(name) for name in each.writes + each.appends])
+                raised.update(dict.fromkeys([here.hash_of(name) for name in each.writes + each.appends]))
         return raised
 
-    def _check_record(self, here: _Place, request: LockRequest, raised: set[bytes]) -> None:
+    def _check_record(self, here: _Place, request: LockRequest, raised: Container[bytes]) -> None:
         log, record = here.log, request.record
         own = log.next_offset + record
         if request.expected_offset is not None and request.expected_offset != own:
@@ -149,9 +149,9 @@ class LockChecks:
             if partition.topic.config.lockstep_locks != LOCKS_KEPT:
                 raise Refused(NEVER, self._line("LOCKS_OFF", log, record, f"other={_quoted(name)}"))
             there = self._place(partition.log)
-            self._check(there, record, asked, raised if partition.log is log else set())
+            self._check(there, record, asked, raised if partition.log is log else ())
 
-    def _check(self, place: _Place, record: int, asked: PartitionLocks, raised: set[bytes]) -> None:
+    def _check(self, place: _Place, record: int, asked: PartitionLocks, raised: Container[bytes]) -> None:
         log = place.log
         if asked.topic_id is not None and asked.topic_id != log.topic_id:
             raise Refused(NEVER, self._line("OTHER_TOPIC", log, record, "the topic was made anew"))

@@ -23,6 +23,8 @@ QUICK = (
     ("ended-in-two-frames", "half of a transaction has ended"),
     ("open-transactions-ignored", "last stable offset"),
     ("last-record-cleaned", "the last value of each key"),
+    ("lock-notes-left-out", "machines"),
+    ("old-marks-forgotten", "no conditional append against its condition"),
 )
 SEEDS = 6
 

@@ -17,6 +17,7 @@ from broker.producer_state import ProducerState
 from storage import transactions
 from storage.control_partition import ControlPartition
 from storage.derived_state import CONTROL_SECTION, OFFSETS_SECTION, TRANSACTIONS_SECTION
+from storage.log.format import ENTRY_NOTES
 from storage.partition import PartitionLog
 from storage.transactions import ENTRY_IN_TRANSACTION
 from storage.types import CONTROL_PARTITION, StateMachine
@@ -60,6 +61,10 @@ class Replay:
                 partition.machine.replay(batch.directory, batch.data, self.time_ms)
                 for each in self.control.partitions.values():
                     self._attach(each)
+        for directory, payload in zip(entry.frame.directory, entry.frame.payloads, strict=True):
+            if directory.flags & ENTRY_NOTES:
+                for machine in self.machines.tail.values():
+                    machine.replay(directory, payload, self.time_ms)
 
     def _attach(self, partition: PartitionLog) -> None:
         if partition.number == CONTROL_PARTITION:

@@ -8,7 +8,7 @@ from: issues of other systems (LogCabin, etcd, Redpanda, ...), papers, the rules
 from __future__ import annotations
 
 from tests.sim.faces import Plant
-from tests.sim.plants import broker, compaction, group, log, raft, transactions
+from tests.sim.plants import broker, compaction, group, locks, log, raft, transactions
 
 PLANTS: dict[str, Plant] = {
     each.name: each
@@ -18,6 +18,7 @@ PLANTS: dict[str, Plant] = {
         *broker.PLANTS,
         *transactions.PLANTS,
         *compaction.PLANTS,
+        *locks.PLANTS,
         *log.PLANTS,
     )
 }

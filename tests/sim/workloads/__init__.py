@@ -6,6 +6,7 @@
 | `groups` | offsets committed, fetched, deleted, expired | `GroupsState`, `GroupStore`, expiry's rules |
 | `transactions` | producers of transactions, readers of what is committed | the same, `committed_reads` |
 | `compacting` | writers of keys; a cleaner on every node | `Wanted`, as `broker/compaction.py` has it |
+| `locking` | conditional appends | `Appender`, `LockChecks`, `LockTable` |
 | `metadata` | makers of topics, takers of producer ids | `ClusterImage`, `ProducerIds` |
 
 `asking.py` is how all of them find the leader, and what they may conclude from an answer. There is no wire
@@ -19,9 +20,10 @@ from tests.sim.faces import Workload
 from tests.sim.workloads.appends import Appends
 from tests.sim.workloads.compacting import Compacting
 from tests.sim.workloads.groups import Groups
+from tests.sim.workloads.locking import Locking
 from tests.sim.workloads.metadata import Metadata
 from tests.sim.workloads.transactions import TransactionalAppends
 
 WORKLOADS: dict[str, type[Workload]] = {
-    each.name: each for each in (Appends, Groups, Metadata, TransactionalAppends, Compacting)
+    each.name: each for each in (Appends, Groups, Metadata, TransactionalAppends, Compacting, Locking)
 }
