@@ -17,7 +17,7 @@ QUICK = (
     ("prevote-off", "a term is raised without PreVote"),
     ("older-term-counted", "an older term's entry is committed by counting"),
     ("acknowledged-before-flush", "an acknowledged entry that is not on the disk"),
-    ("tail-answered-early", "acknowledged, not committed"),
+    ("tail-answered-early", "acknowledged, not committed|what is acknowledged is there"),
     ("end-of-log-served", "an end that is not committed|machines"),
     ("buffer-used-again", "bytes"),
     ("ended-in-two-frames", "half of a transaction has ended"),
