@@ -189,8 +189,6 @@ class Appender:
         judged: list[Ready | Appended] = []
         for place, (partition, records, limits) in enumerate(wanted):
             try:
-                if any(partition is each for each, _, _ in wanted[:place]):
-                    raise Refused(ErrorCode.INVALID_REQUEST, "two batches for one partition")
                 judged.append(self._judged(partition, records, limits, produce_version, None))
             except Refused as refused:
                 raise GuiltyBatch(place, refused) from None

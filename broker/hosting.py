@@ -127,6 +127,8 @@ class Hosting:
         if self._send is None:
             _tell_recovery(group)
         if not is_metadata:
+            control = group.control
+            locks.is_closed = lambda each: each < control.next_number and each not in control.partitions
             self._states[number] = state, transactional_ids, locks
             self.appenders[number] = Appender(group, producers, self._clock_ms)
         return group

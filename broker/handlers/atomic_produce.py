@@ -18,8 +18,9 @@ from protocol.messages.produce import ProduceRequest
 from storage.types import Buffer
 
 TAG: Final = 10_000
-MOST_TEXT: Final = 1_000
-"""Characters of a refusal."""
+MOST_TEXT: Final = 500
+MOST_TEXTS: Final = 100_000
+"""Characters of a refusal that every partition is told; of all of them."""
 
 Place = tuple[Topic, TopicPartition, Buffer]
 
@@ -42,13 +43,15 @@ def append_atomically(
     places: list[Place], appenders: Mapping[int, Appender], produce_version: int
 ) -> list[Appended]:
     """Append the batches, one for each partition. Raises Refused, which names the guilty one."""
+    if len({id(partition) for _, partition, _ in places}) < len(places):
+        raise Refused(ErrorCode.INVALID_REQUEST, "an atomic append with two batches for one partition")
     groups = {partition.group.group_id for _, partition, _ in places}
     if not groups:
         raise Refused(ErrorCode.INVALID_REQUEST, "an atomic append of nothing")
     if len(groups) > 1:
         where = ", ".join(f"{_name(each)} in {each[1].group.group_id}" for each in places)
         text = f"an atomic append is over partitions of one log group, not of {len(groups)}: {where}"
-        raise Refused(ErrorCode.INVALID_RECORD, text[:MOST_TEXT])
+        raise Refused(ErrorCode.INVALID_RECORD, text[: 2 * MOST_TEXT])
     for each in places:
         if not each[1].group.is_leader:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partitions")
@@ -58,7 +61,7 @@ def append_atomically(
     except GuiltyBatch as guilty:
         name, refused = _name(places[guilty.place]), guilty.refused
         text = refused.message if name in refused.message else f"{name}: {refused.message}"
-        raise Refused(refused.error, text) from None
+        raise Refused(refused.error, text[: max(MOST_TEXT, MOST_TEXTS // len(places))]) from None
 
 
 def _name(place: Place) -> str:

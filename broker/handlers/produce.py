@@ -43,6 +43,8 @@ VERSIONS: Final = (3, 13)
 LEADERS_SINCE: Final = 10
 TOPIC_IDS_SINCE: Final = 13
 VALID_ACKS: Final = (-1, 0, 1)
+MOST_TEXT: Final = 5_000
+"""Characters of a refusal: the longest names of topic and lock, escaped, and what is said of them."""
 
 
 FROM_THE_TAIL = frozenset(
@@ -162,7 +164,8 @@ class _Produced:
             group = partition.group
             if not group.is_leader:
                 raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
-            if self.is_unanswered and topic.config.lockstep_locks == LOCKS_KEPT:
+            is_small = len(records) <= topic.config.max_message_bytes
+            if self.is_unanswered and is_small and topic.config.lockstep_locks == LOCKS_KEPT:
                 require_no_locks(records)
             appended = self.appenders[group.group_id].append(
                 partition.log, records, topic.config, self.produce_version
@@ -231,7 +234,7 @@ class _Produced:
         self.refusal = refusal
         self.is_moved = self.is_moved or refusal.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
         response.error_code = refusal.error
-        response.error_message = refusal.message
+        response.error_message = refusal.message[:MOST_TEXT]
 
     def tell_leaders(self, response: ProduceResponse) -> None:
         """Say who leads the partitions that are not led here, as far as this node knows."""
@@ -395,4 +398,5 @@ def _withdraw(response: ProduceResponse) -> None:
         for partition in topic.partition_responses:
             if partition.error_code == ErrorCode.NONE or partition.error_code in FROM_THE_TAIL:
                 partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                partition.error_message = None
                 partition.base_offset = -1

@@ -23,7 +23,7 @@ from broker.locks.headers import (
     lock_requests,
 )
 from broker.locks.marks import HASH_BYTES, Marks
-from broker.locks.table import LockTable, begin, end, raises
+from broker.locks.table import LockTable, begin, end, raises, since
 from broker.metadata import Cluster
 from broker.refused import Refused
 from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
@@ -85,26 +85,22 @@ class LockChecks:
         Raises Refused: the batch may not be appended.
         """
         number, next_offset = partition.number, partition.next_offset
-        marks = self.table.partitions.get(number)
+        marks, metadata_index = self.table.partitions.get(number), self._cluster.metadata_index
         if mode == LOCKS_IGNORED:
             if marks is None:
                 return b""
-            if marks.since <= self._cluster.metadata_index:
+            if marks.since <= metadata_index:
                 return end(number, next_offset)
             mode = LOCKS_KEPT  # this node does not know of the setting yet that the log knows of
-        try:
-            requests = [each for each in lock_requests(records, header) if each.is_conditional]
-        except TooManyLocks as error:
-            self._never("TOO_MANY_LOCKS", partition, error.record, error)
-        except BadLockHeader as error:
-            self._never("BAD_HEADER", partition, error.record, error)
-        except MalformedBatch as error:
-            raise Refused(NEVER, str(error)) from None
+        requests = self._requests(partition, records, header)
         if mode != LOCKS_KEPT:
             if requests:
                 self._never("LOCKS_OFF", partition, requests[0].record, "lockstep.locks=false")
             return b""
-        found = b"" if marks else begin(number, next_offset - 1, self._cluster.metadata_index)
+        if marks is None:
+            found = begin(number, next_offset - 1, metadata_index)
+        else:
+            found = since(number, metadata_index) if metadata_index > marks.since else b""
         if not requests:
             return found
         if header.is_transactional:
@@ -117,6 +113,17 @@ class LockChecks:
             raise
         self.accepted += 1
         return found + raises(number, next_offset + header.last_offset_delta, raised) if raised else found
+
+    def _requests(self, partition: PartitionLog, records: Buffer, header: BatchHeader) -> list[LockRequest]:
+        """What is to be checked. Raises Refused."""
+        try:
+            return [each for each in lock_requests(records, header) if each.is_conditional]
+        except TooManyLocks as error:
+            self._never("TOO_MANY_LOCKS", partition, error.record, error)
+        except BadLockHeader as error:
+            self._never("BAD_HEADER", partition, error.record, error)
+        except MalformedBatch as error:
+            raise Refused(NEVER, str(error)) from None
 
     def _checked(self, partition: PartitionLog, requests: Sequence[LockRequest]) -> dict[bytes, None]:
         """The hashes of what the batch raises, in the records' order."""
@@ -161,6 +168,8 @@ class LockChecks:
         if hwm is None:
             raise Refused(NEVER, self._line("NO_HWM", log, record, "read and write locks need lockstep-hwm"))
         if hwm >= log.last_stable_offset:
+            if not self._group.has_lease:
+                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "somebody else may lead the partition by now")
             text = f"hwm={hwm} last_stable_offset={log.last_stable_offset}"
             raise Refused(NEVER, self._line("AHEAD", log, record, text))
         for mode, names in (("W", asked.writes), ("R", asked.reads)):

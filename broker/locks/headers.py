@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from protocol.records.batch import BatchHeader
-from protocol.records.record import Headers, TooManyRecords, record_headers
+from protocol.records.record import Headers, TooMany, headers_named
 from storage.types import Buffer
 
 PREFIX: Final = "lockstep-"
@@ -38,8 +38,13 @@ LONGEST_NAME: Final = 1024
 """Bytes."""
 MOST_RECORDS: Final = 10_000
 """Of a batch with locks: they are read while everybody waits. librdkafka's largest batch has so many."""
+MOST_NAMES_OF_BATCH: Final = 20_000
+MOST_OPENED_BYTES: Final = 16 << 20
+"""Of a batch on a topic with locks, decompressed."""
+LONGEST_TOPIC: Final = 249
 
 _OFFSET: Final = re.compile(rb"-1|\d{1,18}")
+_INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
 _REQUEST: Final = re.compile(rb"[!-.0-~]{1,64}/\d{1,18}/\d{1,18}")
 _PART: Final = re.compile(rb"([1-9]\d{0,5})/([1-9]\d{0,5})")
 _TOPIC_ID_CHARACTERS: Final = 22
@@ -73,7 +78,7 @@ class PartitionLocks:
 class LockRequest(PartitionLocks):
     """What one record asks for. `record` is its place in the batch, from 0."""
 
-    __slots__ = ("appends", "elsewhere", "expected_offset", "part", "parts", "record", "request")
+    __slots__ = ("appends", "elsewhere", "expected_offset", "names", "part", "parts", "record", "request")
 
     def __init__(self, record: int) -> None:
         super().__init__()
@@ -84,13 +89,14 @@ class LockRequest(PartitionLocks):
         """Locks of other partitions, by topic and partition; read only."""
         self.request: bytes | None = None
         self.part, self.parts = 1, 1
+        self.names = 0
+        """Of locks, all of them."""
 
     @property
     def is_conditional(self) -> bool:
         """Whether anything is to be checked or raised."""
-        return bool(
-            self.writes or self.reads or self.appends or self.elsewhere or self.expected_offset is not None
-        )
+        scalars = self.expected_offset, self.topic_id
+        return bool(self.names or self.elsewhere) or scalars != (None, None)
 
 
 def lock_requests(records: Buffer, header: BatchHeader) -> list[LockRequest]:
@@ -99,45 +105,41 @@ def lock_requests(records: Buffer, header: BatchHeader) -> list[LockRequest]:
     Raises BadLockHeader, TooManyLocks; MalformedBatch where it cannot be opened.
     """
     try:
-        of_records = record_headers(records, header, containing=_PREFIX, most=MOST_RECORDS)
-    except TooManyRecords as error:
+        of_records = headers_named(records, header, _PREFIX, MOST_RECORDS, MOST_OPENED_BYTES)
+    except TooMany as error:
         raise TooManyLocks(f"{error} in a batch with locks, at most {MOST_RECORDS} are looked at") from None
     found = []
     for place, headers in enumerate(of_records):
         if headers:
             try:
-                request = _request(place, headers)
+                found.append(_request(place, headers))
             except BadLockHeader as bad:
                 bad.record = place
                 raise
-            if request is not None:
-                found.append(request)
+    if sum([each.names for each in found]) > MOST_NAMES_OF_BATCH:
+        raise TooManyLocks(f"more than {MOST_NAMES_OF_BATCH} locks in one batch")
     _check_parts(found)
     return found
 
 
-def _request(place: int, headers: Headers) -> LockRequest | None:
-    found = [(key, value) for key, value in headers if key.startswith(PREFIX)]
-    if not found:
-        return None
+def _request(place: int, headers: Headers) -> LockRequest:
     request = LockRequest(place)
     seen: set[str] = set()
-    names = 0
-    for key, value in found:
+    for key, value in headers:
         if value is None:
-            raise BadLockHeader(f"{key[:80]} without a value")
+            raise BadLockHeader(f"{key[:80]!r} without a value")
         kind, at, target = key.partition("@")
         if kind not in (OF_ANY_PARTITION if at else KNOWN):
-            raise BadLockHeader(f"{key[:80]} is not known")
+            raise BadLockHeader(f"{key[:80]!r} is not known")
         asked = _elsewhere(request, target) if at else request
         if kind in LISTS:
             listed = value.split(b"\n")
-            names += len(listed)
-            _check_names(kind, listed, names)
+            request.names += len(listed)
+            _check_names(kind, listed, request.names)
             _list_of(asked, request, kind).extend(listed)
             continue
         if key in seen:
-            raise BadLockHeader(f"{key[:80]} appears twice")
+            raise BadLockHeader(f"{key[:80]!r} appears twice")
         seen.add(key)
         _set(asked, request, kind, value)
     return request
@@ -176,8 +178,8 @@ def _check_names(kind: str, listed: Sequence[bytes], names: int) -> None:
 
 def _elsewhere(request: LockRequest, target: str) -> PartitionLocks:
     topic, _, number = target.rpartition("-")
-    if not topic or not number.isascii() or not number.isdigit() or len(number) > 9:
-        raise BadLockHeader(f"@{target[:80]} is not @TOPIC-PARTITION")
+    if not topic or len(topic) > LONGEST_TOPIC or not _INDEX.fullmatch(number):
+        raise BadLockHeader(f"@{target[:80]!r} is not @TOPIC-PARTITION")
     return request.elsewhere.setdefault((topic, int(number)), PartitionLocks())
 
 
@@ -207,7 +209,12 @@ def _topic_id(value: bytes) -> bytes:
 def _check_parts(requests: Sequence[LockRequest]) -> None:
     """The records of one request stand one after the other, all of them in one batch."""
     left: LockRequest | None = None
+    seen: set[bytes] = set()
     for each in requests:
+        if each.part == 1 and each.request is not None:
+            if each.request in seen:
+                raise BadLockHeader(f"request {each.request!r} stands in this batch twice", each.record)
+            seen.add(each.request)
         if left is not None:
             follows = (each.request, each.part, each.parts) == (left.request, left.part + 1, left.parts)
             if not follows or each.record != left.record + 1:

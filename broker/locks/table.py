@@ -8,7 +8,7 @@ first batch as a topic with locks to its first one without.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final
 
@@ -25,6 +25,9 @@ RAISE: Final = 2
 END: Final = 3
 """Nobody is told any more what this partition's batches raise."""
 
+SINCE: Final = 4
+"""`Marks.since` is this from now on."""
+
 _NOTE: Final = Struct(">IBqI")
 """Partition, what, offset, bytes that follow."""
 _SINCE: Final = Struct(">q")
@@ -32,9 +35,14 @@ _VERSION: Final = Struct(">H")
 _PARTITION: Final = Struct(">II")
 
 
-def begin(partition: int, floor: int, since: int) -> bytes:
+def begin(partition: int, floor: int, metadata_index: int) -> bytes:
     """The note of a beginning."""
-    return _NOTE.pack(partition, BEGIN, floor, _SINCE.size) + _SINCE.pack(since)
+    return _NOTE.pack(partition, BEGIN, floor, _SINCE.size) + _SINCE.pack(metadata_index)
+
+
+def since(partition: int, metadata_index: int) -> bytes:
+    """The note of a setting that was seen in newer metadata."""
+    return _NOTE.pack(partition, SINCE, metadata_index, 0)
 
 
 def raises(partition: int, offset: int, locks: Iterable[bytes]) -> bytes:
@@ -55,6 +63,8 @@ class LockTable:
         self._recent = recent
         self._cells = cells
         self.partitions: dict[int, Marks] = {}
+        self.is_closed: Callable[[int], bool] = lambda number: False
+        """Whether a partition is gone for good: what is replayed may bring it back here."""
 
     def take(self, notes: Buffer) -> None:
         """What the notes of a frame say is so now. Raises CorruptLog for what is no note."""
@@ -72,8 +82,11 @@ class LockTable:
                     for place in range(at, at + size, HASH_BYTES):
                         marks.raised(bytes(notes[place : place + HASH_BYTES]), offset)
             elif what == BEGIN and size == _SINCE.size:
-                (since,) = _SINCE.unpack_from(notes, at)
-                self.partitions[number] = Marks(offset, since, self._recent, self._cells)
+                (metadata_index,) = _SINCE.unpack_from(notes, at)
+                self.partitions[number] = Marks(offset, metadata_index, self._recent, self._cells)
+            elif what == SINCE:
+                if (marks := self.partitions.get(number)) is not None:
+                    marks.since = offset
             elif what == END:
                 self.partitions.pop(number, None)
             else:
@@ -91,6 +104,8 @@ class LockTable:
 
     def snapshot(self, time_ms: int) -> bytes:
         """See StateMachine."""
+        for number in [number for number in self.partitions if self.is_closed(number)]:
+            del self.partitions[number]
         if not self.partitions:
             return b""
         pieces = [_VERSION.pack(STATE_VERSION)]

@@ -417,14 +417,15 @@ def _written(producer: Producer, topic: str, messages: Sequence[Message]) -> lis
 
 def _told(producer: Producer, topic: str, messages: Sequence[Message]) -> list[Sent]:
     """The same, and what became of each. Refused by a fatal error."""
-    found: dict[int, Sent] = {}
+    offsets: dict[int, int] = {}
+    errors: dict[int, KafkaError] = {}  # looked at later: a fatal one is thrown through these callbacks
 
     def told(place: int) -> Callable[[KafkaError | None, Any], None]:
         def on_delivery(error: KafkaError | None, message: Any) -> None:
-            if error is None:
-                found[place] = Sent(message.offset())
+            if error is not None:
+                errors[place] = error
             else:
-                found[place] = Sent(code=_code(error), name=error.name(), text=error.str())
+                offsets[place] = message.offset()
 
         return on_delivery
 
@@ -448,7 +449,12 @@ def _told(producer: Producer, topic: str, messages: Sequence[Message]) -> list[S
         raise _refused(error.__cause__) from error
     if left:
         raise TimeoutError(f"{left} messages not delivered after {_WAIT_S} s")
-    return [found[place] for place in range(len(messages))]
+    return [
+        Sent(code=_code(errors[place]), name=errors[place].name(), text=errors[place].str())
+        if place in errors
+        else Sent(offsets[place])
+        for place in range(len(messages))
+    ]
 
 
 def _raise_if(error: KafkaError | None) -> None:

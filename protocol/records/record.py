@@ -42,7 +42,7 @@ _LARGEST_VARINT_BYTES: Final = 10
 _HALF: Final = 1 << 63
 
 
-class TooManyRecords(ValueError):
+class TooMany(ValueError):
     """More than whoever asks wants to look at."""
 
 
@@ -112,25 +112,20 @@ def iter_records(
         raise MalformedBatch(f"{len(data) - at} bytes after the last record")
 
 
-def record_headers(
-    buf: Buffer,
-    header: BatchHeader,
-    *,
-    containing: bytes = b"",
-    most: int = 1 << 31,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+def headers_named(
+    buf: Buffer, header: BatchHeader, prefix: bytes, most: int, max_decompressed_bytes: int
 ) -> list[Headers]:
-    """The headers of each record of the one batch in `buf`, and no more.
+    """Of each record of the one batch in `buf` the headers whose names begin with `prefix`, and no more.
 
-    Empty where `containing` is nowhere in the batch: no record is looked at then. Raises as `iter_records`,
-    and TooManyRecords where it is and there are more than `most`.
+    Empty where no record has such bytes at all: none is looked at then. Raises as `iter_records`, and TooMany
+    where there are more than `most` records, or headers in one of them.
     """
     body = memoryview(buf)[BATCH_HEADER_BYTES : header.total_bytes]
     data = bytes(decompress(header.codec, body, max_decompressed_bytes))
-    if containing not in data:
+    if prefix not in data:
         return []
     if header.record_count > most:
-        raise TooManyRecords(f"{header.record_count} records")
+        raise TooMany(f"{header.record_count} records")
     view = memoryview(data)
     found: list[Headers] = []
     at = 0
@@ -142,9 +137,20 @@ def record_headers(
                 raise MalformedBatch(f"record of {length} bytes at {at}, {len(data) - at} are left")
             _, at = read_varint(view, at + 1)
             _, at = read_varint(view, at)
-            at = _skip_bytes(view, _skip_bytes(view, at))
-            headers, at = _read_headers(view, at)
-            if at != end:
+            count, at = read_varint(view, _skip_bytes(view, _skip_bytes(view, at)))
+            if count > most:
+                raise TooMany(f"{count} headers of a record")
+            headers: Headers = []
+            for _ in range(count):
+                name, at = _read_bytes(view, at)
+                if name is None:
+                    raise MalformedBatch("a header without a name")
+                if name.startswith(prefix):
+                    content, at = _read_bytes(view, at)
+                    headers.append((name.decode("utf-8", "replace"), content))
+                else:
+                    at = _skip_bytes(view, at)
+            if at != end or count < 0:
                 raise MalformedBatch(f"record ends at {at}, its length says {end}")
             found.append(headers)
     except IndexError:
@@ -160,14 +166,6 @@ def _read_record(data: memoryview, at: int, base_offset: int, base_timestamp: in
     offset_delta, at = read_varint(data, at)
     key, at = _read_bytes(data, at)
     value, at = _read_bytes(data, at)
-    headers, at = _read_headers(data, at)
-    timestamp = base_timestamp + timestamp_delta
-    if not -_HALF <= timestamp < _HALF:
-        timestamp = wrapped(timestamp)
-    return Record(base_offset + offset_delta, timestamp, key, value, headers), at
-
-
-def _read_headers(data: memoryview, at: int) -> tuple[Headers, int]:
     count, at = read_varint(data, at)
     if not 0 <= count <= len(data) - at:  # each takes two bytes at least
         raise MalformedBatch(f"{count} headers in {len(data) - at} bytes")
@@ -178,7 +176,10 @@ def _read_headers(data: memoryview, at: int) -> tuple[Headers, int]:
             raise MalformedBatch("a header without a name")
         content, at = _read_bytes(data, at)
         headers.append((name.decode("utf-8", "replace"), content))
-    return headers, at
+    timestamp = base_timestamp + timestamp_delta
+    if not -_HALF <= timestamp < _HALF:
+        timestamp = wrapped(timestamp)
+    return Record(base_offset + offset_delta, timestamp, key, value, headers), at
 
 
 def _skip_bytes(data: memoryview, at: int) -> int:

@@ -105,7 +105,7 @@ class World:
         self.requests = itertools.count()
         self.counts: Counter[str] = Counter()
         topic = SimpleNamespace(name="t", config=self.config)
-        group = cast(LogGroup, object())
+        group = cast(LogGroup, SimpleNamespace(has_lease=True))
         found = [SimpleNamespace(topic=topic, group=group, log=log) for log in self.logs]
         cluster = SimpleNamespace(
             topic_by_id=lambda _: topic, partition=lambda _, index: found[index], metadata_index=1

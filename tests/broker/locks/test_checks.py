@@ -30,7 +30,8 @@ class One:
     def __init__(self) -> None:
         self.log = PartitionLog(1, bytes(16), 0)
         self.cluster = SimpleNamespace(topic_by_id=lambda _: SimpleNamespace(name="t"), metadata_index=10)
-        self.checks = LockChecks(LockTable(), cast(LogGroup, object()), cast(Cluster, self.cluster))
+        self.group = SimpleNamespace(has_lease=True)
+        self.checks = LockChecks(LockTable(), cast(LogGroup, self.group), cast(Cluster, self.cluster))
 
     def append(self, hwm: int, *, write: str = "", read: str = "", mode: str = LOCKS_KEPT) -> ErrorCode:
         headers: Headers = [("lockstep-hwm", b"%d" % hwm)]
@@ -59,6 +60,24 @@ def test_a_node_that_does_not_know_the_setting_yet_keeps_what_the_log_knows() ->
     one.cluster.metadata_index = 10
     assert one.append(-1, write="a", mode=LOCKS_IGNORED) is ErrorCode.NONE, "it was really changed"
     assert not one.checks.table.partitions
+
+
+def test_newer_metadata_are_noted() -> None:
+    """Else a leader that knows of an older change of the setting would end what a newer one began."""
+    one = One()
+    assert one.append(-1, write="a") is ErrorCode.NONE
+    one.cluster.metadata_index = 12
+    assert one.append(0, write="a") is ErrorCode.NONE
+    one.cluster.metadata_index = 11
+    assert one.append(0, write="a", mode=LOCKS_IGNORED) is ErrorCode.POLICY_VIOLATION
+
+
+def test_who_may_have_been_deposed_says_nothing_for_good() -> None:
+    one = One()
+    one.group.has_lease = False
+    assert one.append(5, write="a") is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    one.group.has_lease = True
+    assert one.append(5, write="a") is ErrorCode.INVALID_RECORD
 
 
 def test_what_is_counted() -> None:

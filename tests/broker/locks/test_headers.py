@@ -9,6 +9,7 @@ import pytest
 from broker.locks.headers import (
     LONGEST_NAME,
     MOST_NAMES,
+    MOST_OPENED_BYTES,
     BadLockHeader,
     LockRequest,
     TooManyLocks,
@@ -107,6 +108,7 @@ def test_records_without_locks_ask_for_nothing() -> None:
         [("lockstep-read-lock@t-", b"a")],
         [("lockstep-read-lock@t-x", b"a")],
         [("lockstep-read-lock@t-1234567890", b"a")],
+        [("lockstep-read-lock@t-01", b"a")],
         [("lockstep-read-lock@t-²", b"a")],
         [("lockstep-read-lock@", b"a")],
         [("lockstep-topic-id", AS_TEXT[:-1])],
@@ -148,7 +150,8 @@ def part(number: int, of: int, request: bytes | None = b"a/1/1", lock: bytes = b
 
 
 def test_the_parts_of_a_request_stand_together() -> None:
-    found = read(batch([], part(1, 2), part(2, 2), part(1, 1, b"a/1/2"), part(1, 3), part(2, 3), part(3, 3)))
+    third = [part(each, 3, b"a/1/3") for each in (1, 2, 3)]
+    found = read(batch([], part(1, 2), part(2, 2), part(1, 1, b"a/1/2"), *third))
     assert [(each.record, each.part, each.parts) for each in found] == [
         (1, 1, 2),
         (2, 2, 2),
@@ -164,7 +167,9 @@ def test_the_parts_of_a_request_stand_together() -> None:
     [
         ([part(1, 2)], 0),
         ([part(2, 2)], 0),
-        ([part(1, 2), part(1, 2)], 0),
+        ([part(1, 2), part(1, 2)], 1),
+        ([part(1, 2), part(2, 2), part(1, 2), part(2, 2)], 2),
+        ([part(1, 1), part(1, 1)], 1),
         ([part(1, 3), part(3, 3)], 0),
         ([part(1, 2), [], part(2, 2)], 0),
         ([part(1, 2), part(2, 2, b"a/1/2")], 0),
@@ -184,3 +189,22 @@ def test_what_cannot_be_opened() -> None:
     data[60] = 2  # records announced
     with pytest.raises(MalformedBatch):
         read(bytes(data))
+
+
+def test_what_nobody_reads_through() -> None:
+    """Small batches that would keep everybody waiting: each is refused before it is read."""
+    empty: Headers = [("", b"")] * 11_000
+    most: Headers = [("lockstep-append-lock", b"\n".join(b"%d" % each for each in range(250)))]
+    for records in ([[("lockstep-hwm", b"1"), *empty]], [most] * 100, [[("lockstep-hwm", b"1")]] * 10_001):
+        with pytest.raises(TooManyLocks):
+            read(batch(*records, codec=Codec.ZSTD))
+    builder = BatchBuilder(codec=Codec.ZSTD)
+    builder.append(bytes(MOST_OPENED_BYTES), headers=[("lockstep-hwm", b"1")], timestamp_ms=5)
+    with pytest.raises(MalformedBatch):
+        read(builder.build())
+    with pytest.raises(BadLockHeader):
+        one(("lockstep-read-lock@" + "a" * 250 + "-0", b"x"))
+
+
+def test_a_topic_id_alone_is_a_condition() -> None:
+    assert one(("lockstep-topic-id", AS_TEXT)).is_conditional

@@ -54,7 +54,7 @@ def test_an_end_and_a_new_beginning_forget_what_was_known() -> None:
 
 @pytest.mark.parametrize(
     "notes",
-    [b"x", raises(1, 5, [A])[:-1], b"\0\0\0\1\4" + bytes(12), begin(1, -1, 5) + b"\0" * 16],
+    [b"x", raises(1, 5, [A])[:-1], b"\0\0\0\1\5" + bytes(12), begin(1, -1, 5) + b"\0" * 16],
 )
 def test_what_is_no_note(notes: bytes) -> None:
     with pytest.raises(CorruptLog):
@@ -67,3 +67,12 @@ def test_a_newer_snapshot_is_not_guessed_at() -> None:
     newer = b"\0\x02" + table.snapshot(0)[2:]
     with pytest.raises(NewerFormat):
         table.restore(newer)
+
+
+def test_what_is_replayed_of_closed_partitions_goes_with_the_next_snapshot() -> None:
+    table = LockTable()
+    table.take(begin(1, -1, 5) + begin(2, -1, 5))
+    table.is_closed = lambda number: number == 1
+    again = LockTable()
+    again.restore(table.snapshot(0))
+    assert list(table.partitions) == list(again.partitions) == [2]

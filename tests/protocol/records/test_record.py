@@ -28,10 +28,11 @@ from protocol.records.record import (
     BatchBuilder,
     Headers,
     Record,
+    TooMany,
+    headers_named,
     iter_records,
     key_value_batch,
     key_values,
-    record_headers,
 )
 
 GOLDEN = Path(__file__).parent / "java"
@@ -316,7 +317,14 @@ def test_headers_alone_are_those_of_the_records(codec: Codec) -> None:
     ):
         builder.append(value, key, headers=headers, timestamp_ms=1 << 40)
     data = builder.build(base_offset=7)
-    assert record_headers(data, read_header(data)) == [each.headers for each in iter_records(data)]
+    of_all = [each.headers for each in iter_records(data)]
+    for prefix in ("a", "name ", "é", "name 1"):
+        wanted = [[each for each in headers if each[0].startswith(prefix)] for headers in of_all]
+        assert headers_named(data, read_header(data), prefix.encode(), 1000, 1 << 20) == wanted
+    assert headers_named(data, read_header(data), b"nowhere", 0, 1 << 20) == []
+    for most in (2, 199):
+        with pytest.raises(TooMany):
+            headers_named(data, read_header(data), b"a", most, 1 << 20)
 
 
 def test_headers_of_what_is_no_batch() -> None:
@@ -327,7 +335,7 @@ def test_headers_of_what_is_no_batch() -> None:
         for wrong in (data[at] ^ 1, 0xFF):
             broken = data[:at] + bytes([wrong]) + data[at + 1 :]
             try:
-                mine = record_headers(broken, read_header(broken))
+                mine = headers_named(broken, read_header(broken), b"", 1000, 1 << 20)
             except MalformedBatch:
                 with pytest.raises(MalformedBatch):
                     list(iter_records(broken))
