@@ -223,6 +223,7 @@ class Appender:
         time_ms = self._clock_ms()
         mode = limits.lockstep_locks
         if header.producer_id >= 0:
+            self._require_leader()
             keeps_locks = mode == LOCKS_KEPT
             known = self._check_sequence(partition, header, verified, guard, produce_version, keeps_locks)
             if known != NEW:
@@ -242,6 +243,11 @@ class Appender:
                 clear_log_append_time(batch, header)
         return Ready(partition, batch, header, notes, append_time_ms)
 
+    def _require_leader(self) -> None:
+        """What a former leader remembers is nothing to answer from. Raises Refused."""
+        if not self.group.is_leader:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+
     @property
     def has_locks(self) -> bool:
         """Whether locks of any partition are kept."""
@@ -249,8 +255,9 @@ class Appender:
 
     def _check_locks(self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str) -> bytes:
         """What is to be noted with the batch."""
-        if self.locks is None or not self.group.is_leader:  # what a former leader knows is out of date
-            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
+        self._require_leader()
+        if self.locks is None:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not serve the partition yet")
         return self.locks.notes(partition, records, header, mode)
 
     def _put(self, ready: Sequence[Ready]) -> list[Appended]:

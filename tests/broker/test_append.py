@@ -111,6 +111,20 @@ def changed(data: bytearray, **fields: int) -> bytes:
     return bytes(data)
 
 
+async def test_a_former_leader_answers_nothing_from_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it takes for a duplicate, or a gap, may have been cut from the log since."""
+    first = batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    assert world.append(bytes(first)) == world.append(bytes(first)) == 0
+    monkeypatch.setattr(LogGroup, "is_leader", False)
+    for sequence in (0, 5):
+        data = batch(producer_id=7, producer_epoch=0, base_sequence=sequence)
+        world.refuse(bytes(data), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    monkeypatch.undo()
+    assert world.append(bytes(first)) == 0
+
+
 async def test_offsets_follow_and_the_sender_keeps_its_buffer(world: World) -> None:
     data = bytes(batch(b"a", b"b"))
     assert world.append(data) == 0
