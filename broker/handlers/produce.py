@@ -134,11 +134,7 @@ class _Produced:
             topic = self.find(data)
         except Refused as refusal:
             return self.refuse_topic(data, refusal)
-        return TopicProduceResponse(
-            name=data.name,
-            topic_id=data.topic_id,
-            partition_responses=[self.partition(topic, each) for each in data.partition_data],
-        )
+        return _of_topic(data, [self.partition(topic, each) for each in data.partition_data])
 
     def find(self, data: TopicProduceData) -> Topic:
         """The topic that is meant. Raises Refused."""
@@ -164,9 +160,8 @@ class _Produced:
             group = partition.group
             if not group.is_leader:
                 raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
-            is_small = len(records) <= topic.config.max_message_bytes
-            if self.is_unanswered and is_small and topic.config.lockstep_locks == LOCKS_KEPT:
-                require_no_locks(records)
+            if self.is_unanswered and topic.config.lockstep_locks == LOCKS_KEPT:
+                require_no_locks(records, topic.config.max_message_bytes)
             appended = self.appenders[group.group_id].append(
                 partition.log, records, topic.config, self.produce_version
             )
@@ -192,19 +187,10 @@ class _Produced:
                 self.wait_for(places[0][1].group)
             raise
         self.wait_for(places[0][1].group)
-        done = {id(place[1]): each for place, each in zip(places, appended, strict=True)}
-        responses = []
-        for data in wanted:
-            topic = self.find(data)
-            found = [(each, topic.partitions[each.index]) for each in data.partition_data]
-            responses.append(
-                TopicProduceResponse(
-                    name=data.name,
-                    topic_id=data.topic_id,
-                    partition_responses=[_at(each, place, done[id(place)]) for each, place in found],
-                )
-            )
-        return responses
+        asked = [each for data in wanted for each in data.partition_data]
+        triples = zip(asked, places, appended, strict=True)
+        answers = iter([_at(each, partition, done) for each, (_, partition, _), done in triples])
+        return [_of_topic(data, [next(answers) for _ in data.partition_data]) for data in wanted]
 
     def later(self, partition: TopicPartition, batch: HeldBatch) -> PartitionProduceResponse:
         """The batch waits, which those of a transactional id may."""
@@ -217,11 +203,7 @@ class _Produced:
 
     def refuse_topic(self, data: TopicProduceData, refusal: Refused) -> TopicProduceResponse:
         """The same refusal for each of the topic's partitions."""
-        return TopicProduceResponse(
-            name=data.name,
-            topic_id=data.topic_id,
-            partition_responses=[self.refuse(each, refusal) for each in data.partition_data],
-        )
+        return _of_topic(data, [self.refuse(each, refusal) for each in data.partition_data])
 
     def refuse(self, data: PartitionProduceData, refusal: Refused) -> PartitionProduceResponse:
         """Say why a batch was not appended; record_errors stays empty: the whole batch was refused."""
@@ -264,6 +246,10 @@ def _place(topic: Topic, data: PartitionProduceData) -> tuple[TopicPartition, Bu
     if not data.records:
         raise Refused(ErrorCode.INVALID_RECORD, "no record batch; exactly one is allowed")
     return topic.partitions[data.index], data.records
+
+
+def _of_topic(data: TopicProduceData, answers: list[PartitionProduceResponse]) -> TopicProduceResponse:
+    return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
 
 
 def _at(

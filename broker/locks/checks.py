@@ -140,11 +140,7 @@ class LockChecks:
         log, record = here.log, request.record
         own = log.next_offset + record
         if request.expected_offset is not None and request.expected_offset != own:
-            expected = request.expected_offset
-            text = f"expected={expected} conflict_offset={log.next_offset - 1} exact"
-            raise Held(
-                RETRY if expected < own else NEVER, self._line("EXPECTED_OFFSET", log, record, text), True
-            )
+            self._unexpected(log, record, request.expected_offset, own)
         self._check(here, record, request, raised)
         for (topic, index), asked in request.elsewhere.items():
             name = f"{topic}-{index}"
@@ -157,6 +153,13 @@ class LockChecks:
                 raise Refused(NEVER, self._line("LOCKS_OFF", log, record, f"other={_quoted(name)}"))
             there = self._place(partition.log)
             self._check(there, record, asked, raised if partition.log is log else ())
+
+    def _unexpected(self, log: PartitionLog, record: int, expected: int, own: int) -> NoReturn:
+        """An offset that is taken may be of a batch that is not committed: only RETRY waits for that."""
+        if expected > own:
+            raise Refused(NEVER, self._line("EXPECTED_OFFSET", log, record, f"expected={expected}"))
+        text = f"expected={expected} conflict_offset={log.next_offset - 1} exact"
+        raise Held(RETRY, self._line("EXPECTED_OFFSET", log, record, text), True)
 
     def _check(self, place: _Place, record: int, asked: PartitionLocks, raised: Container[bytes]) -> None:
         log = place.log
@@ -203,8 +206,13 @@ class LockChecks:
         return f"LOCKSTEP_REFUSED reason={reason} record={record} topic-partition={name} {rest}"
 
 
-def require_no_locks(records: Buffer) -> None:
-    """For a batch that nobody waits for the answer to. Raises Refused where a record has locks."""
+def require_no_locks(records: Buffer, most_bytes: int) -> None:
+    """For a batch that nobody waits for the answer to. Raises Refused where a record has locks.
+
+    One of more than `most_bytes` is refused anyway, and not opened for that.
+    """
+    if len(records) > most_bytes:
+        return
     try:
         if any(each.is_conditional for each in lock_requests(records, read_header(records))):
             raise Refused(NEVER, "locks need acks=1 or acks=all")

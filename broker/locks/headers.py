@@ -17,8 +17,7 @@ from protocol.records.batch import BatchHeader
 from protocol.records.record import Headers, TooMany, headers_named
 from storage.types import Buffer
 
-PREFIX: Final = "lockstep-"
-_PREFIX: Final = PREFIX.encode()
+PREFIX: Final = b"lockstep-"
 HWM: Final = "lockstep-hwm"
 WRITE: Final = "lockstep-write-lock"
 READ: Final = "lockstep-read-lock"
@@ -105,7 +104,7 @@ def lock_requests(records: Buffer, header: BatchHeader) -> list[LockRequest]:
     Raises BadLockHeader, TooManyLocks; MalformedBatch where it cannot be opened.
     """
     try:
-        of_records = headers_named(records, header, _PREFIX, MOST_RECORDS, MOST_OPENED_BYTES)
+        of_records = headers_named(records, header, PREFIX, MOST_RECORDS, MOST_OPENED_BYTES)
     except TooMany as error:
         raise TooManyLocks(f"{error} in a batch with locks, at most {MOST_RECORDS} are looked at") from None
     found = []

@@ -24,7 +24,6 @@ RAISE: Final = 2
 """The locks whose hashes follow are raised by the batch that ends at the offset."""
 END: Final = 3
 """Nobody is told any more what this partition's batches raise."""
-
 SINCE: Final = 4
 """`Marks.since` is this from now on."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol.errors import ErrorCode as E
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
-from tests.broker.locks.test_produce import asks, batch, lock, said
+from tests.broker.locks.asking import asks, batch, lock, said
 
 GROUP = 1
 

@@ -17,7 +17,7 @@ from protocol.messages.produce import (
     TopicProduceData,
 )
 from tests.broker.conftest import StartBroker
-from tests.broker.locks.test_produce import asks, batch, lock
+from tests.broker.locks.asking import asks, batch, lock
 from tests.broker.wire import Client
 
 Batches = Mapping[tuple[str, int], bytes]

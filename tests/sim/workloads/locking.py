@@ -39,7 +39,7 @@ from tests.sim.workloads.asking import (
     run_commands,
     until,
 )
-from tests.sim.workloads.producing import MAX_MESSAGE_BYTES, PRODUCE_VERSION, TRANSIENT
+from tests.sim.workloads.producing import PRODUCE_VERSION, TRANSIENT, Limits
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -52,18 +52,13 @@ PRODUCERS_SECTION: Final = "producers"
 EXPIRATION_MS: Final = 86_400_000
 
 
-class Limits:
+class LockLimits(Limits):
     """What the topic's configuration says."""
 
-    max_message_bytes = MAX_MESSAGE_BYTES
-    log_append_time = False
-    timestamp_before_max_ms = 1 << 62
-    timestamp_after_max_ms = 1 << 62
-    is_compacted = False
     lockstep_locks = "true"
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = LockLimits()
 
 
 def _partition(node: Node) -> PartitionLog | None:
