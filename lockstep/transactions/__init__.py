@@ -1,0 +1,42 @@
+"""Transactions over a log with locks: an application computes records from its state, the log takes or refuses them.
+
+    async with TransactionClient("localhost:9092", "accounts", Accounts()) as client:
+        await client.execute(Transfer("ann", "bob", 5))
+
+`BlockingTransactionClient` is the same for threads. The model is Waltz's (seeds 003 and 004): the log is what
+is true; the application's state is made of what its feed brings, in the order of the log.
+"""
+
+from lockstep.transactions.blocking import BlockingTransactionClient
+from lockstep.transactions.client import TransactionClient
+from lockstep.transactions.model import (
+    Appended,
+    Application,
+    Committed,
+    Draft,
+    Expired,
+    NotAppended,
+    Refusal,
+    RefusedForGood,
+    RequestId,
+    Transaction,
+    TransactionError,
+    lock,
+)
+
+__all__ = [
+    "Appended",
+    "Application",
+    "BlockingTransactionClient",
+    "Committed",
+    "Draft",
+    "Expired",
+    "NotAppended",
+    "Refusal",
+    "RefusedForGood",
+    "RequestId",
+    "Transaction",
+    "TransactionClient",
+    "TransactionError",
+    "lock",
+]

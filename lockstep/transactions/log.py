@@ -1,0 +1,98 @@
+"""What a transaction client needs of a log: the seam between it and brokers, or a double of them.
+
+`lockstep.transactions.remote` is the real one, `lockstep.testing.memory_log` the double. Offsets have gaps where
+a log holds what no application sees; a position is the offset that is read next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from lockstep.transactions.model import Committed, Record, Refusal, RequestId
+
+
+class Elsewhere(NamedTuple):
+    """Read locks of a partition that gets no record."""
+
+    hwm: int
+    read_locks: tuple[bytes, ...]
+
+
+class Part(NamedTuple):
+    """What one partition gets of an append: records that stand together, and their condition."""
+
+    records: tuple[Record, ...]
+    hwm: int
+    """The partition's high-water mark, taken before the state that the records are computed from."""
+    write_locks: tuple[bytes, ...] = ()
+    read_locks: tuple[bytes, ...] = ()
+    append_locks: tuple[bytes, ...] = ()
+    expected_offset: int | None = None
+    elsewhere: Mapping[int, Elsewhere] = {}
+    """By partition; all of them stand in one of an append's parts."""
+
+
+class Append(NamedTuple):
+    """One try at a transaction."""
+
+    request: RequestId
+    parts: Mapping[int, Part]
+    """By partition; several are appended all or none."""
+
+
+class Chunk(NamedTuple):
+    """What one read brought: transactions that are committed, in order."""
+
+    entries: Sequence[Committed]
+    """`previous` is left to the feed."""
+    position: int
+    """Where the next read begins; beyond the last entry by what no application sees."""
+
+
+class AppendRefused(Exception):
+    """Not appended."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.text)
+        self.refusal = refusal
+
+
+class AppendFailed(Exception):
+    """Not appended, and it will not be: too large, no such topic any more, never sent."""
+
+
+class AppendUnknown(Exception):
+    """Nobody knows whether it was appended, or will be: `fence` settles it."""
+
+
+class Trimmed(Exception):
+    """What is to be read next was deleted from the log."""
+
+
+class Log(Protocol):
+    """One topic. Errors that pass (no leader, a broker that went away) are the log's own to deal with."""
+
+    async def open(self) -> int:
+        """Connect; the number of partitions. Raises ClientError: no such topic, or no locks there."""
+
+    async def append(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+        """Append it once, whatever breaks meanwhile; partition -> offset of the last record there.
+
+        Raises AppendRefused, AppendFailed, AppendUnknown (after `timeout_s`, or when it cannot be asked again).
+        """
+
+    async def fence(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+        """After AppendUnknown: see to it that what is not in the log by now never will be.
+
+        Returns partition -> position: whoever has read that far has seen the append, or never will. Raises AppendUnknown when
+        that is not possible within `timeout_s`.
+        """
+
+    async def read(self, partition: int, position: int, wait_s: float) -> Chunk:
+        """What stands from `position` on, as much as one read brings; waits where there is nothing. Raises Trimmed."""
+
+    async def end(self, partition: int) -> int:
+        """The position behind everything that is committed."""
+
+    async def close(self) -> None: ...
