@@ -1,7 +1,7 @@
 """What a transaction client needs of a log: the seam between it and brokers, or a double of them.
 
-`lockstep.transactions.remote` is the real one, `lockstep.testing.memory_log` the double. Offsets have gaps where
-a log holds what no application sees; a position is the offset that is read next.
+`lockstep.transactions.remote` is the real one, `lockstep.testing.memory_log` the double. Offsets have gaps
+where a log holds what no application sees; a position is the offset that is read next.
 """
 
 from __future__ import annotations
@@ -79,18 +79,18 @@ class Log(Protocol):
     async def append(self, append: Append, timeout_s: float) -> Mapping[int, int]:
         """Append it once, whatever breaks meanwhile; partition -> offset of the last record there.
 
-        Raises AppendRefused, AppendFailed, AppendUnknown (after `timeout_s`, or when it cannot be asked again).
+        Raises AppendRefused, AppendFailed, AppendUnknown (after `timeout_s`, or if it cannot be asked again).
         """
 
     async def fence(self, append: Append, timeout_s: float) -> Mapping[int, int]:
         """After AppendUnknown: see to it that what is not in the log by now never will be.
 
-        Returns partition -> position: whoever has read that far has seen the append, or never will. Raises AppendUnknown when
-        that is not possible within `timeout_s`.
+        Returns partition -> position: whoever has read that far has seen the append, or never will. Raises
+        AppendUnknown when that is not possible within `timeout_s`.
         """
 
     async def read(self, partition: int, position: int, wait_s: float) -> Chunk:
-        """What stands from `position` on, as much as one read brings; waits where there is nothing. Raises Trimmed."""
+        """What stands from `position` on; waits for the first of it, up to `wait_s`. Raises Trimmed."""
 
     async def end(self, partition: int) -> int:
         """The position behind everything that is committed."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 Header = tuple[str, bytes | None]
@@ -42,7 +41,7 @@ class NotAppended(TransactionError):
 
 
 class Expired(TransactionError):
-    """Its time is over. `is_known`: it is not in the log and will never be; otherwise it may be, or may come."""
+    """Its time is over. `is_known`: it is not in the log and will never be; otherwise it may be, or come."""
 
     def __init__(self, text: str, *, is_known: bool) -> None:
         super().__init__(text)
@@ -68,7 +67,7 @@ class Refusal(NamedTuple):
 
 
 class RequestId(NamedTuple):
-    """Who asked for a transaction, and which of theirs it is; a transaction that is executed again gets a new one."""
+    """Who asked for a transaction, and which of theirs it is; each execution has its own."""
 
     client: str
     generation: int
@@ -97,7 +96,7 @@ class Record(NamedTuple):
 
 
 class Committed:
-    """One transaction, as it stands in one partition's log; records of other producers are transactions of one."""
+    """One transaction, as it stands in one partition's log; a record of another producer is one, too."""
 
     __slots__ = ("offset", "partition", "previous", "records", "request", "timestamp_ms")
 
@@ -241,7 +240,7 @@ class Draft:
 class Transaction:
     """Something to be done, as often as it takes: derive from it and give it `execute`.
 
-    The methods may be plain or `async`. None but `execute` is needed. An exception of one of the `on_` methods
+    The methods may be plain or `async`. None but `execute` is needed. An exception in an `on_` method
     goes to the application's `on_exception` and changes nothing.
     """
 
@@ -249,26 +248,26 @@ class Transaction:
         """Which partition it is about, of so many; asked before each execution."""
         return 0
 
-    def execute(self, draft: Draft) -> bool | None | Awaitable[bool | None]:
-        """Read the application's state, add records and locks to the draft. False: there is nothing to be done.
+    def execute(self, draft: Draft) -> bool | Awaitable[bool | None] | None:
+        """Read the application's state, add records and locks to the draft. False: nothing is to be done.
 
-        Executed again after a refusal, when what stood in its way has been applied; so it must change nothing.
+        Executed again after a refusal, when what stood in its way has been applied; it must change nothing.
         """
         raise NotImplementedError
 
-    def on_completion(self, is_appended: bool) -> None | Awaitable[None]:
+    def on_completion(self, is_appended: bool) -> Awaitable[None] | None:
         """It is in the log; or, with False, `execute` did not want it to be. Nothing is tried any more."""
 
-    def on_application(self, committed: Committed) -> None | Awaitable[None]:
+    def on_application(self, committed: Committed) -> Awaitable[None] | None:
         """The application has applied it, or found it applied; called once per partition that it wrote to."""
 
-    def on_refusal(self, refusal: Refusal) -> None | Awaitable[None]:
+    def on_refusal(self, refusal: Refusal) -> Awaitable[None] | None:
         """The log refused it; unless the refusal is final it will be executed again."""
 
-    def on_exception(self, error: BaseException) -> None | Awaitable[None]:
+    def on_exception(self, error: BaseException) -> Awaitable[None] | None:
         """`execute` failed, or the log cannot take it; nothing is tried any more."""
 
-    def on_expiration(self, is_known: bool) -> None | Awaitable[None]:
+    def on_expiration(self, is_known: bool) -> Awaitable[None] | None:
         """Its time is over. True: it is not in the log and will never be. False: nobody knows yet."""
 
 
@@ -279,7 +278,7 @@ class Application:
         """The offset up to which the application has applied this partition; -1 for nothing."""
         raise NotImplementedError
 
-    def apply(self, committed: Committed) -> None | Awaitable[None]:
+    def apply(self, committed: Committed) -> Awaitable[None] | None:
         """Apply one transaction, and remember `committed.offset` as the new high-water mark with it.
 
         Called in the order of the log, one at a time within a partition. An exception stalls the partition:
@@ -287,9 +286,9 @@ class Application:
         """
         raise NotImplementedError
 
-    def on_exception(self, partition: int, offset: int, error: BaseException) -> None | Awaitable[None]:
-        """`apply` failed at this offset, and the partition is stalled; or a transaction's own callback did (the
-        partition goes on then). The default logs it."""
+    def on_exception(self, partition: int, offset: int, error: BaseException) -> Awaitable[None] | None:
+        """`apply` failed at this offset, and the partition is stalled; or a transaction's own callback did
+        (the partition goes on then). The default logs it."""
         import logging
 
         logging.getLogger("lockstep.transactions").error(
