@@ -9,9 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from broker import VERSION
+from broker.cluster.reports import Document
+from broker.metrics import exposition
 from broker.metrics.exposition import BrokerCollector
 from broker.server import Broker
 from protocol.errors import ErrorCode as E
+from storage.group import LogGroup
 from storage.log.data_log import DataLog
 from tests.broker.conftest import StartCluster
 from tests.broker.locks.asking import lock
@@ -153,6 +156,24 @@ async def test_of_followers(start_cluster: StartCluster) -> None:
     )
     behind = of_followers("lockstep_log_group_follower_lag_entries")
     assert behind[followers[0]] > 0 == behind[followers[1]]
+
+
+def test_followers_of_whom_little_is_known(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Node 2 is taken in again under another member id; node 3 has not been heard since the election."""
+
+    def told(group: LogGroup) -> Document:
+        def member(node: int, lag: int | None) -> Document:
+            return {"node": node, "lag": lag, "in_sync": False}
+
+        voters = [member(1, 0), member(2, 7), member(3, None)]
+        return {"leader": 1, "voters": voters, "learners": [member(2, 9)]}
+
+    monkeypatch.setattr(exposition, "report", told)
+    found = read(broker)
+    labels = {node: f'{{log_group="1",node="{node}"}}' for node in (1, 2, 3)}
+    lags = [found.get(f"lockstep_log_group_follower_lag_entries{labels[node]}") for node in labels]
+    assert lags == [None, 7, None]
+    assert [found.get(IN_SYNC + labels[node]) for node in labels] == [None, 0, 0]
 
 
 async def test_of_transactions(start_cluster: StartCluster) -> None:

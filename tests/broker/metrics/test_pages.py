@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -71,8 +72,12 @@ async def test_nothing_is_left_after_a_stop(tmp_path: Path) -> None:
     broker = Broker(small_settings(tmp_path / "data", lockstep_metrics_listener="127.0.0.1:0"))
     await broker.start()
     port = broker.metrics_port
+    _, slow = await asyncio.open_connection("127.0.0.1", port)
+    slow.write(b"GET /ping HTTP/1.1\r\n")
     assert (await get(port, "/ping")).status == 200
     await broker.stop()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    slow.close()
     with socket.create_server(("127.0.0.1", port)):
         pass
     assert broker.metrics_port == 0
