@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -266,6 +267,21 @@ def test_a_record_of_another_producer_is_applied_as_well(ledger: Ledger) -> None
     ledger.mark()
     ledger.apply(Committed(0, 12, (Record(b"5"),)))
     assert (ledger.mark(), ledger.applied()) == (12, [12])
+
+
+def test_the_example_of_the_documentation(sqlite_database: str) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
+    example = text.partition("```python\n")[2].partition("```")[0]
+    assert "postgresql+psycopg://localhost/bank" in example
+    names: dict[str, Any] = {}
+    exec(example.replace("postgresql+psycopg://localhost/bank", sqlite_database), names)
+    accounts, application = names["accounts"], names["application"]
+    with application.engine.begin() as connection:
+        connection.execute(sa.insert(accounts).values(name="ann", balance=5))
+    assert application.high_water_mark(0) == -1
+    application.apply(Committed(0, 3, (Record(b'{"name": "ann", "by": 2}'),)))
+    with application.read() as (connection, marks):
+        assert (connection.execute(sa.select(accounts)).all(), marks) == ([("ann", 7)], {0: 3})
 
 
 def test_only_this_package_needs_sqlalchemy() -> None:
