@@ -50,7 +50,7 @@ coverage: $(VENV)/.dev ## All branches of each pure module from its own mirror t
 bench-quick: setup ## Lockstep against Apache Kafka in one run, at most 5 minutes
 	$(BIN)/python -m bench quick --vs kafka
 
-system-deps: ## Install what pip cannot: kcat, fuse3, and Java 17, Maven, Node.js and Go when absent (needs root)
+system-deps: ## Install what pip cannot: kcat, fuse3, PostgreSQL, and Java 17, Maven, Node.js and Go when absent (needs root)
 	@sh requirements/system_deps.sh
 
 kill: setup ## Campaign: KILLS=200 times kill -9 under real clients, nothing acknowledged may be missing
