@@ -2,7 +2,7 @@
 
     memory_log = MemoryLog(partitions=4, seed=7)
     memory_log.fault_rate = 0.1
-    client = TransactionClient(memory_log.connect(), Accounts())
+    client = TransactionClient("", "", Accounts(), log=memory_log.connect())
 
 The rules are those of docs/locks.md, kept exactly (`memory_partition`). Everything else can be changed while
 it runs: how often an append fails so that nobody knows what became of it, which appends are refused or fail,
@@ -23,6 +23,7 @@ from lockstep.connection import ClientError
 from lockstep.testing.memory_partition import MemoryPartition
 from lockstep.transactions.log import (
     Append,
+    AppendExpired,
     AppendFailed,
     AppendRefused,
     AppendUnknown,
@@ -59,7 +60,7 @@ class MemoryLog:
         """Transactions of one read."""
         self._random = random.Random(seed)
         self._partitions = [MemoryPartition(topic, number) for number in range(partitions)]
-        self._forced: deque[Fault | AppendFailed | Refusal] = deque()
+        self._forced: deque[Fault | AppendFailed | AppendExpired | Refusal] = deque()
         self._asked: set[RequestId] = set()
         self._under_way: dict[RequestId, Append] = {}
         """Nobody waits for their answer any more."""
@@ -82,6 +83,10 @@ class MemoryLog:
     def fail_next(self, appends: int = 1) -> None:
         """The next appends fail: they are not in the log, and their clients know it."""
         self._forced += [AppendFailed("as the test wants it")] * appends
+
+    def expire_next(self, appends: int = 1) -> None:
+        """The time of the next appends is over before they are sent."""
+        self._forced += [AppendExpired("as the test wants it")] * appends
 
     def refuse_next(self, appends: int = 1, *, reason: str = "LOCK", is_final: bool = False) -> None:
         """The next appends are refused, and no offset is named; with `is_final` they will never pass."""
@@ -173,7 +178,7 @@ class MemoryLog:
             raise ValueError(f"request {append.request} names a partition that is not there")
         self._asked.add(append.request)
 
-    def next_fault(self) -> Fault | AppendFailed | Refusal | None:
+    def next_fault(self) -> Fault | AppendFailed | AppendExpired | Refusal | None:
         """What becomes of the append that arrives now; others that are under way may come before it."""
         self._maybe_land()
         if self._forced:
@@ -260,7 +265,7 @@ class MemoryConnection:
         return self._log.partitions
 
     async def append(self, append: Append, timeout_s: float) -> Mapping[int, int]:
-        """Raises AppendRefused, AppendFailed, AppendUnknown; ValueError for what no client may send."""
+        """As `Log.append`; ValueError for what no client may send."""
         log = self._opened()
         log.begin(append)
         arrival_s = log.delay_s()
@@ -270,7 +275,7 @@ class MemoryConnection:
             log.leave_under_way(append)
             raise
         fault = Fault.UNDER_WAY if arrival_s > timeout_s else log.next_fault()
-        if isinstance(fault, AppendFailed):
+        if isinstance(fault, AppendFailed | AppendExpired):
             raise fault
         if isinstance(fault, Refusal):
             raise AppendRefused(fault._replace(partition=min(append.parts)))

@@ -11,6 +11,7 @@ from lockstep.connection import ClientError
 from lockstep.testing.memory_log import Fault, MemoryConnection, MemoryLog
 from lockstep.transactions.log import (
     Append,
+    AppendExpired,
     AppendFailed,
     AppendRefused,
     AppendUnknown,
@@ -161,6 +162,15 @@ async def test_refuse_next() -> None:
     ]
     assert {(each.partition, each.conflict_offset) for each in found} == {(1, None)}
     assert await writer.append(writer.one(partition=1)) == {1: 0}
+
+
+async def test_expire_next() -> None:
+    memory_log = MemoryLog(1)
+    writer = Writer(await connected(memory_log))
+    memory_log.expire_next()
+    with pytest.raises(AppendExpired):
+        await writer.append(writer.one())
+    assert await writer.append(writer.one()) == {0: 0}
 
 
 @pytest.mark.parametrize(("fault", "is_there"), [(Fault.LOST, False), (Fault.UNANSWERED, True)])
