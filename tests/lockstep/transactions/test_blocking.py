@@ -1,0 +1,66 @@
+"""The face for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from lockstep.connection import ClientError
+from lockstep.testing import RunningBroker
+from lockstep.transactions import BlockingTransactionClient, Draft, Transaction
+from tests.lockstep.transactions.accounts import Counters, Increment, locked_topic
+
+
+@pytest.fixture
+def locked(running: RunningBroker) -> str:
+    return asyncio.run(locked_topic(running.bootstrap_servers, 2))
+
+
+def test_everything_the_other_face_has(running: RunningBroker, locked: str) -> None:
+    counters = Counters()
+    with BlockingTransactionClient(running.bootstrap_servers, locked, counters) as client:
+        appended = client.execute(Increment(counters))
+        assert appended is not None and appended.offsets == {0: 0}
+        futures = [client.submit(Increment(counters, partition=number % 2)) for number in range(10)]
+        client.flush()
+        assert all(future.result(10) is not None for future in futures) and client.pending() == 0
+        client.caught_up()
+        assert counters.counts == {(0, b"a"): 6, (1, b"a"): 5}
+        assert client.high_water_mark(1) == 4 and client.partition_count == 2 and not client.stalled()
+        client.assign([1])
+        assert client.partitions == [1] and len(client.client_id) == 32
+
+
+def test_the_application_may_block(running: RunningBroker, locked: str) -> None:
+    counters, together = Counters(), threading.Barrier(2, timeout=20)
+
+    class Meets(Transaction):
+        def execute(self, draft: Draft) -> None:
+            if counters.applied == []:
+                together.wait()
+            draft.add(b"1", key=threading.current_thread().name.encode())
+
+    with BlockingTransactionClient(running.bootstrap_servers, locked, counters) as client:
+        for future in [client.submit(Meets()), client.submit(Meets())]:
+            assert future.result(20) is not None
+    assert all(key is not None and key.startswith(b"lockstep-application") for _, key in counters.counts)
+
+
+def test_errors_are_the_callers(running: RunningBroker, locked: str) -> None:
+    counters = Counters()
+
+    class Fails(Transaction):
+        def execute(self, draft: Draft) -> None:
+            raise KeyError("no such account")
+
+    with BlockingTransactionClient(running.bootstrap_servers, locked, counters) as client:
+        with pytest.raises(KeyError, match="no such account"):
+            client.execute(Fails())
+        with pytest.raises(KeyError):
+            client.submit(Fails()).result(10)
+    with pytest.raises(RuntimeError, match="not open"):
+        client.pending()
+    with pytest.raises(ClientError):
+        BlockingTransactionClient("localhost:1", locked, counters).open()

@@ -1,0 +1,45 @@
+"""Which tries are under way, and what the feed has shown of them."""
+
+from __future__ import annotations
+
+from lockstep.transactions.log import Append, Part
+from lockstep.transactions.model import Committed, Record, RequestId, Transaction
+from lockstep.transactions.pending import Monitor, Pending
+
+
+def tried(monitor: Monitor, *partitions: int) -> Pending:
+    parts = {partition: Part((Record(b"v"),), -1) for partition in partitions or (0,)}
+    return monitor.register(Transaction(), Append(monitor.next_request(), parts))
+
+
+def brought(request: RequestId | None, partition: int = 0, offset: int = 5) -> Committed:
+    return Committed(partition, offset, (Record(b"v"),), request=request)
+
+
+def test_register() -> None:
+    """A try is found by its id, once per partition, until it is forgotten."""
+    monitor = Monitor("me")
+    pending = tried(monitor, 0, 1)
+    assert len(monitor) == 1 and pending.offsets == {}
+    assert monitor.seen(brought(pending.append.request, 1, 8)) is pending
+    assert pending.offsets == {1: 8}
+    monitor.forget(pending)
+    monitor.forget(pending)
+    assert len(monitor) == 0 and monitor.seen(brought(pending.append.request)) is None
+
+
+def test_what_is_not_ours() -> None:
+    monitor = Monitor("me")
+    pending = tried(monitor)
+    assert monitor.seen(brought(None)) is None
+    assert monitor.seen(brought(pending.append.request._replace(client="you"))) is None
+    assert monitor.seen(brought(pending.append.request._replace(generation=1))) is None
+    assert pending.offsets == {}
+
+
+def test_no_id_is_given_twice() -> None:
+    monitor = Monitor("me")
+    first = monitor.next_request()
+    monitor.generation += 1
+    second = monitor.next_request()
+    assert first.sequence < second.sequence and (first.generation, second.generation) == (0, 1)

@@ -1,0 +1,153 @@
+"""Appends as batches that the broker reads as they were meant, and back."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from broker.locks.headers import lock_requests
+from lockstep.transactions.log import Elsewhere, Part
+from lockstep.transactions.model import Record, RequestId
+from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of, topic_id_text
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import AbortedTransaction
+from protocol.records.batch import CorruptBatch, patch, read_header
+from protocol.records.control import ControlKind, build
+from protocol.records.record import BatchBuilder
+
+REQUEST = RequestId("c" * 32, 3, 17)
+TOPIC_ID = bytes(range(240, 256))
+IDENTITY = Identity(9, 2, 40)
+
+
+def batch(part: Part, base_offset: int = 0) -> bytes:
+    made = bytearray(batch_of(part, REQUEST, IDENTITY, "seats", TOPIC_ID, 1_000))
+    patch(made, base_offset, 0)
+    return bytes(made)
+
+
+def plain(*values: bytes, base_offset: int = 0, **builder: object) -> bytes:
+    building = BatchBuilder(**builder)  # type: ignore[arg-type]
+    for value in values:
+        building.append(value, timestamp_ms=1_000)
+    return building.build(base_offset)
+
+
+def test_the_broker_reads_what_was_meant() -> None:
+    part = Part(
+        (Record(b"v", b"k", (("own", b"x"),)),),
+        hwm=5,
+        write_locks=(b"w1", b"w2"),
+        read_locks=(b"r",),
+        append_locks=(b"a",),
+        expected_offset=6,
+        elsewhere={2: Elsewhere(7, (b"there", b"too"))},
+    )
+    made = batch(part)
+    header = read_header(made)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == IDENTITY
+    (asked,) = lock_requests(made, header)
+    assert (asked.hwm, asked.writes, asked.reads, asked.appends) == (5, [b"w1", b"w2"], [b"r"], [b"a"])
+    assert (asked.expected_offset, asked.topic_id, asked.request) == (6, TOPIC_ID, str(REQUEST).encode())
+    there = asked.elsewhere["seats", 2]
+    assert (there.hwm, there.reads, there.topic_id) == (7, [b"there", b"too"], TOPIC_ID)
+
+
+def test_a_transaction_without_conditions_names_its_topic_alone() -> None:
+    made = batch(Part((Record(b"v"),), hwm=5))
+    (asked,) = lock_requests(made, read_header(made))
+    assert asked.hwm is None and asked.topic_id == TOPIC_ID and asked.names == 0
+
+
+def test_the_records_of_a_transaction_come_back_as_one() -> None:
+    made = batch(
+        Part((Record(b"1", b"k"), Record(None, None, (("h", None),)), Record(b"3")), 0), base_offset=10
+    )
+    assert len(lock_requests(made, read_header(made))) == 3
+    (found,), position = committed_in(made, 4, 10, None)
+    assert (found.partition, found.offset, found.request) == (4, 12, REQUEST) and position == 13
+    assert found.records == (Record(b"1", b"k"), Record(None, None, (("h", None),)), Record(b"3"))
+    assert (found.value, found.key, found.headers) == (b"1", b"k", ())
+
+
+def test_records_of_others_are_transactions_of_one() -> None:
+    data = plain(b"x", b"y") + batch(Part((Record(b"z"),), 0), base_offset=2)
+    found, position = committed_in(data, 0, 1, None)
+    assert [(each.offset, each.value, each.request) for each in found] == [
+        (1, b"y", None),
+        (2, b"z", REQUEST),
+    ]
+    assert position == 3
+
+
+def test_what_was_aborted_is_left_out_and_markers_are_no_transactions() -> None:
+    def marker(kind: ControlKind, producer_id: int, offset: int) -> bytes:
+        return build(
+            kind,
+            producer_id=producer_id,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            timestamp_ms=0,
+            base_offset=offset,
+        )
+
+    def written(value: bytes, producer_id: int, offset: int) -> bytes:
+        return plain(
+            value,
+            base_offset=offset,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+
+    data = b"".join(
+        [
+            written(b"aborted", 1, 0),
+            written(b"kept", 2, 1),
+            marker(ControlKind.ABORT, 1, 2),
+            written(b"kept, too", 1, 3),
+            marker(ControlKind.COMMIT, 2, 4),
+            marker(ControlKind.COMMIT, 1, 5),
+        ]
+    )
+    found, position = committed_in(data, 0, 0, [AbortedTransaction(producer_id=1, first_offset=0)])
+    assert [each.value for each in found] == [b"kept", b"kept, too"] and position == 6
+
+
+def test_a_cut_batch_is_read_another_time() -> None:
+    whole, cut = plain(b"a"), plain(b"b", base_offset=1)[:-3]
+    found, position = committed_in(whole + cut, 0, 0, None)
+    assert [each.value for each in found] == [b"a"] and position == 1
+
+
+def test_rot_is_not_applied() -> None:
+    data = bytearray(plain(os.urandom(100)))
+    data[-5] ^= 1
+    with pytest.raises(CorruptBatch):
+        committed_in(data, 0, 0, None)
+
+
+def test_a_refusal_says_what_the_broker_said() -> None:
+    text = (
+        "LOCKSTEP_REFUSED reason=LOCK record=0 topic-partition=with-dash-3 lock=seat%2F12A mode=W hwm=-1 "
+        "conflict_offset=41 estimate"
+    )
+    found = refusal_of(ErrorCode.POLICY_VIOLATION, text, 0)
+    assert (found.reason, found.is_final, found.partition) == ("LOCK", False, 3)
+    assert (found.conflict_offset, found.is_exact, found.lock) == (41, False, b"seat/12A")
+    exact = refusal_of(ErrorCode.INVALID_RECORD, text.replace("estimate", "exact"), 0)
+    assert exact.is_exact and exact.is_final
+
+
+@pytest.mark.parametrize("text", [None, "something else", "LOCKSTEP_REFUSED ", "LOCKSTEP_REFUSED reason"])
+def test_a_refusal_without_reasons_is_one_all_the_same(text: str | None) -> None:
+    found = refusal_of(ErrorCode.POLICY_VIOLATION, text, 5)
+    assert (found.is_final, found.partition, found.conflict_offset, found.lock) == (False, 5, None, None)
+    assert refusal_of(ErrorCode.INVALID_RECORD, text, 5).is_final
+
+
+def test_a_topic_id_is_written_as_kafka_writes_it() -> None:
+    assert topic_id_text(bytes(16)) == b"AAAAAAAAAAAAAAAAAAAAAA"
+    assert topic_id_text(TOPIC_ID) == b"8PHy8_T19vf4-fr7_P3-_w"

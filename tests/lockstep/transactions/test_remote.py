@@ -1,0 +1,244 @@
+"""Appends over a bad network are neither lost nor doubled, and what nobody knows is settled by a fence."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lockstep.client import Client
+from lockstep.connection import ClientError
+from lockstep.testing import RunningBroker
+from lockstep.transactions.log import (
+    Append,
+    AppendExpired,
+    AppendFailed,
+    AppendRefused,
+    AppendUnknown,
+    Elsewhere,
+    Part,
+    Trimmed,
+)
+from lockstep.transactions.model import Record, RequestId
+from lockstep.transactions.remote import RemoteLog
+from protocol.errors import ErrorCode
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from tests.lockstep.transactions.accounts import locked_topic
+from tests.lockstep.transactions.faulty import ANSWER_LOST, ARRIVES, REQUEST_LOST, STUCK, FaultyLog
+
+numbers = iter(range(1, 1_000_000))
+
+
+def wants(value: bytes = b"v", hwm: int = -1, partition: int = 0, **part: object) -> Append:
+    made = Part((Record(value),), hwm, **{"write_locks": (b"a",), **part})  # type: ignore[arg-type]
+    return Append(RequestId("me", 0, next(numbers)), {partition: made})
+
+
+async def opened(running: RunningBroker, partitions: int = 1) -> FaultyLog:
+    log = FaultyLog(running.bootstrap_servers, await locked_topic(running.bootstrap_servers, partitions))
+    assert await log.open() == partitions
+    return log
+
+
+async def values(log: RemoteLog, partition: int = 0) -> list[tuple[int, bytes | None]]:
+    found = await log.read(partition, 0, 0.01)
+    return [(each.offset, each.value) for each in found.entries]
+
+
+async def test_an_append_and_its_refusal(running: RunningBroker) -> None:
+    log = await opened(running)
+    assert await log.append(wants(b"one"), 10) == {0: 0}
+    with pytest.raises(AppendRefused) as raised:
+        await log.append(wants(b"two"), 10)
+    refusal = raised.value.refusal
+    assert (refusal.reason, refusal.partition, refusal.conflict_offset, refusal.lock) == ("LOCK", 0, 0, b"a")
+    assert await log.append(wants(b"two", hwm=0), 10) == {0: 1}
+    assert await values(log) == [(0, b"one"), (1, b"two")] and await log.end(0) == 2
+    await log.close()
+
+
+@pytest.mark.parametrize("fates", [[REQUEST_LOST], [ANSWER_LOST], [ANSWER_LOST, REQUEST_LOST, ANSWER_LOST]])
+async def test_resends_are_the_same_batch_and_taken_once(running: RunningBroker, fates: list[str]) -> None:
+    log = await opened(running)
+    log.coming.extend(fates)
+    assert await log.append(wants(b"one"), 10) == {0: 0}
+    assert log.sent == [log.sent[0]] * (len(fates) + 1)
+    assert await log.append(wants(b"two", hwm=0), 10) == {0: 1}
+    assert await values(log) == [(0, b"one"), (1, b"two")]
+    await log.close()
+
+
+async def test_a_lost_refusal_stays_one(running: RunningBroker) -> None:
+    log = await opened(running)
+    await log.append(wants(b"one"), 10)
+    log.coming.append(ANSWER_LOST)
+    with pytest.raises(AppendRefused):
+        await log.append(wants(b"two"), 10)
+    assert await values(log) == [(0, b"one")]
+    await log.close()
+
+
+async def test_a_refusal_that_may_not_last_is_open_while_a_copy_is_on_its_way(running: RunningBroker) -> None:
+    log = await opened(running)
+    log.coming.append(STUCK)
+    beyond = wants(b"early", write_locks=(), expected_offset=1)
+    with pytest.raises(AppendUnknown):
+        await log.append(beyond, 10)
+    await log.append(wants(b"first"), 10)
+    assert await log.fence(beyond, 10) == {0: 2}
+    assert await log.arrive() == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert await values(log) == [(0, b"first")]
+    await log.close()
+
+
+async def test_an_expired_append_is_known_not_to_be_there_only_if_nothing_was_sent(
+    running: RunningBroker,
+) -> None:
+    log = await opened(running)
+    lane_of = log._leader
+
+    async def nobody(partition: int) -> object:
+        raise ClientError("nobody leads")
+
+    log._leader = nobody  # type: ignore[assignment,method-assign]
+    with pytest.raises(AppendExpired):
+        await log.append(wants(), 0.2)
+    log._leader = lane_of  # type: ignore[method-assign]
+    log.coming.extend([STUCK] * 50)
+    with pytest.raises(AppendUnknown):
+        await log.append(wants(), 0.2)
+    await log.close()
+
+
+async def test_a_fence_keeps_out_what_is_still_on_its_way(running: RunningBroker) -> None:
+    log = await opened(running)
+    lost = wants(b"lost")
+    log.coming.extend([STUCK] * 50)
+    with pytest.raises(AppendUnknown):
+        await log.append(lost, 0.2)
+    log.coming.clear()
+    ends = await log.fence(lost, 10)
+    assert set(await log.arrive()) == {ErrorCode.INVALID_PRODUCER_EPOCH}
+    chunk = await log.read(0, 0, 0.01)
+    assert not chunk.entries and ends == {0: 1} and chunk.position == 1, "the marker is no transaction"
+    assert await log.append(wants(b"next", hwm=0), 10) == {0: 1}
+    assert await log.append(wants(b"after", hwm=1), 10) == {0: 2}
+    await log.close()
+
+
+async def test_a_fence_comes_too_late_for_what_has_arrived(running: RunningBroker) -> None:
+    log = await opened(running)
+    found = wants(b"there")
+    log.coming.extend([ANSWER_LOST] + [REQUEST_LOST] * 50)
+    with pytest.raises(AppendUnknown):
+        await log.append(found, 0.2)
+    assert await log.fence(found, 10) == {0: 2}
+    (entry,) = (await log.read(0, 0, 0.01)).entries
+    assert entry.request == found.request
+    with pytest.raises(AppendUnknown, match="any more"):
+        await log.fence(found, 10)
+    await log.close()
+
+
+async def test_several_partitions_all_or_none(running: RunningBroker) -> None:
+    log = await opened(running, 3)
+    both = Append(
+        RequestId("me", 0, next(numbers)),
+        {0: Part((Record(b"p"),), -1, (b"a",)), 2: Part((Record(b"q"), Record(b"r")), -1, (b"a",))},
+    )
+    log.coming.append(ANSWER_LOST)
+    assert await log.append(both, 10) == {0: 0, 2: 1}
+    again = both._replace(request=RequestId("me", 0, next(numbers)))
+    with pytest.raises(AppendRefused):
+        await log.append(again, 10)
+    unknown = both._replace(request=RequestId("me", 0, next(numbers)))
+    log.coming.extend([STUCK] * 50)
+    with pytest.raises(AppendUnknown):
+        await log.append(unknown, 0.2)
+    log.coming.clear()
+    assert (await log.fence(unknown, 10)).keys() == {0, 2}
+    assert set(await log.arrive()) == {ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert [await values(log, partition) for partition in range(3)] == [[(0, b"p")], [], [(1, b"q")]]
+    await log.close()
+
+
+async def test_read_locks_elsewhere(running: RunningBroker) -> None:
+    log = await opened(running, 2)
+    await log.append(wants(b"there", partition=1), 10)
+    with pytest.raises(AppendRefused) as raised:
+        await log.append(wants(elsewhere={1: Elsewhere(-1, (b"a",))}), 10)
+    assert (raised.value.refusal.partition, raised.value.refusal.conflict_offset) == (1, 0)
+    assert await log.append(wants(elsewhere={1: Elsewhere(0, (b"a",))}), 10) == {0: 0}
+    await log.close()
+
+
+async def test_what_can_never_be_appended(running: RunningBroker) -> None:
+    log = await opened(running)
+    with pytest.raises(AppendFailed, match="MESSAGE_TOO_LARGE"):
+        await log.append(wants(bytes(2_000_000)), 10)
+    assert await log.append(wants(b"next"), 10) == {0: 0}
+    await log.close()
+
+
+async def test_trimmed(running: RunningBroker) -> None:
+    log = await opened(running)
+    await log.append(wants(b"one"), 10)
+    async with Client(running.bootstrap_servers) as client:
+        connection = await client.leader_of(await client.topic(log._name), 0)
+        partitions = [DeleteRecordsPartition(partition_index=0, offset=1)]
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=log._name, partitions=partitions)], timeout_ms=5_000
+        )
+        await connection.call(request, DeleteRecordsResponse)
+    with pytest.raises(Trimmed):
+        await log.read(0, 0, 0.01)
+    await log.close()
+
+
+async def test_a_topic_that_is_made_anew_is_another_one(running: RunningBroker) -> None:
+    log = await opened(running)
+    await log.append(wants(b"one"), 10)
+    async with Client(running.bootstrap_servers) as client:
+        await client.delete_topic(log._name)
+        await client.create_topic(log._name, configs={"lockstep.locks": "true"})
+    with pytest.raises((AppendUnknown, AppendFailed, AppendRefused)):
+        await log.append(wants(b"two", hwm=0), 10)
+    with pytest.raises(ClientError, match="anew"):
+        await log.read(0, 1, 0.01)
+    await log.close()
+
+
+async def test_topics_without_locks_and_brokers_without_them_are_refused(
+    running: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Client(running.bootstrap_servers) as client:
+        await client.create_topic("plain-topic")
+    log = RemoteLog(running.bootstrap_servers, "plain-topic", "me")
+    with pytest.raises(ClientError, match=r"lockstep\.locks=ignore"):
+        await log.open()
+    monkeypatch.setattr("broker.handlers.api_versions.OWN_FEATURES", ())
+    log = RemoteLog(running.bootstrap_servers, "plain-topic", "me")
+    with pytest.raises(ClientError, match=r"lockstep\.locks: it would ignore"):
+        await log.open()
+    with pytest.raises(ClientError):
+        await RemoteLog(running.bootstrap_servers, "nobody-made-this", "me").open()
+
+
+async def test_a_topic_is_made_where_that_is_wanted(running: RunningBroker) -> None:
+    name = f"{await locked_topic(running.bootstrap_servers)}-new"
+    logs = [RemoteLog(running.bootstrap_servers, name, "me", create=3) for _ in range(3)]
+    assert await asyncio.gather(*(log.open() for log in logs)) == [3, 3, 3]
+    for log in logs:
+        await log.close()
+
+
+async def test_fates_are_what_they_say(running: RunningBroker) -> None:
+    log = await opened(running)
+    log.coming.append(ARRIVES)
+    assert await log.append(wants(), 10) == {0: 0} and len(log.sent) == 1
+    await log.close()
