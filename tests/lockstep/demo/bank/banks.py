@@ -66,8 +66,8 @@ class Forged(Transaction):
 
 
 @contextlib.asynccontextmanager
-async def branch(memory_log: MemoryLog) -> AsyncIterator[Branch]:
-    ledger = Ledger()
+async def branch(memory_log: MemoryLog, ledger: Ledger | None = None) -> AsyncIterator[Branch]:
+    ledger = ledger or Ledger()
     async with opened("", "bank", ledger, memory_log.connect()) as client:
         yield Branch(client, ledger)
 

@@ -15,7 +15,7 @@ from lockstep.demo.bank.operations import Deactivation, Withdrawal
 from lockstep.demo.bank.teller import Told
 from lockstep.testing.memory_log import Fault, MemoryLog
 from lockstep.transactions import RefusedForGood
-from tests.lockstep.demo.bank.banks import audit, branch
+from tests.lockstep.demo.bank.banks import Watched, audit, branch
 
 
 def books(cents: int, transfers: int, *problems: str) -> Ledger:
@@ -66,8 +66,8 @@ async def test_accounts_are_opened_once() -> None:
 
 
 async def test_what_a_teller_tells() -> None:
-    memory_log = MemoryLog(4)
-    async with branch(memory_log) as one:
+    memory_log, ledger = MemoryLog(4), Watched()
+    async with branch(memory_log, ledger) as one:
         await one.deposits(1, 2, cents=10_000)
         stop = asyncio.Event()
         memory_log.fault_next(Fault.UNDER_WAY)
@@ -75,13 +75,12 @@ async def test_what_a_teller_tells() -> None:
         memory_log.refuse_next(2)
         memory_log.fail_next()
         work = asyncio.create_task(teller.transfers(one.client, one.ledger, [1, 2], random.Random(1), stop))
-        while one.ledger.transfers < 5:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        await ledger.has(5)
         stop.set()
         told = await work
     assert told._replace(acknowledged=0) == Told(refused=2, unknown=1, failed=1)
-    ledger = await audit(memory_log)
-    assert told.acknowledged <= ledger.transfers <= told.acknowledged + 1
+    found = await audit(memory_log)
+    assert told.acknowledged <= found.transfers <= told.acknowledged + 1
     assert Told.parse(str(told)) == told
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -12,6 +13,7 @@ from lockstep.demo.bank.books import opened
 from lockstep.demo.bank.ledger import Ledger
 from lockstep.demo.bank.operations import Deactivation, Deposit, Operation, Transfer, Withdrawal
 from lockstep.testing.memory_log import MemoryLog
+from lockstep.transactions import Refusal
 from tests.lockstep.demo.bank.banks import Branch, audit, branch
 
 
@@ -74,23 +76,37 @@ async def test_two_branches_do_not_spend_the_same_money() -> None:
     assert (await audit(memory_log)).problems == []
 
 
-async def test_a_payee_that_was_deactivated_elsewhere_refuses_the_transfer() -> None:
-    memory_log = MemoryLog(4)
+@pytest.mark.parametrize(
+    ("make", "closed"),
+    [
+        (lambda ledger: Transfer(ledger, 1, 2, 5), 2),
+        (lambda ledger: Transfer(ledger, 1, 2, 5), 1),
+        (lambda ledger: Withdrawal(ledger, 1, 5), 1),
+        (lambda ledger: Deposit(ledger, 1, 5), 1),
+        (lambda ledger: Deactivation(ledger, 1), 1),
+    ],
+    ids=["payee", "payer", "withdrawal", "deposit", "deactivation"],
+)
+async def test_an_account_that_was_deactivated_elsewhere_refuses(
+    make: Callable[[Ledger], Operation], closed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: asyncio.Queue[Refusal] = asyncio.Queue()
+    monkeypatch.setattr(Operation, "on_refusal", lambda _, refusal: heard.put_nowait(refusal))
+    memory_log, ledger = MemoryLog(4), Ledger()
     connection = memory_log.connect()
-    ledger = Ledger()
     async with branch(memory_log) as one, opened("", "bank", ledger, connection) as client:
         await one.deposits(1, 2)
         await client.caught_up()
-        connection.suspend_feed(2)
-        await one.does(Deactivation(one.ledger, 2))
-        transfer = Transfer(ledger, 1, 2, 5)
-        under_way = await client.submit(transfer)
-        while not transfer.refusals:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        connection.resume_feed(2)
+        connection.suspend_feed(closed)
+        await one.does(Deactivation(one.ledger, closed))
+        operation = make(ledger)
+        under_way = await client.submit(operation)
+        refusal = await asyncio.wait_for(heard.get(), 10.0)
+        assert (refusal.partition, refusal.lock) == (closed, b"account/%d" % closed)
+        connection.resume_feed(closed)
         assert await under_way is None
-    assert transfer.declined == "account 2 is not active"
-    assert (memory_log.end(1), memory_log.end(2)) == (1, 2)
+    assert operation.declined == f"account {closed} is not active"
+    assert memory_log.end(1) + memory_log.end(2) == 3
 
 
 @pytest.mark.parametrize("wrong", [(-1, 1), (10**6, 1), (1, 0), (1, -5), (1, 10**12 + 1)])
