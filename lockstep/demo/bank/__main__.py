@@ -1,7 +1,8 @@
 """`python -m lockstep.demo.bank`: reads the command line; interactive, or automatic with `--seconds`.
 
-Exit status: 0 done, 1 the audit found something, nothing was transferred, or it could not go on (one line on
-standard error says why), 2 wrong usage.
+At the end the books are read from the beginning of the topic, and the last line says what they hold. Exit
+status: 0 done, 1 that audit found something, nothing was transferred, or it could not go on (one line on
+standard error says why), 2 wrong usage, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 
+from lockstep.cli import STOPPED_BY_USER
 from lockstep.commands.options import positive_seconds, whole_number
 from lockstep.connection import ClientError
 from lockstep.demo.bank import automatic, commands
-from lockstep.demo.bank.books import BankError, make_topic
+from lockstep.demo.bank.books import BankError, audited, make_topic
 from lockstep.demo.bank.ledger import Ledger
 from lockstep.testing import broker, broker_in_thread
 from lockstep.transactions import BlockingTransactionClient, TransactionError
@@ -62,13 +64,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return asyncio.run(_automatic(options))
         return _interactive(options)
     except (BankError, ClientError, TransactionError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        _tell([str(error)])
         return 1
+    except KeyboardInterrupt:
+        return STOPPED_BY_USER
 
 
 async def _automatic(options: argparse.Namespace) -> int:
     stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        """The next Ctrl-C does not wait for an audit."""
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)
+
+    loop.add_signal_handler(signal.SIGINT, end)
     async with _brokers(options.bootstrap_server) as bootstrap:
         await make_topic(bootstrap, options.topic, options.partitions)
         outcome = await automatic.run(
@@ -81,8 +92,7 @@ async def _automatic(options: argparse.Namespace) -> int:
             has_table=sys.stdout.isatty(),
         )
     print(outcome.told)
-    for problem in outcome.problems:
-        print(f"error: {problem}", file=sys.stderr)
+    _tell(outcome.problems)
     print(outcome, flush=True)
     return 0 if outcome.is_right else 1
 
@@ -90,6 +100,7 @@ async def _automatic(options: argparse.Namespace) -> int:
 def _interactive(options: argparse.Namespace) -> int:
     with _brokers_in_thread(options.bootstrap_server) as bootstrap:
         asyncio.run(make_topic(bootstrap, options.topic, options.partitions))
+        _tell(asyncio.run(audited(bootstrap, options.topic)).problems)
         ledger = Ledger()
         with BlockingTransactionClient(bootstrap, options.topic, ledger) as client:
             client.caught_up()
@@ -99,7 +110,15 @@ def _interactive(options: argparse.Namespace) -> int:
                     break
                 if text:
                     print(text, flush=True)
-    return 0
+        found = asyncio.run(audited(bootstrap, options.topic))
+    _tell(found.problems)
+    print(f"transfers={found.transfers} total={found.cents}", flush=True)
+    return 1 if found.problems else 0
+
+
+def _tell(problems: Sequence[str]) -> None:
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
 
 
 def _lines() -> Iterator[str]:

@@ -51,12 +51,19 @@ async def opened(
 
 
 async def caught_up(client: TransactionClient) -> None:
-    """Raises BankError if a partition cannot be read."""
+    """Raises BankError if a partition cannot be read, or nothing comes any more."""
+    loop = asyncio.get_running_loop()
     reading = asyncio.create_task(client.caught_up())
+    marks: list[int] = []
     try:
         while not (await asyncio.wait([reading], timeout=_PAUSE_S))[0]:
             for partition, error in client.stalled().items():
                 raise BankError(f"partition {partition} cannot be read: {error}")
+            before, marks = marks, [client.high_water_mark(each) for each in client.partitions]
+            if marks != before:
+                deadline = loop.time() + PATIENCE_S
+            elif loop.time() > deadline:
+                raise BankError(f"nothing could be read for {PATIENCE_S:g} s")
         await reading
     finally:
         reading.cancel()

@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.client import Client
 from lockstep.connection import ClientError
+from lockstep.demo.bank import books
 from lockstep.demo.bank.books import BankError, audited, make_topic, opened
 from lockstep.demo.bank.ledger import Entry, Kind, Ledger
 from lockstep.demo.bank.operations import Transfer
@@ -65,6 +66,16 @@ async def test_books_of_which_the_beginning_is_gone() -> None:
         await one.deposits(1, 2)
     memory_log.trim(1, 1)
     with pytest.raises(BankError, match="partition 1 cannot be read: memory-1 begins at 1"):
+        await audit(memory_log)
+
+
+async def test_books_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory_log = MemoryLog(4)
+    async with branch(memory_log) as one:
+        await one.deposits(1, 2)
+    memory_log.suspend_feed(1)
+    monkeypatch.setattr(books, "PATIENCE_S", 0.1)
+    with pytest.raises(BankError, match="nothing could be read"):
         await audit(memory_log)
 
 

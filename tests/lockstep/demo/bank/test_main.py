@@ -16,9 +16,10 @@ import pytest
 from compat_tests.targets import LockstepTarget
 from lockstep.demo.bank.__main__ import main
 from lockstep.demo.bank.books import make_topic, opened
+from lockstep.demo.bank.ledger import Entry, Kind, Ledger
 from lockstep.demo.bank.operations import Deposit
 from lockstep.testing import RunningBroker
-from tests.lockstep.demo.bank.banks import Watched
+from tests.lockstep.demo.bank.banks import Forged, Watched
 
 COMMAND = (sys.executable, "-m", "lockstep.demo.bank")
 LAST_LINE = re.compile(r"transfers=(\d+) before=(\d+) after=(\d+)")
@@ -91,10 +92,24 @@ def test_interactive() -> None:
     typed = b"deposit 1 5\nbalance 1\n\xff\xff\nbalance 2\n"
     done = subprocess.run(COMMAND, input=typed, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    first, second, third, fourth = done.stdout.decode().splitlines()
+    first, second, third, fourth, last = done.stdout.decode().splitlines()
     assert [first, second] == ["done at 1/0; account 1 has 5", "account 1 has 5"]
     assert third.startswith("error: there is no command")
     assert fourth == "error: there is no account 2"
+    assert last == "transfers=0 total=5"
+
+
+async def test_interactive_on_books_that_are_wrong(running: RunningBroker, topic: str) -> None:
+    await make_topic(running.bootstrap_servers, topic, 2)
+    async with opened(running.bootstrap_servers, topic, Ledger()) as client:
+        await client.execute(Forged(Entry(Kind.WITHDRAWAL, 1, -5), 1))
+    words = [*COMMAND, "-b", running.bootstrap_servers, "--topic", topic]
+    done = await asyncio.to_thread(
+        subprocess.run, words, input=b"quit\n", capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == ["error: partition 1, offset 0: account 1 is at -5"] * 2
+    assert done.stdout == b"transfers=0 total=-5\n"
 
 
 def test_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
