@@ -54,9 +54,10 @@ async def run(
         used = await open_accounts(client, ledger, accounts)
         before = await audited(bootstrap, topic)
         tellers = [await _started(bootstrap, topic, seed, used) for seed in range(processes)]
-        if seconds is not None:
-            asyncio.get_running_loop().call_later(seconds, stop.set)
         try:
+            await asyncio.gather(*map(_ready, tellers))
+            if seconds is not None:
+                asyncio.get_running_loop().call_later(seconds, stop.set)
             await _until(stop, tellers, ledger, before.transfers, has_table)
         finally:
             told = await asyncio.gather(*map(_ended, tellers))
@@ -127,6 +128,12 @@ async def _started(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
+
+
+async def _ready(teller: asyncio.subprocess.Process) -> None:
+    """Returns, too, if it ends instead."""
+    assert teller.stdout is not None
+    await teller.stdout.readline()
 
 
 async def _ended(teller: asyncio.subprocess.Process) -> Told | None:

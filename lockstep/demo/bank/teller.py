@@ -1,7 +1,7 @@
 """A process that transfers at random: `python -m lockstep.demo.bank.teller BOOTSTRAP TOPIC SEED ACCOUNT...`.
 
-It goes on until its standard input ends, so it does not outlive whoever started it. Its last line is what it
-knows of its transfers (`Told`).
+It goes on until its standard input ends, so it does not outlive whoever started it. Its first line says that
+it begins (`READY`), its last one what it knows of its transfers (`Told`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lockstep.demo.bank.ledger import Ledger
 from lockstep.demo.bank.operations import Transfer
 from lockstep.transactions import Expired, RefusedForGood, TransactionClient, TransactionError
 
+READY: Final = "ready"
 AT_ONCE: Final = 4
 """Transfers under way."""
 LARGEST_CENTS: Final = 500
@@ -61,9 +62,9 @@ async def transfers(
     chosen: random.Random,
     stop: asyncio.Event,
 ) -> Told:
-    """One after the other until `stop`. Raises RefusedForGood: the next one would be, too."""
+    """One after the other until `stop`, one at least. Raises RefusedForGood: the next one would be, too."""
     told = Told()
-    while not stop.is_set():
+    while told == Told() or not stop.is_set():
         payer, payee = chosen.sample(accounts, 2)
         transfer = Transfer(ledger, payer, payee, chosen.randint(1, LARGEST_CENTS))
         try:
@@ -87,6 +88,7 @@ async def _serve(bootstrap: str, topic: str, seed: int, accounts: Sequence[int])
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: _UntilItEnds(stop), sys.stdin)
     async with opened(bootstrap, topic, ledger) as client:
+        print(READY, flush=True)
         told = await asyncio.gather(
             *(
                 transfers(client, ledger, accounts, random.Random(seed + each), stop)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from compat_tests.targets import LockstepTarget
@@ -86,6 +87,20 @@ async def test_a_broker_that_is_killed_meanwhile(tmp_path: Path) -> None:
     transfers, before, after = last_line(out)
     assert process.returncode == 0, err
     assert transfers >= 13 and before == after
+
+
+async def test_a_teller_that_is_killed(running: RunningBroker, topic: str) -> None:
+    """Nobody knows what it was told, so nobody can say that all is right."""
+    await make_topic(running.bootstrap_servers, topic, 2)
+    ledger = Watched()
+    async with opened(running.bootstrap_servers, topic, ledger):
+        with automatic(running.bootstrap_servers, topic) as process:
+            await ledger.has(1)
+            psutil.Process(process.pid).children()[0].kill()
+            out, err = await asyncio.to_thread(process.communicate, timeout=60)
+    transfers, before, after = last_line(out)
+    assert process.returncode == 1 and transfers > 0 and before == after
+    assert re.fullmatch(r"error: teller [01] failed\n", err)
 
 
 def test_interactive() -> None:
