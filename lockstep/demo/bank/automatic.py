@@ -1,0 +1,151 @@
+"""The automatic bank: processes transfer between few accounts, the topic is audited before and after."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from lockstep.demo.bank.books import BankError, audited, caught_up, opened
+from lockstep.demo.bank.ledger import Ledger
+from lockstep.demo.bank.operations import Deposit
+from lockstep.demo.bank.table import redrawn, rendered
+from lockstep.demo.bank.teller import Told
+from lockstep.transactions import TransactionClient
+
+OPENING_CENTS: Final = 10_000
+"""What an account begins with."""
+REDRAW_S: Final = 0.5
+_END_S: Final = 120.0
+"""For a teller to finish what it has under way: longer than any of its transfers may take."""
+
+
+class Outcome(NamedTuple):
+    """Of a run, as the topic tells it."""
+
+    transfers: int
+    before: int
+    after: int
+    problems: Sequence[str]
+    told: Told
+
+    @property
+    def is_right(self) -> bool:
+        return self.before == self.after and self.transfers > 0 and not self.problems
+
+    def __str__(self) -> str:
+        return f"transfers={self.transfers} before={self.before} after={self.after}"
+
+
+async def run(
+    bootstrap: str,
+    topic: str,
+    *,
+    accounts: int,
+    processes: int,
+    stop: asyncio.Event,
+    seconds: float | None = None,
+    has_table: bool = False,
+) -> Outcome:
+    """Until `stop`, or for so many seconds of transfers. Raises BankError, ClientError, TransactionError."""
+    ledger = Ledger()
+    async with opened(bootstrap, topic, ledger) as client:
+        used = await open_accounts(client, ledger, accounts)
+        before = await audited(bootstrap, topic)
+        tellers = [await _started(bootstrap, topic, seed, used) for seed in range(processes)]
+        try:
+            await asyncio.gather(*map(_ready, tellers))
+            if seconds is not None:
+                asyncio.get_running_loop().call_later(seconds, stop.set)
+            await _until(stop, tellers, ledger, before.transfers, has_table)
+        finally:
+            told = await asyncio.gather(*map(_ended, tellers))
+    return judged(before, await audited(bootstrap, topic), told)
+
+
+async def open_accounts(client: TransactionClient, ledger: Ledger, accounts: int) -> list[int]:
+    """The first accounts, as far as they are active, each with some money. Raises BankError."""
+    for number in range(1, accounts + 1):
+        known = ledger.accounts.get(number)
+        if known is None or (known.is_active and not known.cents):
+            await client.execute(Deposit(ledger, number, OPENING_CENTS))
+    await caught_up(client)
+    used = [number for number in ledger.active() if 1 <= number <= accounts]
+    if len(used) < 2:
+        raise BankError(f"of accounts 1 to {accounts} only {len(used)} may be used, and a transfer takes two")
+    return used
+
+
+def judged(before: Ledger, after: Ledger, told: Sequence[Told | None]) -> Outcome:
+    """`told`: by each teller; None for one that failed."""
+    problems = list(after.problems)
+    total = Told()
+    for number, each in enumerate(told):
+        if each is None:
+            problems.append(f"teller {number} failed")
+        else:
+            total = total.plus(each)
+    made = after.transfers - before.transfers
+    if made < total.acknowledged:
+        problems.append(f"{total.acknowledged} transfers were acknowledged")
+    return Outcome(made, before.cents, after.cents, problems, total)
+
+
+async def _until(
+    stop: asyncio.Event,
+    tellers: Sequence[asyncio.subprocess.Process],
+    ledger: Ledger,
+    transfers_before: int,
+    has_table: bool,
+) -> None:
+    """Until `stop`, or until a teller ends, which none does by itself."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    drawn = ""
+    waiting = [asyncio.ensure_future(stop.wait()), *(asyncio.ensure_future(each.wait()) for each in tellers)]
+    try:
+        while not (await asyncio.wait(waiting, timeout=REDRAW_S, return_when=asyncio.FIRST_COMPLETED))[0]:
+            if has_table:
+                text = rendered(ledger, loop.time() - began, ledger.transfers - transfers_before)
+                sys.stdout.write(redrawn(text, drawn))
+                sys.stdout.flush()
+                drawn = text
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+async def _started(
+    bootstrap: str, topic: str, seed: int, accounts: Sequence[int]
+) -> asyncio.subprocess.Process:
+    words = [bootstrap, topic, str(seed * 1000), *map(str, accounts)]
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "lockstep.demo.bank.teller",
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+
+async def _ready(teller: asyncio.subprocess.Process) -> None:
+    """Returns, too, if it ends instead."""
+    assert teller.stdout is not None
+    await teller.stdout.readline()
+
+
+async def _ended(teller: asyncio.subprocess.Process) -> Told | None:
+    """Closes its standard input and waits for its last line; None where it has none."""
+    try:
+        assert teller.stdin is not None
+        teller.stdin.close()
+        async with asyncio.timeout(_END_S):
+            out, _ = await teller.communicate()
+        return Told.parse(out.decode().splitlines()[-1])
+    except (TimeoutError, IndexError, ValueError):
+        return None
+    finally:
+        if teller.returncode is None:
+            teller.kill()

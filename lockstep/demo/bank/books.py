@@ -1,0 +1,95 @@
+"""The bank's topic: made, opened while brokers may be away, and read from its beginning."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from lockstep.client import Client
+from lockstep.connection import BrokerError, ConnectionFailed
+from lockstep.demo.bank.ledger import Ledger
+from lockstep.transactions import TransactionClient
+from lockstep.transactions.log import Log
+from protocol.errors import ErrorCode
+
+CONFIGS: Final = {"lockstep.locks": "true", "lockstep.group": "1", "retention.ms": "-1"}
+"""Transfers go over several partitions: they are in one log group. The books are kept for ever."""
+PATIENCE_S: Final = 60.0
+"""How long a broker may be away."""
+SETTLE_S: Final = 10.0
+"""How long the second entry of a transfer may come after the first one: they are read from two partitions."""
+_PAUSE_S: Final = 0.2
+
+
+class BankError(Exception):
+    """The bank cannot go on; in words for its user."""
+
+
+async def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    """If it is not there yet. Raises ClientError."""
+    async with Client(bootstrap, client_id="bank") as client:
+        try:
+            await client.create_topic(topic, partitions=partitions, configs=CONFIGS)
+        except BrokerError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    bootstrap: str, topic: str, ledger: Ledger, log: Log | None = None
+) -> AsyncIterator[TransactionClient]:
+    """A client that has read everything. Raises BankError, ClientError."""
+    client = await _patiently(bootstrap, topic, ledger, log)
+    try:
+        await caught_up(client)
+        yield client
+    finally:
+        await client.close()
+
+
+async def caught_up(client: TransactionClient) -> None:
+    """Raises BankError if a partition cannot be read, or nothing comes any more."""
+    loop = asyncio.get_running_loop()
+    reading = asyncio.create_task(client.caught_up())
+    marks: list[int] = []
+    try:
+        while not (await asyncio.wait([reading], timeout=_PAUSE_S))[0]:
+            for partition, error in client.stalled().items():
+                raise BankError(f"partition {partition} cannot be read: {error}")
+            before, marks = marks, [client.high_water_mark(each) for each in client.partitions]
+            if marks != before:
+                deadline = loop.time() + PATIENCE_S
+            elif loop.time() > deadline:
+                raise BankError(f"nothing could be read for {PATIENCE_S:g} s")
+        await reading
+    finally:
+        reading.cancel()
+
+
+async def audited(bootstrap: str, topic: str, log: Log | None = None, settle_s: float = SETTLE_S) -> Ledger:
+    """The books, read from their beginning by somebody who knows nothing yet; problems are in it."""
+    ledger = Ledger()
+    async with opened(bootstrap, topic, ledger, log) as client:
+        deadline = asyncio.get_running_loop().time() + settle_s
+        while ledger.halves and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_PAUSE_S)
+            await caught_up(client)
+    for request, cents in ledger.halves.items():
+        ledger.problems.append(f"transfer {request} has one entry, of {cents}")
+    return ledger
+
+
+async def _patiently(bootstrap: str, topic: str, ledger: Ledger, log: Log | None) -> TransactionClient:
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
+    while True:
+        client = TransactionClient(bootstrap, topic, ledger, log=log)
+        try:
+            await client.open()
+            return client
+        except ConnectionFailed:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(_PAUSE_S)

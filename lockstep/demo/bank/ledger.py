@@ -1,0 +1,141 @@
+"""The books: entries as they stand in the topic, and the accounts that come of them. Pure.
+
+Whatever breaks an invariant of the bank is noted in `problems` and applied all the same: an auditor goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from enum import StrEnum
+from typing import Final, NamedTuple, Self
+
+from lockstep.transactions import Application, Committed, RequestId
+
+MOST_PROBLEMS: Final = 10
+"""That are kept in words."""
+
+
+class Kind(StrEnum):
+    """Of an entry."""
+
+    DEPOSIT = "deposit"
+    WITHDRAWAL = "withdrawal"
+    PAYMENT = "payment"
+    """The payer's half of a transfer."""
+    RECEIPT = "receipt"
+    """The payee's."""
+    DEACTIVATION = "deactivation"
+
+
+_SIGNS: Final = {
+    Kind.DEPOSIT: 1,
+    Kind.RECEIPT: 1,
+    Kind.WITHDRAWAL: -1,
+    Kind.PAYMENT: -1,
+    Kind.DEACTIVATION: 0,
+}
+
+
+class Entry(NamedTuple):
+    """What one record does to one account."""
+
+    kind: Kind
+    account: int
+    cents: int = 0
+    """What is added to it: below zero for what leaves it."""
+    other: int | None = None
+    """The account at the other end of a transfer."""
+
+    def pack(self) -> bytes:
+        return json.dumps(self._asdict(), separators=(",", ":")).encode()
+
+    @classmethod
+    def unpack(cls, value: bytes | None) -> Self:
+        """Raises ValueError for what is no entry."""
+        try:
+            found = cls(**json.loads(value or b""))
+            kind = Kind(found.kind)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"not an entry of the bank: {(value or b'')[:80]!r}") from error
+        numbers = found.account, found.cents
+        if not all(type(each) is int for each in numbers) or _sign(found.cents) != _SIGNS[kind]:
+            raise ValueError(f"not an entry of the bank: {(value or b'')[:80]!r}")
+        return found._replace(kind=kind)
+
+
+class Account:
+    """One account, by what is known of it."""
+
+    __slots__ = ("cents", "is_active", "partition")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.cents = 0
+        self.is_active = True
+
+
+class Ledger(Application):
+    """All accounts. Its partitions may be applied side by side, from several threads."""
+
+    def __init__(self) -> None:
+        self.accounts: dict[int, Account] = {}
+        self.transfers = 0
+        """Payments, to be exact."""
+        self.halves: dict[RequestId | None, int] = {}
+        """Transfers of which one entry is applied and the other is not: what it added."""
+        self.problems: list[str] = []
+        self._marks: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def cents(self) -> int:
+        """Of all accounts."""
+        return sum([account.cents for account in list(self.accounts.values())])
+
+    def active(self) -> list[int]:
+        """The accounts that may be used, in order."""
+        return sorted(number for number, account in self.accounts.items() if account.is_active)
+
+    def high_water_mark(self, partition: int) -> int:
+        return self._marks.get(partition, -1)
+
+    def apply(self, committed: Committed) -> None:
+        with self._lock:
+            for record in committed.records:
+                try:
+                    self._enter(Entry.unpack(record.value), committed)
+                except ValueError as error:
+                    self._note(committed, str(error))
+            self._marks[committed.partition] = committed.offset
+
+    def _enter(self, entry: Entry, committed: Committed) -> None:
+        account = self.accounts.get(entry.account)
+        if account is None:
+            account = self.accounts[entry.account] = Account(committed.partition)
+        if account.partition != committed.partition:
+            self._note(committed, f"account {entry.account} stands in partition {account.partition}")
+        if not account.is_active:
+            self._note(committed, f"account {entry.account} is not active")
+        account.cents += entry.cents
+        if account.cents < 0:
+            self._note(committed, f"account {entry.account} is at {account.cents}")
+        if entry.kind is Kind.DEACTIVATION:
+            account.is_active = False
+        elif entry.kind in (Kind.PAYMENT, Kind.RECEIPT):
+            self.transfers += entry.kind is Kind.PAYMENT
+            self._match(committed.request, entry.cents)
+
+    def _match(self, request: RequestId | None, cents: int) -> None:
+        """The two entries of a transfer have one request."""
+        left = self.halves.pop(request, 0) + cents
+        if left:
+            self.halves[request] = left
+
+    def _note(self, committed: Committed, problem: str) -> None:
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(f"partition {committed.partition}, offset {committed.offset}: {problem}")
+
+
+def _sign(number: int) -> int:
+    return (number > 0) - (number < 0)

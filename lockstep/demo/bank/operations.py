@@ -1,0 +1,118 @@
+"""What is done to accounts: transactions, each with the locks that make it right (see the package)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lockstep.demo.bank.ledger import Entry, Kind, Ledger
+from lockstep.transactions import Draft, Refusal, Transaction, lock
+
+MOST_CENTS: Final = 10**12
+MOST_ACCOUNTS: Final = 10**6
+
+
+def account_lock(account: int) -> bytes:
+    """Raised by its deactivation."""
+    return lock("account", account)
+
+
+def withdrawal_lock(account: int) -> bytes:
+    """Raised by whatever leaves it."""
+    return lock("withdrawal", account)
+
+
+class Operation(Transaction):
+    """On one account, and at times on a second one. ValueError for numbers that cannot be meant."""
+
+    def __init__(self, ledger: Ledger, account: int, cents: int = 1) -> None:
+        _check(account, cents)
+        self.ledger = ledger
+        self.account = account
+        self.cents = cents
+        self.declined: str | None = None
+        """Why the bank did not do it."""
+        self.refusals = 0
+        """How often somebody else was faster."""
+
+    def partition(self, partitions: int) -> int:
+        return self.account % partitions
+
+    def on_refusal(self, refusal: Refusal) -> None:
+        self.refusals += 1
+
+    def decline(self, reason: str) -> bool:
+        self.declined = reason
+        return False
+
+    def is_usable(self, account: int) -> bool:
+        """Declines it otherwise."""
+        known = self.ledger.accounts.get(account)
+        if known is None:
+            return self.decline(f"there is no account {account}")
+        return known.is_active or self.decline(f"account {account} is not active")
+
+    def has_enough(self) -> bool:
+        """Declines it otherwise."""
+        cents = self.ledger.accounts[self.account].cents
+        return cents >= self.cents or self.decline(f"account {self.account} has {cents}")
+
+
+class Deposit(Operation):
+    """Opens the account if need be."""
+
+    def execute(self, draft: Draft) -> bool:
+        if self.account in self.ledger.accounts and not self.is_usable(self.account):
+            return False
+        draft.read_lock(account_lock(self.account))
+        draft.add(Entry(Kind.DEPOSIT, self.account, self.cents).pack())
+        return True
+
+
+class Withdrawal(Operation):
+    def execute(self, draft: Draft) -> bool:
+        if not (self.is_usable(self.account) and self.has_enough()):
+            return False
+        draft.write_lock(withdrawal_lock(self.account))
+        draft.read_lock(account_lock(self.account))
+        draft.add(Entry(Kind.WITHDRAWAL, self.account, -self.cents).pack())
+        return True
+
+
+class Deactivation(Operation):
+    """For good; what it holds stays there."""
+
+    def execute(self, draft: Draft) -> bool:
+        if not self.is_usable(self.account):
+            return False
+        draft.write_lock(account_lock(self.account))
+        draft.add(Entry(Kind.DEACTIVATION, self.account).pack())
+        return True
+
+
+class Transfer(Operation):
+    """From `account` to `payee`."""
+
+    def __init__(self, ledger: Ledger, account: int, payee: int, cents: int) -> None:
+        super().__init__(ledger, account, cents)
+        _check(payee, cents)
+        if account == payee:
+            raise ValueError(f"account {account} cannot pay itself")
+        self.payee = payee
+
+    def execute(self, draft: Draft) -> bool:
+        if not (self.is_usable(self.account) and self.is_usable(self.payee) and self.has_enough()):
+            return False
+        draft.write_lock(withdrawal_lock(self.account))
+        draft.read_lock(account_lock(self.account))
+        draft.add(Entry(Kind.PAYMENT, self.account, -self.cents, self.payee).pack())
+        there = self.payee % draft.partitions
+        draft.read_lock(account_lock(self.payee), partition=there)
+        draft.add(Entry(Kind.RECEIPT, self.payee, self.cents, self.account).pack(), partition=there)
+        return True
+
+
+def _check(account: int, cents: int) -> None:
+    if not 0 <= account < MOST_ACCOUNTS:
+        raise ValueError(f"account {account}: from 0 to {MOST_ACCOUNTS - 1}")
+    if not 0 < cents <= MOST_CENTS:
+        raise ValueError(f"{cents} cents: from 1 to {MOST_CENTS}")

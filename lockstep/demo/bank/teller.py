@@ -1,0 +1,129 @@
+"""A process that transfers at random: `python -m lockstep.demo.bank.teller BOOTSTRAP TOPIC SEED ACCOUNT...`.
+
+It goes on until its standard input ends, so it does not outlive whoever started it. Its first line says that
+it begins (`READY`), its last one what it knows of its transfers (`Told`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Self
+
+from lockstep.connection import ClientError
+from lockstep.demo.bank.books import BankError, opened
+from lockstep.demo.bank.ledger import Ledger
+from lockstep.demo.bank.operations import Transfer
+from lockstep.transactions import Expired, RefusedForGood, TransactionClient, TransactionError
+
+READY: Final = "ready"
+AT_ONCE: Final = 4
+"""Transfers under way."""
+LARGEST_CENTS: Final = 500
+_TIMEOUT_S: Final = 60.0
+"""For one transfer: a broker may be restarted meanwhile."""
+_PAUSE_S: Final = 0.02
+"""After a transfer that was not made."""
+
+
+class Told(NamedTuple):
+    """What became of transfers, by those who asked for them."""
+
+    acknowledged: int = 0
+    declined: int = 0
+    refused: int = 0
+    """Tries that somebody else was faster than."""
+    unknown: int = 0
+    """Of which nobody knows whether they were made."""
+    failed: int = 0
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self._asdict().items())
+
+    @classmethod
+    def parse(cls, line: str) -> Self:
+        """Raises ValueError."""
+        pairs = [word.partition("=") for word in line.split()]
+        if [name for name, _, _ in pairs] != list(cls._fields):
+            raise ValueError(f"not what a teller tells: {line!r}")
+        return cls(*(int(value) for _, _, value in pairs))
+
+    def plus(self, other: Told) -> Told:
+        return Told(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+async def transfers(
+    client: TransactionClient,
+    ledger: Ledger,
+    accounts: Sequence[int],
+    chosen: random.Random,
+    stop: asyncio.Event,
+) -> Told:
+    """One after the other until `stop`, one at least. Raises RefusedForGood: the next one would be, too."""
+    told = Told()
+    while told == Told() or not stop.is_set():
+        payer, payee = chosen.sample(accounts, 2)
+        transfer = Transfer(ledger, payer, payee, chosen.randint(1, LARGEST_CENTS))
+        try:
+            appended = await client.execute(transfer, timeout_s=_TIMEOUT_S)
+            one = Told(acknowledged=1) if appended else Told(declined=1)
+        except RefusedForGood:
+            raise
+        except TransactionError as error:
+            is_open = isinstance(error, Expired) and not error.is_known
+            one = Told(unknown=1) if is_open else Told(failed=1)
+            print(error, file=sys.stderr)
+        told = told.plus(one._replace(refused=transfer.refusals))
+        if not one.acknowledged:
+            await asyncio.sleep(_PAUSE_S)
+    return told
+
+
+async def _serve(bootstrap: str, topic: str, seed: int, accounts: Sequence[int]) -> Told:
+    stop = asyncio.Event()
+    ledger = Ledger()
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: _UntilItEnds(stop), sys.stdin)
+    async with opened(bootstrap, topic, ledger) as client:
+        print(READY, flush=True)
+        told = await asyncio.gather(
+            *(
+                transfers(client, ledger, accounts, random.Random(seed + each), stop)
+                for each in range(AT_ONCE)
+            )
+        )
+    transport.close()
+    total = Told()
+    for each in told:
+        total = total.plus(each)
+    return total
+
+
+class _UntilItEnds(asyncio.Protocol):
+    """Sets an event when the other end of the pipe is closed."""
+
+    def __init__(self, ended: asyncio.Event) -> None:
+        self._ended = ended
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._ended.set()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Ctrl-C is for whoever started it, who then closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    bootstrap, topic, seed, *accounts = arguments
+    try:
+        told = asyncio.run(_serve(bootstrap, topic, int(seed), [int(each) for each in accounts]))
+    except (BankError, ClientError, TransactionError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(told, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,230 @@
+"""A log in memory for the tests of applications: several clients, locks as the broker keeps them, faults.
+
+    memory_log = MemoryLog(partitions=4, seed=7)
+    memory_log.fault_rate = 0.1
+    client = TransactionClient("", "", Accounts(), log=memory_log.connect())
+
+The rules are those of docs/locks.md, kept exactly (`memory_partition`). Everything else can be changed while
+it runs: how often an append fails so that nobody knows what became of it, which appends are refused or fail,
+how long things take, whose feed stands still, gaps between offsets, what is deleted. The same seed and the
+same calls make the same choices. One event loop; nothing here is durable. `memory_connection` is what a
+client holds of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from lockstep.testing.memory_connection import Fault, MemoryConnection
+from lockstep.testing.memory_partition import MemoryPartition
+from lockstep.transactions.log import Append, AppendExpired, AppendFailed, AppendRefused, Chunk
+from lockstep.transactions.model import Committed, Name, Record, Refusal, RequestId
+
+__all__ = ["Fault", "MemoryConnection", "MemoryLog"]
+
+_LANDS: Final = 0.5
+"""How likely an append that is under way arrives whenever something else happens to the log."""
+_LARGEST_GAP: Final = 3
+
+
+class MemoryLog:
+    """One topic. `connect` makes the clients' ends of it."""
+
+    def __init__(self, partitions: int = 4, *, seed: int = 0, topic: str = "memory") -> None:
+        self.fault_rate = 0.0
+        """Share of appends that meet a `Fault`, each kind as often."""
+        self.fence_fault_rate = 0.0
+        """Share of fences that fail, before or after they took effect."""
+        self.gap_rate = 0.0
+        """Share of appends behind which some offsets are left out, so that offsets are not dense."""
+        self.max_delay_s = 0.0
+        """Of each message there and back: drawn anew, evenly, from 0 to this."""
+        self.most_read = 100
+        """Transactions of one read."""
+        self._random = random.Random(seed)
+        self._partitions = [MemoryPartition(topic, number) for number in range(partitions)]
+        self._forced: deque[Fault | AppendFailed | AppendExpired | Refusal] = deque()
+        self._asked: set[RequestId] = set()
+        self._under_way: dict[RequestId, Append] = {}
+        """Nobody waits for their answer any more."""
+        self._fenced: set[RequestId] = set()
+        self._suspended: set[int] = set()
+        self._appended = 0
+        self._changed = asyncio.Event()
+        """Set, and replaced, whenever a reader that waits should look again."""
+
+    def connect(self) -> MemoryConnection:
+        """A client's end: a `lockstep.transactions.log.Log`."""
+        return MemoryConnection(self)
+
+    # -- what is to happen ------------------------------------------------------------------------------
+
+    def fault_next(self, *faults: Fault) -> None:
+        """The next appends meet these, one after the other."""
+        self._forced += faults
+
+    def fail_next(self, appends: int = 1) -> None:
+        """The next appends fail: they are not in the log, and their clients know it."""
+        self._forced += [AppendFailed("as the test wants it")] * appends
+
+    def expire_next(self, appends: int = 1) -> None:
+        """The time of the next appends is over before they are sent."""
+        self._forced += [AppendExpired("as the test wants it")] * appends
+
+    def refuse_next(self, appends: int = 1, *, reason: str = "LOCK", is_final: bool = False) -> None:
+        """The next appends are refused, and no offset is named; with `is_final` they will never pass."""
+        text = f"LOCKSTEP_REFUSED reason={reason} record=0 as the test wants it"
+        self._forced += [Refusal(reason, is_final, -1, None, False, None, text)] * appends
+
+    def suspend_feed(self, partition: int) -> None:
+        """Readers get nothing from it until `resume_feed`; a connection can be suspended alone, too."""
+        self._suspended.add(partition)
+
+    def resume_feed(self, partition: int) -> None:
+        self._suspended.discard(partition)
+        self.wake()
+
+    def skip(self, partition: int, offsets: int = 1) -> None:
+        """Leave out offsets, as a marker of Kafka's transactions does."""
+        self._partitions[partition].skip(offsets)
+        self.wake()
+
+    def trim(self, partition: int, offset: int) -> None:
+        """Delete what stands below `offset`."""
+        self._partitions[partition].trim(offset)
+
+    def put(self, partition: int, *values: bytes, append_locks: Iterable[Name] = ()) -> int:
+        """One batch by somebody who is no transaction client; the offset of its last record."""
+        raised = [name.encode() if isinstance(name, str) else name for name in append_locks]
+        self._appended += 1
+        records = [Record(value) for value in values]
+        offset = self._partitions[partition].append(records, raised=raised, timestamp_ms=self._appended)
+        self.wake()
+        return offset
+
+    def land(self) -> int:
+        """Let all appends that are under way arrive; how many of them were taken."""
+        return sum([self._land(request) for request in list(self._under_way)])
+
+    # -- what is there ----------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> int:
+        return len(self._partitions)
+
+    @property
+    def under_way(self) -> int:
+        """Appends that may still arrive."""
+        return len(self._under_way)
+
+    def entries(self, partition: int) -> list[Committed]:
+        """All that stands in it."""
+        found = self._partitions[partition]
+        return list(found.read(found.log_start_offset, len(found.entries) + 1).entries)
+
+    def end(self, partition: int) -> int:
+        return self._partitions[partition].next_offset
+
+    def mark(self, partition: int, lock: Name) -> int:
+        """By which offset the lock was last raised; -1 for never."""
+        name = lock.encode() if isinstance(lock, str) else lock
+        return self._partitions[partition].marks.get(name, -1)
+
+    # -- for its connections ----------------------------------------------------------------------------
+
+    def read(self, partition: int, position: int) -> Chunk:
+        """Raises Trimmed."""
+        return self._partitions[partition].read(position, self.most_read)
+
+    def is_suspended(self, partition: int) -> bool:
+        return partition in self._suspended
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """To be waited for once: the next change sets another one."""
+        return self._changed
+
+    def wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def delay_s(self) -> float:
+        return self._random.uniform(0, self.max_delay_s)
+
+    def begin(self, append: Append) -> None:
+        """ValueError for what no client may send: two appends of one request, or one without records."""
+        if append.request in self._asked:
+            raise ValueError(f"request {append.request} was used before")
+        if not append.parts or not all(part.records for part in append.parts.values()):
+            raise ValueError(f"request {append.request} has no records, or a part without any")
+        if not all(0 <= number < self.partitions for number in append.parts):
+            raise ValueError(f"request {append.request} names a partition that is not there")
+        self._asked.add(append.request)
+
+    def next_fault(self) -> Fault | AppendFailed | AppendExpired | Refusal | None:
+        """What becomes of the append that arrives now; others that are under way may come before it."""
+        self._maybe_land()
+        if self._forced:
+            return self._forced.popleft()
+        if self._random.random() < self.fault_rate:
+            return self._random.choice(list(Fault))
+        return None
+
+    def leave_under_way(self, append: Append) -> None:
+        if append.request not in self._fenced:
+            self._under_way[append.request] = append
+
+    def store(self, append: Append) -> Mapping[int, int]:
+        """All parts or none; partition -> offset of the last record. Raises AppendRefused, AppendFailed."""
+        if append.request in self._fenced:
+            raise AppendFailed(f"request {append.request} was fenced")
+        for number, part in append.parts.items():
+            own = self._partitions[number]
+            own.check(part)
+            for other, asked in part.elsewhere.items():
+                if not 0 <= other < self.partitions:
+                    own.refuse("UNKNOWN_PARTITION", f"other={own.topic}-{other}", is_final=True)
+                self._partitions[other].check_locks(asked.hwm, (), asked.read_locks)
+        self._appended += 1
+        offsets = {}
+        for number, part in append.parts.items():
+            own = self._partitions[number]
+            offsets[number] = own.append(
+                part.records,
+                raised=(*part.write_locks, *part.append_locks),
+                request=append.request,
+                timestamp_ms=self._appended,
+            )
+            if self._random.random() < self.gap_rate:
+                own.skip(self._random.randint(1, _LARGEST_GAP))
+        self.wake()
+        return offsets
+
+    def fence(self, append: Append) -> Mapping[int, int]:
+        """What is under way arrives now or never. Partition -> position."""
+        self._maybe_land()
+        self._under_way.pop(append.request, None)
+        self._fenced.add(append.request)
+        return {number: self._partitions[number].next_offset for number in append.parts}
+
+    def fence_fault(self) -> Fault | None:
+        if self._random.random() < self.fence_fault_rate:
+            return self._random.choice((Fault.LOST, Fault.UNANSWERED))
+        return None
+
+    def _maybe_land(self) -> None:
+        for request in list(self._under_way):
+            if self._random.random() < _LANDS:
+                self._land(request)
+
+    def _land(self, request: RequestId) -> bool:
+        """Nobody hears of it if it is refused."""
+        try:
+            self.store(self._under_way.pop(request))
+        except AppendRefused:
+            return False
+        return True
