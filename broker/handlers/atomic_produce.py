@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.append import Appended, Appender, GuiltyBatch, Wanted
+from broker.locks.checks import REFUSED
 from broker.metadata import Topic, TopicPartition
 from broker.refused import Refused
 from protocol.errors import ErrorCode
@@ -60,7 +61,8 @@ def append_atomically(
         return appenders[groups.pop()].append_atomically(wanted, produce_version)
     except GuiltyBatch as guilty:
         name, refused = _name(places[guilty.place]), guilty.refused
-        text = refused.message if name in refused.message else f"{name}: {refused.message}"
+        line = refused.message.removeprefix(REFUSED)
+        text = f"{name}: {line}" if line == refused.message else f"{REFUSED}batch={name} {line}"
         raise Refused(refused.error, text[: max(MOST_TEXT, MOST_TEXTS // len(places))]) from None
 
 

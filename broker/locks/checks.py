@@ -35,6 +35,8 @@ from storage.types import Buffer
 
 RETRY: Final = ErrorCode.POLICY_VIOLATION
 NEVER: Final = ErrorCode.INVALID_RECORD
+REFUSED: Final = "LOCKSTEP_REFUSED "
+"""What the words of a refusal begin with."""
 
 
 class Held(Refused):
@@ -203,7 +205,7 @@ class LockChecks:
     def _line(self, reason: str, log: PartitionLog, record: int, rest: str) -> str:
         topic = self._cluster.topic_by_id(log.topic_id)
         name = _quoted(f"{topic.name if topic else '?'}-{log.index}")
-        return f"LOCKSTEP_REFUSED reason={reason} record={record} topic-partition={name} {rest}"
+        return f"{REFUSED}reason={reason} record={record} topic-partition={name} {rest}"
 
 
 def require_no_locks(records: Buffer, most_bytes: int) -> None:

@@ -109,8 +109,9 @@ class BlockingTransactionClient:
     def resume(self, partition: int) -> None:
         self._loop.call_soon_threadsafe(self._opened.resume, partition)
 
-    def caught_up(self) -> None:
-        self._wait(self._opened.caught_up())
+    def caught_up(self, timeout_s: float | None = None) -> None:
+        """Raises TimeoutError as `TransactionClient.caught_up`."""
+        self._wait(self._opened.caught_up(timeout_s))
 
     def execute(self, transaction: Transaction, *, timeout_s: float | None = None) -> Appended | None:
         """Raises as `TransactionClient.execute`."""

@@ -185,11 +185,15 @@ class TransactionClient:
         """Let a stalled feed try again what it is stalled at. KeyError where it is not assigned."""
         self._feeds[partition].resume()
 
-    async def caught_up(self) -> None:
-        """Wait until everything is applied that is committed by now, in every assigned partition."""
+    async def caught_up(self, timeout_s: float | None = None) -> None:
+        """Wait until everything is applied that is committed by now, in every assigned partition.
+
+        Raises TimeoutError: a feed is stalled, maybe, or no broker answers; without `timeout_s` it waits on.
+        """
         feeds = list(self._feeds.values())
-        ends = await asyncio.gather(*(self._log.end(feed.partition) for feed in feeds))
-        await asyncio.gather(*(feed.reached(end - 1) for feed, end in zip(feeds, ends, strict=True)))
+        async with asyncio.timeout(timeout_s):
+            ends = await asyncio.gather(*(self._log.end(feed.partition) for feed in feeds))
+            await asyncio.gather(*(feed.reached(end - 1) for feed, end in zip(feeds, ends, strict=True)))
 
     # -- transactions -----------------------------------------------------------------------------------
 

@@ -84,15 +84,11 @@ def condition_of(part: Part, topic: str, topic_id: bytes) -> list[Header]:
 
 
 def refusal_of(code: int, text: str | None, partition: int) -> Refusal:
-    """What a refusal says. `partition` is whose answer it is; the text may name another one.
-
-    In front of the line there may be the name of an atomic append's guilty batch.
-    """
+    """What a refusal says. `partition` is whose answer it is; the text may name another one."""
     is_final = code == ErrorCode.INVALID_RECORD
-    _, found, line = (text or "").partition(REFUSED)
-    if text is None or not found:
+    if text is None or not text.startswith(REFUSED):
         return _UNTOLD._replace(is_final=is_final, partition=partition, text=text or _UNTOLD.text)
-    words = dict(word.partition("=")[::2] for word in line.split(" "))
+    words = dict(word.partition("=")[::2] for word in text[len(REFUSED) :].split(" "))
     where = words.get("topic-partition", "").rpartition("-")[2]
     conflict = words.get("conflict_offset", "")
     name = words.get("lock")

@@ -139,8 +139,10 @@ def test_a_refusal_says_what_the_broker_said() -> None:
     assert (found.conflict_offset, found.is_exact, found.lock) == (41, False, b"seat/12A")
     exact = refusal_of(ErrorCode.INVALID_RECORD, text.replace("estimate", "exact"), 0)
     assert exact.is_exact and exact.is_final
-    of_another_batch = refusal_of(ErrorCode.POLICY_VIOLATION, f"with-dash-7: {text}", 7)
-    assert of_another_batch == found._replace(text=f"with-dash-7: {text}")
+    of_another_batch = refusal_of(
+        ErrorCode.POLICY_VIOLATION, text.replace("reason", "batch=with-dash-7 reason"), 7
+    )
+    assert of_another_batch == found._replace(text=of_another_batch.text)
 
 
 @pytest.mark.parametrize("text", [None, "something else", "LOCKSTEP_REFUSED ", "LOCKSTEP_REFUSED reason"])
