@@ -1,0 +1,318 @@
+"""`python -m tests.campaigns.linearizable --histories 1000`: are conditional appends linearizable.
+
+A history is a fresh topic with locks and a dozen clients who append to its partitions under conditions, read,
+and lag behind each other, while nodes die by kill -9 and log groups get other leaders. In the end the topic
+is read: it has what was acknowledged, once, and nothing that was refused. Then porcupine looks for an order
+of all operations that the rules explain (`porcupine/model.go`): every acceptance, and the reason of every
+refusal, must be right at one instant between its call and its answer. Refusals that say they rest on an
+estimate are counted.
+
+`--control` plants each mistake of `lock_sabotage` into a single node; porcupine must find all of them.
+
+Prints JSON; ends with 1 where a history is not linearizable or could not be judged, or a plant was not
+found; with 2 without Go. Adds to docs/evidence/linearizable.json (`--no-evidence`: not), round by round;
+`--resume` counts what is recorded there for this source. What failed is kept in .cache/linearizable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from compat_tests.kafka_jars import ToolchainMissing
+from compat_tests.targets import TargetFailed
+from lockstep import cluster
+from lockstep.client import Client, Topic
+from lockstep.connection import ClientError
+from tests.campaigns import conditional_history, evidence
+from tests.campaigns.brokers import Brokers, raise_on_term
+from tests.campaigns.conditional_clients import History, Writer
+from tests.campaigns.lock_sabotage import PLANTS
+
+NAME: Final = "linearizable"
+KEPT: Final = evidence.ROOT / ".cache" / NAME
+SETTINGS: Final = {"lockstep.segment.bytes": str(16 << 20)}
+WRITERS: Final = 12
+KILL_SHARE: Final = 0.3
+"""Of the faults among several nodes; the others are changes of leaders."""
+BETWEEN_FAULTS: Final = (100, 500)
+"""Operations of each history that runs."""
+ROUND: Final = 50
+"""Histories of one cluster."""
+CONTROL_HISTORIES: Final = 10
+CONTROL_OPERATIONS: Final = 300
+
+
+@dataclass
+class Options:
+    """What one cluster goes through."""
+
+    histories: int
+    operations: int
+    seed: int
+    nodes: int = 3
+    lanes: int = 3
+    """Histories at a time."""
+    plant: str | None = None
+
+
+@dataclass
+class Outcome:
+    """What it came to."""
+
+    verdicts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    operations: int = 0
+    estimates: int = 0
+    faults: list[int] = field(default_factory=list)
+    """That each history saw."""
+    kills: int = 0
+    transfers: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def figures(self) -> dict[str, Any]:
+        return {
+            "histories": sum(self.verdicts.values()),
+            "operations": self.operations,
+            "verdicts": dict(self.verdicts),
+            "outcomes": dict(sorted(self.counts.items())),
+            "estimates": self.estimates,
+            "kills": self.kills,
+            "transfers": self.transfers,
+            "histories_without_a_fault": self.faults.count(0),
+            "problems": self.problems,
+        }
+
+
+class Round:
+    """Histories on one cluster, some of them side by side, and what happens to the cluster meanwhile."""
+
+    def __init__(self, options: Options, directory: Path) -> None:
+        self.options = options
+        self.outcome = Outcome()
+        self._directory = directory
+        program = None
+        if options.plant is not None:
+            program = [sys.executable, "-m", "tests.campaigns.lock_sabotage", options.plant]
+        self._brokers = Brokers("lockstep", options.nodes, SETTINGS, directory, program)
+        self._running: set[History] = set()
+        self._done = 0
+        self._next = 0
+
+    def run(self) -> Outcome:
+        """TargetFailed, ToolchainMissing."""
+        try:
+            self._brokers.start()
+            asyncio.run(self._run())
+        finally:
+            self._brokers.close()
+        self.outcome.kills = self._brokers.kills
+        return self.outcome
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            faults = tasks.create_task(self._faults())
+            async with asyncio.TaskGroup() as lanes:
+                for _ in range(self.options.lanes):
+                    lanes.create_task(self._lane())
+            faults.cancel()
+
+    async def _lane(self) -> None:
+        clients = [Client(self._brokers.bootstrap, client_id=f"c{number}") for number in range(WRITERS)]
+        writers = [Writer(number, client) for number, client in enumerate(clients)]
+        try:
+            while self._next < self.options.histories and not self.outcome.problems:
+                self._next += 1
+                await self._history(self._next, writers, clients[0])
+        finally:
+            for client in clients:
+                client.close()
+
+    async def _history(self, number: int, writers: Sequence[Writer], client: Client) -> None:
+        rng = random.Random(f"{self.options.seed}-{number}")
+        name = f"history-{number}"
+        history = History(await self._topic(client, name, rng), self.options.operations, rng)
+        before = self._brokers.kills + self.outcome.transfers
+        self._running.add(history)
+        await asyncio.gather(*[each.run(history) for each in writers])
+        logs = await writers[0].read_all(history)
+        self._running.discard(history)
+        self._done += len(history.operations)
+        self.outcome.faults.append(self._brokers.kills + self.outcome.transfers - before)
+        operations, problems = conditional_history.settle(history.operations, logs)
+        path = self._directory / f"{name}.json"
+        await asyncio.to_thread(conditional_history.write, path, operations)
+        verdict = await asyncio.to_thread(conditional_history.judge, path)
+        self._note(history, path, verdict, history.problems or problems)
+        await self._forget(client, history.topic)
+
+    def _note(self, history: History, path: Path, verdict: dict[str, Any], problems: Sequence[str]) -> None:
+        outcome = self.outcome
+        outcome.verdicts[verdict["result"]] += 1
+        outcome.counts += history.counts
+        outcome.operations += verdict["operations"]
+        outcome.estimates += verdict["estimates"]
+        found = [f"{path.stem}: {each}" for each in problems[:5]]
+        if verdict["result"] != "Ok":
+            found.append(f"{path.stem}: {verdict['result']} {' '.join(verdict.get('stuck', []))}")
+        if found and self.options.plant is None:
+            KEPT.mkdir(parents=True, exist_ok=True)
+            for each in self._directory.glob(f"{path.stem}.*"):
+                shutil.copyfile(each, KEPT / f"{self.options.seed}-{each.name}")
+        outcome.problems += found
+        for each in self._directory.glob(f"{path.stem}.*"):
+            each.unlink()
+
+    async def _topic(self, client: Client, name: str, rng: random.Random) -> Topic:
+        configs = {"lockstep.locks": "true", "lockstep.group": str(rng.randint(1, self.options.nodes))}
+        while True:
+            try:
+                return await client.create_topic(name, partitions=rng.choice([2, 3, 4]), configs=configs)
+            except ClientError:  # nobody to ask; or it was made, and the answer is lost
+                await asyncio.sleep(0.1)
+                name += "-again"
+
+    async def _forget(self, client: Client, topic: Topic) -> None:
+        try:
+            await client.delete_topic(topic.name)
+        except ClientError:
+            self.outcome.counts["topics left"] += 1
+
+    # --- what happens to the cluster ----------------------------------------------------------------------
+
+    async def _faults(self) -> None:
+        rng = random.Random(f"{self.options.seed}-faults")
+        wanted = 0
+        async with Client(self._brokers.bootstrap, client_id="faults") as client:
+            while True:
+                await asyncio.sleep(0.01)
+                if self._progress() < wanted:
+                    continue
+                if wanted:
+                    await self._fault(client, rng)
+                wanted = self._progress() + rng.randint(*BETWEEN_FAULTS) * self.options.lanes
+
+    async def _fault(self, client: Client, rng: random.Random) -> None:
+        if self.options.nodes > 1 and rng.random() >= KILL_SHARE:
+            await self._transfer(client, rng)
+            return
+        try:
+            await asyncio.to_thread(self._brokers.kill, rng)
+        except TargetFailed as failed:
+            self.outcome.problems.append(str(failed))
+            for each in self._running:
+                each.left = 0
+
+    def _progress(self) -> int:
+        return self._done + sum(len(each.operations) for each in self._running)
+
+    async def _transfer(self, client: Client, rng: random.Random) -> None:
+        group, node = rng.randint(1, self.options.nodes), rng.randint(1, self.options.nodes)
+        try:
+            await cluster.transfer(client, group, node, 10.0)
+            self.outcome.transfers += 1
+        except ClientError:
+            self.outcome.counts["transfers that failed"] += 1
+
+
+def run_round(options: Options) -> Outcome:
+    """In a directory of its own. TargetFailed, ToolchainMissing."""
+    with tempfile.TemporaryDirectory(prefix="lockstep-linearizable-") as directory:
+        return Round(options, Path(directory)).run()
+
+
+def control(plant: str, seed: int) -> dict[str, Any]:
+    """How soon porcupine sees a plant."""
+    options = Options(CONTROL_HISTORIES, CONTROL_OPERATIONS, seed, nodes=1, lanes=1, plant=plant)
+    outcome = run_round(options)
+    return {"found": outcome.verdicts["Illegal"] > 0, "histories": sum(outcome.verdicts.values())}
+
+
+# --- the command ------------------------------------------------------------------------------------------
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """See the module; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.linearizable", description=__doc__)
+    parser.add_argument("--histories", type=int, default=1000)
+    parser.add_argument("--operations", type=int, default=1000, help="of each history")
+    parser.add_argument("--nodes", type=int, choices=(1, 3), default=3)
+    parser.add_argument("--lanes", type=int, default=3, help="histories at a time")
+    parser.add_argument("--seed", type=int, help="of the first round; default: drawn")
+    parser.add_argument("--resume", action="store_true", help="count what is recorded for this source")
+    parser.add_argument("--control", action="store_true", help="planted mistakes")
+    parser.add_argument("--plant", choices=PLANTS, action="append", help="only these")
+    parser.add_argument("--no-evidence", action="store_true")
+    options = parser.parse_args(words)
+    raise_on_term()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
+    try:
+        conditional_history.program()
+        return _controls(options, seed) if options.control else _histories(options, seed)
+    except ToolchainMissing as missing:
+        print(missing, file=sys.stderr)
+        return 2
+
+
+def _controls(options: argparse.Namespace, seed: int) -> int:
+    plants = {name: control(name, seed) for name in options.plant or PLANTS}
+    figures = {"seed": seed, "operations_of_a_history": CONTROL_OPERATIONS, "plants": plants}
+    print(json.dumps(figures))
+    if not options.no_evidence:
+        evidence.add_run(NAME, figures)
+    return 0 if all(each["found"] for each in plants.values()) else 1
+
+
+def _histories(options: argparse.Namespace, seed: int) -> int:
+    left, ended = options.histories, 0
+    if options.resume:
+        left -= _recorded(options.operations, options.nodes)
+    while left > 0 and not ended:
+        began = time.monotonic()
+        wanted = Options(min(left, ROUND), options.operations, seed, options.nodes, options.lanes)
+        try:
+            outcome = run_round(wanted)
+        except TargetFailed as failed:
+            print(failed, file=sys.stderr)
+            return 1
+        figures = {
+            "seed": seed,
+            "nodes": options.nodes,
+            "operations_of_a_history": options.operations,
+            **outcome.figures(),
+            "seconds": round(time.monotonic() - began, 1),
+        }
+        print(json.dumps(figures), flush=True)
+        if not options.no_evidence:
+            evidence.add_run(NAME, figures)
+        ended = 1 if outcome.problems else 0
+        left -= wanted.histories
+        seed += 1
+    return ended
+
+
+def _recorded(operations: int, nodes: int) -> int:
+    """Histories of this size that are recorded for this source."""
+    source = evidence.source_digest()
+    runs = [each for each in evidence.load_runs(NAME) if each["source"] == source and "verdicts" in each]
+    wanted = (operations, nodes)
+    return sum(
+        each["verdicts"].get("Ok", 0)
+        for each in runs
+        if (each["operations_of_a_history"], each["nodes"]) == wanted
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
