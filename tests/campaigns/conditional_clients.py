@@ -61,8 +61,8 @@ class History:
         """Of each partition, the highest end that anybody was told of."""
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
-        self.couples = {0: 1, 1: 0} if rng.random() < 0.8 else {0: 1, 1: 2, 2: 0}
-        """Which partition's read locks each may ask for; those that have none are judged alone."""
+        self.couples = {0: 1, 1: 2, 2: 0} if self.partitions > 2 and rng.random() < 0.2 else {0: 1, 1: 0}
+        """Whose read locks a partition's records may ask for; the others are judged alone."""
 
     def next_operation(self, client: int, partition: int, asked: Sequence[Conditions] = ()) -> Operation:
         self.left -= 1
@@ -261,8 +261,8 @@ def draw(history: History, partition: int, positions: Sequence[int]) -> list[Con
             each.expected = max(0, history.ends[partition] + place + rng.choice([0, 0, 0, 0, -1, 1]))
         other = history.couples.get(partition)
         if other is not None and rng.random() < 0.2:
-            each.elsewhere_partition = other
-            each.elsewhere = _mark(history, other, positions), rng.choice(LOCKS)
+            each.elsewhere_partition = other if rng.random() < 0.9 else partition
+            each.elsewhere = _mark(history, each.elsewhere_partition, positions), rng.choice(LOCKS)
         asked.append(each)
     if len(asked) > 1 and rng.random() < 0.5:
         name = b"c/1/%d" % rng.randrange(1 << 40)

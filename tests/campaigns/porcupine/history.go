@@ -19,23 +19,23 @@ type history struct {
 type operation struct {
 	Client    int       `json:"client"`
 	Call      int64     `json:"call"`
-	Return    *int64    `json:"return"`
+	Return    *int64    `json:"return,omitempty"`
 	Partition int       `json:"partition"`
-	Records   []*record `json:"records"`
-	Stored    *int64    `json:"stored"`
-	Refused   *refusal  `json:"refused"`
-	Seen      *int64    `json:"seen"`
+	Records   []*record `json:"records,omitempty"`
+	Stored    *int64    `json:"stored,omitempty"`
+	Refused   *refusal  `json:"refused,omitempty"`
+	Seen      *int64    `json:"seen,omitempty"`
 }
 
 // record is one record's conditions, and what it raises.
 type record struct {
 	Hwm       int64      `json:"hwm"`
-	Writes    []string   `json:"write"`
-	Reads     []string   `json:"read"`
-	Appends   []string   `json:"append"`
-	Expected  *int64     `json:"expected"`
-	Elsewhere *elsewhere `json:"elsewhere"`
-	Request   string     `json:"request"`
+	Writes    []string   `json:"write,omitempty"`
+	Reads     []string   `json:"read,omitempty"`
+	Appends   []string   `json:"append,omitempty"`
+	Expected  *int64     `json:"expected,omitempty"`
+	Elsewhere *elsewhere `json:"elsewhere,omitempty"`
+	Request   string     `json:"request,omitempty"`
 
 	checks []check
 	raises uint64
@@ -53,10 +53,10 @@ type refusal struct {
 	Reason           string `json:"reason"`
 	Record           int    `json:"record"`
 	Partition        int    `json:"partition"`
-	Lock             string `json:"lock"`
-	Mode             string `json:"mode"`
+	Lock             string `json:"lock,omitempty"`
+	Mode             string `json:"mode,omitempty"`
 	Hwm              int64  `json:"hwm"`
-	Expected         int64  `json:"expected"`
+	Expected         int64  `json:"expected,omitempty"`
 	ConflictOffset   int64  `json:"conflict_offset"`
 	LastStableOffset int64  `json:"last_stable_offset"`
 	Exact            bool   `json:"exact"`

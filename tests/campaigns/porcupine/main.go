@@ -15,7 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-const mostStuck = 5
+const mostStuck = 3
 
 type verdict struct {
 	Result     porcupine.CheckResult `json:"result"`
@@ -62,12 +62,16 @@ func judge(path string, timeout time.Duration, html string) (*verdict, error) {
 	if found.Result != porcupine.Illegal {
 		return found, nil
 	}
-	_, info := porcupine.CheckOperationsVerbose(model(), operations, timeout)
-	for part, orders := range info.PartialLinearizationsOperations() {
-		found.Stuck = append(found.Stuck, stuck(coupled(operations)[part], orders)...)
-	}
-	if html != "" {
-		return found, porcupine.VisualizePath(model(), info, html)
+	for _, part := range coupled(operations) {
+		result, info := porcupine.CheckOperationsVerbose(model(), part, timeout)
+		if result != porcupine.Illegal {
+			continue
+		}
+		found.Stuck = stuck(part, info.PartialLinearizationsOperations()[0])
+		if html != "" {
+			return found, porcupine.VisualizePath(model(), info, html)
+		}
+		break
 	}
 	return found, nil
 }
