@@ -2,9 +2,9 @@
 
 Owns: what is asked for, and asking until there is an answer. Each client is an idempotent producer with one
 request under way. A batch whose answer is lost, or that nobody takes now, is sent again byte by byte: what
-was stored is answered for with its offset. Where that takes too long, the client goes on as another producer
-and the outcome is open. Each knows of a partition what it has read itself, so its marks lag behind; sometimes
-it is told by another how far that one has read.
+was stored is answered for with its offset. Where that takes too long, and sometimes at once, the client goes
+on as another producer and the outcome is open. Each knows of a partition what it has read itself, so its
+marks lag behind; sometimes it is told by another how far that one has read.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ AGAIN: Final = frozenset(
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_CONTROLLER,
@@ -40,6 +41,9 @@ AGAIN: Final = frozenset(
 """Nothing was decided: somebody else leads, or will soon."""
 PAUSE_S: Final = 0.02
 GIVE_UP_S: Final = 60.0
+IMPATIENT_SHARE: Final = 0.02
+"""Of the appends, those whose answer nobody waits for longer than a moment."""
+IMPATIENT_S: Final = 0.03
 LOCKS: Final = [b"seat/%d" % number for number in range(6)]
 
 
@@ -175,15 +179,20 @@ class Writer:
 
     async def _append(self, history: History, partition: int) -> int | None:
         """The partition to read on in, after a refusal that says so."""
+        rng = history.rng
         if self._producer is None:
             self._producer = await self._new_producer(history)
         sequence = self._sequences.get(partition, 0)
         operation = history.next_operation(self.number, partition, draw(history, partition, self._positions))
         batch = self._batch(history, operation, sequence)
         deadline = time.monotonic() + GIVE_UP_S
+        patience_s = rng.uniform(0, IMPATIENT_S) if rng.random() < IMPATIENT_SHARE else None
         while time.monotonic() < deadline:
             try:
-                offset = await self._client.produce(self._topic, partition, batch)
+                async with asyncio.timeout(patience_s):
+                    offset = await self._client.produce(self._topic, partition, batch)
+            except TimeoutError:
+                break
             except BrokerError as error:
                 if error.code in (RETRY, NEVER) and (found := refusal(error.code, str(error))) is not None:
                     operation.refused = found

@@ -45,10 +45,10 @@ NAME: Final = "linearizable"
 KEPT: Final = evidence.ROOT / ".cache" / NAME
 SETTINGS: Final = {"lockstep.segment.bytes": str(16 << 20)}
 WRITERS: Final = 12
-KILL_SHARE: Final = 0.3
-"""Of the faults among several nodes; the others are changes of leaders."""
-BETWEEN_FAULTS: Final = (100, 500)
-"""Operations of each history that runs."""
+BETWEEN_FAULTS: Final = (10, 150)
+"""Operations of each history that runs, after one fault of a kind is over and before the next."""
+TRANSFER_S: Final = 3.0
+"""How long a change of leaders may take: to a node that is down it takes longer."""
 ROUND: Final = 50
 """Histories of one cluster."""
 CONTROL_HISTORIES: Final = 10
@@ -63,8 +63,8 @@ class Options:
     operations: int
     seed: int
     nodes: int = 3
-    lanes: int = 3
-    """Histories at a time."""
+    lanes: int = 6
+    """Histories at a time: each lasts for several faults."""
     plant: str | None = None
 
 
@@ -76,10 +76,11 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter)
     operations: int = 0
     estimates: int = 0
-    faults: list[int] = field(default_factory=list)
-    """That each history saw."""
+    faults: list[tuple[int, int]] = field(default_factory=list)
+    """Kills and changes of leaders that each history saw."""
     kills: int = 0
     transfers: int = 0
+    transfers_in_vain: int = 0
     slowest_judgement_s: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -92,7 +93,9 @@ class Outcome:
             "estimates": self.estimates,
             "kills": self.kills,
             "transfers": self.transfers,
-            "histories_without_a_fault": self.faults.count(0),
+            "transfers_in_vain": self.transfers_in_vain,
+            "histories_with_a_kill": sum(kills > 0 for kills, _ in self.faults),
+            "histories_without_a_fault": self.faults.count((0, 0)),
             "slowest_judgement_s": round(self.slowest_judgement_s, 2),
             "problems": self.problems,
         }
@@ -125,11 +128,12 @@ class Round:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            faults = tasks.create_task(self._faults())
+            faults = [tasks.create_task(each) for each in (self._kills(), self._transfers())]
             async with asyncio.TaskGroup() as lanes:
                 for _ in range(self.options.lanes):
                     lanes.create_task(self._lane())
-            faults.cancel()
+            for each in faults:
+                each.cancel()
 
     async def _lane(self) -> None:
         clients = [Client(self._brokers.bootstrap, client_id=f"c{number}") for number in range(WRITERS)]
@@ -146,14 +150,17 @@ class Round:
         rng = random.Random(f"{self.options.seed}-{number}")
         name = f"history-{number}"
         history = History(await self._topic(client, name, rng), self.options.operations, rng)
-        before = self._brokers.kills + self.outcome.transfers
+        kills, transfers = self._brokers.kills, self.outcome.transfers
         self._running.add(history)
         await asyncio.gather(*[each.run(history) for each in writers])
         logs = await writers[0].read_all(history)
         self._running.discard(history)
         self._done += len(history.operations)
-        self.outcome.faults.append(self._brokers.kills + self.outcome.transfers - before)
+        seen = self._brokers.kills - kills, self.outcome.transfers - transfers
+        self.outcome.faults.append(seen)
         operations, problems = conditional_history.settle(history.operations, logs)
+        unheard = [each for each in operations if each.return_ns is None]
+        history.counts["open and stored"] += sum(each.stored is not None for each in unheard)
         path = self._directory / f"{name}.json"
         await asyncio.to_thread(conditional_history.write, path, operations)
         verdict = await asyncio.to_thread(conditional_history.judge, path)
@@ -164,7 +171,7 @@ class Round:
         outcome = self.outcome
         outcome.verdicts[verdict["result"]] += 1
         outcome.counts += history.counts
-        outcome.operations += verdict["operations"]
+        outcome.operations += len(history.operations)
         outcome.estimates += verdict["estimates"]
         outcome.slowest_judgement_s = max(outcome.slowest_judgement_s, verdict["seconds"])
         found = [f"{path.stem}: {each}" for each in problems[:5]]
@@ -195,39 +202,40 @@ class Round:
 
     # --- what happens to the cluster ----------------------------------------------------------------------
 
-    async def _faults(self) -> None:
-        rng = random.Random(f"{self.options.seed}-faults")
-        wanted = 0
-        async with Client(self._brokers.bootstrap, client_id="faults") as client:
-            while True:
-                await asyncio.sleep(0.01)
-                if self._progress() < wanted:
-                    continue
-                if wanted:
-                    await self._fault(client, rng)
-                wanted = self._progress() + rng.randint(*BETWEEN_FAULTS) * self.options.lanes
+    async def _kills(self) -> None:
+        rng = random.Random(f"{self.options.seed}-kills")
+        while True:
+            await self._go_on(rng.randint(*BETWEEN_FAULTS))
+            try:
+                await asyncio.to_thread(self._brokers.kill, rng)
+            except TargetFailed as failed:
+                self.outcome.problems.append(str(failed))
+                for each in self._running:
+                    each.left = 0
+                return
 
-    async def _fault(self, client: Client, rng: random.Random) -> None:
-        if self.options.nodes > 1 and rng.random() >= KILL_SHARE:
-            await self._transfer(client, rng)
-            return
-        try:
-            await asyncio.to_thread(self._brokers.kill, rng)
-        except TargetFailed as failed:
-            self.outcome.problems.append(str(failed))
-            for each in self._running:
-                each.left = 0
+    async def _transfers(self) -> None:
+        rng = random.Random(f"{self.options.seed}-transfers")
+        nodes = self.options.nodes
+        async with Client(self._brokers.bootstrap, client_id="transfers") as client:
+            while nodes > 1:
+                await self._go_on(rng.randint(*BETWEEN_FAULTS))
+                try:
+                    await cluster.transfer(client, rng.randint(1, nodes), rng.randint(1, nodes), TRANSFER_S)
+                    self.outcome.transfers += 1
+                except ClientError:  # it is down, or nobody could be asked
+                    self.outcome.transfers_in_vain += 1
+
+    async def _go_on(self, operations: int) -> None:
+        """Until there were so many more operations of each history that runs."""
+        wanted = self._progress() + operations * self.options.lanes
+        while True:
+            await asyncio.sleep(0.01)
+            if self._progress() >= wanted:
+                return
 
     def _progress(self) -> int:
         return self._done + sum(len(each.operations) for each in self._running)
-
-    async def _transfer(self, client: Client, rng: random.Random) -> None:
-        group, node = rng.randint(1, self.options.nodes), rng.randint(1, self.options.nodes)
-        try:
-            await cluster.transfer(client, group, node, 10.0)
-            self.outcome.transfers += 1
-        except ClientError:
-            self.outcome.counts["transfers that failed"] += 1
 
 
 def run_round(options: Options) -> Outcome:
@@ -252,7 +260,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--histories", type=int, default=1000)
     parser.add_argument("--operations", type=int, default=1000, help="of each history")
     parser.add_argument("--nodes", type=int, choices=(1, 3), default=3)
-    parser.add_argument("--lanes", type=int, default=3, help="histories at a time")
+    parser.add_argument("--lanes", type=int, default=6, help="histories at a time")
     parser.add_argument("--seed", type=int, help="of the first round; default: drawn")
     parser.add_argument("--resume", action="store_true", help="count what is recorded for this source")
     parser.add_argument("--control", action="store_true", help="planted mistakes")

@@ -30,7 +30,9 @@ def record(hwm: int = -1, **conditions: Any) -> Document:
     return {"hwm": hwm, **conditions}
 
 
-W, R, A = {"write": ["l"]}, {"read": ["l"]}, {"append": ["l"]}
+W: Document = {"write": ["l"]}
+R: Document = {"read": ["l"]}
+A: Document = {"append": ["l"]}
 
 
 def stored(offset: int, *records: Document, partition: int = 0) -> Document:

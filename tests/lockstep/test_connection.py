@@ -218,12 +218,11 @@ async def test_a_cancelled_call_harms_no_other(running: RunningBroker) -> None:
 
 
 async def test_a_call_that_is_cancelled_when_its_answer_is_there(running: RunningBroker) -> None:
-    host, port = running.bootstrap_servers.rsplit(":", 1)
-    connection = await Connection.open(host, int(port))
+    connection = await Connection.open("localhost", running.port)
     call = asyncio.create_task(connection.call(MetadataRequest(topics=[]), MetadataResponse))
     await asyncio.sleep(0)
     assert connection._wire is not None and connection._wire._waiting
-    while connection._wire._waiting:
+    while connection._wire._waiting:  # noqa: ASYNC110
         await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
