@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lockstep.client import Client, Topic
-from lockstep.connection import BrokerError, ClientError, ConnectionFailed
+from lockstep.connection import BrokerError, ClientError, ConnectionFailed, TimedOut
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.records.batch import BATCH_HEADER_BYTES, read_header
@@ -44,6 +44,9 @@ GIVE_UP_S: Final = 60.0
 IMPATIENT_SHARE: Final = 0.02
 """Of the appends, those whose answer nobody waits for longer than a moment."""
 IMPATIENT_S: Final = 0.03
+IDLE_SHARE: Final = 0.01
+"""Of the operations, those before which a client rests: what it knows of leaders then is old."""
+IDLE_S: Final = 2.0
 LOCKS: Final = [b"seat/%d" % number for number in range(6)]
 
 
@@ -98,6 +101,8 @@ class Writer:
         self._positions = [0] * history.partitions
         try:
             while history.left > 0:
+                if history.rng.random() < IDLE_SHARE:
+                    await asyncio.sleep(history.rng.uniform(0, IDLE_S))
                 await self._turn(history)
         except Broken as error:
             history.problems.append(str(error))
@@ -187,6 +192,7 @@ class Writer:
         batch = self._batch(history, operation, sequence)
         deadline = time.monotonic() + GIVE_UP_S
         patience_s = rng.uniform(0, IMPATIENT_S) if rng.random() < IMPATIENT_SHARE else None
+        is_under_way = False
         while time.monotonic() < deadline:
             try:
                 async with asyncio.timeout(patience_s):
@@ -195,12 +201,15 @@ class Writer:
                 break
             except BrokerError as error:
                 if error.code in (RETRY, NEVER) and (found := refusal(error.code, str(error))) is not None:
+                    if is_under_way and error.code == NEVER:
+                        break  # of this try; what it found wrong may be right when an earlier one gets there
                     operation.refused = found
                     history.told(operation, 0)
                     history.counts[f"refused {found['reason']}"] += 1
                     return int(found["partition"]) if error.code == RETRY else None
                 await self._look_again(history, error)
             except ClientError as error:
+                is_under_way = is_under_way or isinstance(error, TimedOut)
                 await self._look_again(history, error)
             else:
                 operation.stored = offset

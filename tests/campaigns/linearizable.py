@@ -1,11 +1,11 @@
 """`python -m tests.campaigns.linearizable --histories 1000`: are conditional appends linearizable.
 
 A history is a fresh topic with locks and a dozen clients who append to its partitions under conditions, read,
-and lag behind each other, while nodes die by kill -9 and log groups get other leaders. In the end the topic
-is read: it has what was acknowledged, once, and nothing that was refused. Then porcupine looks for an order
-of all operations that the rules explain (`porcupine/model.go`): every acceptance, and the reason of every
-refusal, must be right at one instant between its call and its answer. Refusals that say they rest on an
-estimate are counted.
+and lag behind each other, while nodes die by kill -9 or stand still and log groups get other leaders. In the
+end the topic is read: it has what was acknowledged, once, and nothing that was refused. Then porcupine looks
+for an order of all operations that the rules explain (`porcupine/model.go`): every acceptance, and the reason
+of every refusal, must be right at one instant between its call and its answer. Refusals that say they rest
+on an estimate are counted.
 
 `--control` plants each mistake of `lock_sabotage` into a single node; porcupine must find all of them, and
 nothing where there is none.
@@ -20,8 +20,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -45,8 +47,13 @@ NAME: Final = "linearizable"
 KEPT: Final = evidence.ROOT / ".cache" / NAME
 SETTINGS: Final = {"lockstep.segment.bytes": str(16 << 20)}
 WRITERS: Final = 12
+TIMEOUTS_S: Final = (1.0, 30.0)
+"""Some clients turn to another node while one stands still, others wait for it."""
 BETWEEN_FAULTS: Final = (10, 150)
 """Operations of each history that runs, after one fault of a kind is over and before the next."""
+PAUSE_S: Final = (0.2, 3.0)
+"""How long a node stands still; the others elect another leader meanwhile, or not."""
+PAUSES_SELDOMER: Final = 3
 TRANSFER_S: Final = 3.0
 """How long a change of leaders may take: to a node that is down it takes longer."""
 ROUND: Final = 50
@@ -81,6 +88,7 @@ class Outcome:
     kills: int = 0
     transfers: int = 0
     transfers_in_vain: int = 0
+    pauses: int = 0
     slowest_judgement_s: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -94,6 +102,7 @@ class Outcome:
             "kills": self.kills,
             "transfers": self.transfers,
             "transfers_in_vain": self.transfers_in_vain,
+            "pauses": self.pauses,
             "histories_with_a_kill": sum(kills > 0 for kills, _ in self.faults),
             "histories_without_a_fault": self.faults.count((0, 0)),
             "slowest_judgement_s": round(self.slowest_judgement_s, 2),
@@ -128,7 +137,7 @@ class Round:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            faults = [tasks.create_task(each) for each in (self._kills(), self._transfers())]
+            faults = [tasks.create_task(each) for each in (self._kills(), self._transfers(), self._pauses())]
             async with asyncio.TaskGroup() as lanes:
                 for _ in range(self.options.lanes):
                     lanes.create_task(self._lane())
@@ -136,7 +145,10 @@ class Round:
                 each.cancel()
 
     async def _lane(self) -> None:
-        clients = [Client(self._brokers.bootstrap, client_id=f"c{number}") for number in range(WRITERS)]
+        clients = [
+            Client(self._brokers.bootstrap, client_id=f"c{number}", timeout_s=TIMEOUTS_S[number % 2])
+            for number in range(WRITERS)
+        ]
         writers = [Writer(number, client) for number, client in enumerate(clients)]
         try:
             while self._next < self.options.histories and not self.outcome.problems:
@@ -225,6 +237,23 @@ class Round:
                     self.outcome.transfers += 1
                 except ClientError:  # it is down, or nobody could be asked
                     self.outcome.transfers_in_vain += 1
+
+    async def _pauses(self) -> None:
+        """A leader that stands still does not know that it was replaced when it wakes up."""
+        rng = random.Random(f"{self.options.seed}-pauses")
+        while self.options.nodes > 1:
+            await self._go_on(PAUSES_SELDOMER * rng.randint(*BETWEEN_FAULTS))
+            node = self._brokers.nodes[rng.randint(1, self.options.nodes)]
+            if not node.running:
+                continue
+            paused = node.pid
+            os.kill(paused, signal.SIGSTOP)
+            self.outcome.pauses += 1
+            try:
+                await asyncio.sleep(rng.uniform(*PAUSE_S))
+            finally:
+                if node.running and node.pid == paused:
+                    os.kill(paused, signal.SIGCONT)
 
     async def _go_on(self, operations: int) -> None:
         """Until there were so many more operations of each history that runs."""
