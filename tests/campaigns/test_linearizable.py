@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compat_tests import go_driver
 from compat_tests.kafka_jars import ToolchainMissing, skip_or_fail
 from tests.campaigns import conditional_history, evidence, linearizable
-from tests.campaigns.linearizable import Options, control, run_round
+from tests.campaigns.conditional_rounds import Options, run_round
+from tests.campaigns.linearizable import control
 
 Document = dict[str, Any]
 
@@ -194,6 +197,16 @@ def test_estimates_are_allowed_and_counted(tmp_path: Path) -> None:
 def test_what_is_no_history_is_not_judged(tmp_path: Path, operation: Document) -> None:
     with pytest.raises(ValueError, match=r"history\.json: "):
         judged(tmp_path, in_turn(operation))
+
+
+def test_the_judge_is_formatted_and_vetted() -> None:
+    go = Path(go_driver.go_command())
+    module = Path(linearizable.__file__).parent / "porcupine"
+    gofmt = [str(go.resolve().parent / "gofmt"), "-l", "."]
+    assert subprocess.run(gofmt, cwd=module, capture_output=True, text=True, check=True).stdout == ""
+    vet = [str(go), "vet", "-mod=readonly", "./..."]
+    vetted = subprocess.run(vet, cwd=module, capture_output=True, text=True, check=False)
+    assert vetted.returncode == 0, vetted.stderr
 
 
 # --- with brokers -----------------------------------------------------------------------------------------
