@@ -169,6 +169,8 @@ class Round:
         found = [f"{path.stem}: {each}" for each in problems[:5]]
         if verdict["result"] != "Ok":
             found.append(f"{path.stem}: {verdict['result']} {' '.join(verdict.get('stuck', []))}")
+        if verdict["estimates"]:  # so few locks are all known exactly
+            found.append(f"{path.stem}: {verdict['estimates']} refusals rest on an estimate")
         if found and self.options.plant is None:
             KEPT.mkdir(parents=True, exist_ok=True)
             for each in self._directory.glob(f"{path.stem}.*"):
