@@ -2,7 +2,7 @@
 
 Owns: the programs in `.cache/go-drivers-DIGEST/`, named by the digest of their sources and of go.sum (which
 pins every dependency by hash), their lock, and which Go is good enough. Invariant: the directory appears
-whole or not at all.
+whole or not at all. Other modules of this project are built the same way (`built`).
 """
 
 from __future__ import annotations
@@ -55,14 +55,19 @@ def module_version(path: str) -> str:
 @functools.cache
 def driver(name: str) -> Path:
     """The program of one driver; all are built when one is not there. ToolchainMissing without Go."""
+    return built("go-drivers", _MODULE, "./cmd/...") / name
+
+
+def built(kind: str, module: Path, packages: str) -> Path:
+    """Where the programs of a module are, built when they are not there. ToolchainMissing without Go."""
     go_command()
-    target = _CACHE / f"go-drivers-{_digest()}"
+    target = _CACHE / f"{kind}-{_digest(module)}"
     _CACHE.mkdir(exist_ok=True)
-    with open(_CACHE / "go-drivers.lock", "w") as lock:
+    with open(_CACHE / f"{kind}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not target.is_dir():
-            _build(target)
-    return target / name
+            _build(target, module, packages)
+    return target
 
 
 def _needed() -> str:
@@ -71,26 +76,26 @@ def _needed() -> str:
     return found[1]
 
 
-def _digest() -> str:
+def _digest(module: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted([*_MODULE.rglob("*.go"), _MODULE / "go.mod", _MODULE / "go.sum"]):
-        digest.update(f"{path.relative_to(_MODULE)}\0".encode() + path.read_bytes())
+    for path in sorted([*module.rglob("*.go"), module / "go.mod", module / "go.sum"]):
+        digest.update(f"{path.relative_to(module)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _build(target: Path) -> None:
-    """Build every driver into `target`; caller holds the lock."""
+def _build(target: Path, module: Path, packages: str) -> None:
+    """Build every program into `target`; caller holds the lock."""
     with tempfile.TemporaryDirectory(dir=_CACHE) as fresh:
         made = Path(fresh) / "made"
         made.mkdir()
         # neither the machine's paths nor its checkout belong in a program that is named by its sources
         command = [go_command(), "build", "-mod=readonly", "-trimpath", "-buildvcs=false"]
-        command += ["-o", f"{made}/", "./cmd/..."]
+        command += ["-o", f"{made}/", packages]
         environment = {**os.environ, "GOFLAGS": "-mod=readonly", "CGO_ENABLED": "0"}
         try:
             done = subprocess.run(
                 command,
-                cwd=_MODULE,
+                cwd=module,
                 env=environment,
                 capture_output=True,
                 text=True,

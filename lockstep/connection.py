@@ -202,9 +202,6 @@ class Connection:
             late = TimedOut(f"{self} did not answer in {timeout_s:g} s")
             wire.fail(late)
             raise late from None
-        except asyncio.CancelledError:
-            wire.forget(correlation_id)
-            raise
 
     def _write(self, request: Struct, version: int) -> int:
         wire = self._open_wire()
@@ -262,9 +259,6 @@ class _Wire(asyncio.BufferedProtocol):
         future = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = future
         return future
-
-    def forget(self, correlation_id: int) -> None:
-        self._waiting[correlation_id].cancel()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer(sizehint)

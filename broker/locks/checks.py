@@ -159,6 +159,7 @@ class LockChecks:
     def _unexpected(self, log: PartitionLog, record: int, expected: int, own: int) -> NoReturn:
         """An offset that is taken may be of a batch that is not committed: only RETRY waits for that."""
         if expected > own:
+            self._require_lease()
             raise Refused(NEVER, self._line("EXPECTED_OFFSET", log, record, f"expected={expected}"))
         text = f"expected={expected} conflict_offset={log.next_offset - 1} exact"
         raise Held(RETRY, self._line("EXPECTED_OFFSET", log, record, text), True)
@@ -173,8 +174,7 @@ class LockChecks:
         if hwm is None:
             raise Refused(NEVER, self._line("NO_HWM", log, record, "read and write locks need lockstep-hwm"))
         if hwm >= log.last_stable_offset:
-            if not self._group.has_lease:
-                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "somebody else may lead the partition by now")
+            self._require_lease()
             text = f"hwm={hwm} last_stable_offset={log.last_stable_offset}"
             raise Refused(NEVER, self._line("AHEAD", log, record, text))
         for mode, names in (("W", asked.writes), ("R", asked.reads)):
@@ -194,6 +194,11 @@ class LockChecks:
                 )
                 reason = "TRIMMED" if trimmed else "LOCK"
                 raise Held(NEVER if trimmed else RETRY, self._line(reason, log, record, text), is_exact)
+
+    def _require_lease(self) -> None:
+        """Before saying for good that there is not so much in the log: another leader may have more."""
+        if not self._group.has_lease:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "somebody else may lead the partition by now")
 
     def _place(self, log: PartitionLog) -> _Place:
         return _Place(log, self.table.partitions.get(log.number))

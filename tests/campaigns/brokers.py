@@ -13,11 +13,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compat_tests.clusters import KafkaCluster, LockstepCluster
-from compat_tests.targets import KafkaTarget, LockstepTarget, Target, TargetFailed
+from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, TargetFailed
 
 AGAIN_SHARE = 0.15
 """Of the kills, those followed by another while the node is starting."""
@@ -26,14 +26,22 @@ AGAIN_SHARE = 0.15
 class Brokers:
     """Started by `start`, ended by `close`."""
 
-    def __init__(self, kind: str, nodes: int, settings: Mapping[str, str], directory: Path) -> None:
+    def __init__(
+        self,
+        kind: str,
+        nodes: int,
+        settings: Mapping[str, str],
+        directory: Path,
+        program: Sequence[str] | None = None,
+    ) -> None:
+        """`program`: what one node of ours runs instead of `lockstep`."""
         self._cluster: KafkaCluster | LockstepCluster | None = None
         self.nodes: dict[int, Target]
         if kind == "kafka":
             settings = {"log.flush.interval.messages": "1", **settings}
         if nodes == 1:
             made = KafkaTarget(settings, directory=directory, heap="512M") if kind == "kafka" else None
-            self.nodes = {1: made or LockstepTarget(settings, directory=directory)}
+            self.nodes = {1: made or _our_own(settings, directory, program)}
         else:
             if kind == "kafka":
                 self._cluster = KafkaCluster(nodes, settings, directory=directory, heap="512M")
@@ -75,6 +83,12 @@ class Brokers:
     def close(self) -> None:
         for node in self.nodes.values():
             node.close()
+
+
+def _our_own(settings: Mapping[str, str], directory: Path, program: Sequence[str] | None) -> LockstepTarget:
+    return LockstepTarget(
+        settings, directory=directory, command=program, environment={"PYTHONPATH": str(ROOT)}
+    )
 
 
 def raise_on_term() -> None:

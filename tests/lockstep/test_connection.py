@@ -217,6 +217,20 @@ async def test_a_cancelled_call_harms_no_other(running: RunningBroker) -> None:
     connection.close()
 
 
+async def test_a_call_that_is_cancelled_when_its_answer_is_there(running: RunningBroker) -> None:
+    connection = await Connection.open("localhost", running.port)
+    call = asyncio.create_task(connection.call(MetadataRequest(topics=[]), MetadataResponse))
+    await asyncio.sleep(0)
+    assert connection._wire is not None and connection._wire._waiting
+    while connection._wire._waiting:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (await connection.call(MetadataRequest(topics=[]), MetadataResponse)).brokers
+    connection.close()
+
+
 def test_errors_say_what_kafka_means() -> None:
     error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t, partition 0")
     assert str(error) == "t, partition 0: this broker does not lead the partition (NOT_LEADER_OR_FOLLOWER)"

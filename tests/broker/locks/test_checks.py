@@ -33,8 +33,11 @@ class One:
         self.group = SimpleNamespace(has_lease=True)
         self.checks = LockChecks(LockTable(), cast(LogGroup, self.group), cast(Cluster, self.cluster))
 
-    def append(self, hwm: int, *, write: str = "", read: str = "", mode: str = LOCKS_KEPT) -> ErrorCode:
+    def append(
+        self, hwm: int, *, write: str = "", read: str = "", expected: int = -1, mode: str = LOCKS_KEPT
+    ) -> ErrorCode:
         headers: Headers = [("lockstep-hwm", b"%d" % hwm)]
+        headers += [("lockstep-expected-offset", b"%d" % expected)] if expected >= 0 else []
         headers += [("lockstep-write-lock", write.encode())] if write else []
         headers += [("lockstep-read-lock", read.encode())] if read else []
         builder = BatchBuilder()
@@ -76,8 +79,10 @@ def test_who_may_have_been_deposed_says_nothing_for_good() -> None:
     one = One()
     one.group.has_lease = False
     assert one.append(5, write="a") is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert one.append(-1, expected=1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     one.group.has_lease = True
     assert one.append(5, write="a") is ErrorCode.INVALID_RECORD
+    assert one.append(-1, expected=1) is ErrorCode.INVALID_RECORD
 
 
 def test_what_is_counted() -> None:
