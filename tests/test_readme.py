@@ -20,7 +20,7 @@ from lockstep.cli import parser
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 README = (ROOT / "README.md").read_text()
 BLOCKS = [(found[1], found[2]) for found in BLOCK.finditer(README)]
-EXPECTED = ["three", "0 sunny=warm", "b'three apples'", "b'to Lisbon'", "parcels", "0", "refused"]
+EXPECTED = ["three", "0 sunny=warm", "b'three apples'", "b'to Lisbon'", "parcels", "0", "refused", "None"]
 
 
 @pytest.fixture(scope="module")

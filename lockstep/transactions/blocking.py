@@ -35,6 +35,7 @@ class BlockingTransactionClient:
         partitions: Iterable[int] | None = None,
         max_outstanding: int = MAX_OUTSTANDING,
         timeout_s: float = TIMEOUT_S,
+        create: int = 0,
         threads: int = 16,
         log: Callable[[], Log] | None = None,
     ) -> None:
@@ -53,6 +54,7 @@ class BlockingTransactionClient:
                 partitions=partitions,
                 max_outstanding=max_outstanding,
                 timeout_s=timeout_s,
+                create=create,
                 threads=self._executor,
                 log=None if log is None else log(),
             )

@@ -81,23 +81,25 @@ class TransactionClient:
         partitions: Iterable[int] | None = None,
         max_outstanding: int = MAX_OUTSTANDING,
         timeout_s: float = TIMEOUT_S,
+        create: int = 0,
         threads: Executor | None = None,
         log: Log | None = None,
     ) -> None:
         """
         Args:
             bootstrap: HOST:PORT of a broker, several with commas between them.
-            topic: with `lockstep.locks=true`; it must be there.
+            topic: with `lockstep.locks=true`.
             partitions: those that are fed to the application; all by default. See `assign`.
             max_outstanding: transactions under way at a time; `execute` and `submit` wait for room.
             timeout_s: how long a transaction is tried, where `execute` is not told.
+            create: make the topic with so many partitions if it is not there.
             threads: where the application's plain functions run, if they block; on the event loop by default.
             log: another log than that topic: a double of `lockstep.testing`.
         """
         if max_outstanding < 1:
             raise ValueError(f"max_outstanding={max_outstanding}: at least 1")
         self.client_id = uuid4().hex
-        self._log = RemoteLog(bootstrap, topic, self.client_id) if log is None else log
+        self._log = RemoteLog(bootstrap, topic, self.client_id, create) if log is None else log
         self._application = application
         self._wanted = None if partitions is None else list(partitions)
         self._timeout_s = timeout_s

@@ -111,9 +111,10 @@ class _Lane:
 class RemoteLog:
     """One topic of a cluster."""
 
-    def __init__(self, bootstrap: str, topic: str, client_id: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, client_id: str, create: int = 0) -> None:
         self._bootstrap = bootstrap
         self._name = topic
+        self._create = create
         self._client_id = f"lockstep-transactions-{client_id[:8]}"
         self._client = self._new_client()
         self._readers: dict[int, Client] = {}
@@ -129,7 +130,7 @@ class RemoteLog:
         for feature in FEATURES:
             if connection.features.get(feature, (0, 0))[1] < 1:
                 raise Unsupported(f"{connection} does not have the feature {feature}: it would ignore locks")
-        self._topic = await self._client.topic(self._name)
+        self._topic = await self._found()
         configs = await self._client.configs(ResourceType.TOPIC, self._name)
         mode = {each.name: each.value for each in configs}.get("lockstep.locks")
         if mode != "true":
@@ -137,6 +138,21 @@ class RemoteLog:
                 f"topic {self._name}: lockstep.locks={mode}, and locks need lockstep.locks=true"
             )
         return len(self._topic.partitions)
+
+    async def _found(self) -> Topic:
+        try:
+            return await self._client.topic(self._name)
+        except BrokerError as error:
+            if not self._create or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+        try:
+            return await self._client.create_topic(
+                self._name, partitions=self._create, configs={"lockstep.locks": "true"}
+            )
+        except BrokerError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was faster
+                raise
+        return await self._client.topic(self._name)
 
     async def close(self) -> None:
         self._client.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from lockstep.client import Client
@@ -225,6 +227,14 @@ async def test_topics_without_locks_and_brokers_without_them_are_refused(
         await log.open()
     with pytest.raises(ClientError):
         await RemoteLog(running.bootstrap_servers, "nobody-made-this", "me").open()
+
+
+async def test_a_topic_is_made_where_that_is_wanted(running: RunningBroker) -> None:
+    name = f"{await locked_topic(running.bootstrap_servers)}-new"
+    logs = [RemoteLog(running.bootstrap_servers, name, "me", create=3) for _ in range(3)]
+    assert await asyncio.gather(*(log.open() for log in logs)) == [3, 3, 3]
+    for log in logs:
+        await log.close()
 
 
 async def test_fates_are_what_they_say(running: RunningBroker) -> None:
