@@ -55,7 +55,7 @@ async def test_a_partition_that_is_given_up_while_it_is_written_to(running: Runn
                 await until(lambda: sum(task.done() for task in tasks) >= 10)
                 await client.assign([])
         ends = await asyncio.gather(*tasks, return_exceptions=True)
-        assert client.partitions == []
+        assert client.partitions == [] and client.pending() == 0
         await client.assign([0])
         await client.caught_up()
     kinds = {type(each) for each in ends}
