@@ -12,6 +12,7 @@ import pytest
 from lockstep.testing import RunningBroker
 from lockstep.transactions import (
     Appended,
+    Committed,
     Draft,
     Expired,
     NotAppended,
@@ -69,6 +70,37 @@ async def test_a_partition_that_is_given_up_while_it_is_written_to(running: Runn
     assert len(there) == len(counters.applied), "none of them is there twice"
 
 
+async def test_what_is_in_the_log_when_its_partition_is_given_up(running: RunningBroker) -> None:
+    """It is said to be there, and applied once the partition is assigned again."""
+    topic, counters, gate = await locked_topic(running.bootstrap_servers), Counters(), asyncio.Event()
+    completed: list[int] = []
+
+    class Stuck(Counters):
+        async def apply(self, committed: Committed) -> None:  # type: ignore[override]
+            await gate.wait()
+            counters.apply(committed)
+
+        def high_water_mark(self, partition: int) -> int:
+            return counters.high_water_mark(partition)
+
+    class Told(Write):
+        def on_completion(self, is_appended: bool) -> None:
+            assert is_appended
+            completed.append(self.number)
+
+    async with TransactionClient(running.bootstrap_servers, topic, Stuck()) as client:
+        tasks = [await client.submit(Told(number)) for number in range(3)]
+        await until(lambda: len(completed) == 3)
+        await client.assign([])
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(each, NotApplied) for each in ends) and not counters.applied
+        gate.set()
+        await client.assign([0])
+        await client.caught_up()
+        offsets = [each.offsets[0] for each in ends if isinstance(each, NotApplied)]
+        assert [entry.offset for entry in counters.applied] == sorted(offsets) == [0, 1, 2]
+
+
 async def test_waiting_for_room_can_be_given_up(running: RunningBroker) -> None:
     """[testRegisterTimeout]: whoever does not get in leaves nothing behind, and takes nobody's place."""
     topic, counters, gate = await locked_topic(running.bootstrap_servers), Counters(), asyncio.Event()
@@ -87,5 +119,6 @@ async def test_waiting_for_room_can_be_given_up(running: RunningBroker) -> None:
         gate.set()
         assert all(await asyncio.gather(*tasks))
         assert not any(each.executing for each in late)
-        again = await asyncio.gather(*(client.execute(Write(number)) for number in range(5, 15)))
+        async with asyncio.timeout(30):  # a place that is taken by nobody would be waited for
+            again = await asyncio.gather(*(client.execute(Write(number)) for number in range(5, 15)))
         assert all(again) and len(counters.applied) == 12
