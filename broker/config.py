@@ -21,6 +21,7 @@ from broker.addresses import Listener, parse_listener, parse_peers
 from broker.cleaner_settings import CleanerSettings
 from broker.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
 from broker.membership.placement import MAX_DATA_VOTERS
+from broker.metrics_settings import MetricsSettings
 from broker.properties import INT32_MAX, INT64_MAX, ConfigError, Kind, Property, properties_of, setting
 from broker.transaction_settings import TransactionSettings
 
@@ -35,7 +36,7 @@ FRAME_OVERHEAD_BYTES = 4 * KIB
 
 
 @dataclass(frozen=True)
-class Settings(TransactionSettings, CleanerSettings):
+class Settings(TransactionSettings, CleanerSettings, MetricsSettings):
     """One broker's settings. Made by `load`; attribute names are the property names with underscores."""
 
     # --- who and where ---
@@ -531,6 +532,7 @@ def _aliased(texts: Mapping[str, str]) -> dict[str, str]:
 def check(settings: Settings) -> None:
     """What no single value can tell. Raises ConfigError."""
     settings.advertising()
+    settings.metrics_listener()
     if not settings.log_dirs:
         raise ConfigError("log.dirs", "", "names no directory")
     if "," in settings.log_dirs:

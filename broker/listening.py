@@ -19,6 +19,8 @@ from storage.log.segments import OPEN_FILES_MAX
 OWN_FILES: Final = 64
 FILES_PER_GROUP: Final = OPEN_FILES_MAX + 16
 """Open files that clients must leave: a log that cannot open its next file ends the process."""
+ANOTHER_PORT: Final = "--listen HOST:PORT, or make serve LISTEN=HOST:PORT"
+"""How one is chosen for clients."""
 ATTEMPTS_FOR_A_FREE_PORT = 20
 """Port 0: a free port on the first address may be taken on the second."""
 
@@ -46,8 +48,11 @@ def connections_allowed(wanted: int, group_count: int) -> int:
     return min(wanted, files - own)
 
 
-def bind(listener: Listener) -> list[socket.socket]:
-    """Sockets bound to every address of the listener, not listening yet. Raises CannotListen."""
+def bind(listener: Listener, another_port: str = ANOTHER_PORT) -> list[socket.socket]:
+    """Sockets bound to every address of the listener, not listening yet. Raises CannotListen.
+
+    Args: another_port: how a person chooses one.
+    """
     for attempt in range(ATTEMPTS_FOR_A_FREE_PORT):
         try:
             return _bind_all(listener)
@@ -58,17 +63,16 @@ def bind(listener: Listener) -> list[socket.socket]:
                 and attempt < ATTEMPTS_FOR_A_FREE_PORT - 1
             ):
                 continue
-            raise CannotListen(explain(listener, error)) from None
+            raise CannotListen(explain(listener, error, another_port)) from None
     raise AssertionError("unreachable")
 
 
-def explain(listener: Listener, error: OSError) -> str:
+def explain(listener: Listener, error: OSError, another_port: str = ANOTHER_PORT) -> str:
     """Why a listener's address cannot be used, for people."""
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {listener.port} is in use: another program listens on {listener.host or 'all addresses'}"
-            f":{listener.port}. Stop it, or choose another port: --listen HOST:PORT, or "
-            f"make serve LISTEN=HOST:PORT"
+            f":{listener.port}. Stop it, or choose another port: {another_port}"
         )
     if error.errno == errno.EACCES:
         return f"no permission to listen on port {listener.port}; ports below 1024 need privileges"

@@ -148,7 +148,7 @@ node has its own part in changing them (`broker/handlers/altering.py`)."""
 
 
 class _Route:
-    __slots__ = ("first", "forwarded", "handle", "is_local", "last", "request")
+    __slots__ = ("first", "forwarded", "handle", "is_local", "last", "request", "taken")
 
     def __init__(self, handler: Handler) -> None:
         self.first, self.last = handler.VERSIONS
@@ -156,6 +156,8 @@ class _Route:
         self.is_local: Callable[[Any], bool] = getattr(handler, "is_local", _never)
         self.request: type[Struct] = messages_for(handler.API_KEY)[0]
         self.handle: Callable[[ClientContext, RequestHeader, Any], Answer] = handler.handle
+        self.taken = 0
+        """Requests of a version that is served."""
 
 
 class Router:
@@ -193,6 +195,7 @@ class Router:
                 f"version {version} of API {_name(header.api_key)} is not served, "
                 f"only {route.first} to {route.last}"
             )
+        route.taken += 1
         request = decode(route.request, version, frame, pos, trailing=True)
         if route.forwarded and not self._services.controller.is_here and not route.is_local(request):
             body = bytes(frame[pos:])
@@ -202,6 +205,11 @@ class Router:
 
             return self._services.controller.forward(context, header, body, local)
         return route.handle(context, header, request)
+
+    def taken(self) -> dict[str, int]:
+        """How many requests of each API were taken so far, by Kafka's names."""
+        routes = self._routes.values()
+        return {route.request.__name__.removesuffix("Request"): route.taken for route in routes}
 
 
 def _never(request: object) -> bool:

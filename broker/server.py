@@ -20,7 +20,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker import VERSION
 from broker.addresses import Listener
@@ -44,9 +44,13 @@ from broker.retention import Retention
 from storage.group import LogGroup
 from storage.types import CorruptLog, NewerFormat, StorageError
 
+if TYPE_CHECKING:
+    from broker.metrics.http import HttpListener
+
 log = logging.getLogger("lockstep")
 
 ANY_ADDRESS: Final = ("", "0.0.0.0", "::")
+ANOTHER_METRICS_PORT: Final = "lockstep.metrics.listener=HOST:PORT"
 SWEEP_SECONDS: Final = 10.0
 """How often idle connections are looked for; finer where connections.max.idle.ms is short."""
 FEW_CONNECTIONS: Final = 1000
@@ -100,6 +104,8 @@ class Broker:
         self._directory: DataDirectory | None = None
         self._parts: Parts | None = None
         self._peer_sockets: list[socket.socket] = []
+        self._metrics_sockets: list[socket.socket] = []
+        self._metrics: HttpListener | None = None
         self._sockets: dict[Listener, list[socket.socket]] = {}
         self._ports: dict[Listener, int] = {}
         self._servers: list[asyncio.Server] = []
@@ -130,11 +136,15 @@ class Broker:
         failure = None
         if parts is not None:
             failure = await self._stop(parts)
-        for each in (*self._peer_sockets, *(bound for group in self._sockets.values() for bound in group)):
+        if self._metrics is not None:
+            await self._metrics.close()
+        own_sockets = *self._peer_sockets, *self._metrics_sockets
+        for each in (*own_sockets, *(bound for group in self._sockets.values() for bound in group)):
             each.close()
         if self._directory is not None:
             self._directory.close()
         self._servers, self._tasks, self._sockets, self._peer_sockets = [], [], {}, []
+        self._metrics, self._metrics_sockets = None, []
         self._directory, self._parts = None, None
         if failure is not None:
             raise failure
@@ -184,6 +194,8 @@ class Broker:
             self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
         if peers:
             self._peer_sockets = bind(peers[settings.node_id])
+        if (metrics := settings.metrics_listener()) is not None:
+            self._metrics_sockets = bind(metrics, ANOTHER_METRICS_PORT)
         for listener in settings.listening():
             bound = self._sockets[listener] = bind(listener)
             self._ports[listener] = bound[0].getsockname()[1]
@@ -209,6 +221,7 @@ class Broker:
         self._limit_connections(parts.cluster.settings)
         parts.cluster.on_settings.append(self._limit_connections)
         await self._listen(parts.connections)
+        await self._listen_for_metrics(parts)
         self._background(parts.retention.run(settings.log_retention_check_interval_ms / 1000))
         self._background(parts.compaction.run())
         self._background(parts.expiration.run())
@@ -235,6 +248,22 @@ class Broker:
                     raise CannotListen(explain(listener, error)) from None
                 self._servers.append(server)
 
+    async def _listen_for_metrics(self, parts: Parts) -> None:
+        listener = self.settings.metrics_listener()
+        if listener is None:
+            return
+        # Here and not above: the library costs time and memory, which only who scrapes should pay.
+        from broker.metrics.http import HttpListener
+        from broker.metrics.pages import pages
+
+        self._metrics = HttpListener(pages(parts, lambda: self.failed))
+        try:
+            await self._metrics.open(self._metrics_sockets)
+        except OSError as error:
+            raise CannotListen(explain(listener, error, ANOTHER_METRICS_PORT)) from None
+        address = host_and_port(listener.host or "0.0.0.0", self.metrics_port)
+        log.info("metrics and health are served at http://%s", address)
+
     async def _open_alone(self, parts: Parts) -> None:
         assert self._directory is not None
         wanted = set(range(METADATA_GROUP, self.settings.data_groups + 1)) | set(self._directory.groups())
@@ -257,6 +286,13 @@ class Broker:
     def port(self) -> int:
         """The port of the first listener."""
         return next(iter(self._ports.values()))
+
+    @property
+    def metrics_port(self) -> int:
+        """Where metrics are served; 0 where they are not."""
+        bound = self._metrics_sockets
+        port: int = bound[0].getsockname()[1] if bound else 0
+        return port
 
     @property
     def bootstrap_servers(self) -> str:

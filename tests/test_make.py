@@ -58,7 +58,7 @@ def test_a_python_without_venv_names_the_package(tools: Path) -> None:
 
 
 def have_everything(tools: Path, java: str = "17.0.1") -> None:
-    for name in ("kcat", "fusermount3", "mvn", "node", "npm", "go", "javac"):
+    for name in ("kcat", "fusermount3", "mvn", "node", "npm", "go", "javac", "initdb"):
         stub(tools, name)
     stub(tools, "java", f"""echo 'openjdk version "{java}"' >&2""")
 

@@ -72,6 +72,8 @@ PURE = (
     "broker/membership/placement.py",
     "broker/membership/steps.py",
     "broker/membership/view.py",
+    "broker/metrics/exposition.py",
+    "broker/metrics/health.py",
     "broker/producer_state.py",
     "broker/refused.py",
     "broker/topic_rules.py",

@@ -10,7 +10,7 @@ Does not: know partitions of `__transaction_state`, time, or what is under way (
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from struct import Struct
 from typing import Final
 
@@ -67,12 +67,12 @@ class TransactionsState:
         return self._ids
 
     @property
-    def ongoing(self) -> Iterable[str]:
+    def ongoing(self) -> Collection[str]:
         """The ids with a transaction under way, longest first."""
         return self._ongoing
 
     @property
-    def prepared(self) -> Iterable[str]:
+    def prepared(self) -> Collection[str]:
         """The ids whose transaction is decided, and not yet told to every partition."""
         return self._prepared
 

@@ -165,6 +165,11 @@ class DataLog(ReplacingLog):
             "checkpoints": self._house.checkpoint_bytes,
         }
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments, each up to where it is written."""
+        return sum(segment.end for segment in self._table.sealed()) + self._offset
+
     def origin(self, told: bytes) -> bytes:
         """What this log was told when this was first asked; now that is `told`. CorruptLog, FlushFailed."""
         found = read_origin(self._fs, self.directory)

@@ -72,6 +72,10 @@ def test_a_file_written_for_kafka_starts_with_warnings(tmp_path: Path) -> None:
         "socket.request.max.bytes=-1",
         "replica.selector.class=com.example.NearestReplicaSelector",
         "replica.selector.class=",
+        "lockstep.metrics.listener=9644",
+        "lockstep.metrics.listener=localhost",
+        "lockstep.metrics.listener=localhost:70000",
+        "lockstep.metrics.listener=http://localhost:9644",
     ],
 )
 def test_unknown_names_and_bad_values_stop_the_start(assignment: str) -> None:
@@ -135,6 +139,14 @@ def test_listeners() -> None:
     for text in ("", "a:b:9", "x://h:1/", "h:-1", "http://h:x"):
         with pytest.raises(ConfigError):
             parse_listener(text)
+
+
+def test_metrics_are_served_nowhere_by_default() -> None:
+    assert Settings().metrics_listener() is None
+    assert from_texts({"lockstep.metrics.listener": ""}).metrics_listener() is None
+    listener = from_texts({"lockstep.metrics.listener": "[::1]:9644"}).metrics_listener()
+    assert listener is not None
+    assert (listener.host, listener.port) == ("::1", 9644)
 
 
 def test_largest_batch_fits_a_segment() -> None:

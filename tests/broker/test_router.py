@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from typing import Any
 
 import pytest
 
 from broker.router import ADVERTISED_FROM, HANDLERS
+from broker.server import Broker
 from protocol.api import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages import MESSAGES
@@ -22,6 +24,23 @@ def test_each_handler_serves_what_the_codec_knows() -> None:
         assert handler.VERSIONS[0] in known
         unstable = handler.API_KEY == ApiKey.INIT_PRODUCER_ID  # version 6 is not released (KIP-939)
         assert handler.VERSIONS[1] == known.high - unstable, handler
+
+
+async def test_what_was_taken_is_counted_by_kafkas_names(broker: Broker, client: Client) -> None:
+    router = broker.parts.connections.router
+    assert router.taken().keys() == {*map(_name, HANDLERS), "LockstepCluster"}
+    before = router.taken()["ApiVersions"]
+    await client.call(NAMED, 4)
+    await client.call(NAMED, 3)
+    unserved = bytearray(frame(ApiVersionsRequest(), 4))
+    unserved[6:8] = struct.pack(">h", 99)
+    client.writer.write(unserved)
+    await client.receive_raw()
+    assert router.taken()["ApiVersions"] == before + 2, "not the one that is told what to try instead"
+
+
+def _name(handler: Any) -> str:
+    return ApiKey(handler.API_KEY).name.title().replace("_", "")
 
 
 NAMED = ApiVersionsRequest(client_software_name="test", client_software_version="1.0")

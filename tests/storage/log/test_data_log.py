@@ -8,6 +8,7 @@ import pytest
 
 from storage.log import segments
 from storage.log.data_log import DataLog
+from storage.log.format import SEGMENT_HEADER_BYTES
 from storage.log.options import LogOptions
 from storage.types import Checkpoint, CorruptLog, Frame, HardState, NewerFormat, OffsetOutOfRange
 from tests.storage.log.frames import FrameMaker, same, whole
@@ -88,6 +89,23 @@ def test_a_log_of_many_segments_reopens_with_and_without_a_checkpoint(tmp_path: 
     assert len(replayed) == 5 and all(map(same, replayed, more))
     everything = b"".join(bytes(f.payloads[0]) for f in frames + more if f.directory[0].partition == 1)
     assert whole(log.read_cold(1, 0, 1 << 20, 1 << 40).buffers) == everything
+    log.close()
+
+
+def test_its_size_is_what_was_written_and_is_still_there(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 7, SMALL), FrameMaker()
+    empty = log.size_bytes
+    fill(log, make, 80)
+    for _ in range(2):
+        log.write_checkpoint(checkpoint_of(log))
+        fill(log, make, 1)
+    sealed = log.segments()
+    assert len(sealed) >= 3
+    written = empty + len(sealed) * SEGMENT_HEADER_BYTES + log.appended_bytes
+    assert log.size_bytes == written
+    gone = sealed[: log.free_dead_segments(lambda _: 1 << 62)]
+    assert gone
+    assert log.size_bytes == written - sum(each.total_bytes for each in gone)
     log.close()
 
 

@@ -1,0 +1,247 @@
+"""What Prometheus is told: the broker's own counts and positions, read when it asks.
+
+Owns: names, units and words of every metric (`docs/metrics.md` lists them). Invariants: nothing is counted
+for the sake of metrics but one integer per request (`router.py`); labels have few values: log groups, nodes,
+APIs, never topics, partitions or clients. A scrape costs a look at each log group and each of its segments,
+and at each partition that has producers. Counters begin at 0 with the process, and where a group moves here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from broker import VERSION
+from broker.assembly import Parts
+from broker.cluster.reports import report
+from broker.locks.checks import LockChecks
+from storage.group import LogGroup
+
+PREFIX: Final = "lockstep_"
+GROUP: Final = "log_group"
+
+GROUP_GAUGES: Final[tuple[tuple[str, str, Callable[[LogGroup], float]], ...]] = (
+    (
+        "log_group_leader",
+        "1 where this node leads the log group and takes appends to it",
+        attrgetter("is_leader"),
+    ),
+    ("log_group_term", "Raft term of the log group, as this node knows it", attrgetter("term")),
+    (
+        "log_group_last_index",
+        "Newest entry (group commit) in this node's log",
+        attrgetter("raft.last_index"),
+    ),
+    (
+        "log_group_commit_index",
+        "Newest entry that this node knows to be committed",
+        attrgetter("commit_index"),
+    ),
+    (
+        "log_group_applied_index",
+        "Newest entry that this node has applied: what its consumers can read",
+        attrgetter("applied_index"),
+    ),
+    (
+        "log_group_next_lsn",
+        "LSN that the next record will get: records of the log group so far",
+        attrgetter("log.next_lsn"),
+    ),
+    (
+        "log_group_log_bytes",
+        "Size of this node's log of the group in bytes, without what its files have ready for later",
+        attrgetter("log.size_bytes"),
+    ),
+    (
+        "log_group_disk_full",
+        "1 while the log has no room or could not write beside it: produce is refused, reads go on",
+        attrgetter("log.disk_full"),
+    ),
+    (
+        "log_group_partitions",
+        "Partitions of the log group that this node has a copy of",
+        lambda group: len(group.partitions) - 1,  # the control partition is the group's own
+    ),
+)
+
+LOCK_COUNTERS: Final[tuple[tuple[str, str, Callable[[LockChecks], float]], ...]] = (
+    (
+        "locks_accepted",
+        "Batches with locks or expected offsets whose conditions held",
+        lambda checks: checks.accepted,
+    ),
+    (
+        "locks_refused",
+        "Batches with locks or expected offsets that were refused, without those refused by an estimate",
+        lambda checks: checks.refused - checks.refused_by_estimate,
+    ),
+    (
+        "locks_refused_by_estimate",
+        "Batches with locks that were refused by an offset that may be too high: perhaps for nothing",
+        lambda checks: checks.refused_by_estimate,
+    ),
+)
+
+
+class BrokerCollector(Collector):
+    """Of one broker. Args: trouble: why it does not serve, "" where it does."""
+
+    def __init__(self, parts: Parts, trouble: Callable[[], str]) -> None:
+        self._parts = parts
+        self._trouble = trouble
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector`."""
+        yield from self._node()
+        yield from self._requests()
+        yield from self._groups()
+        yield from self._followers()
+        yield from self._locks()
+        yield from self._producers()
+
+    def _node(self) -> Iterator[Metric]:
+        parts = self._parts
+        nodes = parts.services.nodes
+        build = _gauge("build_info", "Always 1; the label says which version runs", "version")
+        build.add_metric([VERSION], 1)
+        yield build
+        yield _one(
+            "healthy",
+            "1 where this node serves all that it has a part in, as /health says",
+            not self._trouble(),
+        )
+        yield _one("nodes", "Nodes of the cluster, alive or not", len(nodes.registered()))
+        yield _one(
+            "nodes_alive", "Nodes of the cluster that this one hears, itself included", len(nodes.alive())
+        )
+        yield _one("partitions", "Partitions of all topics of the cluster", parts.cluster.partition_count)
+
+    def _requests(self) -> Iterator[Metric]:
+        connections = self._parts.connections
+        yield _one("connections", "Open connections of clients", len(connections))
+        closed = _counter("connections_closed", "Connections of clients that were closed")
+        closed.add_metric([], connections.closed)
+        yield closed
+        yield _one(
+            "requests_in_flight_bytes",
+            "Size in bytes of the requests that were taken in and are not answered",
+            connections.in_flight_bytes,
+        )
+        yield _one(
+            "fetches_waiting",
+            "Fetch requests that wait for records to come",
+            self._parts.services.waiting_fetches.count,
+        )
+        requests = _counter(
+            "requests", "Requests of a version that is served, by Kafka's name of the API", "api"
+        )
+        for name, taken in sorted(connections.router.taken().items()):
+            requests.add_metric([name], taken)
+        yield requests
+
+    def _groups(self) -> Iterator[Metric]:
+        groups = self._parts.cluster.groups
+        for name, words, value in GROUP_GAUGES:
+            gauge = _gauge(name, words, GROUP)
+            for number, group in sorted(groups.items()):
+                gauge.add_metric([str(number)], value(group))
+            yield gauge
+        led = _gauge(
+            "log_group_leader_known", "1 where some node that lives is known to lead the log group", GROUP
+        )
+        written = _counter(
+            "log_group_written_bytes",
+            "Bytes that this node has written for the log group: frames, zeros, indexes, checkpoints",
+            GROUP,
+            "purpose",
+        )
+        for number, group in sorted(groups.items()):
+            led.add_metric([str(number)], self._parts.services.nodes.live_leader_of(number) >= 0)
+            for purpose, size in group.log.written_bytes().items():
+                written.add_metric([str(number), purpose.replace(" ", "_")], size)
+        yield led
+        yield written
+
+    def _followers(self) -> Iterator[Metric]:
+        """Of the groups that are led here."""
+        lags = _gauge(
+            "log_group_follower_lag_entries",
+            "Entries that a follower of a log group led here is not known to have",
+            GROUP,
+            "node",
+        )
+        in_sync = _gauge(
+            "log_group_follower_in_sync",
+            "1 where a follower of a log group led here answers and lacks nearly nothing",
+            GROUP,
+            "node",
+        )
+        for number, group in sorted(self._parts.cluster.groups.items()):
+            if not group.is_leader:
+                continue
+            told = report(group)
+            # A node that lost its disk may be there twice for a moment: the member that votes counts.
+            members = {each["node"]: each for each in told["learners"] + told["voters"]}
+            members.pop(told["leader"], None)
+            for node, member in sorted(members.items()):
+                labels = [str(number), str(node)]
+                in_sync.add_metric(labels, member["in_sync"])
+                if member["lag"] is not None:
+                    lags.add_metric(labels, member["lag"])
+        yield lags
+        yield in_sync
+
+    def _locks(self) -> Iterator[Metric]:
+        checks = [
+            (str(number), appender.locks)
+            for number, appender in sorted(self._parts.hosting.appenders.items())
+            if appender.locks is not None
+        ]
+        for name, words, value in LOCK_COUNTERS:
+            counter = _counter(name, words, GROUP)
+            for number, each in checks:
+                counter.add_metric([number], value(each))
+            yield counter
+
+    def _producers(self) -> Iterator[Metric]:
+        known = _gauge(
+            "producers", "Idempotent producers that are remembered, once per partition they wrote to", GROUP
+        )
+        for number, appender in sorted(self._parts.hosting.appenders.items()):
+            known.add_metric([str(number)], appender.producers.count())
+        yield known
+        states = [each.state for each in self._parts.transactions.coordinators()]
+        yield _one(
+            "transactional_ids",
+            "Transactional ids that are coordinated here",
+            sum(len(each.ids) for each in states),
+        )
+        yield _one(
+            "transactions_open",
+            "Transactions under way that are coordinated here",
+            sum(len(each.ongoing) for each in states),
+        )
+        yield _one(
+            "transactions_ending",
+            "Transactions coordinated here that are decided, and not yet told to every partition",
+            sum(len(each.prepared) for each in states),
+        )
+
+
+def _gauge(name: str, words: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(PREFIX + name, words, labels=labels)
+
+
+def _counter(name: str, words: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(PREFIX + name, words, labels=labels)
+
+
+def _one(name: str, words: str, value: float) -> GaugeMetricFamily:
+    """A gauge of the whole node."""
+    gauge = _gauge(name, words)
+    gauge.add_metric([], value)
+    return gauge

@@ -1,0 +1,30 @@
+"""Why a node does not serve all that it has a part in. Reads what is known here; asks nobody."""
+
+from __future__ import annotations
+
+from broker.assembly import Parts
+
+
+def trouble(parts: Parts, failed: BaseException | None) -> str:
+    """The first reason, in one line; "" where it serves. Args: failed: what ended the broker, if anything."""
+    return " ".join(_trouble(parts, failed).split())
+
+
+def _trouble(parts: Parts, failed: BaseException | None) -> str:
+    if failed is not None:
+        return f"the log cannot be trusted any more: {failed}"
+    if parts.connections.stopping:
+        return "stopping"
+    nodes, groups = parts.services.nodes, parts.cluster.groups
+    if nodes.is_removed:
+        return "this node was removed from its cluster"
+    if not groups:
+        return "this node has no part in its cluster yet"
+    for number, group in sorted(groups.items()):
+        if group.failed is not None:
+            return f"log group {number} has failed: {group.failed}"
+        if group.log.disk_full:
+            return f"log group {number}: the disk is full: {group.log.disk_error}"
+        if nodes.live_leader_of(number) < 0:
+            return f"log group {number}: no leader is known"
+    return ""

@@ -1,0 +1,49 @@
+"""The pages of the metrics listener: /metrics, /health, /ping, /buildinfo."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from broker import VERSION
+from broker.assembly import Parts
+from broker.metrics.exposition import BrokerCollector
+from broker.metrics.health import trouble
+from broker.metrics.http import Page
+
+NAME: Final = "lockstep"
+
+
+def pages(parts: Parts, failed: Callable[[], BaseException | None]) -> Mapping[str, Callable[[], Page]]:
+    """By path. Args: failed: what ended the broker, if anything."""
+
+    def unwell() -> str:
+        return trouble(parts, failed())
+
+    registry = CollectorRegistry()  # not the library's global one: there may be several brokers in a process
+    registry.register(BrokerCollector(parts, unwell))
+    ProcessCollector(registry=registry)
+
+    def metrics() -> Page:
+        return Page(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)
+
+    def health() -> Page:
+        reason = unwell()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
+        return Page(status, f"{reason or 'ok'}\n".encode())
+
+    return {"/metrics": metrics, "/health": health, "/ping": _ping, "/buildinfo": _build_info}
+
+
+def _ping() -> Page:
+    return Page(HTTPStatus.OK, b"pong\n")
+
+
+def _build_info() -> Page:
+    body = json.dumps({"name": NAME, "version": VERSION}) + "\n"
+    return Page(HTTPStatus.OK, body.encode(), "application/json")

@@ -1,0 +1,30 @@
+"""The setting of the metrics listener: a part of `config.Settings`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.addresses import Listener, parse_listener
+from broker.properties import ConfigError, Kind, setting
+
+
+@dataclass(frozen=True)
+class MetricsSettings:
+    """Where this node tells how it is."""
+
+    lockstep_metrics_listener: str = setting(
+        "lockstep.metrics.listener",
+        Kind.STRING,
+        "",
+        "Where metrics and health are served over HTTP, HOST:PORT; empty for nowhere. Whoever reaches it may "
+        "read them.",
+    )
+
+    def metrics_listener(self) -> Listener | None:
+        """That address; None where nothing is to be served. Raises ConfigError."""
+        text = self.lockstep_metrics_listener
+        if not text:
+            return None
+        if "://" in text:
+            raise ConfigError("lockstep.metrics.listener", text, "not of the form HOST:PORT")
+        return parse_listener(text, "lockstep.metrics.listener")
