@@ -64,6 +64,26 @@ def test_locks_that_nobody_raised_among_a_hundred_thousand_old_ones() -> None:
     assert wrong < 20_000 * 0.02
 
 
+def test_collisions_come_late_and_are_said_to_be_estimates() -> None:
+    """[Waltz: LocksTest.testCollisions] New locks, one after the other, by somebody who stopped reading: at
+    first none is refused, and the one that is at last is refused by an estimate, not by its own name."""
+    recent, cells, hwm = 32, 256, 123
+    marks, numbers = Marks(-1, 0, recent, cells), iter(range(1_000_000))
+    refused = None
+    offset = hwm
+    while refused is None:
+        name = lock(next(numbers))
+        mark, is_exact = marks.of(name)
+        if mark > hwm:
+            refused = (mark, is_exact)
+        else:
+            offset += 1
+            marks.raised(name, offset)
+    taken = offset - hwm
+    assert recent + recent // 2 < taken < recent + cells
+    assert refused[0] <= marks.horizon and not refused[1]
+
+
 def test_memory_is_bounded() -> None:
     tracemalloc.start()
     try:
