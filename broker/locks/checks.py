@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from hashlib import blake2b
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 from urllib.parse import quote_from_bytes
 
 from broker.locks.headers import (
@@ -45,6 +45,16 @@ class Held(Refused):
     def __init__(self, error: ErrorCode, message: str, is_exact: bool) -> None:
         super().__init__(error, message)
         self.is_exact = is_exact
+
+
+class _Conflict(NamedTuple):
+    """A lock in the way; of several the greatest is told, so that reading up to one mark is enough."""
+
+    is_trimmed: bool
+    mark: int
+    name: bytes
+    mode: str
+    is_exact: bool
 
 
 class _Place:
@@ -177,23 +187,30 @@ class LockChecks:
             self._require_lease()
             text = f"hwm={hwm} last_stable_offset={log.last_stable_offset}"
             raise Refused(NEVER, self._line("AHEAD", log, record, text))
+        worst: _Conflict | None = None
         for mode, names in (("W", asked.writes), ("R", asked.reads)):
             for name in names:
                 lock = place.hash_of(name)
                 mark, is_exact = place.marks.of(lock)
                 if lock in raised:
                     # By a record that is refused with this one: nobody will ever read it.
-                    mark, is_exact, trimmed = log.next_offset - 1, True, False
+                    conflict = _Conflict(False, log.next_offset - 1, name, mode, True)
                 elif mark > hwm:
-                    trimmed = mark < log.log_start_offset
+                    conflict = _Conflict(mark < log.log_start_offset, mark, name, mode, is_exact)
                 else:
                     continue
-                text = (
-                    f"lock={quote_from_bytes(name, '')} mode={mode} hwm={hwm} conflict_offset={mark} "
-                    f"{'exact' if is_exact else 'estimate'}"
-                )
-                reason = "TRIMMED" if trimmed else "LOCK"
-                raise Held(NEVER if trimmed else RETRY, self._line(reason, log, record, text), is_exact)
+                if worst is None or conflict[:2] > worst[:2]:
+                    worst = conflict
+        if worst is not None:
+            raise self._held(log, record, hwm, worst)
+
+    def _held(self, log: PartitionLog, record: int, hwm: int, by: _Conflict) -> Held:
+        text = (
+            f"lock={quote_from_bytes(by.name, '')} mode={by.mode} hwm={hwm} conflict_offset={by.mark} "
+            f"{'exact' if by.is_exact else 'estimate'}"
+        )
+        reason = "TRIMMED" if by.is_trimmed else "LOCK"
+        return Held(NEVER if by.is_trimmed else RETRY, self._line(reason, log, record, text), by.is_exact)
 
     def _require_lease(self) -> None:
         """Before saying for good that there is not so much in the log: another leader may have more."""

@@ -90,17 +90,21 @@ class MemoryPartition:
             return
         if hwm >= self.next_offset:
             self.refuse("AHEAD", f"hwm={hwm} last_stable_offset={self.next_offset}", is_final=True)
-        for mode, name in _with_modes(write_locks, read_locks):
-            mark = self.marks.get(name, -1)
-            if mark > hwm:
-                is_trimmed = mark < self.log_start_offset
-                self.refuse(
-                    "TRIMMED" if is_trimmed else "LOCK",
-                    f"lock={quote_from_bytes(name, '')} mode={mode} hwm={hwm}",
-                    is_final=is_trimmed,
-                    conflict_offset=mark,
-                    lock=name,
-                )
+        marks = (
+            (self.marks.get(name, -1), mode, name) for mode, name in _with_modes(write_locks, read_locks)
+        )
+        conflicts = [
+            (mark < self.log_start_offset, mark, mode, name) for mark, mode, name in marks if mark > hwm
+        ]
+        if conflicts:
+            is_trimmed, mark, mode, name = max(conflicts, key=lambda each: each[:2])
+            self.refuse(
+                "TRIMMED" if is_trimmed else "LOCK",
+                f"lock={quote_from_bytes(name, '')} mode={mode} hwm={hwm}",
+                is_final=is_trimmed,
+                conflict_offset=mark,
+                lock=name,
+            )
 
     def refuse(
         self,

@@ -211,13 +211,21 @@ class TransactionClient:
     async def submit(
         self, transaction: Transaction, *, timeout_s: float | None = None
     ) -> asyncio.Task[Appended | None]:
-        """Begin to execute it, once there is room; the task ends as `execute` does."""
+        """Begin to execute it, once there is room; the task ends as `execute` does.
+
+        Raises NotAppended where the client is closed, Expired where there is no room within `timeout_s`.
+        """
+        deadline = asyncio.get_running_loop().time() + (self._timeout_s if timeout_s is None else timeout_s)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._room.acquire()
+        except TimeoutError:
+            await self._tell(transaction.on_expiration, True)
+            raise Expired("no room for it in time", is_known=True) from None
         if self._closed:
+            self._room.release()
             raise NotAppended("the client is closed")
-        await self._room.acquire()
-        task = asyncio.create_task(
-            self._run(transaction, self._timeout_s if timeout_s is None else timeout_s)
-        )
+        task = asyncio.create_task(self._run(transaction, deadline))
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -237,8 +245,8 @@ class TransactionClient:
         if not task.cancelled():
             task.exception()  # told by the callbacks already, where nobody awaits it
 
-    async def _run(self, transaction: Transaction, timeout_s: float) -> Appended | None:
-        run = _Run(asyncio.get_running_loop().time() + timeout_s)
+    async def _run(self, transaction: Transaction, deadline: float) -> Appended | None:
+        run = _Run(deadline)
         try:
             try:
                 return await self._tried(transaction, run)

@@ -116,6 +116,9 @@ async def test_waiting_for_room_can_be_given_up(running: RunningBroker) -> None:
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
+        with pytest.raises(Expired, match="no room") as raised:
+            await client.submit(late[0], timeout_s=0.01)
+        assert raised.value.is_known
         gate.set()
         assert all(await asyncio.gather(*tasks))
         assert not any(each.executing for each in late)
