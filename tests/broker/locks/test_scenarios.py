@@ -27,7 +27,7 @@ async def lock(client: Client, hwm: int | None, **headers: str) -> int:
 
 
 async def last_raised(client: Client, *names: str, kind: str = "write_lock") -> int:
-    """The offset that raised the first of these, from a refusal; so nothing is appended."""
+    """The offset that raised one of these last, from a refusal; so nothing is appended."""
     answer = await client.produce("t", batch(asks(-1, **{kind: "\n".join(names)})))
     assert answer.error_code == E.POLICY_VIOLATION
     words = said(answer)
