@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import comparison, micro, nodes3, profile, transactions
+from bench import atomic, comparison, micro, nodes3, profile, transactions
 from bench.compare import BASELINE, GOALS, SUBJECT
 from bench.logstore import command as logstore
 from bench.process import RssSampler
@@ -33,6 +33,7 @@ from bench.settings import (
 )
 
 TOOLS = {
+    "atomic": atomic.main,
     "logstore": logstore.main,
     "nodes3": nodes3.main,
     "transactions": transactions.main,

@@ -145,6 +145,7 @@ def page(results: list[dict[str, Any]]) -> str:
         "one": document,
         "nodes3": sections.nodes3,
         "transactions": sections.transactions,
+        "atomic": sections.atomic,
         "logstore": sections.logstore,
     }
     return "\n".join(make(by_kind[kind]) for kind, make in makers.items() if kind in by_kind)

@@ -96,6 +96,47 @@ def transactions(result: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def atomic(result: dict[str, Any]) -> str:
+    """One Produce request that is taken as a whole, against a transaction over the same partitions."""
+    rows = []
+    for (name, _, side), blocks in written_blocks(result):
+        writes = sum(block["writes"] for block in blocks)
+        commits = sum(block.get("group_commits", 0) for block in blocks)
+        flushes = sum(block["device"]["flushes"] for block in blocks)
+        cpu = sum(block["broker_cpu_s"] for block in blocks) / writes * 1e6
+        p50, p99 = (
+            statistics.median(block["figures"][each] for block in blocks) for each in ("p50_ms", "p99_ms")
+        )
+        entries = f"{commits / writes:.2f}" if commits else ""
+        rows.append(
+            [name, result[side], f"{p50:.2f}", f"{p99:.2f}", f"{flushes / writes:.1f}", entries, f"{cpu:.0f}"]
+        )
+    heads = [
+        "block",
+        "brokers",
+        "p50 ms",
+        "p99 ms",
+        "flushes each",
+        "log entries each",
+        "brokers' CPU us each",
+    ]
+    parts = [
+        "## Atomic appends",
+        f"Three nodes a side on this one machine and disk, replication factor 3, min.insync.replicas=2, one "
+        f"client. Lockstep's own client sends one Produce request with a record of {RECORD_BYTES} bytes for "
+        "each of 10 partitions, which is taken as a whole, and waits for its answer; confluent-kafka begins "
+        "a transaction, writes the same records and commits it, to Apache Kafka. Both sides flush, as for "
+        f"transactions above; a heap of {result['heap']} each. *1 group*: lockstep.data.groups=1. *Default "
+        "groups*: as many as by default, the topic's partitions in one of them (lockstep.group=1).",
+        facts(result),
+        table(result, "github"),
+        tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True),
+    ]
+    if result["failures"]:
+        parts.append("Failed: " + "; ".join(text.splitlines()[0] for text in result["failures"]))
+    return "\n\n".join(parts) + "\n"
+
+
 def _medians(blocks: list[Block]) -> tuple[float, float]:
     figures = [block["figures"] for block in blocks]
     return (
