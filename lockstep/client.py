@@ -38,7 +38,14 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
 )
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -111,6 +118,8 @@ class FetchedPartition:
     index: int
     high_watermark: int
     records: Buffer
+    aborted: tuple[AbortedTransaction, ...]
+    """What a reader of committed records leaves out; empty for others."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -135,6 +144,7 @@ class Client:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._leaders: dict[int, Connection] = {}
         self._controller_id = -1
+        self._connecting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -284,7 +294,7 @@ class Client:
 
         `acks`: -1 all, 1 the leader, 0 do not wait.
         """
-        connection = await self._leader_of(topic, partition)
+        connection = await self.leader_of(topic, partition)
         uses_ids = connection.version_of(ProduceRequest) >= 13
         request = ProduceRequest(
             acks=acks,
@@ -317,10 +327,12 @@ class Client:
         max_wait_ms: int = 500,
         max_bytes: int = 8 * 1024 * 1024,
         partition_max_bytes: int = 1024 * 1024,
+        committed: bool = False,
     ) -> list[FetchedPartition]:
         """Read from the given offset of each partition; all leaders are asked at once.
 
-        Waits up to `max_wait_ms` where there is nothing. BrokerError (OFFSET_OUT_OF_RANGE among others).
+        `committed`: nothing of transactions that are open; who reads leaves out what was aborted. Waits up
+        to `max_wait_ms` where there is nothing. BrokerError (OFFSET_OUT_OF_RANGE among others).
         """
         by_leader: dict[int, list[int]] = {}
         leaders = {partition.index: partition.leader for partition in topic.partitions}
@@ -328,12 +340,13 @@ class Client:
             by_leader.setdefault(leaders[index], []).append(index)
 
         async def ask(indexes: list[int]) -> list[FetchedPartition]:
-            connection = await self._leader_of(topic, indexes[0])
+            connection = await self.leader_of(topic, indexes[0])
             uses_ids = connection.version_of(FetchRequest) >= 13
             request = FetchRequest(
                 max_wait_ms=max_wait_ms,
                 min_bytes=1,
                 max_bytes=max_bytes,
+                isolation_level=int(committed),
                 topics=[
                     FetchTopic(
                         topic="" if uses_ids else topic.name,
@@ -358,13 +371,19 @@ class Client:
         parts = await asyncio.gather(*(ask(indexes) for indexes in by_leader.values()))
         return [partition for part in parts for partition in part]
 
-    async def offsets(self, topic: Topic, partitions: Iterable[int], timestamp: int) -> dict[int, int]:
-        """For each partition the first offset not older than `timestamp` (ms), or EARLIEST or LATEST."""
+    async def offsets(
+        self, topic: Topic, partitions: Iterable[int], timestamp: int, *, committed: bool = False
+    ) -> dict[int, int]:
+        """For each partition the first offset not older than `timestamp` (ms), or EARLIEST or LATEST.
+
+        `committed`: LATEST is before what open transactions have written.
+        """
         found: dict[int, int] = {}
         for index in partitions:
-            connection = await self._leader_of(topic, index)
+            connection = await self.leader_of(topic, index)
             request = ListOffsetsRequest(
                 replica_id=-1,
+                isolation_level=int(committed),
                 topics=[
                     ListOffsetsTopic(
                         name=topic.name,
@@ -406,35 +425,38 @@ class Client:
         return await self._patiently(ask, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
 
     async def _any(self) -> Connection:
-        if self._first is not None and self._first.is_open:
-            return self._first
-        failure: ClientError | None = None
-        for host, port in self._bootstrap:
-            try:
-                self._first = await self._connect(host, port)
+        async with self._connecting:  # many may ask at once
+            if self._first is not None and self._first.is_open:
                 return self._first
-            except ConnectionFailed as error:
-                failure = failure or error
-        assert failure is not None
-        raise failure
+            failure: ClientError | None = None
+            for host, port in self._bootstrap:
+                try:
+                    self._first = await self._connect(host, port)
+                    return self._first
+                except ConnectionFailed as error:
+                    failure = failure or error
+            assert failure is not None
+            raise failure
 
     async def _connect(self, host: str, port: int) -> Connection:
         return await Connection.open(host, port, client_id=self._client_id, timeout_s=self.timeout_s)
 
     async def _node(self, node_id: int) -> Connection:
-        connection = self._leaders.get(node_id)
-        if connection is None or not connection.is_open:
-            address = self._addresses.get(node_id)
-            if address is None:
-                raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}")
-            connection = self._leaders[node_id] = await self._connect(*address)
-        return connection
+        async with self._connecting:
+            connection = self._leaders.get(node_id)
+            if connection is None or not connection.is_open:
+                address = self._addresses.get(node_id)
+                if address is None:
+                    raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}")
+                connection = self._leaders[node_id] = await self._connect(*address)
+            return connection
 
     async def _controller(self) -> Connection:
         await self._metadata([], create=False)
         return await self._node(self._controller_id) if self._controller_id >= 0 else await self._any()
 
-    async def _leader_of(self, topic: Topic, index: int) -> Connection:
+    async def leader_of(self, topic: Topic, index: int) -> Connection:
+        """Whom to ask about a partition, as the topic was when it was looked up. Raises ClientError."""
         for partition in topic.partitions:
             if partition.index == index:
                 return await self._node(partition.leader)
@@ -499,4 +521,5 @@ def _fetched(topic: Topic, data: PartitionData) -> FetchedPartition:
         raise BrokerError(data.error_code, f"{topic.name}, partition {data.partition_index}")
     records = b"" if data.records is None else data.records
     assert not isinstance(records, list), "what was decoded is one buffer"
-    return FetchedPartition(data.partition_index, data.high_watermark, records)
+    aborted = tuple(data.aborted_transactions or ())
+    return FetchedPartition(data.partition_index, data.high_watermark, records, aborted)

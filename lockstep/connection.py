@@ -85,6 +85,8 @@ class Connection:
         self.timeout_s = timeout_s
         self.versions: dict[int, tuple[int, int]] = {}
         """API key -> lowest and highest version the broker speaks."""
+        self.features: dict[str, tuple[int, int]] = {}
+        """Name -> lowest and highest level the broker supports."""
         self._client_id = client_id
         self._wire: _Wire | None = None
         self._next_correlation_id = 0
@@ -185,6 +187,9 @@ class Connection:
         if answer.error_code:
             raise BrokerError(answer.error_code, str(self))
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self.features = {
+            each.name: (each.min_version, each.max_version) for each in answer.supported_features
+        }
 
     async def _exchange(self, request: Struct, version: int, timeout_s: float) -> memoryview:
         correlation_id = self._write(request, version)

@@ -62,6 +62,10 @@ class AppendFailed(Exception):
     """Not appended, and it will not be: too large, no such topic any more, never sent."""
 
 
+class AppendExpired(Exception):
+    """Its time was over before anything was sent that could still be appended."""
+
+
 class AppendUnknown(Exception):
     """Nobody knows whether it was appended, or will be: `fence` settles it."""
 
@@ -79,7 +83,8 @@ class Log(Protocol):
     async def append(self, append: Append, timeout_s: float) -> Mapping[int, int]:
         """Append it once, whatever breaks meanwhile; partition -> offset of the last record there.
 
-        Raises AppendRefused, AppendFailed, AppendUnknown (after `timeout_s`, or if it cannot be asked again).
+        Raises AppendRefused, AppendFailed; after `timeout_s` AppendExpired or AppendUnknown, the latter also
+        where it cannot be asked again.
         """
 
     async def fence(self, append: Append, timeout_s: float) -> Mapping[int, int]:

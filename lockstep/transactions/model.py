@@ -9,6 +9,7 @@ nothing. Source: seeds 003 and 004 (Waltz's programming model).
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Final, NamedTuple, Self
@@ -16,6 +17,8 @@ from typing import Final, NamedTuple, Self
 Header = tuple[str, bytes | None]
 Name = str | bytes
 """Of a lock; text is taken as UTF-8. See `lock`."""
+
+_log = logging.getLogger("lockstep.transactions")
 
 OWN_PREFIX: Final = "lockstep-"
 MOST_NAMES: Final = 256
@@ -46,6 +49,14 @@ class Expired(TransactionError):
     def __init__(self, text: str, *, is_known: bool) -> None:
         super().__init__(text)
         self.is_known = is_known
+
+
+class NotApplied(TransactionError):
+    """It is in the log, at `offsets` by partition; the application had not applied it in time."""
+
+    def __init__(self, text: str, offsets: Mapping[int, int]) -> None:
+        super().__init__(text)
+        self.offsets = offsets
 
 
 class Refusal(NamedTuple):
@@ -241,7 +252,8 @@ class Transaction:
     """Something to be done, as often as it takes: derive from it and give it `execute`.
 
     The methods may be plain or `async`. None but `execute` is needed. An exception in an `on_` method
-    goes to the application's `on_exception` and changes nothing.
+    goes to the application's `on_exception` and changes nothing. They must not wait for another transaction:
+    the feed waits for them.
     """
 
     def partition(self, partitions: int) -> int:
@@ -288,9 +300,6 @@ class Application:
 
     def on_exception(self, partition: int, offset: int, error: BaseException) -> Awaitable[None] | None:
         """`apply` failed at this offset, and the partition is stalled; or a transaction's own callback did
-        (the partition goes on then). The default logs it."""
-        import logging
-
-        logging.getLogger("lockstep.transactions").error(
-            "partition %d, offset %d: %r", partition, offset, error, exc_info=error
-        )
+        (both numbers are -1 then, and nothing is stalled). The default logs it."""
+        _log.error("partition %d, offset %d: %r", partition, offset, error, exc_info=error)
+        return None

@@ -1,0 +1,151 @@
+"""The transaction client for threads: the same transactions without asyncio.
+
+Owns a thread with an event loop, on which the client lives, and the threads in which the application's
+functions run, so that they may block. Several partitions are applied side by side, each in its own order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Self, TypeVar
+
+from lockstep.transactions.client import MAX_OUTSTANDING, TIMEOUT_S, TransactionClient
+from lockstep.transactions.log import Log
+from lockstep.transactions.model import Appended, Application, Transaction
+
+T = TypeVar("T")
+
+
+class BlockingTransactionClient:
+    """As `TransactionClient`, method by method. Not to be called from the callbacks, but for queries.
+
+    Use it as `with BlockingTransactionClient(bootstrap, topic, application) as client`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        application: Application,
+        *,
+        partitions: Iterable[int] | None = None,
+        max_outstanding: int = MAX_OUTSTANDING,
+        timeout_s: float = TIMEOUT_S,
+        threads: int = 16,
+        log: Callable[[], Log] | None = None,
+    ) -> None:
+        """As `TransactionClient`. `threads`: how many of the application's functions may run at a time.
+        `log` is called on the client's loop."""
+        self._application = application
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="lockstep-application")
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="lockstep-client", daemon=True)
+
+        async def made() -> TransactionClient:
+            return TransactionClient(
+                bootstrap,
+                topic,
+                application,
+                partitions=partitions,
+                max_outstanding=max_outstanding,
+                timeout_s=timeout_s,
+                threads=self._executor,
+                log=None if log is None else log(),
+            )
+
+        self._make = made
+        self._client: TransactionClient | None = None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Connect and begin to feed. Raises as `TransactionClient.open`."""
+        self._thread.start()
+        try:
+            self._client = self._wait(self._make())
+            self._wait(self._client.open())
+        except BaseException:
+            self._end()
+            raise
+
+    def close(self) -> None:
+        """As `TransactionClient.close`."""
+        if self._client is not None:
+            self._wait(self._client.close())
+        self._end()
+
+    @property
+    def client_id(self) -> str:
+        return self._opened.client_id
+
+    @property
+    def partition_count(self) -> int:
+        return self._opened.partition_count
+
+    @property
+    def partitions(self) -> list[int]:
+        return self._opened.partitions
+
+    def assign(self, partitions: Iterable[int]) -> None:
+        self._wait(self._opened.assign(partitions))
+
+    def high_water_mark(self, partition: int) -> int:
+        return self._opened.high_water_mark(partition)
+
+    def stalled(self) -> dict[int, BaseException]:
+        return self._opened.stalled()
+
+    def resume(self, partition: int) -> None:
+        self._loop.call_soon_threadsafe(self._opened.resume, partition)
+
+    def caught_up(self) -> None:
+        self._wait(self._opened.caught_up())
+
+    def execute(self, transaction: Transaction, *, timeout_s: float | None = None) -> Appended | None:
+        """Raises as `TransactionClient.execute`."""
+        return self._wait(self._opened.execute(transaction, timeout_s=timeout_s))
+
+    def submit(self, transaction: Transaction, *, timeout_s: float | None = None) -> Future[Appended | None]:
+        """Begin to execute it once there is room, for which this waits; the future ends as `execute` does."""
+        task = self._wait(self._opened.submit(transaction, timeout_s=timeout_s))
+
+        async def outcome() -> Appended | None:
+            return await task
+
+        return asyncio.run_coroutine_threadsafe(outcome(), self._loop)
+
+    def pending(self) -> int:
+        return self._opened.pending()
+
+    def flush(self) -> None:
+        self._wait(self._opened.flush())
+
+    @property
+    def _opened(self) -> TransactionClient:
+        if self._client is None:
+            raise RuntimeError("the client is not open")
+        return self._client
+
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except (KeyboardInterrupt, concurrent.futures.CancelledError):
+            future.cancel()
+            raise
+
+    def _end(self) -> None:
+        self._client = None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._loop.close()

@@ -1,0 +1,69 @@
+"""The transaction monitor: which tries are under way, and what the feed has shown of them. Pure.
+
+A try is known to be in the log when its append was acknowledged or the feed has brought its request id,
+whichever comes first; when neither can come any more, it is not.
+Source: seed 004 (TransactionMonitor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from lockstep.transactions.log import Append
+from lockstep.transactions.model import Committed, RequestId, Transaction
+
+
+class Pending:
+    """One try at a transaction."""
+
+    __slots__ = ("append", "completing", "seen", "transaction")
+
+    def __init__(self, transaction: Transaction, append: Append) -> None:
+        self.transaction = transaction
+        self.append = append
+        self.seen: dict[int, Committed] = {}
+        """By partition: what the feed has brought of it."""
+        self.completing: Awaitable[None] | None = None
+        """The call of its `on_completion`, which whoever comes later waits for."""
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """Partition -> offset of the last record, of what the feed has brought."""
+        return {partition: entry.offset for partition, entry in self.seen.items()}
+
+
+class Monitor:
+    """The tries that one client has under way."""
+
+    def __init__(self, client: str) -> None:
+        self.client = client
+        self.generation = 0
+        """Rises with each fence."""
+        self._sequence = 0
+        self._pending: dict[RequestId, Pending] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def next_request(self) -> RequestId:
+        """An id that nothing else has, nor had."""
+        self._sequence += 1
+        return RequestId(self.client, self.generation, self._sequence)
+
+    def register(self, transaction: Transaction, append: Append) -> Pending:
+        """Before it is sent: the feed may be faster than the answer."""
+        pending = self._pending[append.request] = Pending(transaction, append)
+        return pending
+
+    def seen(self, entry: Committed) -> Pending | None:
+        """Whose it is, of those under way; asked once per transaction that the feed brings."""
+        if entry.request is None or entry.request.client != self.client:
+            return None
+        pending = self._pending.get(entry.request)
+        if pending is not None:
+            pending.seen[entry.partition] = entry
+        return pending
+
+    def forget(self, pending: Pending) -> None:
+        """It has come to its end."""
+        self._pending.pop(pending.append.request, None)

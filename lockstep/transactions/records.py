@@ -1,0 +1,162 @@
+"""Transactions as records: lock headers out, committed records and refusals in. Pure.
+
+Owns the client's side of what `broker.locks.headers` and `broker.locks.checks` own for the broker.
+All records of an append carry its request and their place in it; its condition stands on the first one.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from lockstep.transactions.log import Part
+from lockstep.transactions.model import OWN_PREFIX, Committed, Header, Record, Refusal, RequestId
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import AbortedTransaction
+from protocol.primitives import Buffer
+from protocol.records.batch import BatchHeader, iter_headers, verify
+from protocol.records.control import ControlKind, parse
+from protocol.records.record import BatchBuilder, iter_records
+from protocol.records.record import Record as StoredRecord
+
+REFUSED: Final = "LOCKSTEP_REFUSED "
+_REQUEST: Final = "lockstep-request"
+_PART: Final = "lockstep-part"
+_UNTOLD: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker did not say why")
+
+
+class Identity(NamedTuple):
+    """A producer's, and where it is in one partition: what makes a batch the same when it is sent again."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+def topic_id_text(topic_id: bytes) -> bytes:
+    """As Kafka's tools show it."""
+    return base64.urlsafe_b64encode(topic_id)[:22]
+
+
+def batch_of(
+    part: Part, request: RequestId, identity: Identity, topic: str, topic_id: bytes, timestamp_ms: int
+) -> bytes:
+    """The one batch that a partition gets of an append."""
+    builder = BatchBuilder(
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=identity.sequence,
+    )
+    count = len(part.records)
+    own: list[Header] = [(_REQUEST, str(request).encode())]
+    for number, record in enumerate(part.records, 1):
+        headers = [*own, (_PART, b"%d/%d" % (number, count))] if count > 1 else list(own)
+        if number == 1:
+            headers += condition_of(part, topic, topic_id_text(topic_id))
+        builder.append(
+            record.value, record.key, timestamp_ms=timestamp_ms, headers=[*headers, *record.headers]
+        )
+    return builder.build()
+
+
+def condition_of(part: Part, topic: str, topic_id: bytes) -> list[Header]:
+    """The headers that say under which condition a batch may be appended."""
+    found: list[Header] = [("lockstep-topic-id", topic_id)]
+    if part.write_locks or part.read_locks:
+        found.append(("lockstep-hwm", b"%d" % part.hwm))
+    for kind, names in (
+        ("write", part.write_locks),
+        ("read", part.read_locks),
+        ("append", part.append_locks),
+    ):
+        if names:
+            found.append((f"lockstep-{kind}-lock", b"\n".join(names)))
+    if part.expected_offset is not None:
+        found.append(("lockstep-expected-offset", b"%d" % part.expected_offset))
+    for partition, asked in part.elsewhere.items():
+        where = f"@{topic}-{partition}"
+        found.append((f"lockstep-topic-id{where}", topic_id))
+        found.append((f"lockstep-hwm{where}", b"%d" % asked.hwm))
+        found.append((f"lockstep-read-lock{where}", b"\n".join(asked.read_locks)))
+    return found
+
+
+def refusal_of(code: int, text: str | None, partition: int) -> Refusal:
+    """What a refusal says. `partition` is whose answer it is; the text may name another one."""
+    is_final = code == ErrorCode.INVALID_RECORD
+    if text is None or not text.startswith(REFUSED):
+        return _UNTOLD._replace(is_final=is_final, partition=partition, text=text or _UNTOLD.text)
+    words = dict(word.partition("=")[::2] for word in text[len(REFUSED) :].split(" "))
+    where = words.get("topic-partition", "").rpartition("-")[2]
+    conflict = words.get("conflict_offset", "")
+    name = words.get("lock")
+    return Refusal(
+        words.get("reason", "unknown"),
+        is_final,
+        int(where) if where.isdecimal() else partition,
+        int(conflict) if conflict.isdecimal() else None,
+        "exact" in words,
+        None if name is None else unquote_to_bytes(name),
+        text,
+    )
+
+
+def committed_in(
+    records: Buffer, partition: int, position: int, aborted: Sequence[AbortedTransaction] | None
+) -> tuple[list[Committed], int]:
+    """The transactions from `position` on in a read_committed Fetch, and the position behind them.
+
+    Raises MalformedBatch for what cannot be read.
+    """
+    entries: list[Committed] = []
+    reader = _CommittedReader(aborted or ())
+    for pos, header in iter_headers(records):
+        if reader.sees(records, pos, header) and header.last_offset >= position:
+            found = (each for each in iter_records(records, pos) if each.offset >= position)
+            entries.extend(_entries(partition, found))
+        position = max(position, header.next_offset)
+    return entries, position
+
+
+class _CommittedReader:
+    """Leaves out what was aborted, and control batches. Source: KIP-98, as its consumers do."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._aborted = sorted(((each.first_offset, each.producer_id) for each in aborted), reverse=True)
+        self._open: set[int] = set()
+
+    def sees(self, records: Buffer, pos: int, header: BatchHeader) -> bool:
+        """Whether the records of the batch at `pos` are to be seen; asked of each, in order."""
+        verify(records, pos, header)
+        while self._aborted and self._aborted[-1][0] <= header.last_offset:
+            self._open.add(self._aborted.pop()[1])
+        if header.is_control:
+            if parse(records, pos).kind is ControlKind.ABORT:
+                self._open.discard(header.producer_id)
+            return False
+        return not (header.is_transactional and header.producer_id in self._open)
+
+
+def _entries(partition: int, records: Iterable[StoredRecord]) -> Iterator[Committed]:
+    """The records of one request are one transaction; any other record is one of its own."""
+    gathered: list[Record] = []
+    for stored in records:
+        own = {name: value for name, value in stored.headers if name.startswith(OWN_PREFIX)}
+        request = RequestId.parse(own.get(_REQUEST)) if own else None
+        headers = stored.headers
+        if own:
+            headers = [each for each in headers if not each[0].startswith(OWN_PREFIX)]
+        gathered.append(Record(stored.value, stored.key, tuple(headers)))
+        if not _is_last(own):
+            continue
+        yield Committed(
+            partition, stored.offset, tuple(gathered), request=request, timestamp_ms=stored.timestamp
+        )
+        gathered = []
+
+
+def _is_last(own: Mapping[str, bytes | None]) -> bool:
+    number, _, count = (own.get(_PART) or b"").partition(b"/")
+    return number == count

@@ -1,0 +1,409 @@
+"""A topic on brokers, as a transaction client needs it: appends that are neither lost nor doubled, and reads.
+
+Owns the connections, the lanes, and asking again while leaders move.
+
+A lane is an idempotent producer with one batch under way: whatever breaks, the same batch goes out again,
+under the same producer id, epoch and sequence, and the broker answers with its first offset if it has it.
+Marks only rise, so a refusal that was lost stays one. A lane of whose batch nobody knows is fenced: a marker
+with a higher epoch goes into the partitions, as at a transaction's abort, and what still lies on some wire is
+refused from then on (decision 25).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from lockstep.client import LATEST, Client, Topic
+from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed, Unsupported, the_one
+from lockstep.transactions.log import (
+    Append,
+    AppendExpired,
+    AppendFailed,
+    AppendRefused,
+    AppendUnknown,
+    Chunk,
+    Trimmed,
+)
+from lockstep.transactions.model import RequestId
+from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of
+from protocol.config_resources import ResourceType
+from protocol.errors import ErrorCode
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+FEATURES: Final = ("lockstep.locks", "lockstep.atomic")
+ATOMIC_TAG: Final = 10_000
+"""Of a Produce request that is appended as a whole, or not at all (docs/locks.md)."""
+FETCH_MAX_BYTES: Final = 4 * 1024 * 1024
+REQUEST_TIMEOUT_S: Final = 10.0
+LAST_EPOCH: Final = 32_000
+PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
+_ENDS_TRANSACTION_BY_EPOCH: Final = 2
+"""The version of a marker that is known again by its epoch (KIP-890)."""
+
+PASSING: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+"""Refusals that end by themselves."""
+FORGOTTEN: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    }
+)
+"""The broker does not know the lane as the lane knows itself; its state has expired, most likely."""
+LASTING: Final = frozenset({"LOCK", "EXPECTED_OFFSET"})
+"""Reasons why a batch that comes a second time is refused a second time: marks and ends only rise."""
+
+
+class TopicGone(ClientError):
+    """There is a topic of that name, and it is another one."""
+
+
+class _Lane:
+    """An idempotent producer with at most one batch under way."""
+
+    __slots__ = ("producer_epoch", "producer_id", "sequences")
+
+    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.sequences: dict[int, int] = {}
+        """By partition: that of the next record."""
+
+    def identity(self, partition: int) -> Identity:
+        return Identity(self.producer_id, self.producer_epoch, self.sequences.get(partition, 0))
+
+
+class RemoteLog:
+    """One topic of a cluster."""
+
+    def __init__(self, bootstrap: str, topic: str, client_id: str) -> None:
+        self._bootstrap = bootstrap
+        self._name = topic
+        self._client_id = f"lockstep-transactions-{client_id[:8]}"
+        self._client = self._new_client()
+        self._readers: dict[int, Client] = {}
+        """By partition: a connection answers in order, and a read may wait long."""
+        self._topic: Topic
+        self._lanes: list[_Lane] = []
+        """Those with nothing under way."""
+        self._unsettled: dict[RequestId, _Lane] = {}
+
+    async def open(self) -> int:
+        """The number of partitions. Raises ClientError: no broker, no such topic, no locks."""
+        connection = await self._client.any_broker()
+        for feature in FEATURES:
+            if connection.features.get(feature, (0, 0))[1] < 1:
+                raise Unsupported(f"{connection} does not have the feature {feature}: it would ignore locks")
+        self._topic = await self._client.topic(self._name)
+        configs = await self._client.configs(ResourceType.TOPIC, self._name)
+        mode = {each.name: each.value for each in configs}.get("lockstep.locks")
+        if mode != "true":
+            raise ClientError(
+                f"topic {self._name}: lockstep.locks={mode}, and locks need lockstep.locks=true"
+            )
+        return len(self._topic.partitions)
+
+    async def close(self) -> None:
+        self._client.close()
+        for reader in self._readers.values():
+            reader.close()
+
+    # -- appends ----------------------------------------------------------------------------------------
+
+    async def append(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+        """As `Log.append`."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        lane = await self._lane(deadline)
+        is_free = False
+        try:
+            found = await self._sent(lane, append, deadline)
+            for partition, part in append.parts.items():
+                lane.sequences[partition] = lane.sequences.get(partition, 0) + len(part.records)
+            is_free = True
+            return found
+        except AppendUnknown:
+            self._unsettled[append.request] = lane
+            raise
+        except (AppendRefused, AppendFailed, AppendExpired):
+            is_free = True
+            raise
+        finally:
+            if is_free:
+                self._lanes.append(lane)
+
+    async def _lane(self, deadline: float) -> _Lane:
+        """One with nothing under way. Raises AppendExpired."""
+        if self._lanes:
+            return self._lanes.pop()
+        tries = _Tries(deadline)
+        while True:
+            try:
+                connection = await self._client.any_broker()
+                answer = await connection.call(
+                    InitProducerIdRequest(transactional_id=None), InitProducerIdResponse
+                )
+                if not answer.error_code:
+                    return _Lane(answer.producer_id, answer.producer_epoch)
+                problem: ClientError = BrokerError(answer.error_code, "a producer id")
+                if answer.error_code not in PASSING:
+                    raise AppendFailed(str(problem))
+            except ConnectionFailed as error:
+                problem = error
+            if not await tries.again():
+                raise AppendExpired(f"never sent: {problem}")
+
+    async def _sent(self, lane: _Lane, append: Append, deadline: float) -> dict[int, int]:
+        """The offsets of the last records, after as many tries as it takes."""
+        now_ms = time.time_ns() // 1_000_000
+        topic = self._topic
+        batches = {
+            partition: batch_of(
+                part, append.request, lane.identity(partition), topic.name, topic.topic_id, now_ms
+            )
+            for partition, part in append.parts.items()
+        }
+        tries, is_open, is_sent = _Tries(deadline), False, False
+        while True:
+            problem: Exception
+            try:
+                connection = await self._leader(min(batches))
+                is_sent = True
+                answers = await self._produce(connection, batches, tries.left_s)
+                code = next((each.error_code for each in answers.values() if each.error_code), 0)
+                if not code:
+                    return {
+                        partition: answer.base_offset + len(append.parts[partition].records) - 1
+                        for partition, answer in answers.items()
+                    }
+                problem = _judged(answers, code, is_open)
+            except ClientError as error:
+                problem = error
+            is_open |= is_sent  # whoever refused it may have it in a log that a new leader goes on with
+            is_sent = False
+            if not await tries.again():
+                if is_open:
+                    raise AppendUnknown(f"no answer in time: {problem}")
+                raise AppendExpired(f"not taken in time: {problem}")
+            try:
+                await self._refresh()
+            except TopicGone as error:
+                raise (AppendUnknown if is_open else AppendFailed)(str(error)) from None
+
+    async def _produce(
+        self, connection: Connection, batches: Mapping[int, bytes], left_s: float
+    ) -> dict[int, PartitionProduceResponse]:
+        uses_ids = connection.version_of(ProduceRequest) >= 13
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+            topic_data=[
+                TopicProduceData(
+                    name="" if uses_ids else self._topic.name,
+                    topic_id=self._topic.topic_id if uses_ids else bytes(16),
+                    partition_data=[
+                        PartitionProduceData(index=partition, records=batch)
+                        for partition, batch in batches.items()
+                    ],
+                )
+            ],
+        )
+        if len(batches) > 1:
+            request.unknown_tags = {ATOMIC_TAG: b""}
+        timeout_s = min(left_s, REQUEST_TIMEOUT_S)
+        answer = await connection.call(request, ProduceResponse, timeout_s=timeout_s)
+        found = {each.index: each for one in answer.responses for each in one.partition_responses}
+        if found.keys() != batches.keys():
+            raise ClientError(f"{connection} answered for other partitions than were asked for")
+        return found
+
+    async def fence(self, append: Append, timeout_s: float) -> Mapping[int, int]:
+        """As `Log.fence`: markers with a higher epoch of the lane, then the ends."""
+        lane = self._unsettled.pop(append.request, None)
+        if lane is None or lane.producer_epoch >= LAST_EPOCH:
+            raise AppendUnknown("it cannot be fenced any more")
+        tries = _Tries(asyncio.get_running_loop().time() + timeout_s)
+        partitions = list(append.parts)
+        while True:
+            try:
+                await self._mark(lane, partitions)
+                ends = await self._client.offsets(self._topic, partitions, LATEST)
+                break
+            except ClientError as error:
+                if isinstance(error, BrokerError) and error.code not in PASSING:
+                    raise AppendUnknown(f"it cannot be fenced: {error}") from None
+                problem = error
+            if not await tries.again():
+                self._unsettled[append.request] = lane
+                raise AppendUnknown(f"it could not be fenced in time: {problem}")
+            try:
+                await self._refresh()
+            except TopicGone as error:
+                raise AppendUnknown(f"it cannot be fenced: {error}") from None
+        lane.producer_epoch += 1
+        lane.sequences.clear()
+        self._lanes.append(lane)
+        return ends
+
+    async def _mark(self, lane: _Lane, partitions: list[int]) -> None:
+        """Raises BrokerError, ConnectionFailed. Doing it twice is doing it once."""
+        marker = WritableTxnMarker(
+            producer_id=lane.producer_id,
+            producer_epoch=lane.producer_epoch + 1,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=self._topic.name, partition_indexes=partitions)],
+            coordinator_epoch=0,
+            transaction_version=_ENDS_TRANSACTION_BY_EPOCH,
+        )
+        connection = await self._leader(min(partitions))
+        answer = await connection.call(
+            WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse, timeout_s=REQUEST_TIMEOUT_S
+        )
+        result = the_one(answer.markers, "a fence")
+        for each in the_one(result.topics, "a fence").partitions:
+            if each.error_code:
+                raise BrokerError(each.error_code, f"a fence in {self._topic.name}-{each.partition_index}")
+
+    # -- reads ------------------------------------------------------------------------------------------
+
+    async def read(self, partition: int, position: int, wait_s: float) -> Chunk:
+        """As `Log.read`; asks again for as long as it takes. Raises Trimmed, or ClientError for good."""
+        reader = self._readers.get(partition)
+        if reader is None:
+            reader = self._readers[partition] = self._new_client()
+            await self._refresh(reader)
+        tries = _Tries(float("inf"))
+        while True:
+            try:
+                (found,) = await reader.fetch(
+                    self._topic,
+                    {partition: position},
+                    max_wait_ms=int(wait_s * 1000),
+                    max_bytes=FETCH_MAX_BYTES,
+                    partition_max_bytes=FETCH_MAX_BYTES,
+                    committed=True,
+                )
+                entries, position = committed_in(found.records, partition, position, found.aborted)
+                return Chunk(entries, position)
+            except BrokerError as error:
+                if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise Trimmed(
+                        f"{self._name}-{partition}: there is no offset {position} any more"
+                    ) from None
+                if error.code not in PASSING:
+                    raise
+            except ConnectionFailed:
+                pass
+            await tries.again()
+            await self._refresh(reader)
+
+    async def end(self, partition: int) -> int:
+        """As `Log.end`."""
+        tries = _Tries(float("inf"))
+        while True:
+            try:
+                return (await self._client.offsets(self._topic, [partition], LATEST, committed=True))[
+                    partition
+                ]
+            except BrokerError as error:
+                if error.code not in PASSING:
+                    raise
+            except ConnectionFailed:
+                pass
+            await tries.again()
+            await self._refresh()
+
+    # -- connections ------------------------------------------------------------------------------------
+
+    def _new_client(self) -> Client:
+        return Client(self._bootstrap, client_id=self._client_id, timeout_s=REQUEST_TIMEOUT_S)
+
+    async def _leader(self, partition: int) -> Connection:
+        return await self._client.leader_of(self._topic, partition)
+
+    async def _refresh(self, client: Client | None = None) -> Topic:
+        """Who leads now, as far as anybody can say. Raises TopicGone."""
+        try:
+            (found,) = await (client or self._client).topics([self._name])
+        except ClientError:
+            return self._topic  # whoever asks next learns it
+        if found.topic_id != self._topic.topic_id:
+            raise TopicGone(f"topic {self._name} was deleted and made anew")
+        self._topic = found
+        return found
+
+
+class _Tries:
+    """Pauses between one try and the next, until a deadline."""
+
+    __slots__ = ("_count", "_deadline")
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._count = 0
+
+    @property
+    def left_s(self) -> float:
+        return max(0.001, self._deadline - asyncio.get_running_loop().time())
+
+    async def again(self) -> bool:
+        """Wait a little; False where the time is over."""
+        pause_s = PAUSES_S[min(self._count, len(PAUSES_S) - 1)]
+        self._count += 1
+        if asyncio.get_running_loop().time() + pause_s >= self._deadline:
+            return False
+        await asyncio.sleep(pause_s)
+        return True
+
+
+def _judged(answers: Mapping[int, PartitionProduceResponse], code: int, is_open: bool) -> BrokerError:
+    """The problem, where it passes. Raises AppendRefused, AppendFailed, AppendUnknown.
+
+    `is_open`: an earlier copy of the batch may still come.
+    """
+    guilty = next(each for each in answers.values() if each.error_code == code)
+    problem = BrokerError(code, f"partition {guilty.index}", guilty.error_message)
+    if code in PASSING:
+        return problem
+    if code in (ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_RECORD):
+        refusal = refusal_of(code, guilty.error_message, guilty.index)
+        if is_open and not (refusal.reason in LASTING and not refusal.is_final):
+            raise AppendUnknown(f"refused, and an earlier copy may still come: {refusal.text}")
+        raise AppendRefused(refusal)
+    if is_open or code in FORGOTTEN:
+        raise AppendUnknown(str(problem))
+    raise AppendFailed(str(problem))
