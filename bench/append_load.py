@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from bench.wire import WrongAnswer
 from lockstep.connection import Connection
+from lockstep.transactions.remote import ATOMIC_TAG
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -21,8 +22,7 @@ from protocol.messages.produce import (
 )
 from protocol.records.record import BatchBuilder
 
-ATOMIC: Final = 10_000
-"""The tagged field of a Produce request that is taken or refused as a whole (docs/locks.md)."""
+FEATURE: Final = "lockstep.atomic"
 NAMES_TOPICS: Final = 12
 """The newest version of Produce that names topics; later ones have their ids."""
 ACK_TIMEOUT_MS: Final = 30_000
@@ -37,6 +37,8 @@ async def atomic_appends(job: Result) -> tuple[array[int], int]:
     """
     connection = await Connection.open(job["host"], job["port"])
     try:
+        if FEATURE not in connection.features:
+            raise WrongAnswer(f"the broker does not have the feature {FEATURE}: it would append parts")
         return await _appends(job, connection)
     finally:
         connection.close()
@@ -80,5 +82,5 @@ def atomic_request(topic: str, batches: list[bytes]) -> ProduceRequest:
         timeout_ms=ACK_TIMEOUT_MS,
         topic_data=[TopicProduceData(name=topic, partition_data=parts)],
     )
-    request.unknown_tags = {ATOMIC: b""}
+    request.unknown_tags = {ATOMIC_TAG: b""}
     return request

@@ -449,6 +449,20 @@ def atomic_appends(job: Result) -> Result:
     }
 
 
+def fill_feed(job: Result) -> Result:
+    """A topic of transactions."""
+    from bench import feed_load
+
+    return asyncio.run(feed_load.fill(job))
+
+
+def read_feed(job: Result) -> Result:
+    """A topic of transactions, read as a client's feed does."""
+    from bench import feed_load
+
+    return asyncio.run(feed_load.read(job))
+
+
 def commit_loop(job: Result) -> Result:
     """`producers` closed loops that commit offsets, each for a group of its own, from outside."""
     groups = [f"{job['group']}-{number}" for number in range(job["producers"])]
@@ -474,6 +488,8 @@ JOBS = {
     "client_closed_loop": client_closed_loop,
     "client_transactions": client_transactions,
     "fill": fill,
+    "fill_feed": fill_feed,
+    "read_feed": read_feed,
     "read_backlog": read_backlog,
     "first_ack": first_ack,
     "leader_loss": leader_loss,

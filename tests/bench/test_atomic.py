@@ -10,7 +10,7 @@ from kio.schema.produce.v9.request import ProduceRequest as KioProduceRequest
 from kio.serial import entity_reader
 
 from bench import load
-from bench.append_load import ATOMIC, atomic_request
+from bench.append_load import atomic_request
 from bench.atomic import GOALS, RATIOS, WIDTH, AtomicSession, main
 from bench.commits import commits_by_topic
 from bench.compare import BASELINE, SUBJECT, compare
@@ -18,7 +18,6 @@ from bench.report import page
 from bench.settings import FLUSH, NODES_QUICK
 from bench.transactions import ONE, SPREAD
 from bench.wire import WrongAnswer, record_batch
-from broker.handlers.atomic_produce import TAG
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
@@ -51,7 +50,6 @@ def test_an_unknown_requirement_is_refused(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_the_request_is_marked_and_otherwise_like_any() -> None:
-    assert ATOMIC == TAG
     batch = record_batch(1, 10, 0)
     body = b"".join(encode(atomic_request("t", [batch, batch]), 9))
     unmarked = atomic_request("t", [batch, batch])
