@@ -40,10 +40,12 @@ def draw(result: dict[str, Any], path: Path) -> None:
     line(waits, "longest_wait_s", "longest wait for a success", 1e3)
     most = [longest_allowed_s(row) * 1e3 for row in rows]
     waits.plot(accounts, most, ":", color="gray", linewidth=0.8, label="above this: starved")
-    waits.set_title("ms from the first try to applied", fontsize=10)
+    waits.set_title("ms until a transaction is applied", fontsize=10)
     waits.set_yscale("log")
     for panel in grid.flat:
         panel.set_xscale("log")
+        panel.set_xticks(accounts, [f"{each:,}" for each in accounts])
+        panel.set_xticks([], minor=True)
         panel.set_xlabel("hot accounts")
         panel.grid(visible=True, linewidth=0.3)
         if panel.get_legend_handles_labels()[0]:
