@@ -11,7 +11,7 @@ import argparse
 import json
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +46,19 @@ def medians(sessions: list[dict[str, Any]], name: str) -> dict[str, float]:
     }
 
 
-def command_line(name: str, words: Sequence[str]) -> str:
+def command_line(name: str, options: argparse.Namespace) -> str:
     """The run's own words without paths."""
-    return " ".join([f"python -m bench {name}", *(word for word in words if not word.startswith(("/", ".")))])
+    given = vars(options)
+    found = ["python -m bench", name, *(["--quick"] if options.quick else [])]
+    for word in ("rounds", "seconds", "clients", "accounts", "transactions"):
+        values = given.get(word) or ()
+        for value in values if isinstance(values, list | tuple) else [values]:
+            found += [f"--{word}", str(value)]
+    return " ".join(found)
 
 
 def measured(
     name: str,
-    words: Sequence[str],
     options: argparse.Namespace,
     sizes: Sizes,
     run: Callable[[Path], comparison.Outcomes],
@@ -64,7 +69,6 @@ def measured(
 
     Args:
         name: of the command, the kind of result and the kept file.
-        words: the command line behind the name.
         run: as `comparison.performed` takes it.
         judged: from sessions to rows, and what is wrong with them.
         shown: the result as a table.
@@ -76,7 +80,7 @@ def measured(
     result = {
         "format": 1,
         "kind": name,
-        "command": command_line(name, words),
+        "command": command_line(name, options),
         "sizes": vars(sizes),
         "rows": rows,
         **found,

@@ -120,7 +120,6 @@ def main(arguments: Sequence[str]) -> int:
     sizes = comparison.sized(QUICK if options.quick else FULL, options)
     status, _ = alone.measured(
         "feed",
-        arguments,
         options,
         sizes,
         lambda parent: _run(options, sizes, parent),

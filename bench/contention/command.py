@@ -170,7 +170,6 @@ def main(arguments: Sequence[str]) -> int:
     sizes = comparison.sized(QUICK if options.quick else FULL, options)
     status, path = alone.measured(
         "contention",
-        arguments,
         options,
         sizes,
         lambda parent: _run(options, sizes, parent),
