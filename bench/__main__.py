@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import comparison, micro, nodes3, profile, transactions
+from bench import atomic, comparison, feed, micro, nodes3, profile, transactions
 from bench.compare import BASELINE, GOALS, SUBJECT
+from bench.contention import command as contention
 from bench.logstore import command as logstore
 from bench.process import RssSampler
 from bench.rows import run_rows
@@ -33,6 +34,9 @@ from bench.settings import (
 )
 
 TOOLS = {
+    "atomic": atomic.main,
+    "contention": contention.main,
+    "feed": feed.main,
     "logstore": logstore.main,
     "nodes3": nodes3.main,
     "transactions": transactions.main,
@@ -95,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench",
         description=__doc__,
         epilog="Also: 'python -m bench nodes3' compares three nodes, 'transactions' their transactions, "
+        "'atomic' atomic appends with those; 'contention' and 'feed' measure transactions over locks; "
         "'logstore' repeats seed 001; 'profile' and 'micro' look inside Lockstep alone; "
         "'python -m bench.report RESULT.json ...' writes docs/benchmarks.md.",
     )

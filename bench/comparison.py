@@ -40,21 +40,26 @@ Outcomes = tuple[list[dict[str, Any]], list[str]]
 # --- the command line ---------------------------------------------------------------------------------------
 
 
+def add_run_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
+    """What every measurement in sessions takes. Args: quick: what `--quick` means."""
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--rounds", type=int, help="sessions of each kind (an even number is balanced)")
+    parser.add_argument("--seconds", type=float, help="length of each timed block")
+    parser.add_argument("--json", action="store_true", help="the comparison on stdout as JSON")
+    parser.add_argument("--out", type=Path, default=LOCAL_RESULTS, help="directory for the kept result")
+    parser.add_argument("--directory", type=Path, help="where data directories are made")
+
+
 def add_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
     """What every comparison takes. Args: quick: what `--quick` means."""
     parser.add_argument(
         "--vs", choices=["kafka", "self"], default="kafka", help="'self' shows the noise floor"
     )
     parser.add_argument("--subject", choices=["lockstep", "kafka"], default="lockstep")
-    parser.add_argument("--quick", action="store_true", help=quick)
-    parser.add_argument("--rounds", type=int, help="sessions of each kind (an even number is balanced)")
-    parser.add_argument("--seconds", type=float, help="length of each timed block")
+    add_run_options(parser, quick=quick)
     parser.add_argument(
         "--require", action="append", default=[], metavar="RATIO>=X", help="or RATIO<=X, or 'goals'"
     )
-    parser.add_argument("--json", action="store_true", help="the comparison on stdout as JSON")
-    parser.add_argument("--out", type=Path, default=LOCAL_RESULTS, help="directory for the kept result")
-    parser.add_argument("--directory", type=Path, help="where data directories are made")
 
 
 def add_baseline_tree(parser: argparse.ArgumentParser) -> None:
@@ -139,6 +144,25 @@ def run_sessions(plan: Sequence[P], make: Callable[[P], S], measure: Callable[[P
     return sessions, failures
 
 
+def performed(options: argparse.Namespace, run: Callable[[Path], Outcomes]) -> dict[str, Any] | None:
+    """Machine, code, sessions, failures; None where nothing can be measured. Args: run: as `measured`'s."""
+    parent = options.directory or Path(tempfile.gettempdir())
+    try:
+        machine = machine_facts(parent)
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        sessions, failures = run(parent)
+    except (NoBlockDevice, ToolchainMissing) as error:
+        say(f"cannot measure here: {error}")
+        return None
+    return {
+        "started": started,
+        "code": code_facts(),
+        "machine": machine,
+        "failures": failures,
+        "sessions": sessions,
+    }
+
+
 def measured(
     name: str,
     words: Sequence[str],
@@ -159,13 +183,8 @@ def measured(
         goals: shown beside their ratios, unless a broker is compared with itself.
         more: what else is kept.
     """
-    parent = options.directory or Path(tempfile.gettempdir())
-    try:
-        machine = machine_facts(parent)
-        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        sessions, failures = run(parent)
-    except (NoBlockDevice, ToolchainMissing) as error:
-        say(f"cannot measure here: {error}")
+    found = performed(options, run)
+    if found is None:
         return EXIT_FAILED
     baseline = baseline_of(options)
     shown = goals if options.subject != baseline else ()
@@ -173,16 +192,12 @@ def measured(
         "format": 1,
         **more,
         "command": command_line(words, options),
-        "started": started,
         "subject": options.subject,
         "baseline": baseline,
-        "code": code_facts(),
-        "machine": machine,
         "sizes": vars(sizes),
         "producer_properties": PRODUCER_PROPERTIES,
-        "comparison": compare(sessions, required, shown, ratios),
-        "failures": failures,
-        "sessions": sessions,
+        "comparison": compare(found["sessions"], required, shown, ratios),
+        **found,
     }
     return _finish(name, result, options, frozenset(goal.ratio for goal in required))
 

@@ -436,6 +436,33 @@ def client_transactions(job: Result) -> Result:
     }
 
 
+def atomic_appends(job: Result) -> Result:
+    """One client that appends to all of `partitions` at once, one append after another."""
+    from bench import append_load
+
+    latencies, total = asyncio.run(append_load.atomic_appends(job))
+    return {
+        "transactions_per_s": len(latencies) / job["seconds"],
+        "total_transactions": total,
+        "total_records": job["partitions"] * total,
+        **quantiles(latencies),
+    }
+
+
+def fill_feed(job: Result) -> Result:
+    """A topic of transactions."""
+    from bench import feed_load
+
+    return asyncio.run(feed_load.fill(job))
+
+
+def read_feed(job: Result) -> Result:
+    """A topic of transactions, read as a client's feed does."""
+    from bench import feed_load
+
+    return asyncio.run(feed_load.read(job))
+
+
 def commit_loop(job: Result) -> Result:
     """`producers` closed loops that commit offsets, each for a group of its own, from outside."""
     groups = [f"{job['group']}-{number}" for number in range(job["producers"])]
@@ -453,6 +480,7 @@ def commit_loop(job: Result) -> Result:
 
 
 JOBS = {
+    "atomic_appends": atomic_appends,
     "commit_loop": commit_loop,
     "rebalance": rebalance,
     "hold_members": hold_members,
@@ -460,6 +488,8 @@ JOBS = {
     "client_closed_loop": client_closed_loop,
     "client_transactions": client_transactions,
     "fill": fill,
+    "fill_feed": fill_feed,
+    "read_feed": read_feed,
     "read_backlog": read_backlog,
     "first_ack": first_ack,
     "leader_loss": leader_loss,

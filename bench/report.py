@@ -1,7 +1,8 @@
 """Results for people: the table of a run, and docs/benchmarks.md from kept results.
 
-`python -m bench.report RESULT.json [NODES3.json] [TRANSACTIONS.json] [LOGSTORE.json] > docs/benchmarks.md`,
-one of each kind at most. Owns the wording (what is beyond one node: `bench.sections`); measures nothing.
+`python -m bench.report RESULT.json [NODES3.json] [TRANSACTIONS.json] ... > docs/benchmarks.md`, one of each
+kind at most; `page` has the kinds. Owns the wording (what is beyond one node: `bench.sections`); measures
+nothing.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def document(result: dict[str, Any]) -> str:
 
 
 def page(results: list[dict[str, Any]]) -> str:
-    """One page: a result of one broker, of three nodes, transactions, the log store, as far as given."""
+    """One page: a section for each kind of result, as far as given."""
     from bench import sections  # which uses this module's tables
 
     by_kind = {result.get("kind", "one"): result for result in results}
@@ -145,6 +146,9 @@ def page(results: list[dict[str, Any]]) -> str:
         "one": document,
         "nodes3": sections.nodes3,
         "transactions": sections.transactions,
+        "atomic": sections.atomic,
+        "contention": sections.contention,
+        "feed": sections.feed,
         "logstore": sections.logstore,
     }
     return "\n".join(make(by_kind[kind]) for kind, make in makers.items() if kind in by_kind)

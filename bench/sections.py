@@ -10,11 +10,15 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench import feed as feeds
+from bench.contention import figures as contended
 from bench.logstore.tables import SEEDS_HEADLINES, summary
 from bench.report import facts, table, written_blocks
 from bench.settings import RECORD_BYTES
 
 Block = dict[str, Any]
+CONTENTION_PICTURE = "contention.svg"
+"""As the next one, by `python -m bench contention`."""
 PICTURE = "logstore.svg"
 """Beside the page: `python -m bench logstore --plot RESULT.json --picture docs/logstore.svg`."""
 
@@ -40,9 +44,7 @@ def nodes3(result: dict[str, Any]) -> str:
         "run for long they are recycled instead). Flushes of a replica and group commit: the disk's flushes "
         "over the frames in all nodes' logs.",
     ]
-    if result["failures"]:
-        parts.append("Failed: " + "; ".join(text.splitlines()[0] for text in result["failures"]))
-    return "\n\n".join(parts) + "\n"
+    return _with_failures(parts, result)
 
 
 def _written_rows(result: dict[str, Any]) -> list[list[str]]:
@@ -91,6 +93,85 @@ def transactions(result: dict[str, Any]) -> str:
         table(result, "github"),
         tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True),
     ]
+    return _with_failures(parts, result)
+
+
+def atomic(result: dict[str, Any]) -> str:
+    """One Produce request that is taken as a whole, against a transaction over the same partitions."""
+    rows = []
+    for (name, _, side), blocks in written_blocks(result):
+        writes = sum(block["writes"] for block in blocks)
+        commits = sum(block.get("group_commits", 0) for block in blocks)
+        flushes = sum(block["device"]["flushes"] for block in blocks)
+        cpu = sum(block["broker_cpu_s"] for block in blocks) / writes * 1e6
+        p50, p99 = (
+            statistics.median(block["figures"][each] for block in blocks) for each in ("p50_ms", "p99_ms")
+        )
+        entries = f"{commits / writes:.2f}" if commits else ""
+        rows.append(
+            [name, result[side], f"{p50:.2f}", f"{p99:.2f}", f"{flushes / writes:.1f}", entries, f"{cpu:.0f}"]
+        )
+    heads = [
+        "block",
+        "brokers",
+        "p50 ms",
+        "p99 ms",
+        "flushes each",
+        "log entries each",
+        "brokers' CPU us each",
+    ]
+    parts = [
+        "## Atomic appends",
+        f"Three nodes a side on this one machine and disk, replication factor 3, min.insync.replicas=2, one "
+        f"client. Lockstep's own client sends one Produce request with a record of {RECORD_BYTES} bytes for "
+        "each of 10 partitions, which is taken as a whole, and waits for its answer; confluent-kafka begins "
+        "a transaction, writes the same records and commits it, to Apache Kafka. Both sides flush, as for "
+        f"transactions above; a heap of {result['heap']} each. *1 group*: lockstep.data.groups=1. *Default "
+        "groups*: as many as by default, the topic's partitions in one of them (lockstep.group=1).",
+        facts(result),
+        table(result, "github"),
+        tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True),
+    ]
+    return _with_failures(parts, result)
+
+
+def contention(result: dict[str, Any]) -> str:
+    """Clients that want the same few accounts."""
+    parts = [
+        "## Contention",
+        "One node that flushes, and clients (`lockstep.transactions`; 16 where the command says nothing "
+        "else), each a process of its own, all on this one machine. A transaction reads the balance of "
+        "one of so many hot accounts and writes it again under a write lock; the next one begins when "
+        "this one is applied. Every client applies everybody's transactions. Medians over the rounds; "
+        "shares and waits are the worst of them. Nobody starves: each client has at least "
+        f"{contended.LEAST_SHARE:.0%} of a client's mean successes, and none waits for one longer than "
+        f"{contended.MOST_MEAN_WAITS:.0f} mean waits, or {contended.FORGIVEN_WAIT_S:.0f} s where that is "
+        "longer. Afterwards the log was read: each success is there once, no update was lost.",
+        facts(result),
+        f"![Contention: goodput, refusals, shares and waits]({CONTENTION_PICTURE})",
+        contended.table(result, "github"),
+    ]
+    return _with_failures(parts, result)
+
+
+def feed(result: dict[str, Any]) -> str:
+    """What bodies cost those who do not look at them."""
+    parts = [
+        "## A feed without bodies",
+        "One node; topics of transactions, a record with a request, a lock and one header of the "
+        "application each, read from the beginning to the end by what a transaction client reads with, "
+        "which looks at no body. CPU per transaction, medians over the rounds. What a body costs above "
+        "the empty one is the most that a Fetch without bodies could save; the last column is what taking "
+        "the body out of one batch takes, which the broker would have to do for each transaction and each "
+        "reader, where now it sends what lies on the disk. Bytes of a network are not in these figures; "
+        "the second column has them.",
+        facts(result),
+        feeds.table(result, "github"),
+    ]
+    return _with_failures(parts, result)
+
+
+def _with_failures(parts: list[str], result: dict[str, Any]) -> str:
     if result["failures"]:
         parts.append("Failed: " + "; ".join(text.splitlines()[0] for text in result["failures"]))
     return "\n\n".join(parts) + "\n"
@@ -110,22 +191,22 @@ def logstore(result: dict[str, Any]) -> str:
     axes = result["axes"]
     parts = [
         "## Seed 001's experiments",
-        f"Log groups in processes of their own on this machine, an open-loop client in another; every stream "
-        f"is capped at {cap:.0f} MB/s as on the seed's network. One request is one atomic batch, of "
+        "Log groups in processes of their own on this machine, an open-loop client in another; every "
+        f"stream is capped at {cap:.0f} MB/s as on the seed's network. One request is one atomic batch, of "
         f"{axes['batch']} payloads where nothing else is said; latency counts from when it was due. The "
-        "naive store is made of the same parts and writes every payload to the Raft log and, once committed, "
-        "to a second log; the second copy has no flush of its own. The seed states neither payload sizes nor "
-        "a flush policy: both policies were run. Lost messages are appends and their answers, dropped before "
-        "they are sent.",
+        "naive store is made of the same parts and writes every payload to the Raft log and, once "
+        "committed, to a second log; the second copy has no flush of its own. The seed states neither "
+        "payload sizes nor a flush policy: both policies were run. Lost messages are appends and their "
+        "answers, dropped before they are sent.",
         facts(result),
         f"![Seed 001's figures 7a to 7d and pipeline depths]({PICTURE})",
         tabulate(list(SEEDS_HEADLINES.items()), headers=["figure", "the seed"], tablefmt="github"),
         summary(result, "github"),
-        "*7a*: ours over the naive store's: bytes that the stores wrote (files filled with zeros included), "
-        "bytes in their logs, bytes that reached the device, space allocated. *Most CPU*: who used most of "
-        "one CPU, and all processes together; the machine is saturated where all together use all of its "
-        f"{result['machine']['cpus']} CPUs. The last table of each policy itemises what a replica wrote for "
-        "a byte of payload in 7c; segments were recycled, nothing was cleaned.",
+        "*7a*: ours over the naive store's: bytes that the stores wrote (files filled with zeros "
+        "included), bytes in their logs, bytes that reached the device, space allocated. *Most CPU*: who "
+        "used most of one CPU, and all processes together; the machine is saturated where all together "
+        f"use all of its {result['machine']['cpus']} CPUs. The last table of each policy itemises what a "
+        "replica wrote for a byte of payload in 7c; segments were recycled, nothing was cleaned.",
     ]
     if result["failures"]:
         parts.append(f"{len(result['failures'])} runs failed twice and are left out.")

@@ -207,17 +207,19 @@ class Session:
             raise ValueError(f"this session does not serve {policy!r}")
         self._topics += 1
         name = f"bench-{policy}-{self._topics:03d}"
-        config = {"flush.messages": "1"} if self.kind == "kafka" and policy == FLUSH else {}
+        wanted = NewTopic(name, partitions, self.replication, config=self._topic_config(policy))
         try:
             admin = self._admin()
-            for future in admin.create_topics(
-                [NewTopic(name, partitions, self.replication, config=config)]
-            ).values():
+            for future in admin.create_topics([wanted]).values():
                 future.result(30)
         except KafkaException as error:
             raise RoundFailed(f"{self.kind}: creating {name} failed: {error}") from error
         self._await_leaders(name, partitions)
         return name
+
+    def _topic_config(self, policy: str) -> dict[str, str]:
+        """What a topic of this policy is made with."""
+        return {"flush.messages": "1"} if self.kind == "kafka" and policy == FLUSH else {}
 
     def _await_leaders(self, topic: str, partitions: int) -> None:
         deadline = time.monotonic() + 30

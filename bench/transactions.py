@@ -56,6 +56,9 @@ GOALS = tuple(
 class TransactionsSession(NodesSession):
     """Three nodes of one side that flush; `groups`: ONE or SPREAD, or both where it makes no difference."""
 
+    block = "transaction"
+    widths: tuple[int, ...] = WIDTHS
+
     def __init__(
         self, side: str, kind: str, groups: tuple[str, ...], sizes: Sizes, parent: Path, heap: str
     ) -> None:
@@ -103,21 +106,21 @@ class TransactionsSession(NodesSession):
 
     def blocks_of(self) -> None:
         """Everything that is compared."""
-        words = {"seconds": self.sizes.latency_s, "warmup_s": self.sizes.latency_warmup_s}
+        window = {"seconds": self.sizes.latency_s, "warmup_s": self.sizes.latency_warmup_s}
         for groups in self.groups:
-            for width in WIDTHS:
+            for width in self.widths:
                 block = self.measure(
-                    f"transaction{width}_{groups}",
+                    f"{self.block}{width}_{groups}",
                     FLUSH,
-                    lambda topic, width=width: self._transactions(topic, width, **words),  # type: ignore[misc]
+                    lambda topic, width=width: self._transactions(topic, width, **window),  # type: ignore[misc]
                     partitions=width,
                     max_outstanding=1,
                 )
                 figures = block["figures"]
-                say(
-                    f"  {block['name']:20} p50 {figures['p50_ms']:.2f} ms, p99 {figures['p99_ms']:.2f} ms, "
-                    f"commit alone p50 {figures['commit_p50_ms']:.2f} ms"
-                )
+                words = f"p50 {figures['p50_ms']:.2f} ms, p99 {figures['p99_ms']:.2f} ms"
+                if "commit_p50_ms" in figures:
+                    words += f", commit alone p50 {figures['commit_p50_ms']:.2f} ms"
+                say(f"  {block['name']:20} {words}")
 
 
 @dataclass(frozen=True)

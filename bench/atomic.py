@@ -1,0 +1,105 @@
+"""`python -m bench atomic`: an atomic append against Apache Kafka's transaction over the same, three nodes.
+
+Owns: the command line, what differs from `python -m bench transactions` (the append, and that a topic's
+partitions are in one log group), and the ratios. One record goes to each of 10 partitions: in Lockstep with
+one Produce request that is taken as a whole (docs/locks.md), in Kafka with a transaction. What is timed is
+everything from making the records to the answer that all of them are committed. Both sides flush. Exit status
+as of `python -m bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import comparison
+from bench.compare import Goal, Ratio
+from bench.nodes_rows import count_commits
+from bench.session import Block
+from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, Sizes
+from bench.transactions import ONE, SPREAD, Planned, TransactionsSession, plan_sessions
+
+WIDTH = 10
+"""Partitions of an append, and of a transaction."""
+
+RATIOS = {
+    ratio.name: ratio
+    for groups, words in ((ONE, "1 group"), (SPREAD, "default groups"))
+    for kind in ("p50", "p99")
+    for ratio in [
+        Ratio(
+            f"atomic.{kind}.{groups}",
+            f"{words}: atomic append over {WIDTH} partitions, {kind}",
+            "ms",
+            f"atomic{WIDTH}_{groups}.{kind}_ms",
+            (FLUSH, FLUSH),
+        )
+    ]
+}
+GOALS = (Goal(f"atomic.p50.{ONE}", "<=", 0.05), Goal(f"atomic.p50.{SPREAD}", "<=", 0.05))
+"""What the project wants to show for three nodes against three warmed-up Apache Kafka 4.3.1 nodes."""
+
+
+class AtomicSession(TransactionsSession):
+    """As for transactions; the partitions of a Lockstep topic are in one log group, of one or of several."""
+
+    block = "atomic"
+    widths = (WIDTH,)
+
+    def __init__(
+        self, side: str, kind: str, groups: tuple[str, ...], sizes: Sizes, parent: Path, heap: str
+    ) -> None:
+        super().__init__(side, kind, groups, sizes, parent, heap)
+        self.shapes = (1,)
+
+    def _topic_config(self, policy: str) -> dict[str, str]:
+        together = {"lockstep.group": "1"} if self.kind == "lockstep" else {}
+        return {**super()._topic_config(policy), **together}
+
+    def _transactions(self, topic: str, width: int, **words: float) -> Block:
+        if self.kind == "kafka":
+            return super()._transactions(topic, width, **words)
+        result = self.job("atomic_appends", topic=topic, partitions=width, **words)
+        return {**result, "writes": result["total_transactions"]}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench atomic", description=__doc__)
+    comparison.add_options(parser, quick="short blocks and a short warm-up")
+    comparison.add_heap(parser)
+    return parser
+
+
+def _measure(_: Planned, session: AtomicSession) -> None:
+    session.open()
+    session.blocks_of()
+    count_commits(session)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line asks for; the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    required = comparison.required_goals(parser, options, RATIOS, GOALS)
+    sizes = comparison.sized(NODES_QUICK if options.quick else NODES_FULL, options)
+    plan = plan_sessions(options.subject, comparison.baseline_of(options), sizes.rounds)
+
+    def run_plan(parent: Path) -> comparison.Outcomes:
+        def make(planned: Planned) -> AtomicSession:
+            return AtomicSession(planned.side, planned.kind, planned.groups, sizes, parent, options.heap)
+
+        return comparison.run_sessions(plan, make, _measure)
+
+    return comparison.measured(
+        "atomic",
+        ["python -m bench atomic"],
+        options,
+        sizes,
+        run_plan,
+        required,
+        GOALS,
+        RATIOS,
+        kind="atomic",
+        heap=options.heap,
+    )

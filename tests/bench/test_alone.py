@@ -1,0 +1,73 @@
+"""A measurement of Lockstep alone: medians of proven blocks, its command line, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import alone, comparison
+from bench.device import NoBlockDevice
+from bench.settings import FLUSH, QUICK
+from tests.bench.test_compare import _session as session
+
+
+def test_medians_are_of_proven_blocks_of_that_name_alone() -> None:
+    sessions = [
+        session("subject", ("hot1", FLUSH, {"rate": 1.0}, True), ("hot10", FLUSH, {"rate": 50.0}, True)),
+        session("subject", ("hot1", FLUSH, {"rate": 3.0}, True)),
+        session("subject", ("hot1", FLUSH, {"rate": 900.0}, False)),
+    ]
+    assert alone.medians(sessions, "hot1") == {"rate": 2.0}
+    assert alone.medians(sessions, "hot2") == {}
+
+
+def _options(**words: Any) -> Namespace:
+    return Namespace(**{"quick": False, "rounds": None, "seconds": None, "json": True, **words})
+
+
+def test_the_command_line_has_no_paths() -> None:
+    options = _options(quick=True, seconds=2.0, accounts=[1, 3], out=Path("/somewhere"))
+    assert (
+        alone.command_line("x", options)
+        == "python -m bench x --quick --seconds 2.0 --accounts 1 --accounts 3"
+    )
+
+
+@pytest.mark.parametrize("problems", [[], ["too few"]])
+def test_a_problem_with_the_figures_is_a_failure(
+    tmp_path: Path,
+    problems: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(comparison, "machine_facts", lambda parent: {"cpus": 2})
+    status, path = alone.measured(
+        "x",
+        _options(out=tmp_path / "kept", directory=tmp_path),
+        QUICK,
+        lambda parent: ([{"blocks": []}], []),
+        lambda sessions: ([{"found": len(sessions)}], problems),
+        lambda result: "",
+    )
+    assert status == len(problems)
+    assert path is not None
+    kept = json.loads(path.read_text())
+    assert (kept["kind"], kept["failures"], kept["rows"]) == ("x", problems, [{"found": 1}])
+    assert json.loads(capsys.readouterr().out)["rows"] == [{"found": 1}]
+
+
+def test_where_nothing_can_be_measured_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(parent: Path) -> Any:
+        raise NoBlockDevice("no disk")
+
+    monkeypatch.setattr(comparison, "machine_facts", fails)
+    options = _options(out=tmp_path, directory=tmp_path)
+    found = alone.measured("x", options, QUICK, lambda _: ([], []), lambda _: ([], []), lambda _: "")
+    assert found == (1, None)
+    assert not any(tmp_path.iterdir())
