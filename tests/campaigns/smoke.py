@@ -54,10 +54,11 @@ KEPT_PROBLEMS: Final = 20
 class Member:
     """A client process."""
 
-    def __init__(self, number: int, words: Sequence[str], directory: Path) -> None:
-        self.report_path = directory / f"report-{number}.json"
+    def __init__(self, number: int, words: Sequence[str], report: Path, directory: Path) -> None:
+        self._report = report
         self.log = directory / f"client-{number}.log"
-        self.done = 0
+        self.done = -1
+        """Transactions of which it knows what became; -1 while it is not connected."""
         self.is_finished = False
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
@@ -98,7 +99,7 @@ class Member:
             raise TargetFailed(f"a client has not read up to the end in {READ_S:.0f} s") from None
         if status:
             self.look()
-        found: dict[str, Any] = json.loads(self.report_path.read_text())
+        found: dict[str, Any] = json.loads(self._report.read_text())
         return found
 
     def kill(self) -> None:
@@ -192,9 +193,9 @@ class Round:
             await client.create_topic(self._topic, partitions=PARTITIONS, configs=CONFIGS)
 
     def _member(self, number: int, count: int, plant: str | None) -> Member:
-        report = self._directory / f"report-{number}.json"
+        report = self._directory / f"{self._topic}-{number}.json"
         words = [self._brokers.bootstrap, self._topic, str(number), str(count), str(self._seed), str(report)]
-        return Member(number, [*words, *(("--plant", plant) if plant else ())], self._directory)
+        return Member(number, [*words, *(("--plant", plant) if plant else ())], report, self._directory)
 
     def _wait(self, members: Sequence[Member], nemesis: Nemesis, due: Sequence[int]) -> None:
         """Until all have finished, under faults; `due`: how much is done when kills come. TargetFailed."""
@@ -202,6 +203,8 @@ class Round:
         while not all(member.is_finished for member in members):
             for member in members:
                 member.look()
+            if any(member.done < 0 for member in members):
+                nemesis.pause()
             if self._brokers.kills - kills < sum(each <= done for each in due):
                 nemesis.kill()
             nemesis.act()
@@ -243,7 +246,7 @@ def read_committed(bootstrap: str, topic: str) -> tuple[dict[int, list[Stored]],
         fetch_max_bytes=16 * 1024 * 1024,
     )
     try:
-        places = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
+        places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         records: dict[int, list[Stored]] = {each.partition: [] for each in places}
         checksums = {each.partition: Checksum() for each in places}
         consumer.assign(places)

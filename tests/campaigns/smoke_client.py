@@ -179,6 +179,7 @@ class Smoke:
 
     async def execute(self, client: TransactionClient, count: int) -> None:
         """So many, many at a time."""
+        print("done 0", flush=True)
         waiting: set[asyncio.Task[None]] = set()
         room = asyncio.Semaphore(OUTSTANDING)
 

@@ -189,8 +189,19 @@ def judge(
     counts = Counter(each.became for each in outcomes)
     counts += Counter({"transactions in the log": len(requests), "conditions held": model.conditions})
     counts["records"] = sum(map(len, records.values()))
+    counts["fences seen"] = fences(requests)
     counts["over several partitions"] = sum(len(each) > 1 for each in requests.values())
     return problems, counts
+
+
+def fences(requests: Iterable[bytes]) -> int:
+    """How many there were at least: a client's generation rises with each."""
+    highest: dict[bytes, int] = {}
+    for request in requests:
+        client, _, rest = request.partition(b"/")
+        generation = rest.partition(b"/")[0]
+        highest[client] = max(highest.get(client, 0), int(generation or 0))
+    return sum(highest.values())
 
 
 def unequal(reports: Sequence[Report]) -> Iterator[str]:

@@ -45,7 +45,7 @@ def sound_log() -> Log:
         1: [
             stored(0, "0/1", "c/0/2", "x", (0, 1), both, hwm="-1", write="x"),
             stored(
-                1, "0/2", "c/0/3", "y", (1,), ((0, "a", 2), (1, "x", 1)),
+                1, "0/2", "c/2/3", "y", (1,), ((0, "a", 2), (1, "x", 1)),
                 hwm="0", write="y", read="x", read_at_0="a", hwm_at_0="2",
             ),
             stored(2, "1/2", "d/0/3", "free", (1,), (), expected="2"),
@@ -81,6 +81,7 @@ def test_a_sound_log_is_sound_and_its_conditions_are_counted() -> None:
     problems, counts = judge("t", sound_log(), reports)
     assert problems == []
     assert counts["conditions held"] == 8
+    assert counts["fences seen"] == 2
     assert (counts["transactions in the log"], counts["records"], counts["over several partitions"]) == (
         6, 8, 1,
     )  # fmt: skip
