@@ -200,7 +200,7 @@ class Round:
     def _wait(self, members: Sequence[Member], nemesis: Nemesis, due: Sequence[int]) -> None:
         """Until all have finished, under faults; `due`: how much is done when kills come. TargetFailed."""
         kills, done, since = self._brokers.kills, -1, time.monotonic()
-        while not all(member.is_finished for member in members):
+        while not all(each.is_finished for each in members) or self._brokers.kills - kills < len(due):
             for member in members:
                 member.look()
             if any(member.done < 0 for member in members):

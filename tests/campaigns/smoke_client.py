@@ -204,6 +204,7 @@ class Smoke:
             waiting.add(task)
             task.add_done_callback(waiting.discard)
         await asyncio.gather(*waiting)
+        print(f"done {len(self._done)}", flush=True)
 
     async def report(self, client: TransactionClient) -> dict[str, Any]:
         """After reading to the end."""
