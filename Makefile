@@ -16,10 +16,12 @@ SEEDS ?= 1000
 RUNS ?= 100
 RECORDS ?= 100000
 BOUNDS ?= day
+HISTORIES ?= 1000
+TRANSACTIONS ?= 1000000
 SECOND_TRY := --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve cluster test check coverage bench-quick system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams
+.PHONY: help setup serve cluster test check coverage bench-quick system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams linearizable smoke
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +82,13 @@ exactly-once: setup ## Campaign: RECORDS=100000 read, transformed, written in tr
 
 streams: setup ## Campaign: Kafka Streams counts words exactly once under 10 times kill -9 (NODES=3)
 	$(BIN)/python -m tests.campaigns.streams --nodes $(NODES) --resume
+
+linearizable: setup ## Campaign: HISTORIES=1000 of conditional appends under kills and leader changes, judged by porcupine (needs Go)
+	$(BIN)/python -m tests.campaigns.linearizable --control
+	$(BIN)/python -m tests.campaigns.linearizable --histories $(HISTORIES) --resume
+
+smoke: setup ## Campaign: TRANSACTIONS=1000000 under locks, three brokers killed at random, equal checksums everywhere
+	$(BIN)/python -m tests.campaigns.smoke --transactions $(TRANSACTIONS) --resume
 
 model: setup ## Campaign: TLC over the models, their planted mistakes and traces, 10 minutes (BOUNDS=night)
 	$(BIN)/python -m tests.model.check --bounds $(BOUNDS) --record
