@@ -1,8 +1,9 @@
 """`python -m tests.campaigns.bank --seconds 600 --every 20`: the demo bank, while brokers die.
 
 `python -m lockstep.demo.bank` runs unattended against three nodes; one of them is killed with kill -9 every
-so often and started again. The bank reads its books from the beginning of the topic before and after, and judges
-itself; here its exit status and its last line are held to that. Prints JSON; ends with 1 where something is not as it must be; adds to docs/evidence/bank.json.
+so often and started again. The bank reads its books from the beginning of the topic before and after, and
+judges itself; here its exit status and its last line are held to that. Prints JSON; ends with 1 where
+something is not as it must be; adds to docs/evidence/bank.json.
 """
 
 from __future__ import annotations
