@@ -59,12 +59,12 @@ _log = logging.getLogger("lockstep.transactions")
 class _Run:
     """How far one transaction is, for when it is interrupted."""
 
-    __slots__ = ("deadline", "is_open", "offsets")
+    __slots__ = ("deadline", "offsets", "open")
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
-        self.is_open = False
-        """A try is under way, and its fate not known."""
+        self.open: Pending | None = None
+        """The try that is under way, its fate not known."""
         self.offsets: Mapping[int, int] | None = None
         """It is in the log."""
 
@@ -110,6 +110,7 @@ class TransactionClient:
         self._feeds: dict[int, Feed] = {}
         self._feeding: dict[int, asyncio.Task[None]] = {}
         self._running: set[asyncio.Task[Any]] = set()
+        self._assigning = asyncio.Lock()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -131,9 +132,12 @@ class TransactionClient:
     async def close(self) -> None:
         """End the feeds and what is under way: Expired or NotApplied. `flush` waits for it."""
         self._closed = True
+        await asyncio.sleep(0)  # who is cancelled before it began can tell nobody
         tasks = [*self._running, *self._feeding.values()]
         for task in tasks:
             task.cancel()
+        for feed in self._feeds.values():
+            feed.abandon()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._feeds.clear()
         self._feeding.clear()
@@ -156,6 +160,10 @@ class TransactionClient:
 
         Raises ValueError for a partition that is not there, and what `Application.high_water_mark` raises.
         """
+        async with self._assigning:  # two feeds of one partition would apply it twice
+            await self._assign(partitions)
+
+    async def _assign(self, partitions: Iterable[int]) -> None:
         wanted = sorted(set(partitions))
         for partition in wanted:
             if not 0 <= partition < self._partition_count:
@@ -168,8 +176,10 @@ class TransactionClient:
         await asyncio.gather(*given_up, return_exceptions=True)
         for partition in wanted:
             if partition not in self._feeds:
-                feed = Feed(self._log, self._application, partition, self._call, self._on_applied)
+                feed = Feed(self._log, self._application, partition, self._call_whole, self._on_applied)
                 await feed.begin()
+                if self._closed:
+                    raise ValueError("the client is closed")
                 self._feeds[partition] = feed
                 self._feeding[partition] = asyncio.create_task(feed.run(), name=f"feed {partition}")
 
@@ -189,6 +199,7 @@ class TransactionClient:
         """Wait until everything is applied that is committed by now, in every assigned partition.
 
         Raises TimeoutError: a feed is stalled, maybe, or no broker answers; without `timeout_s` it waits on.
+        FeedEnded: a partition was given up meanwhile, or the client closed.
         """
         feeds = list(self._feeds.values())
         async with asyncio.timeout(timeout_s):
@@ -249,13 +260,16 @@ class TransactionClient:
         run = _Run(deadline)
         try:
             try:
+                if self._closed:
+                    raise Expired("the client was closed", is_known=True)
                 return await self._tried(transaction, run)
             except asyncio.CancelledError:
                 if not self._closed:
                     raise
-                if run.offsets is not None:
-                    raise NotApplied("the client was closed", run.offsets) from None
-                raise Expired("the client was closed", is_known=not run.is_open) from None
+                offsets = run.offsets or (run.open and run.open.offsets)
+                if offsets:
+                    raise NotApplied("the client was closed", offsets) from None
+                raise Expired("the client was closed", is_known=run.open is None) from None
         except NotApplied:
             raise
         except Expired as error:
@@ -275,9 +289,9 @@ class TransactionClient:
                 return None
             pending = self._monitor.register(transaction, append)
             try:
-                run.is_open = True
+                run.open = pending
                 found = await self._append(pending, run.deadline)
-                run.is_open = False
+                run.open = None
                 if found is not None and not isinstance(found, Refusal):
                     run.offsets = found
                     await self._complete(pending)
@@ -318,22 +332,27 @@ class TransactionClient:
             return await self._settled(pending, error)
 
     async def _settled(self, pending: Pending, problem: AppendUnknown) -> Mapping[int, int] | None:
-        """After a fence the feed tells. Raises Expired where there cannot be one."""
+        """After a fence the feed tells. Raises Expired where there cannot be one, NotApplied."""
         self._monitor.generation += 1
         append = pending.append
         try:
             async with asyncio.timeout(FENCE_TIMEOUT_S):
                 ends = await self._log.fence(append, FENCE_TIMEOUT_S)
                 for partition, end in ends.items():
-                    await self._feed(partition).reached(end - 1)
-                    if partition in pending.seen:
-                        break  # all of it is there, or nothing
+                    feed = self._feed(partition)
+                    await feed.reached(end - 1)
+                    if pending.seen:
+                        continue
+                    if feed.began > append.parts[partition].hwm:
+                        raise FeedEnded(f"the feed of partition {partition} began behind it")
+                    return None  # all of it is there, or nothing
         except (AppendUnknown, TimeoutError, FeedEnded) as error:
-            raise Expired(f"{problem}; {error or 'it could not be settled'}", is_known=False) from None
-        if not pending.seen:
-            return None
-        for partition, end in ends.items():
-            await self._feed(partition).reached(end - 1)
+            text = f"{problem}; {error or 'it could not be settled'}"
+            if not pending.seen:
+                raise Expired(text, is_known=False) from None
+            if pending.seen.keys() < append.parts.keys():
+                await self._complete(pending)
+                raise NotApplied(text, pending.offsets) from None
         return pending.offsets
 
     async def _applied(self, offsets: Mapping[int, int], deadline: float) -> None:
@@ -384,12 +403,30 @@ class TransactionClient:
                 _log.exception("on_exception failed, too")
 
     async def _call(self, function: Callable[..., Any], *arguments: object) -> Any:
-        if self._threads is not None and not inspect.iscoroutinefunction(function):
-            loop = asyncio.get_running_loop()
-            result = await loop.run_in_executor(self._threads, function, *arguments)
-        else:
-            result = function(*arguments)
-        return await result if isinstance(result, Awaitable) else result
+        try:
+            if self._threads is not None and not inspect.iscoroutinefunction(function):
+                loop = asyncio.get_running_loop()
+                result = await loop.run_in_executor(self._threads, function, *arguments)
+            else:
+                result = function(*arguments)
+            return await result if isinstance(result, Awaitable) else result
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The application's own: a feed that takes it for an end would stand still, and nobody knew.
+            raise RuntimeError(f"{function!r} was cancelled") from error
+
+    async def _call_whole(self, function: Callable[..., Any], *arguments: object) -> Any:
+        """For feeds: a thread cannot be stopped, and nothing may be applied beside what it applies."""
+        if self._threads is None or inspect.iscoroutinefunction(function):
+            return await self._call(function, *arguments)
+        calling = asyncio.ensure_future(self._call(function, *arguments))
+        try:
+            return await asyncio.shield(calling)
+        except asyncio.CancelledError:
+            await asyncio.gather(calling, return_exceptions=True)
+            raise
 
     def _feed(self, partition: int) -> Feed:
         feed = self._feeds.get(partition)

@@ -46,6 +46,8 @@ class Feed:
         self.partition = partition
         self.mark = -1
         """Everything at or below it is applied, or is nothing that is applied."""
+        self.began = -1
+        """The mark that it began with: what stands at or below it, this feed has not brought."""
         self.stalled_by: BaseException | None = None
         """What the application, or the log, did; nothing moves until `resume`."""
         self._log = log
@@ -59,7 +61,7 @@ class Feed:
 
     async def begin(self) -> None:
         """Learn where the application is. Raises what it raises."""
-        self.mark = self._previous = await self._call(self._application.high_water_mark, self.partition)
+        self.began = self.mark = self._previous = await self._call(self._application.high_water_mark, self.partition)
 
     async def run(self) -> None:
         """Apply until cancelled."""
@@ -107,8 +109,17 @@ class Feed:
             except Exception as error:
                 await self._stall(self.mark + 1, error)
                 if isinstance(error, Trimmed):
-                    await self.begin()  # from a snapshot: only the application can know
+                    await self._begin_anew()
             reading = self._read(self.mark + 1)
+
+    async def _begin_anew(self) -> None:
+        """From a snapshot: only the application can know."""
+        while True:
+            try:
+                await self.begin()
+                return
+            except Exception as error:
+                await self._stall(self.mark + 1, error)
 
     async def _apply(self, entry: Committed) -> None:
         while True:
