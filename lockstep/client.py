@@ -13,6 +13,7 @@ the Kafka clients for those.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
@@ -78,6 +79,7 @@ T = TypeVar("T")
 DEFAULT_PORT: Final = 9092
 EARLIEST: Final = -2
 LATEST: Final = -1
+_ANY: Final = -1
 _RETRY_PAUSE_S: Final = 0.05
 _SETTLE_S: Final = 5.0
 """How long a topic that was just asked for may take to get its leaders."""
@@ -144,7 +146,8 @@ class Client:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._leaders: dict[int, Connection] = {}
         self._controller_id = -1
-        self._connecting = asyncio.Lock()
+        self._connecting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By node: many may ask for one at once, and one that is silent holds up nobody else."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -425,7 +428,9 @@ class Client:
         return await self._patiently(ask, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
 
     async def _any(self) -> Connection:
-        async with self._connecting:  # many may ask at once
+        if self._first is not None and self._first.is_open:
+            return self._first
+        async with self._connecting[_ANY]:
             if self._first is not None and self._first.is_open:
                 return self._first
             failure: ClientError | None = None
@@ -442,7 +447,10 @@ class Client:
         return await Connection.open(host, port, client_id=self._client_id, timeout_s=self.timeout_s)
 
     async def _node(self, node_id: int) -> Connection:
-        async with self._connecting:
+        connection = self._leaders.get(node_id)
+        if connection is not None and connection.is_open:
+            return connection
+        async with self._connecting[node_id]:
             connection = self._leaders.get(node_id)
             if connection is None or not connection.is_open:
                 address = self._addresses.get(node_id)

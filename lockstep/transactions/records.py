@@ -7,6 +7,7 @@ All records of an append carry its request and their place in it; its condition 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -24,6 +25,7 @@ from protocol.records.record import Record as StoredRecord
 REFUSED: Final = "LOCKSTEP_REFUSED "
 _REQUEST: Final = "lockstep-request"
 _PART: Final = "lockstep-part"
+_PART_VALUE: Final = re.compile(rb"([1-9]\d{0,5})/([1-9]\d{0,5})")
 _UNTOLD: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker did not say why")
 
 
@@ -140,23 +142,36 @@ class _CommittedReader:
 
 
 def _entries(partition: int, records: Iterable[StoredRecord]) -> Iterator[Committed]:
-    """The records of one request are one transaction; any other record is one of its own."""
+    """The records of one request are one transaction; any other record is one of its own.
+
+    What was written before the topic had locks may have parts that do not follow: each is there all the same.
+    """
     gathered: list[Record] = []
+    last: Committed | None = None
+    follows: tuple[object, ...] = ()
     for stored in records:
         own = {name: value for name, value in stored.headers if name.startswith(OWN_PREFIX)}
-        request = RequestId.parse(own.get(_REQUEST)) if own else None
-        headers = stored.headers
-        if own:
-            headers = [each for each in headers if not each[0].startswith(OWN_PREFIX)]
+        request, number, count = own.get(_REQUEST), *_part_of(own)
+        if last is not None and (request, number, count) != follows:
+            yield last
+            gathered = []
+        headers = [each for each in stored.headers if each[0] not in own] if own else stored.headers
         gathered.append(Record(stored.value, stored.key, tuple(headers)))
-        if not _is_last(own):
-            continue
-        yield Committed(
-            partition, stored.offset, tuple(gathered), request=request, timestamp_ms=stored.timestamp
+        last = Committed(
+            partition,
+            stored.offset,
+            tuple(gathered),
+            request=RequestId.parse(request),
+            timestamp_ms=stored.timestamp,
         )
-        gathered = []
+        follows = request, number + 1, count
+        if number == count:
+            yield last
+            gathered, last = [], None
+    if last is not None:
+        yield last
 
 
-def _is_last(own: Mapping[str, bytes | None]) -> bool:
-    number, _, count = (own.get(_PART) or b"").partition(b"/")
-    return number == count
+def _part_of(own: Mapping[str, bytes | None]) -> tuple[int, int]:
+    found = _PART_VALUE.fullmatch(own.get(_PART) or b"1/1")
+    return (int(found[1]), int(found[2])) if found else (1, 1)

@@ -16,6 +16,7 @@ from lockstep.transactions import (
     Expired,
     NotAppended,
     NotApplied,
+    Refusal,
     RefusedForGood,
     Transaction,
     TransactionClient,
@@ -103,40 +104,75 @@ async def test_a_refused_transaction_is_executed_again(running: RunningBroker) -
         assert all(each.is_exact and each.conflict_offset is not None for each in refusals)
 
 
+class Gated(Counters):
+    """Applies nothing while the gate is shut, so that it reads what is old."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def apply(self, committed: Committed) -> None:  # type: ignore[override]
+        await self.gate.wait()
+        super().apply(committed)
+
+
+async def refused_once(running: RunningBroker, first: Write, second: Write) -> Refusal:
+    """What becomes of `second`, computed before `first` was applied."""
+    topic = await locked_topic(running.bootstrap_servers)
+    stale, told = Gated(), list[Refusal]()
+    async with client_of(running, topic, stale) as late, client_of(running, topic, Counters()) as early:
+        stale.gate.clear()
+        await early.execute(first)
+        second.on_refusal = told.append  # type: ignore[method-assign]
+        task = await late.submit(second)
+        await until(lambda: bool(told))
+        stale.gate.set()
+        appended = await task
+        assert appended is not None and appended.tries == second.executions == 2
+        assert stale.marks[0] == 1
+    (refusal,) = told
+    return refusal
+
+
 async def test_read_locks(running: RunningBroker) -> None:
     """[testConcurrencyControlSingleReadLock]: they conflict with writes since, not with each other."""
-    topic = await locked_topic(running.bootstrap_servers)
-    stale = Counters()
-    async with client_of(running, topic, stale) as reader, client_of(running, topic, Counters()) as writer:
-        await asyncio.gather(*(reader.execute(Write(read_lock="a")) for _ in range(5)))
-        assert [each.offset for each in stale.applied] == [0, 1, 2, 3, 4]
-        blocked = Write(b"2", read_lock="a")
-        gate = asyncio.Event()
-
-        async def apply_later(committed: Committed) -> None:
-            await gate.wait()
-            Counters.apply(stale, committed)
-
-        stale.apply = apply_later  # type: ignore[method-assign,assignment]
-        await writer.execute(Write(write_lock="a"))
-        task = await reader.submit(blocked)
-        await until(lambda: blocked.executions > 0)
-        gate.set()
-        assert (await task) is not None
-        assert stale.marks[0] == 6
-
-
-async def test_several_locks_and_append_locks(running: RunningBroker) -> None:
-    """[testConcurrencyControlMultipleLocks]"""
-    topic, counters = await locked_topic(running.bootstrap_servers), Counters()
+    topic, counters = await locked_topic(running.bootstrap_servers), Gated()
     async with client_of(running, topic, counters) as client:
-        await asyncio.gather(
-            client.execute(Write(write_lock=("a", "b"))),
-            client.execute(Write(write_lock=("b", "c"))),
-            client.execute(Write(append_lock=("a", "c"))),
-            client.execute(Write(write_lock="c", read_lock="a")),
-        )
-        assert len(counters.applied) == 4
+        counters.gate.clear()
+        reading = [await client.submit(Write(read_lock="a")) for _ in range(5)]
+        counters.gate.set()
+        assert [each is not None and each.tries for each in await asyncio.gather(*reading)] == [1] * 5
+    refusal = await refused_once(running, Write(write_lock="a"), Write(read_lock="a"))
+    assert (refusal.reason, refusal.lock, refusal.conflict_offset) == ("LOCK", b"a", 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "by"),
+    [
+        ({"write_lock": ("a", "b")}, {"write_lock": ("b", "c")}, b"b"),
+        ({"append_lock": ("a", "c")}, {"write_lock": "d", "read_lock": "c"}, b"c"),
+        ({"append_lock": "a"}, {"write_lock": ("b", "a")}, b"a"),
+    ],
+)
+async def test_several_locks(
+    running: RunningBroker, first: dict[str, object], second: dict[str, object], by: bytes
+) -> None:
+    """[testConcurrencyControlMultipleLocks]"""
+    refusal = await refused_once(running, Write(**first), Write(**second))
+    assert (refusal.lock, refusal.conflict_offset) == (by, 0)
+
+
+async def test_append_locks_conflict_with_nothing(running: RunningBroker) -> None:
+    topic = await locked_topic(running.bootstrap_servers)
+    stale = Gated()
+    async with client_of(running, topic, stale) as late, client_of(running, topic, Counters()) as early:
+        stale.gate.clear()
+        await early.execute(Write(write_lock="a"))
+        task = await late.submit(Write(append_lock="a"))
+        stale.gate.set()
+        appended = await task
+        assert appended is not None and appended.tries == 1
 
 
 async def test_feeding_begins_where_the_application_is(running: RunningBroker) -> None:

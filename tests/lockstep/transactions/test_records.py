@@ -81,6 +81,19 @@ def test_records_of_others_are_transactions_of_one() -> None:
     assert position == 3
 
 
+def test_parts_that_do_not_follow_are_skipped_by_nobody() -> None:
+    """As any producer may have written them before the topic had locks."""
+    builder = BatchBuilder()
+    asked = [(b"a/1/1", b"1/2"), (b"a/1/2", b"1/2"), (b"a/1/2", b"2/2"), (b"a/1/3", b"3/3"), (b"a/1/4", b"x")]
+    for number, (request, part) in enumerate(asked):
+        headers = [("lockstep-request", request), ("lockstep-part", part)]
+        builder.append(b"%d" % number, timestamp_ms=0, headers=headers)
+    builder.append(b"5", timestamp_ms=0, headers=[("lockstep-part", b"1/2")])
+    found, position = committed_in(builder.build(), 0, 0, None)
+    assert [(each.offset, len(each.records)) for each in found] == [(0, 1), (2, 2), (3, 1), (4, 1), (5, 1)]
+    assert position == 6
+
+
 def test_what_was_aborted_is_left_out_and_markers_are_no_transactions() -> None:
     def marker(kind: ControlKind, producer_id: int, offset: int) -> bytes:
         return build(
