@@ -81,6 +81,10 @@ PURE = (
     "broker/transactions/records.py",
     "broker/transactions/state.py",
     "broker/transactions/transitions.py",
+    "lockstep/demo/bank/table.py",
+    "lockstep/testing/memory_partition.py",
+    "lockstep/transactions/pending.py",
+    "lockstep/transactions/records.py",
 )
 LISTING = ("broker/groups", "broker/transactions", "storage", "storage/log")
 """Packages whose docstring is the list of their modules, as ARCHITECTURE.md says."""

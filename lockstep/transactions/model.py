@@ -1,4 +1,4 @@
-"""What an application and a transaction client tell each other. Pure.
+"""What an application and a transaction client tell each other.
 
 Owns: the two classes that an application derives from (`Transaction`, `Application`), what they are handed
 (`Draft`, `Committed`, `Refusal`), and the errors that come back.

@@ -20,7 +20,7 @@ from lockstep.cli import STOPPED_BY_USER
 from lockstep.commands.options import positive_seconds, whole_number
 from lockstep.connection import ClientError
 from lockstep.demo.bank import automatic, commands
-from lockstep.demo.bank.books import BankError, audited, make_topic
+from lockstep.demo.bank.books import PATIENCE_S, BankError, audited, make_topic
 from lockstep.demo.bank.ledger import Ledger
 from lockstep.testing import broker, broker_in_thread
 from lockstep.transactions import BlockingTransactionClient, TransactionError
@@ -103,7 +103,10 @@ def _interactive(options: argparse.Namespace) -> int:
         _tell(asyncio.run(audited(bootstrap, options.topic)).problems)
         ledger = Ledger()
         with BlockingTransactionClient(bootstrap, options.topic, ledger) as client:
-            client.caught_up()
+            try:
+                client.caught_up(PATIENCE_S)
+            except TimeoutError:
+                raise BankError(f"the books could not be read in {PATIENCE_S:g} s") from None
             for line in _lines():
                 text = commands.answer(line, ledger, client)
                 if text is None:

@@ -44,13 +44,15 @@ def answer(line: str, ledger: Ledger, client: BlockingTransactionClient) -> str 
             return _done(make(ledger, *_numbers(word, rest, count)), client)
         if word in _ASKS:
             numbers = _numbers(word, rest, _ASKS[word])
-            client.caught_up()
+            client.caught_up(_TIMEOUT_S)
             return _balance(ledger, numbers[0]) if numbers else f"total {ledger.cents}"
     except ValueError as error:
         return f"error: {error}"
     except Expired as error:
         known = "it was not done" if error.is_known else "nobody knows yet whether it was done"
         return f"error: {known}: {error}"
+    except TimeoutError:
+        return "error: nothing could be read in time"
     except TransactionError as error:
         return f"error: {error}"
     return f"error: there is no command {word!r}; try help"
