@@ -61,7 +61,9 @@ class Feed:
 
     async def begin(self) -> None:
         """Learn where the application is. Raises what it raises."""
-        self.began = self.mark = self._previous = await self._call(self._application.high_water_mark, self.partition)
+        self.began = self.mark = self._previous = await self._call(
+            self._application.high_water_mark, self.partition
+        )
 
     async def run(self) -> None:
         """Apply until cancelled."""

@@ -160,5 +160,3 @@ async def test_a_fence_still_tells_that_it_is_not_there() -> None:
         appended = await client.execute(Increment(counters))
         assert appended is not None and appended.tries == 2
         assert counters.counts == {(0, b"a"): 2}
-
-
