@@ -155,3 +155,27 @@ def test_a_refusal_without_reasons_is_one_all_the_same(text: str | None) -> None
 def test_a_topic_id_is_written_as_kafka_writes_it() -> None:
     assert topic_id_text(bytes(16)) == b"AAAAAAAAAAAAAAAAAAAAAA"
     assert topic_id_text(TOPIC_ID) == b"8PHy8_T19vf4-fr7_P3-_w"
+
+
+def test_parts_that_do_not_stand_together_hide_nothing() -> None:
+    """Written while the topic had no locks, so that nobody looked: each record is brought all the same."""
+    request = ("lockstep-request", str(REQUEST).encode())
+    building = BatchBuilder()
+    for value, part in (
+        (b"a", b"1/2"),
+        (b"b", None),
+        (b"c", b"2/3"),
+        (b"d", b"9" * 5_000 + b"/x"),
+        (b"e", b"1/3"),
+    ):
+        headers = [] if part is None else [request, ("lockstep-part", part)]
+        building.append(value, timestamp_ms=1_000, headers=headers)
+    found, position = committed_in(building.build(0), 0, 0, None)
+    assert [[record.value for record in each.records] for each in found] == [
+        [b"a"],
+        [b"b"],
+        [b"c"],
+        [b"d"],
+        [b"e"],
+    ]
+    assert [each.offset for each in found] == [0, 1, 2, 3, 4] and position == 5
