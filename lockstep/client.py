@@ -13,8 +13,7 @@ the Kafka clients for those.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
@@ -79,7 +78,6 @@ T = TypeVar("T")
 DEFAULT_PORT: Final = 9092
 EARLIEST: Final = -2
 LATEST: Final = -1
-_ANY: Final = -1
 _RETRY_PAUSE_S: Final = 0.05
 _SETTLE_S: Final = 5.0
 """How long a topic that was just asked for may take to get its leaders."""
@@ -146,8 +144,9 @@ class Client:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._leaders: dict[int, Connection] = {}
         self._controller_id = -1
-        self._connecting: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """By node: many may ask for one at once, and one that is silent holds up nobody else."""
+        self._connecting: dict[int | None, asyncio.Task[Connection]] = {}
+        """By node; None is any of those that were named."""
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -156,6 +155,10 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        """For good."""
+        self._is_closed = True
+        for attempt in self._connecting.values():
+            attempt.cancel()
         for connection in (self._first, *self._leaders.values()):
             if connection is not None:
                 connection.close()
@@ -430,18 +433,18 @@ class Client:
     async def _any(self) -> Connection:
         if self._first is not None and self._first.is_open:
             return self._first
-        async with self._connecting[_ANY]:
-            if self._first is not None and self._first.is_open:
+        return await self._shared(None, self._connect_first)
+
+    async def _connect_first(self) -> Connection:
+        failure: ClientError | None = None
+        for host, port in self._bootstrap:
+            try:
+                self._first = await self._connect(host, port)
                 return self._first
-            failure: ClientError | None = None
-            for host, port in self._bootstrap:
-                try:
-                    self._first = await self._connect(host, port)
-                    return self._first
-                except ConnectionFailed as error:
-                    failure = failure or error
-            assert failure is not None
-            raise failure
+            except ConnectionFailed as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
 
     async def _connect(self, host: str, port: int) -> Connection:
         return await Connection.open(host, port, client_id=self._client_id, timeout_s=self.timeout_s)
@@ -450,14 +453,35 @@ class Client:
         connection = self._leaders.get(node_id)
         if connection is not None and connection.is_open:
             return connection
-        async with self._connecting[node_id]:
-            connection = self._leaders.get(node_id)
-            if connection is None or not connection.is_open:
-                address = self._addresses.get(node_id)
-                if address is None:
-                    raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}")
-                connection = self._leaders[node_id] = await self._connect(*address)
-            return connection
+        address = self._addresses.get(node_id)
+        if address is None:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}")
+
+        async def connect() -> Connection:
+            self._leaders[node_id] = await self._connect(*address)
+            return self._leaders[node_id]
+
+        return await self._shared(node_id, connect)
+
+    async def _shared(
+        self, node_id: int | None, connect: Callable[[], Coroutine[None, None, Connection]]
+    ) -> Connection:
+        """Many may ask at once, and a host may be silent: all hear what becomes of one attempt."""
+        if self._is_closed:
+            raise ConnectionFailed("the client is closed")
+        attempt = self._connecting.get(node_id)
+        if attempt is None:
+            attempt = self._connecting[node_id] = asyncio.create_task(connect())
+            attempt.add_done_callback(lambda done: self._connected(node_id, done))
+        await asyncio.wait([attempt])
+        if attempt.cancelled():
+            raise ConnectionFailed("the client is closed")
+        return attempt.result()
+
+    def _connected(self, node_id: int | None, attempt: asyncio.Task[Connection]) -> None:
+        del self._connecting[node_id]
+        if not attempt.cancelled():
+            attempt.exception()  # whoever waited hears of it, if anybody still does
 
     async def _controller(self) -> Connection:
         await self._metadata([], create=False)

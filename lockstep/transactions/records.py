@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -25,7 +25,7 @@ from protocol.records.record import Record as StoredRecord
 REFUSED: Final = "LOCKSTEP_REFUSED "
 _REQUEST: Final = "lockstep-request"
 _PART: Final = "lockstep-part"
-_PART_VALUE: Final = re.compile(rb"([1-9]\d{0,5})/([1-9]\d{0,5})")
+_PART_OF: Final = re.compile(rb"([1-9]\d{0,5})/([1-9]\d{0,5})")
 _UNTOLD: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker did not say why")
 
 
@@ -142,36 +142,52 @@ class _CommittedReader:
 
 
 def _entries(partition: int, records: Iterable[StoredRecord]) -> Iterator[Committed]:
-    """The records of one request are one transaction; any other record is one of its own.
-
-    What was written before the topic had locks may have parts that do not follow: each is there all the same.
-    """
-    gathered: list[Record] = []
-    last: Committed | None = None
-    follows: tuple[object, ...] = ()
+    """The records of one request are one transaction; any other record is one of its own."""
+    gathered: list[_Read] = []
     for stored in records:
-        own = {name: value for name, value in stored.headers if name.startswith(OWN_PREFIX)}
-        request, number, count = own.get(_REQUEST), *_part_of(own)
-        if last is not None and (request, number, count) != follows:
-            yield last
+        read = _read(stored)
+        if gathered and not read.follows(gathered[-1]):
+            yield _committed(partition, gathered)
             gathered = []
-        headers = [each for each in stored.headers if each[0] not in own] if own else stored.headers
-        gathered.append(Record(stored.value, stored.key, tuple(headers)))
-        last = Committed(
-            partition,
-            stored.offset,
-            tuple(gathered),
-            request=RequestId.parse(request),
-            timestamp_ms=stored.timestamp,
-        )
-        follows = request, number + 1, count
-        if number == count:
-            yield last
-            gathered, last = [], None
-    if last is not None:
-        yield last
+        gathered.append(read)
+    if gathered:
+        yield _committed(partition, gathered)
 
 
-def _part_of(own: Mapping[str, bytes | None]) -> tuple[int, int]:
-    found = _PART_VALUE.fullmatch(own.get(_PART) or b"1/1")
-    return (int(found[1]), int(found[2])) if found else (1, 1)
+class _Read(NamedTuple):
+    """A record, and of which request it says to be which part."""
+
+    stored: StoredRecord
+    headers: tuple[Header, ...]
+    request: RequestId | None
+    part: tuple[int, int] | None
+
+    def follows(self, other: _Read) -> bool:
+        """Whether both stand together. What was written while the topic had no locks may say anything."""
+        if self.part is None or other.part is None or self.request is None or self.request != other.request:
+            return False
+        return self.part == (other.part[0] + 1, other.part[1])
+
+
+def _read(stored: StoredRecord) -> _Read:
+    if not any(name.startswith(OWN_PREFIX) for name, _ in stored.headers):
+        return _Read(stored, tuple(stored.headers), None, None)
+    own = {name: value for name, value in stored.headers if name.startswith(OWN_PREFIX)}
+    part = _PART_OF.fullmatch(own.get(_PART) or b"")
+    return _Read(
+        stored,
+        tuple(each for each in stored.headers if not each[0].startswith(OWN_PREFIX)),
+        RequestId.parse(own.get(_REQUEST)),
+        part and (int(part[1]), int(part[2])),
+    )
+
+
+def _committed(partition: int, gathered: Sequence[_Read]) -> Committed:
+    last = gathered[-1]
+    return Committed(
+        partition,
+        last.stored.offset,
+        tuple(Record(each.stored.value, each.stored.key, each.headers) for each in gathered),
+        request=last.request,
+        timestamp_ms=last.stored.timestamp,
+    )

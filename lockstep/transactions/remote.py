@@ -17,7 +17,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from lockstep.client import LATEST, Client, Topic
-from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed, Unsupported, the_one
+from lockstep.connection import (
+    BrokerError,
+    ClientError,
+    Connection,
+    ConnectionFailed,
+    TimedOut,
+    Unsupported,
+    the_one,
+)
 from lockstep.transactions.log import (
     Append,
     AppendExpired,
@@ -52,6 +60,7 @@ ATOMIC_TAG: Final = 10_000
 FETCH_MAX_BYTES: Final = 4 * 1024 * 1024
 REQUEST_TIMEOUT_S: Final = 10.0
 LAST_EPOCH: Final = 32_000
+"""A lane that has come so far is not used again: its next fence might be the last there is."""
 PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 _ENDS_TRANSACTION_BY_EPOCH: Final = 2
 """The version of a marker that is known again by its epoch (KIP-890)."""
@@ -123,6 +132,7 @@ class RemoteLog:
         self._lanes: list[_Lane] = []
         """Those with nothing under way."""
         self._unsettled: dict[RequestId, _Lane] = {}
+        self._is_closed = False
 
     async def open(self) -> int:
         """The number of partitions. Raises ClientError: no broker, no such topic, no locks."""
@@ -155,6 +165,7 @@ class RemoteLog:
         return await self._client.topic(self._name)
 
     async def close(self) -> None:
+        self._is_closed = True
         self._client.close()
         for reader in self._readers.values():
             reader.close()
@@ -260,8 +271,11 @@ class RemoteLog:
         )
         if len(batches) > 1:
             request.unknown_tags = {ATOMIC_TAG: b""}
-        timeout_s = min(left_s, REQUEST_TIMEOUT_S)
-        answer = await connection.call(request, ProduceResponse, timeout_s=timeout_s)
+        try:
+            async with asyncio.timeout(left_s):  # whose time is over may not close what others wait on
+                answer = await connection.call(request, ProduceResponse, timeout_s=REQUEST_TIMEOUT_S)
+        except TimeoutError:
+            raise TimedOut(f"{connection} did not answer in time") from None
         found = {each.index: each for one in answer.responses for each in one.partition_responses}
         if found.keys() != batches.keys():
             raise ClientError(f"{connection} answered for other partitions than were asked for")
@@ -270,7 +284,7 @@ class RemoteLog:
     async def fence(self, append: Append, timeout_s: float) -> Mapping[int, int]:
         """As `Log.fence`: markers with a higher epoch of the lane, then the ends."""
         lane = self._unsettled.pop(append.request, None)
-        if lane is None or lane.producer_epoch >= LAST_EPOCH:
+        if lane is None:
             raise AppendUnknown("it cannot be fenced any more")
         tries = _Tries(asyncio.get_running_loop().time() + timeout_s)
         partitions = list(append.parts)
@@ -284,7 +298,6 @@ class RemoteLog:
                     raise AppendUnknown(f"it cannot be fenced: {error}") from None
                 problem = error
             if not await tries.again():
-                self._unsettled[append.request] = lane
                 raise AppendUnknown(f"it could not be fenced in time: {problem}")
             try:
                 await self._refresh()
@@ -292,7 +305,8 @@ class RemoteLog:
                 raise AppendUnknown(f"it cannot be fenced: {error}") from None
         lane.producer_epoch += 1
         lane.sequences.clear()
-        self._lanes.append(lane)
+        if lane.producer_epoch < LAST_EPOCH:
+            self._lanes.append(lane)
         return ends
 
     async def _mark(self, lane: _Lane, partitions: list[int]) -> None:
@@ -372,7 +386,9 @@ class RemoteLog:
         return await self._client.leader_of(self._topic, partition)
 
     async def _refresh(self, client: Client | None = None) -> Topic:
-        """Who leads now, as far as anybody can say. Raises TopicGone."""
+        """Who leads now, as far as anybody can say. Raises TopicGone; ClientError after `close`."""
+        if self._is_closed:
+            raise ClientError("the client is closed")
         try:
             (found,) = await (client or self._client).topics([self._name])
         except ClientError:

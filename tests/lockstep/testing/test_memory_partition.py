@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.testing.memory_log import MemoryConnection, MemoryLog
-from lockstep.transactions.log import AppendRefused, Elsewhere, Part
+from lockstep.transactions.log import AppendRefused, Elsewhere, Part, Trimmed
 from lockstep.transactions.model import Record, Refusal
 from tests.lockstep.testing.appends import Writer
 
@@ -123,3 +123,27 @@ async def test_too_many_names(writer: Writer) -> None:
     await writer.append(writer.one(append=names))
     found = await refusal(writer, writer.one(append=names, elsewhere={1: Elsewhere(-1, tuple(names))}))
     assert (found.reason, found.is_final) == ("TOO_MANY_LOCKS", True)
+
+
+async def test_a_transaction_is_trimmed_as_a_whole_and_marks_stay(
+    memory_log: MemoryLog, writer: Writer
+) -> None:
+    connection = memory_log.connect()
+    await connection.open()
+    for records in (2, 3, 1):
+        await writer.append(writer.one(records=records, append=[A]))
+    memory_log.trim(0, 3)
+    assert [each.offset for each in (await connection.read(0, 2, 0.01)).entries] == [4, 5]
+    with pytest.raises(Trimmed):
+        await connection.read(0, 1, 0.01)
+    memory_log.trim(0, 1)
+    assert (await connection.read(0, 2, 0.01)).entries[0].offset == 4, "a log start never goes back"
+    memory_log.trim(0, 100)
+    assert not (await connection.read(0, 6, 0.01)).entries and memory_log.mark(0, A) == 5
+    found = await refusal(writer, writer.one(write=[A], hwm=2))
+    assert (found.reason, found.is_final) == ("TRIMMED", True)
+
+
+async def test_offsets_that_nobody_sees(memory_log: MemoryLog, writer: Writer) -> None:
+    memory_log.skip(0, 2)
+    assert await writer.append(writer.one()) == {0: 2}

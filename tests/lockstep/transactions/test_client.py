@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -124,7 +125,7 @@ async def refused_once(running: RunningBroker, first: Write, second: Write) -> R
     async with client_of(running, topic, stale) as late, client_of(running, topic, Counters()) as early:
         stale.gate.clear()
         await early.execute(first)
-        second.on_refusal = told.append  # type: ignore[method-assign]
+        second.on_refusal = told.append  # type: ignore[method-assign,assignment]
         task = await late.submit(second)
         await until(lambda: bool(told))
         stale.gate.set()
@@ -156,7 +157,7 @@ async def test_read_locks(running: RunningBroker) -> None:
     ],
 )
 async def test_several_locks(
-    running: RunningBroker, first: dict[str, object], second: dict[str, object], by: bytes
+    running: RunningBroker, first: dict[str, Any], second: dict[str, Any], by: bytes
 ) -> None:
     """[testConcurrencyControlMultipleLocks]"""
     refusal = await refused_once(running, Write(**first), Write(**second))

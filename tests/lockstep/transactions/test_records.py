@@ -14,6 +14,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import CorruptBatch, patch, read_header
 from protocol.records.control import ControlKind, build
+from protocol.records.filtering import opened, shortened
 from protocol.records.record import BatchBuilder
 
 REQUEST = RequestId("c" * 32, 3, 17)
@@ -129,6 +130,13 @@ def test_what_was_aborted_is_left_out_and_markers_are_no_transactions() -> None:
     assert [each.value for each in found] == [b"kept", b"kept, too"] and position == 6
 
 
+def test_a_batch_of_which_nothing_is_left_above_the_position() -> None:
+    """As compaction leaves them, on a topic that had no locks then."""
+    whole = opened(plain(b"a", b"b", b"c"))
+    left = bytes(shortened(whole, whole.parts[:1]).batch)
+    assert committed_in(left, 0, 1, None) == ([], 3)
+
+
 def test_a_cut_batch_is_read_another_time() -> None:
     whole, cut = plain(b"a"), plain(b"b", base_offset=1)[:-3]
     found, position = committed_in(whole + cut, 0, 0, None)
@@ -168,3 +176,27 @@ def test_a_refusal_without_reasons_is_one_all_the_same(text: str | None) -> None
 def test_a_topic_id_is_written_as_kafka_writes_it() -> None:
     assert topic_id_text(bytes(16)) == b"AAAAAAAAAAAAAAAAAAAAAA"
     assert topic_id_text(TOPIC_ID) == b"8PHy8_T19vf4-fr7_P3-_w"
+
+
+def test_parts_that_do_not_stand_together_hide_nothing() -> None:
+    """Written while the topic had no locks, so that nobody looked: each record is brought all the same."""
+    request = ("lockstep-request", str(REQUEST).encode())
+    building = BatchBuilder()
+    for value, part in (
+        (b"a", b"1/2"),
+        (b"b", None),
+        (b"c", b"2/3"),
+        (b"d", b"9" * 5_000 + b"/x"),
+        (b"e", b"1/3"),
+    ):
+        headers = [] if part is None else [request, ("lockstep-part", part)]
+        building.append(value, timestamp_ms=1_000, headers=headers)
+    found, position = committed_in(building.build(0), 0, 0, None)
+    assert [[record.value for record in each.records] for each in found] == [
+        [b"a"],
+        [b"b"],
+        [b"c"],
+        [b"d"],
+        [b"e"],
+    ]
+    assert [each.offset for each in found] == [0, 1, 2, 3, 4] and position == 5

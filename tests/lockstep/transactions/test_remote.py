@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from lockstep.client import Client
-from lockstep.connection import ClientError
+from lockstep.connection import ClientError, Connection, TimedOut
 from lockstep.testing import RunningBroker
 from lockstep.transactions.log import (
     Append,
@@ -20,7 +20,7 @@ from lockstep.transactions.log import (
     Trimmed,
 )
 from lockstep.transactions.model import Record, RequestId
-from lockstep.transactions.remote import RemoteLog
+from lockstep.transactions.remote import LAST_EPOCH, RemoteLog
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -242,3 +242,84 @@ async def test_fates_are_what_they_say(running: RunningBroker) -> None:
     log.coming.append(ARRIVES)
     assert await log.append(wants(), 10) == {0: 0} and len(log.sent) == 1
     await log.close()
+
+
+async def test_whose_time_is_over_leaves_the_others_their_connection(running: RunningBroker) -> None:
+    log = await opened(running)
+    connection = await log._leader(0)
+    with pytest.raises(TimedOut):
+        await log._produce(connection, {0: b""}, 0.0)
+    assert connection.is_open and await log.append(wants(b"one"), 10) == {0: 0}
+    await log.close()
+
+
+async def test_a_silent_host_holds_up_nobody_longer_than_one_attempt_takes(
+    running: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await opened(running)
+    waiting, silent = 0, asyncio.Event()
+
+    async def attempt(*_: object, **__: object) -> Connection:
+        nonlocal waiting
+        waiting += 1
+        await silent.wait()
+        raise TimedOut("nobody answers")
+
+    (await log._leader(0)).close()
+    monkeypatch.setattr(Connection, "open", attempt)
+    asking = [asyncio.create_task(log._leader(0)) for _ in range(30)]
+    await asyncio.sleep(0.01)
+    asking[0].cancel()
+    silent.set()
+    async with asyncio.timeout(10):
+        found = await asyncio.gather(*asking, return_exceptions=True)
+    assert isinstance(found[0], asyncio.CancelledError)
+    assert waiting == 1 and all(isinstance(each, TimedOut) for each in found[1:])
+    await log.close()
+
+
+async def test_a_lane_is_fenced_once_more_when_its_epochs_are_used_up(running: RunningBroker) -> None:
+    log = await opened(running)
+    await log.append(wants(b"one"), 10)
+    (lane,) = log._lanes
+    lane.producer_epoch, lane.sequences = LAST_EPOCH, {}
+    lost = wants(b"lost", hwm=0)
+    log.coming.extend([STUCK] * 50)
+    with pytest.raises(AppendUnknown):
+        await log.append(lost, 0.2)
+    log.coming.clear()
+    assert await log.fence(lost, 10) == {0: 2}
+    assert set(await log.arrive()) == {ErrorCode.INVALID_PRODUCER_EPOCH} and not log._lanes
+    assert await log.append(wants(b"two", hwm=0), 10) == {0: 2}
+    await log.close()
+
+
+async def test_a_fence_that_fails_leaves_no_lane_behind(running: RunningBroker) -> None:
+    log = await opened(running)
+    lost = wants(b"lost")
+    log.coming.extend([STUCK] * 50)
+    with pytest.raises(AppendUnknown):
+        await log.append(lost, 0.2)
+
+    async def nobody(partition: int) -> Connection:
+        raise ClientError("nobody leads")
+
+    log._leader = nobody  # type: ignore[method-assign]
+    with pytest.raises(AppendUnknown, match="in time"):
+        await log.fence(lost, 0.2)
+    assert not log._unsettled and not log._lanes
+    await log.close()
+
+
+async def test_what_is_closed_connects_no_more(running: RunningBroker) -> None:
+    log = await opened(running)
+    await log.append(wants(b"one"), 10)
+    await log.close()
+    async with asyncio.timeout(10):
+        with pytest.raises(ClientError, match="closed"):
+            await log.end(0)
+        with pytest.raises(ClientError, match="closed"):
+            await log.read(0, 0, 0.01)
+    clients = [log._client, *log._readers.values()]
+    connections = [each for client in clients for each in (client._first, *client._leaders.values())]
+    assert not any(each.is_open for each in connections if each is not None)
