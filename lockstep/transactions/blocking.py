@@ -11,13 +11,16 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from lockstep.transactions.client import MAX_OUTSTANDING, TIMEOUT_S, TransactionClient
 from lockstep.transactions.log import Log
 from lockstep.transactions.model import Appended, Application, Transaction
 
 T = TypeVar("T")
+
+LEFT_S: Final = 1.0
+"""What is still under way when the client is closed may take so long."""
 
 
 class BlockingTransactionClient:
@@ -148,7 +151,18 @@ class BlockingTransactionClient:
 
     def _end(self) -> None:
         self._client = None
+        self._wait(_until_idle())  # threads that still wait for something here would wait for ever
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._loop.close()
+
+
+async def _until_idle() -> None:
+    """Who has only to be told is told; whoever goes on waiting is cancelled."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, waiting = await asyncio.wait(others, timeout=LEFT_S)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

@@ -52,6 +52,8 @@ MAX_OUTSTANDING: Final = 64
 TIMEOUT_S: Final = 120.0
 FENCE_TIMEOUT_S: Final = 30.0
 """For settling what became of a try when its time is over."""
+UNTOLD_PAUSE_S: Final = 0.05
+"""Before it is executed again, where a refusal does not say what to wait for."""
 
 _log = logging.getLogger("lockstep.transactions")
 
@@ -373,6 +375,8 @@ class TransactionClient:
                 offset = refusal.conflict_offset
                 if offset is None:
                     offset = await self._log.end(feed.partition) - 1
+                    if feed.mark >= offset:  # behind an open transaction, maybe: nothing says when it passes
+                        await asyncio.sleep(UNTOLD_PAUSE_S)
                 await feed.reached(offset)
         except FeedEnded as error:
             raise NotAppended(str(error)) from None

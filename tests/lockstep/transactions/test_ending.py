@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -145,3 +146,54 @@ def test_what_a_thread_applies_is_not_applied_beside_it() -> None:
         client.assign([0])
         client.caught_up(10)
         assert [each.offset for each in counters.applied] == [0] and not counters.errors
+
+
+async def test_a_refusal_that_does_not_say_what_to_wait_for_is_not_asked_about_at_once() -> None:
+    memory, counters = MemoryLog(1), Counters()
+    memory.refuse_next(100_000)
+    async with client_of(memory.connect(), counters) as client:
+        increment = Increment(counters)
+        with pytest.raises(Expired):
+            await client.execute(increment, timeout_s=0.5)
+        assert 1 <= len(increment.refusals) <= 20
+
+
+def test_no_thread_is_left_waiting_when_the_client_is_closed() -> None:
+    """Transactions, and whoever waits for room, or for brokers that do not answer."""
+
+    class Silent(MemoryConnection):
+        async def end(self, partition: int) -> int:
+            await asyncio.sleep(3600)
+            return -1
+
+    counters, gate = Counters(), threading.Event()
+    ends: list[BaseException] = []
+
+    def log() -> MemoryConnection:
+        memory = MemoryLog(1)
+        memory.put(0, b"1")
+        silent = Silent(memory)
+        silent.suspend_feed(0)
+        return silent
+
+    client = BlockingTransactionClient("", "", counters, max_outstanding=1, log=log)
+    client.open()
+
+    def ended(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except BaseException as error:
+            ends.append(error)
+
+    calls: list[Callable[[], object]] = [client.caught_up] * 5
+    calls += [lambda: client.execute(Increment(counters))] * 40
+    threads = [threading.Thread(target=ended, args=(call,), daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    while client.pending() == 0:
+        gate.wait(0.01)
+    gate.wait(0.1)
+    client.close()
+    for thread in threads:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in threads) and len(ends) == len(threads)
