@@ -343,6 +343,9 @@ class Client:
         by_leader: dict[int, list[int]] = {}
         leaders = {partition.index: partition.leader for partition in topic.partitions}
         for index in offsets:
+            if index not in leaders:  # a broker whose metadata lag
+                about = f"{topic.name}, partition {index}"
+                raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about)
             by_leader.setdefault(leaders[index], []).append(index)
 
         async def ask(indexes: list[int]) -> list[FetchedPartition]:

@@ -67,7 +67,7 @@ class SqlApplication(Application):
     ) -> None:
         """
         Args:
-            topic_id: refuse the marks of a topic that was made anew under the same name.
+            topic_id: that the marks must be of; a transaction client says it when it opens.
             table: of the marks; `schema.table` is not taken apart.
             metadata: the application's own; the table of marks is added, `create_tables` creates it all.
             tries: how often something is tried that fails with an error that passes, ...
@@ -104,6 +104,12 @@ class SqlApplication(Application):
             wanted = self.metadata.sorted_tables
             if not all(sa.inspect(self.engine).has_table(table.name, table.schema) for table in wanted):
                 raise
+
+    def opened(self, topic_id: str) -> None:
+        """Marks of a topic that was made anew under the same name are refused from now on, as WrongMark."""
+        if self.topic_id is not None and self.topic_id != topic_id:
+            raise WrongMark(f"{self.topic}: the topic's id is {topic_id}, and {self.topic_id} is wanted")
+        self.topic_id = topic_id
 
     def high_water_mark(self, partition: int) -> int | Awaitable[int]:
         """Raises DBAPIError when the database is not to be had, WrongMark for marks of another topic id."""

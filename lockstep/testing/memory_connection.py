@@ -46,6 +46,11 @@ class MemoryConnection:
         self._suspended.discard(partition)
         self._log.wake()
 
+    @property
+    def topic_id(self) -> str:
+        """The same for every log in memory."""
+        return "memory"
+
     async def open(self) -> int:
         await asyncio.sleep(self._log.delay_s())
         self._is_open = True

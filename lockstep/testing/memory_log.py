@@ -21,8 +21,9 @@ from typing import Final
 
 from lockstep.testing.memory_connection import Fault, MemoryConnection
 from lockstep.testing.memory_partition import MemoryPartition
+from lockstep.transactions.draft import Name
 from lockstep.transactions.log import Append, AppendExpired, AppendFailed, AppendRefused, Chunk
-from lockstep.transactions.model import Committed, Name, Record, Refusal, RequestId
+from lockstep.transactions.model import Committed, Record, Refusal, RequestId
 
 __all__ = ["Fault", "MemoryConnection", "MemoryLog"]
 

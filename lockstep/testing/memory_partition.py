@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NoReturn
 from urllib.parse import quote_from_bytes
 
+from lockstep.transactions.draft import MOST_NAMES
 from lockstep.transactions.log import AppendRefused, Chunk, Part, Trimmed
-from lockstep.transactions.model import MOST_NAMES, Committed, Record, Refusal, RequestId
+from lockstep.transactions.model import Committed, Record, Refusal, RequestId
 
 
 class MemoryPartition:

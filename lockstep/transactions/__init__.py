@@ -9,12 +9,15 @@ is true; the application's state is made of what its feed brings, in the order o
 
 from lockstep.transactions.blocking import BlockingTransactionClient
 from lockstep.transactions.client import TransactionClient
+from lockstep.transactions.draft import Draft
 from lockstep.transactions.model import (
     Appended,
     Application,
     Committed,
-    Draft,
     Expired,
+    FeedEnded,
+    FeedStalled,
+    HighWaterMarkAhead,
     NotAppended,
     NotApplied,
     Refusal,
@@ -32,6 +35,9 @@ __all__ = [
     "Committed",
     "Draft",
     "Expired",
+    "FeedEnded",
+    "FeedStalled",
+    "HighWaterMarkAhead",
     "NotAppended",
     "NotApplied",
     "Refusal",

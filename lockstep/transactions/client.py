@@ -14,33 +14,30 @@ The application's functions run on the event loop, or in `threads` where they bl
 from __future__ import annotations
 
 import asyncio
-import inspect
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from lockstep.transactions.feed import Feed, FeedEnded
+from lockstep.transactions.calls import Calls
+from lockstep.transactions.draft import Draft, append_of
+from lockstep.transactions.feeds import Feeds
 from lockstep.transactions.log import (
     Append,
     AppendExpired,
     AppendFailed,
     AppendRefused,
     AppendUnknown,
-    Elsewhere,
     Log,
-    Part,
 )
 from lockstep.transactions.model import (
     Appended,
     Application,
     Committed,
-    Draft,
     Expired,
+    FeedEnded,
     NotAppended,
     NotApplied,
-    PartitionDraft,
     Refusal,
     RefusedForGood,
     Transaction,
@@ -52,10 +49,8 @@ MAX_OUTSTANDING: Final = 64
 TIMEOUT_S: Final = 120.0
 FENCE_TIMEOUT_S: Final = 30.0
 """For settling what became of a try when its time is over."""
-UNTOLD_PAUSE_S: Final = 0.05
-"""Before it is executed again, where a refusal does not say what to wait for."""
-
-_log = logging.getLogger("lockstep.transactions")
+APPLIED_PAUSE_S: Final = 0.05
+"""Before it is executed again, where nothing that is to be waited for stood in its way."""
 
 
 class _Run:
@@ -98,21 +93,18 @@ class TransactionClient:
             threads: where the application's plain functions run, if they block; on the event loop by default.
             log: another log than that topic: a double of `lockstep.testing`.
         """
-        if max_outstanding < 1:
-            raise ValueError(f"max_outstanding={max_outstanding}: at least 1")
+        if max_outstanding < 1 or create < 0:
+            raise ValueError(f"max_outstanding={max_outstanding}, create={create}: at least 1, at least 0")
         self.client_id = uuid4().hex
         self._log = RemoteLog(bootstrap, topic, self.client_id, create) if log is None else log
-        self._application = application
+        self._calls = Calls(application, threads)
+        self._feeds = Feeds(self._log, self._calls, self._on_applied)
         self._wanted = None if partitions is None else list(partitions)
         self._timeout_s = timeout_s
-        self._threads = threads
         self._room = asyncio.Semaphore(max_outstanding)
         self._monitor = Monitor(self.client_id)
         self._partition_count = 0
-        self._feeds: dict[int, Feed] = {}
-        self._feeding: dict[int, asyncio.Task[None]] = {}
         self._running: set[asyncio.Task[Any]] = set()
-        self._assigning = asyncio.Lock()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -123,9 +115,10 @@ class TransactionClient:
         await self.close()
 
     async def open(self) -> None:
-        """Connect and begin to feed. Raises ClientError, ValueError (partitions), what `assign` raises."""
+        """Connect and begin to feed. Raises ClientError, what `Application.opened` and `assign` raise."""
         try:
             self._partition_count = await self._log.open()
+            await self._calls.call(self._calls.application.opened, self._log.topic_id)
             await self.assign(range(self._partition_count) if self._wanted is None else self._wanted)
         except BaseException:
             await self.close()
@@ -135,14 +128,10 @@ class TransactionClient:
         """End the feeds and what is under way: Expired or NotApplied. `flush` waits for it."""
         self._closed = True
         await asyncio.sleep(0)  # who is cancelled before it began can tell nobody
-        tasks = [*self._running, *self._feeding.values()]
-        for task in tasks:
+        for task in self._running:
             task.cancel()
-        for feed in self._feeds.values():
-            feed.abandon()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._feeds.clear()
-        self._feeding.clear()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self._feeds.close()
         await self._log.close()
 
     # -- partitions -------------------------------------------------------------------------------------
@@ -155,58 +144,40 @@ class TransactionClient:
     @property
     def partitions(self) -> list[int]:
         """Those that are fed to the application."""
-        return sorted(self._feeds)
+        return sorted(self._feeds.hwms)
 
     async def assign(self, partitions: Iterable[int]) -> None:
         """Feed these partitions from now on, and no others. What waits for one that is given up fails.
 
-        Raises ValueError for a partition that is not there, and what `Application.high_water_mark` raises.
+        Raises ValueError for a partition that is not there, FeedEnded where the client is closed,
+        HighWaterMarkAhead, and what `Application.high_water_mark` raises.
         """
-        async with self._assigning:  # two feeds of one partition would apply it twice
-            await self._assign(partitions)
-
-    async def _assign(self, partitions: Iterable[int]) -> None:
-        wanted = sorted(set(partitions))
+        wanted = list(partitions)
         for partition in wanted:
             if not 0 <= partition < self._partition_count:
                 raise ValueError(f"partition {partition}: the topic has 0 to {self._partition_count - 1}")
-        given_up = [self._feeding.pop(each) for each in set(self._feeding) - set(wanted)]
-        for partition in set(self._feeds) - set(wanted):
-            self._feeds.pop(partition).abandon()
-        for task in given_up:
-            task.cancel()
-        await asyncio.gather(*given_up, return_exceptions=True)
-        for partition in wanted:
-            if partition not in self._feeds:
-                feed = Feed(self._log, self._application, partition, self._call_whole, self._on_applied)
-                await feed.begin()
-                if self._closed:
-                    raise ValueError("the client is closed")
-                self._feeds[partition] = feed
-                self._feeding[partition] = asyncio.create_task(feed.run(), name=f"feed {partition}")
+        await self._feeds.assign(wanted)
 
     def high_water_mark(self, partition: int) -> int:
-        """The offset up to which the partition is applied. KeyError where it is not assigned."""
-        return self._feeds[partition].mark
+        """The offset up to which the partition is applied. FeedEnded where it is not assigned."""
+        return self._feeds.of(partition).hwm
 
     def stalled(self) -> dict[int, BaseException]:
         """The partitions whose feed has stopped, and what stopped it."""
-        return {each.partition: each.stalled_by for each in self._feeds.values() if each.stalled_by}
+        return self._feeds.stalled()
 
     def resume(self, partition: int) -> None:
-        """Let a stalled feed try again what it is stalled at. KeyError where it is not assigned."""
-        self._feeds[partition].resume()
+        """Let a stalled feed try again what it is stalled at. FeedEnded where it is not assigned."""
+        self._feeds.of(partition).resume()
 
     async def caught_up(self, timeout_s: float | None = None) -> None:
         """Wait until everything is applied that is committed by now, in every assigned partition.
 
-        Raises TimeoutError: a feed is stalled, maybe, or no broker answers; without `timeout_s` it waits on.
-        FeedEnded: a partition was given up meanwhile, or the client closed.
+        Raises FeedStalled, FeedEnded: a partition was given up meanwhile, or the client closed; TimeoutError,
+        without `timeout_s` it waits for brokers for ever.
         """
-        feeds = list(self._feeds.values())
         async with asyncio.timeout(timeout_s):
-            ends = await asyncio.gather(*(self._log.end(feed.partition) for feed in feeds))
-            await asyncio.gather(*(feed.reached(end - 1) for feed, end in zip(feeds, ends, strict=True)))
+            await self._feeds.caught_up()
 
     # -- transactions -----------------------------------------------------------------------------------
 
@@ -216,9 +187,14 @@ class TransactionClient:
         Raises:
             RefusedForGood, NotAppended: it is not in the log, and will not be.
             Expired: `timeout_s` is over; see its `is_known`.
-            NotApplied: `timeout_s` is over; it is in the log, the application has not applied it yet.
+            NotApplied: `timeout_s` is over; it is in the log, the application has not applied it yet. No
+                callback comes any more.
+            RuntimeError: called by `apply` or a callback of the feed, which would wait for itself.
             Exception: whatever `transaction.execute` raised.
+        Settling a try of which nobody knows may take FENCE_TIMEOUT_S longer than `timeout_s`.
         """
+        if self._feeds.is_fed_by(asyncio.current_task()):
+            raise RuntimeError("execute in a callback: the feed waits for the callback; use submit")
         return await (await self.submit(transaction, timeout_s=timeout_s))
 
     async def submit(
@@ -228,12 +204,14 @@ class TransactionClient:
 
         Raises NotAppended where the client is closed, Expired where there is no room within `timeout_s`.
         """
+        if not isinstance(transaction, Transaction):
+            raise TypeError(f"{transaction!r} is no Transaction")
         deadline = asyncio.get_running_loop().time() + (self._timeout_s if timeout_s is None else timeout_s)
         try:
             async with asyncio.timeout_at(deadline):
                 await self._room.acquire()
         except TimeoutError:
-            await self._tell(transaction.on_expiration, True)
+            await self._calls.tell(transaction.on_expiration, True)
             raise Expired("no room for it in time", is_known=True) from None
         if self._closed:
             self._room.release()
@@ -275,24 +253,24 @@ class TransactionClient:
         except NotApplied:
             raise
         except Expired as error:
-            await self._tell(transaction.on_expiration, error.is_known)
+            await self._calls.tell(transaction.on_expiration, error.is_known)
             raise
         except Exception as error:
-            await self._tell(transaction.on_exception, error)
+            await self._calls.tell(transaction.on_exception, error)
             raise
 
     async def _tried(self, transaction: Transaction, run: _Run) -> Appended | None:
-        tries = 0
+        tries, refusal = 0, "not refused"
         while True:
             tries += 1
             append = await self._executed(transaction)
             if append is None:
-                await self._tell(transaction.on_completion, False)
+                await self._calls.tell(transaction.on_completion, False)
                 return None
             pending = self._monitor.register(transaction, append)
             try:
                 run.open = pending
-                found = await self._append(pending, run.deadline)
+                found = await self._append(pending, run.deadline, refusal)
                 run.open = None
                 if found is not None and not isinstance(found, Refusal):
                     run.offsets = found
@@ -302,26 +280,29 @@ class TransactionClient:
             finally:
                 self._monitor.forget(pending)
             if found is not None:
-                await self._tell(transaction.on_refusal, found)
+                await self._calls.tell(transaction.on_refusal, found)
                 if found.is_final:
                     raise RefusedForGood(found)
+                refusal = found.text
                 await self._caught_up_with(found, append, run.deadline)
 
     async def _executed(self, transaction: Transaction) -> Append | None:
         """The application's answer to the present state."""
-        marks = {partition: feed.mark for partition, feed in self._feeds.items()}
+        hwms = self._feeds.hwms
         partition = transaction.partition(self._partition_count)
         draft = Draft(partition, self._partition_count)
-        wanted = await self._call(transaction.execute, draft)
+        wanted = await self._calls.call(transaction.execute, draft)
         if wanted is False:
             return None
-        return append_of(draft, self._monitor, marks)
+        return append_of(draft, self._monitor.next_request(), hwms)
 
-    async def _append(self, pending: Pending, deadline: float) -> Mapping[int, int] | Refusal | None:
+    async def _append(
+        self, pending: Pending, deadline: float, before: str
+    ) -> Mapping[int, int] | Refusal | None:
         """Offsets, a refusal, or None: not there, and may be tried again. Raises Expired, NotAppended."""
         left_s = deadline - asyncio.get_running_loop().time()
         if left_s <= 0:
-            raise Expired("its time was over before it could be tried again", is_known=True)
+            raise Expired(f"its time was over before it could be tried again: {before}", is_known=True)
         try:
             return await self._log.append(pending.append, left_s)
         except AppendRefused as error:
@@ -341,7 +322,7 @@ class TransactionClient:
             async with asyncio.timeout(FENCE_TIMEOUT_S):
                 ends = await self._log.fence(append, FENCE_TIMEOUT_S)
                 for partition, end in ends.items():
-                    feed = self._feed(partition)
+                    feed = self._feeds.of(partition)
                     await feed.reached(end - 1)
                     if pending.seen:
                         continue
@@ -358,25 +339,30 @@ class TransactionClient:
         return pending.offsets
 
     async def _applied(self, offsets: Mapping[int, int], deadline: float) -> None:
+        partition = -1
         try:
             async with asyncio.timeout_at(deadline):
                 for partition, offset in offsets.items():
-                    await self._feed(partition).reached(offset)
+                    await self._feeds.of(partition).reached(offset)
         except (TimeoutError, FeedEnded) as error:
-            raise NotApplied(
-                f"appended at {dict(offsets)}: {error or 'not applied in time'}", offsets
-            ) from None
+            stalled = self._feeds.stalled().get(partition)
+            why = (
+                f"partition {partition} is stalled: {stalled!r}"
+                if stalled
+                else error or "not applied in time"
+            )
+            raise NotApplied(f"appended at {dict(offsets)}: {why}", offsets) from None
 
     async def _caught_up_with(self, refusal: Refusal, append: Append, deadline: float) -> None:
         """Until what stood in its way is applied."""
         try:
-            feed = self._feed(refusal.partition if refusal.partition >= 0 else min(append.parts))
+            feed = self._feeds.of(refusal.partition if refusal.partition >= 0 else min(append.parts))
             async with asyncio.timeout_at(deadline):
                 offset = refusal.conflict_offset
                 if offset is None:
                     offset = await self._log.end(feed.partition) - 1
-                    if feed.mark >= offset:  # behind an open transaction, maybe: nothing says when it passes
-                        await asyncio.sleep(UNTOLD_PAUSE_S)
+                if append.hwm(feed.partition) >= offset:
+                    await asyncio.sleep(APPLIED_PAUSE_S)
                 await feed.reached(offset)
         except FeedEnded as error:
             raise NotAppended(str(error)) from None
@@ -389,90 +375,11 @@ class TransactionClient:
         pending = self._monitor.seen(entry)
         if pending is not None:
             await self._complete(pending)
-            await self._tell(pending.transaction.on_application, entry)
+            await self._calls.tell(pending.transaction.on_application, entry)
 
     async def _complete(self, pending: Pending) -> None:
         if pending.completing is None:
-            pending.completing = asyncio.ensure_future(self._tell(pending.transaction.on_completion, True))
+            pending.completing = asyncio.ensure_future(
+                self._calls.tell(pending.transaction.on_completion, True)
+            )
         await asyncio.shield(pending.completing)
-
-    async def _tell(self, function: Callable[..., Any], *arguments: object) -> None:
-        """A transaction's callback; what it raises changes nothing."""
-        try:
-            await self._call(function, *arguments)
-        except Exception as error:
-            try:
-                await self._call(self._application.on_exception, -1, -1, error)
-            except Exception:
-                _log.exception("on_exception failed, too")
-
-    async def _call(self, function: Callable[..., Any], *arguments: object) -> Any:
-        try:
-            if self._threads is not None and not inspect.iscoroutinefunction(function):
-                loop = asyncio.get_running_loop()
-                result = await loop.run_in_executor(self._threads, function, *arguments)
-            else:
-                result = function(*arguments)
-            return await result if isinstance(result, Awaitable) else result
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            # The application's own: a feed that takes it for an end would stand still, and nobody knew.
-            raise RuntimeError(f"{function!r} was cancelled") from error
-
-    async def _call_whole(self, function: Callable[..., Any], *arguments: object) -> Any:
-        """For feeds: a thread cannot be stopped, and nothing may be applied beside what it applies."""
-        if self._threads is None or inspect.iscoroutinefunction(function):
-            return await self._call(function, *arguments)
-        calling = asyncio.ensure_future(self._call(function, *arguments))
-        try:
-            return await asyncio.shield(calling)
-        except asyncio.CancelledError:
-            await asyncio.gather(calling, return_exceptions=True)
-            raise
-
-    def _feed(self, partition: int) -> Feed:
-        feed = self._feeds.get(partition)
-        if feed is None:
-            raise FeedEnded(f"partition {partition} is not assigned to this client")
-        return feed
-
-
-def append_of(draft: Draft, monitor: Monitor, marks: Mapping[int, int]) -> Append:
-    """A draft as something to be appended. Raises NotAppended for what cannot be."""
-    written = {number: part for number, part in draft.parts.items() if part.records}
-    if not written:
-        raise NotAppended("the transaction has no record")
-    for number, part in draft.parts.items():
-        if number not in marks:
-            raise NotAppended(f"partition {number} is not assigned to this client")
-        if number not in written and (
-            part.write_locks or part.append_locks or part.expected_offset is not None
-        ):
-            raise NotAppended(f"partition {number}: only read locks go without a record there")
-    elsewhere = {
-        number: Elsewhere(marks[number], tuple(part.read_locks))
-        for number, part in draft.parts.items()
-        if number not in written and part.read_locks
-    }
-    first = draft.partition if draft.partition in written else min(written)
-    return Append(
-        monitor.next_request(),
-        {
-            number: _part(part, marks[number], elsewhere if number == first else {})
-            for number, part in sorted(written.items())
-        },
-    )
-
-
-def _part(draft: PartitionDraft, mark: int, elsewhere: Mapping[int, Elsewhere]) -> Part:
-    return Part(
-        tuple(draft.records),
-        mark,
-        tuple(draft.write_locks),
-        tuple(draft.read_locks),
-        tuple(draft.append_locks),
-        draft.expected_offset,
-        elsewhere,
-    )

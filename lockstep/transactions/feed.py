@@ -11,63 +11,71 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import logging
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Any, Final
+from typing import Final, NamedTuple
 
+from lockstep.transactions.calls import Calls
 from lockstep.transactions.log import Chunk, Log, Trimmed
-from lockstep.transactions.model import Application, Committed
+from lockstep.transactions.model import (
+    Committed,
+    FeedEnded,
+    FeedStalled,
+    HighWaterMarkAhead,
+    TransactionError,
+)
 
 READ_WAIT_S: Final = 0.5
 
 
-class FeedEnded(Exception):
-    """The partition was given up while somebody waited for it."""
-
-
-Call = Callable[..., Awaitable[Any]]
-"""Calls a function of the application, plain or async."""
-
-_log = logging.getLogger("lockstep.transactions")
+class _Waiter(NamedTuple):
+    offset: int
+    ticket: int
+    future: asyncio.Future[None]
+    is_patient: bool
 
 
 class Feed:
     """Reads from the application's mark on. `run` is its task; the rest is asked by whoever executes."""
 
     def __init__(
-        self,
-        log: Log,
-        application: Application,
-        partition: int,
-        call: Call,
-        on_applied: Callable[[Committed], Awaitable[None]],
+        self, log: Log, calls: Calls, partition: int, on_applied: Callable[[Committed], Awaitable[None]]
     ) -> None:
         self.partition = partition
-        self.mark = -1
+        self.hwm = -1
         """Everything at or below it is applied, or is nothing that is applied."""
         self.began = -1
         """The mark that it began with: what stands at or below it, this feed has not brought."""
         self.stalled_by: BaseException | None = None
         """What the application, or the log, did; nothing moves until `resume`."""
         self._log = log
-        self._application = application
-        self._call = call
+        self._calls = calls
+        self._application = calls.application
         self._on_applied = on_applied
         self._previous = -1
+        self._is_checked = False
+        self._is_ended = False
         self._resumed = asyncio.Event()
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiting: list[_Waiter] = []
         self._tickets = count()
 
     async def begin(self) -> None:
-        """Learn where the application is. Raises what it raises."""
-        self.began = self.mark = self._previous = await self._call(
-            self._application.high_water_mark, self.partition
-        )
+        """Learn where the application is. Raises what it raises, TypeError, HighWaterMarkAhead."""
+        hwm = await self._calls.call_whole(self._application.high_water_mark, self.partition)
+        if not isinstance(hwm, int):
+            raise TypeError(f"high_water_mark({self.partition}) is {hwm!r}: an offset, or -1")
+        if hwm >= 0:
+            end = await self._log.end(self.partition)
+            if hwm >= end:
+                raise HighWaterMarkAhead(
+                    f"partition {self.partition}: the application has applied {hwm}, and the log ends before "
+                    f"{end}: that is another topic, or it was made anew"
+                )
+        self.began = self.hwm = self._previous = hwm
 
     async def run(self) -> None:
         """Apply until cancelled."""
-        reading = self._read(self.mark + 1)
+        reading = self._read(self.hwm + 1)
         try:
             while True:
                 chunk = await self._next(reading)
@@ -88,17 +96,30 @@ class Feed:
 
     def abandon(self) -> None:
         """Nobody is to wait for it any more."""
-        for _, _, future in self._waiting:
-            if not future.done():
-                future.set_exception(FeedEnded(f"partition {self.partition} is not assigned to this client"))
+        self._is_ended = True
+        self._fail(self._waiting, self._ended())
 
-    async def reached(self, offset: int) -> None:
-        """Wait until everything at or below this offset is applied. Raises FeedEnded."""
-        if self.mark >= offset:
+    async def reached(self, offset: int, *, is_patient: bool = True) -> None:
+        """Wait until everything at or below this offset is applied. Raises FeedEnded.
+
+        Who is not patient waits for no `resume`: raises FeedStalled.
+        """
+        if self._is_ended:
+            raise self._ended()
+        if self.hwm >= offset:
             return
+        if self.stalled_by is not None and not is_patient:
+            raise self.stalled()
         future = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (offset, next(self._tickets), future))
+        heapq.heappush(self._waiting, _Waiter(offset, next(self._tickets), future, is_patient))
         await future
+
+    def stalled(self) -> FeedStalled:
+        """Says what stopped it."""
+        return FeedStalled(f"partition {self.partition} is stalled: {self.stalled_by!r}")
+
+    def _ended(self) -> FeedEnded:
+        return FeedEnded(f"partition {self.partition} is not assigned to this client")
 
     def _read(self, position: int) -> asyncio.Task[Chunk]:
         return asyncio.create_task(self._log.read(self.partition, position, READ_WAIT_S))
@@ -109,10 +130,10 @@ class Feed:
             try:
                 return await reading
             except Exception as error:
-                await self._stall(self.mark + 1, error)
+                await self._stall(self.hwm + 1, error)
                 if isinstance(error, Trimmed):
                     await self._begin_anew()
-            reading = self._read(self.mark + 1)
+            reading = self._read(self.hwm + 1)
 
     async def _begin_anew(self) -> None:
         """From a snapshot: only the application can know."""
@@ -121,29 +142,48 @@ class Feed:
                 await self.begin()
                 return
             except Exception as error:
-                await self._stall(self.mark + 1, error)
+                await self._stall(self.hwm + 1, error)
 
     async def _apply(self, entry: Committed) -> None:
         while True:
             try:
-                await self._call(self._application.apply, entry)
-                return
+                await self._calls.call_whole(self._application.apply, entry)
+                break
             except Exception as error:
                 await self._stall(entry.offset, error)
+        while not self._is_checked:
+            try:
+                await self._check(entry)
+            except Exception as error:
+                await self._stall(entry.offset, error)
+
+    async def _check(self, entry: Committed) -> None:
+        """Once: an application that forgets its mark would apply everything again after a restart."""
+        hwm = await self._calls.call_whole(self._application.high_water_mark, self.partition)
+        if hwm < entry.offset:
+            raise TransactionError(
+                f"partition {self.partition}: {entry.offset} is applied, and high_water_mark says {hwm}: "
+                "apply must remember committed.offset"
+            )
+        self._is_checked = True
 
     async def _stall(self, offset: int, error: Exception) -> None:
         self.stalled_by = error
         self._resumed.clear()
-        try:
-            await self._call(self._application.on_exception, self.partition, offset, error)
-        except Exception:
-            _log.exception("on_exception failed, too")
+        self._fail([each for each in self._waiting if not each.is_patient], self.stalled())
+        await self._calls.report(self.partition, offset, error)
         await self._resumed.wait()
         self.stalled_by = None
 
-    def _move(self, mark: int) -> None:
-        self.mark = max(self.mark, mark)
-        while self._waiting and self._waiting[0][0] <= self.mark:
-            future = heapq.heappop(self._waiting)[2]
+    def _move(self, hwm: int) -> None:
+        self.hwm = max(self.hwm, hwm)
+        while self._waiting and self._waiting[0].offset <= self.hwm:
+            future = heapq.heappop(self._waiting).future
             if not future.done():
                 future.set_result(None)
+
+    @staticmethod
+    def _fail(waiting: list[_Waiter], error: TransactionError) -> None:
+        for each in waiting:
+            if not each.future.done():
+                each.future.set_exception(error)

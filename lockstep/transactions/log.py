@@ -40,6 +40,15 @@ class Append(NamedTuple):
     parts: Mapping[int, Part]
     """By partition; several are appended all or none."""
 
+    def hwm(self, partition: int) -> int:
+        """What it takes for applied there; -1 where it says nothing of the partition."""
+        for number, part in self.parts.items():
+            if number == partition:
+                return part.hwm
+            if partition in part.elsewhere:
+                return part.elsewhere[partition].hwm
+        return -1
+
 
 class Chunk(NamedTuple):
     """What one read brought: transactions that are committed, in order."""
@@ -76,6 +85,10 @@ class Trimmed(Exception):
 
 class Log(Protocol):
     """One topic. Errors that pass (no leader, a broker that went away) are the log's own to deal with."""
+
+    @property
+    def topic_id(self) -> str:
+        """As Kafka's tools show it, once it is open."""
 
     async def open(self) -> int:
         """Connect; the number of partitions. Raises ClientError: no such topic, or no locks there."""

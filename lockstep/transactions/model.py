@@ -1,7 +1,7 @@
 """What an application and a transaction client tell each other.
 
 Owns: the two classes that an application derives from (`Transaction`, `Application`), what they are handed
-(`Draft`, `Committed`, `Refusal`), and the errors that come back.
+(`Committed`, `Refusal`; a `Draft` has its own module), and the errors that come back.
 
 A partition's high-water mark is the offset up to which, that one included, its log has been applied; -1 for
 nothing. Source: seeds 003 and 004 (Waltz's programming model).
@@ -11,20 +11,15 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Final, NamedTuple, Self
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from lockstep.transactions.draft import Draft
 
 Header = tuple[str, bytes | None]
-Name = str | bytes
-"""Of a lock; text is taken as UTF-8. See `lock`."""
 
 _log = logging.getLogger("lockstep.transactions")
-
-OWN_PREFIX: Final = "lockstep-"
-MOST_NAMES: Final = 256
-"""Lock names of one transaction in one partition, as the broker has it."""
-LONGEST_NAME: Final = 1024
-"""Bytes of a lock name."""
 
 
 class TransactionError(Exception):
@@ -49,6 +44,18 @@ class Expired(TransactionError):
     def __init__(self, text: str, *, is_known: bool) -> None:
         super().__init__(text)
         self.is_known = is_known
+
+
+class HighWaterMarkAhead(TransactionError):
+    """The application has applied, it says, what the log does not have: that was another topic."""
+
+
+class FeedEnded(TransactionError):
+    """The partition was given up, or the client closed, while somebody waited for it."""
+
+
+class FeedStalled(TransactionError):
+    """The partition's feed has stopped, and why; see `TransactionClient.resume`."""
 
 
 class NotApplied(TransactionError):
@@ -133,7 +140,7 @@ class Committed:
 
     @property
     def value(self) -> bytes | None:
-        """Of the first record; most transactions have one."""
+        """Of the first of `records`; most transactions have one."""
         return self.records[0].value
 
     @property
@@ -158,94 +165,13 @@ class Appended(NamedTuple):
 
 
 def lock(name: str, number: int | str) -> bytes:
-    """A lock's name from a kind of thing and which of them: `lock("account", 12)` is `account/12`."""
-    return f"{name}/{number}".encode()
+    """A lock's name from a kind of thing and which of them: `lock("account", 12)` is `account/12`.
 
-
-class PartitionDraft:
-    """What a draft has for one partition."""
-
-    __slots__ = ("append_locks", "expected_offset", "read_locks", "records", "write_locks")
-
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.write_locks: list[bytes] = []
-        self.read_locks: list[bytes] = []
-        self.append_locks: list[bytes] = []
-        self.expected_offset: int | None = None
-
-    @property
-    def names(self) -> int:
-        return len(self.write_locks) + len(self.read_locks) + len(self.append_locks)
-
-
-class Draft:
-    """A transaction in the making: records, and the locks under which they may be appended.
-
-    Everything goes to the transaction's own partition unless another one is named. Records in several
-    partitions are appended all or none; those partitions must be in one log group.
+    TypeError for bytes, whose text would be another name.
     """
-
-    __slots__ = ("_parts", "partition", "partitions")
-
-    def __init__(self, partition: int, partitions: int) -> None:
-        self.partition = partition
-        self.partitions = partitions
-        """How many the topic has."""
-        self._parts: dict[int, PartitionDraft] = {}
-
-    @property
-    def parts(self) -> Mapping[int, PartitionDraft]:
-        """By partition."""
-        return self._parts
-
-    def add(
-        self,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Iterable[Header] = (),
-        partition: int | None = None,
-    ) -> None:
-        """A record. ValueError for a header that begins with `lockstep-`."""
-        listed = tuple(headers)
-        for name, _ in listed:
-            if name.startswith(OWN_PREFIX):
-                raise ValueError(f"header {name!r}: names that begin with {OWN_PREFIX} are the client's own")
-        self._part(partition).records.append(Record(value, key, listed))
-
-    def write_lock(self, *names: Name, partition: int | None = None) -> None:
-        """Refuse it if one of these was raised since; raise them. The partition must get a record, too."""
-        self._add_names(partition, "write_locks", names)
-
-    def read_lock(self, *names: Name, partition: int | None = None) -> None:
-        """Refuse it if one of these was raised since."""
-        self._add_names(partition, "read_locks", names)
-
-    def append_lock(self, *names: Name, partition: int | None = None) -> None:
-        """Raise these, whatever they were. The partition must get a record, too."""
-        self._add_names(partition, "append_locks", names)
-
-    def expect_offset(self, offset: int, *, partition: int | None = None) -> None:
-        """Refuse it unless the first record there gets exactly this offset."""
-        self._part(partition).expected_offset = offset
-
-    def _part(self, partition: int | None) -> PartitionDraft:
-        number = self.partition if partition is None else partition
-        if not 0 <= number < self.partitions:
-            raise ValueError(f"partition {number}: the topic has 0 to {self.partitions - 1}")
-        return self._parts.setdefault(number, PartitionDraft())
-
-    def _add_names(self, partition: int | None, kind: str, names: Iterable[Name]) -> None:
-        part = self._part(partition)
-        for name in names:
-            encoded = name.encode() if isinstance(name, str) else bytes(name)
-            if not encoded or b"\n" in encoded or len(encoded) > LONGEST_NAME:
-                raise ValueError(f"lock {name!r}: a name has 1 to {LONGEST_NAME} bytes and no newline")
-            listed: list[bytes] = getattr(part, kind)
-            listed.append(encoded)
-        if part.names > MOST_NAMES:
-            raise ValueError(f"{part.names} locks in one transaction, {MOST_NAMES} are allowed")
+    if not isinstance(name, str) or not isinstance(number, int | str):
+        raise TypeError(f"lock({name!r}, {number!r}): a str, and an int or str")
+    return f"{name}/{number}".encode()
 
 
 class Transaction:
@@ -265,7 +191,7 @@ class Transaction:
 
         Executed again after a refusal, when what stood in its way has been applied; it must change nothing.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no execute")
 
     def on_completion(self, is_appended: bool) -> Awaitable[None] | None:
         """It is in the log; or, with False, `execute` did not want it to be. Nothing is tried any more."""
@@ -286,9 +212,16 @@ class Transaction:
 class Application:
     """An application's state, as the feed changes it: derive from it. The methods may be plain or `async`."""
 
+    def opened(self, topic_id: str) -> Awaitable[None] | None:
+        """Which topic it is, as Kafka's tools show its id, before anything else is asked.
+
+        A topic that is made anew under its name has another id, and its offsets mean something else: whoever
+        keeps marks for longer than a process lives keeps the id with them, and raises here.
+        """
+
     def high_water_mark(self, partition: int) -> int | Awaitable[int]:
         """The offset up to which the application has applied this partition; -1 for nothing."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no high_water_mark")
 
     def apply(self, committed: Committed) -> Awaitable[None] | None:
         """Apply one transaction, and remember `committed.offset` as the new high-water mark with it.
@@ -296,7 +229,7 @@ class Application:
         Called in the order of the log, one at a time within a partition. An exception stalls the partition:
         nothing is skipped, nothing tried again until `TransactionClient.resume`.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no apply")
 
     def on_exception(self, partition: int, offset: int, error: BaseException) -> Awaitable[None] | None:
         """`apply` failed at this offset, and the partition is stalled; or a transaction's own callback did

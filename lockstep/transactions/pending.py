@@ -56,12 +56,17 @@ class Monitor:
         return pending
 
     def seen(self, entry: Committed) -> Pending | None:
-        """Whose it is, of those under way; asked once per transaction that the feed brings."""
+        """Whose it is, of those under way; asked once per transaction that the feed brings.
+
+        Anybody may write a record with our request in its headers: it must be our records, too.
+        """
         if entry.request is None or entry.request.client != self.client:
             return None
         pending = self._pending.get(entry.request)
-        if pending is not None:
-            pending.seen[entry.partition] = entry
+        part = None if pending is None else pending.append.parts.get(entry.partition)
+        if pending is None or part is None or part.records != entry.records:
+            return None
+        pending.seen[entry.partition] = entry
         return pending
 
     def forget(self, pending: Pending) -> None:

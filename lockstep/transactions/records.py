@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from lockstep.transactions.draft import OWN_PREFIX
 from lockstep.transactions.log import Part
-from lockstep.transactions.model import OWN_PREFIX, Committed, Header, Record, Refusal, RequestId
+from lockstep.transactions.model import Committed, Header, Record, Refusal, RequestId
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import AbortedTransaction
 from protocol.primitives import Buffer

@@ -36,7 +36,7 @@ from lockstep.transactions.log import (
     Trimmed,
 )
 from lockstep.transactions.model import RequestId
-from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of
+from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of, topic_id_text
 from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -148,6 +148,11 @@ class RemoteLog:
                 f"topic {self._name}: lockstep.locks={mode}, and locks need lockstep.locks=true"
             )
         return len(self._topic.partitions)
+
+    @property
+    def topic_id(self) -> str:
+        """As `Log.topic_id`."""
+        return topic_id_text(self._topic.topic_id).decode()
 
     async def _found(self) -> Topic:
         try:

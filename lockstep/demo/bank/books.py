@@ -10,7 +10,7 @@ from typing import Final
 from lockstep.client import Client
 from lockstep.connection import BrokerError, ConnectionFailed
 from lockstep.demo.bank.ledger import Ledger
-from lockstep.transactions import TransactionClient
+from lockstep.transactions import FeedStalled, TransactionClient
 from lockstep.transactions.log import Log
 from protocol.errors import ErrorCode
 
@@ -57,14 +57,14 @@ async def caught_up(client: TransactionClient) -> None:
     marks: list[int] = []
     try:
         while not (await asyncio.wait([reading], timeout=_PAUSE_S))[0]:
-            for partition, error in client.stalled().items():
-                raise BankError(f"partition {partition} cannot be read: {error}")
             before, marks = marks, [client.high_water_mark(each) for each in client.partitions]
             if marks != before:
                 deadline = loop.time() + PATIENCE_S
             elif loop.time() > deadline:
                 raise BankError(f"nothing could be read for {PATIENCE_S:g} s")
         await reading
+    except FeedStalled as error:
+        raise BankError(f"the books cannot be read: {error}") from None
     finally:
         reading.cancel()
 

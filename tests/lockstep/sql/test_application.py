@@ -166,7 +166,10 @@ def test_a_topic_that_was_made_anew(ledger: Ledger, database: str) -> None:
     first = Ledger(database, topic_id="AAAAAAAAAAAAAAAAAAAAAA")
     first.follow(0, 4)
     first.check(0, 4)
-    anew = Ledger(database, topic_id="BBBBBBBBBBBBBBBBBBBBBB")
+    with pytest.raises(WrongMark, match="is wanted"):
+        first.opened("BBBBBBBBBBBBBBBBBBBBBB")
+    anew = Ledger(database)
+    anew.opened("BBBBBBBBBBBBBBBBBBBBBB")
     with pytest.raises(WrongMark, match="another topic id"):
         anew.mark()
     with pytest.raises(WrongMark, match="missing"):
@@ -272,9 +275,9 @@ def test_a_record_of_another_producer_is_applied_as_well(ledger: Ledger) -> None
 def test_the_example_of_the_documentation(sqlite_database: str) -> None:
     text = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
     example = text.partition("```python\n")[2].partition("```")[0]
-    assert "postgresql+psycopg://localhost/bank" in example
+    assert "sqlite:///bank.db" in example
     names: dict[str, Any] = {}
-    exec(example.replace("postgresql+psycopg://localhost/bank", sqlite_database), names)
+    exec(example.replace("sqlite:///bank.db", sqlite_database), names)
     accounts, application = names["accounts"], names["application"]
     with application.engine.begin() as connection:
         connection.execute(sa.insert(accounts).values(name="ann", balance=5))

@@ -15,6 +15,9 @@ from lockstep.transactions import (
     Committed,
     Draft,
     Expired,
+    FeedEnded,
+    FeedStalled,
+    HighWaterMarkAhead,
     NotAppended,
     NotApplied,
     Refusal,
@@ -22,6 +25,7 @@ from lockstep.transactions import (
     Transaction,
     TransactionClient,
 )
+from lockstep.transactions.records import topic_id_text
 from protocol.records.record import BatchBuilder
 from tests.lockstep.transactions.accounts import Counters, Increment, locked_topic, until
 from tests.lockstep.transactions.faulty import ANSWER_LOST, REQUEST_LOST, STUCK, FaultyLog
@@ -252,14 +256,97 @@ async def test_an_unknown_try_is_executed_again_only_after_a_fence(running: Runn
 async def test_a_final_refusal_ends_it(running: RunningBroker) -> None:
     topic, counters = await locked_topic(running.bootstrap_servers), Counters()
     async with client_of(running, topic, counters) as client:
-        counters.marks[0] = 100
-        await client.assign([])
-        await client.assign([0])
-        increment = Increment(counters)
-        with pytest.raises(RefusedForGood, match="AHEAD") as raised:
+
+        class Early(Increment):
+            def execute(self, draft: Draft) -> bool | None:
+                draft.expect_offset(7)
+                return super().execute(draft)
+
+        increment = Early(counters)
+        with pytest.raises(RefusedForGood, match="EXPECTED_OFFSET") as raised:
             await client.execute(increment)
         assert raised.value.refusal.is_final
         assert [type(each).__name__ for each in increment.told] == ["Refusal", "RefusedForGood"]
+
+
+async def test_an_offset_that_is_taken_is_not_asked_for_again_and_again(running: RunningBroker) -> None:
+    """Nothing is to be waited for, so there are pauses; and the error says why."""
+    topic, counters = await locked_topic(running.bootstrap_servers), Counters()
+
+    class Late(Increment):
+        def execute(self, draft: Draft) -> bool | None:
+            draft.expect_offset(0)
+            return super().execute(draft)
+
+    async with client_of(running, topic, counters) as client:
+        await client.execute(Increment(counters))
+        late = Late(counters)
+        with pytest.raises(Expired, match="EXPECTED_OFFSET") as raised:
+            await client.execute(late, timeout_s=0.5)
+        assert raised.value.is_known and 1 < len(late.refusals) < 12
+
+
+async def test_an_application_that_is_ahead_of_the_log_is_refused(running: RunningBroker) -> None:
+    """As where a topic was made anew: what stands there now would never be applied."""
+    topic, counters = await locked_topic(running.bootstrap_servers), Counters()
+    async with client_of(running, topic, counters) as client:
+        await client.execute(Increment(counters))
+    for hwm in (1, 100):
+        counters.marks[0] = hwm
+        with pytest.raises(HighWaterMarkAhead, match=f"applied {hwm}, and the log ends before 1"):
+            await client_of(running, topic, counters).open()
+    counters.marks[0] = "0"  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="an offset"):
+        await client_of(running, topic, counters).open()
+
+
+async def test_an_application_hears_which_topic_it_is(running: RunningBroker) -> None:
+    topic = await locked_topic(running.bootstrap_servers)
+    heard: list[str] = []
+
+    class Careful(Counters):
+        def opened(self, topic_id: str) -> None:
+            heard.append(topic_id)
+            if len(heard) > 1 and heard[0] != topic_id:
+                raise RuntimeError("another topic")
+
+    async with client_of(running, topic, Careful()), Client(running.bootstrap_servers) as other:
+        assert heard == [topic_id_text((await other.topic(topic)).topic_id).decode()]
+        await other.delete_topic(topic)
+        await other.create_topic(topic, configs={"lockstep.locks": "true"})
+        with pytest.raises(RuntimeError, match="another topic"):
+            await client_of(running, topic, Careful()).open()
+
+
+async def test_an_application_that_forgets_its_mark_is_told(running: RunningBroker) -> None:
+    topic = await locked_topic(running.bootstrap_servers)
+
+    class Forgets(Counters):
+        def high_water_mark(self, partition: int) -> int:
+            return -1
+
+    forgets = Forgets()
+    async with client_of(running, topic, forgets) as client:
+        with pytest.raises(NotApplied, match=r"must remember committed\.offset"):
+            await client.execute(Increment(forgets), timeout_s=0.5)
+        with pytest.raises(FeedStalled, match="must remember"):
+            await client.caught_up()
+
+
+async def test_execute_within_a_callback_would_wait_for_itself(running: RunningBroker) -> None:
+    topic, counters = await locked_topic(running.bootstrap_servers), Counters()
+    async with client_of(running, topic, counters) as client:
+
+        class Nested(Write):
+            async def on_application(self, committed: Committed) -> None:  # type: ignore[override]
+                await client.execute(Write())
+
+        await client.execute(Nested())
+        await until(lambda: bool(counters.errors))
+        ((_, _, error),) = counters.errors
+        assert isinstance(error, RuntimeError) and "use submit" in str(error)
+        with pytest.raises(TypeError, match="no Transaction"):
+            await client.execute(lambda draft: None)  # type: ignore[arg-type]
 
 
 async def test_an_exception_in_execute_is_the_callers(running: RunningBroker) -> None:
@@ -378,7 +465,7 @@ async def test_partitions_are_assigned_at_run_time(running: RunningBroker) -> No
         assert client.partitions == [0, 2]
         with pytest.raises(NotAppended, match="partition 1"):
             await client.execute(Increment(counters, partition=1))
-        with pytest.raises(KeyError):
+        with pytest.raises(FeedEnded):
             client.high_water_mark(1)
         await client.execute(Increment(counters, partition=2))
         await client.assign([1])

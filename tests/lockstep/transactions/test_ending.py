@@ -16,7 +16,7 @@ from lockstep.transactions import (
     Expired,
     TransactionClient,
 )
-from lockstep.transactions.feed import FeedEnded
+from lockstep.transactions.model import FeedEnded
 from tests.lockstep.transactions.accounts import Counters, Increment, until
 
 

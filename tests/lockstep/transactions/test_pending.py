@@ -37,6 +37,16 @@ def test_what_is_not_ours() -> None:
     assert pending.offsets == {}
 
 
+def test_somebody_elses_record_with_our_id() -> None:
+    """Headers are anybody's: what is not our record is not our transaction."""
+    monitor = Monitor("me")
+    pending = tried(monitor)
+    request = pending.append.request
+    assert monitor.seen(Committed(0, 5, (Record(b"forged"),), request=request)) is None
+    assert monitor.seen(brought(request, partition=1)) is None
+    assert monitor.seen(brought(request)) is pending
+
+
 def test_no_id_is_given_twice() -> None:
     monitor = Monitor("me")
     first = monitor.next_request()

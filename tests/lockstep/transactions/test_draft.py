@@ -47,4 +47,25 @@ def test_request_ids() -> None:
 
 
 def test_locks_of_things() -> None:
-    assert lock("account", 12) == b"account/12"
+    assert lock("account", 12) == b"account/12" == lock("account", "12")
+    for wrong in ((b"account", 12), ("account", b"12"), ("account", None)):
+        with pytest.raises(TypeError):
+            lock(*wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"value": "text"}, {"key": "text"}, {"headers": [("h", "text")]}, {"headers": {b"h": b"v"}}]
+)
+def test_text_where_bytes_belong(wrong: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match=r"bytes"):
+        Draft(0, 1).add(**{"value": b"v", **wrong})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"str or bytes"):
+        Draft(0, 1).write_lock(1)  # type: ignore[arg-type]
+
+
+def test_headers_in_any_form() -> None:
+    draft = Draft(0, 1)
+    draft.add(b"v", headers={"a": b"1", "b": None})
+    draft.add(b"v", headers=[["a", b"1"], ("b", None)])  # type: ignore[list-item]
+    first, second = draft.parts[0].records
+    assert first.headers == second.headers == (("a", b"1"), ("b", None))
