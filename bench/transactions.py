@@ -63,7 +63,8 @@ class TransactionsSession(NodesSession):
         self, side: str, kind: str, groups: tuple[str, ...], sizes: Sizes, parent: Path, heap: str
     ) -> None:
         self.groups = groups
-        super().__init__(side, kind, (FLUSH,), (NODES,), sizes, parent, None, heap)
+        leaders = 1 if groups == (ONE,) else NODES
+        super().__init__(side, kind, (FLUSH,), (leaders,), sizes, parent, None, heap)
 
     def outcome(self) -> Block:
         """As `Session.outcome`, with the spreads of data groups."""
