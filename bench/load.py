@@ -451,14 +451,14 @@ def atomic_appends(job: Result) -> Result:
 
 def fill_feed(job: Result) -> Result:
     """A topic of transactions."""
-    from bench import feed_load
+    from bench.feed import load as feed_load
 
     return asyncio.run(feed_load.fill(job))
 
 
 def read_feed(job: Result) -> Result:
     """A topic of transactions, read as a client's feed does."""
-    from bench import feed_load
+    from bench.feed import load as feed_load
 
     return asyncio.run(feed_load.read(job))
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench import feed as feeds
 from bench.contention import figures as contended
+from bench.feed import figures as feeds
 from bench.logstore.tables import SEEDS_HEADLINES, summary
 from bench.report import facts, table, written_blocks
 from bench.settings import RECORD_BYTES
