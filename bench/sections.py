@@ -13,8 +13,8 @@ from tabulate import tabulate
 from bench.contention import figures as contended
 from bench.feed import figures as feeds
 from bench.logstore.tables import SEEDS_HEADLINES, summary
-from bench.report import facts, table, written_blocks
 from bench.settings import RECORD_BYTES
+from bench.tables import facts, table, written_blocks
 
 Block = dict[str, Any]
 CONTENTION_PICTURE = "contention.svg"
