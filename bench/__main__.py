@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import atomic, comparison, feed, micro, nodes3, profile, transactions
+from bench import atomic, comparison, micro, nodes3, profile, transactions
 from bench.compare import BASELINE, GOALS, SUBJECT
 from bench.contention import command as contention
+from bench.feed import command as feed
 from bench.logstore import command as logstore
 from bench.process import RssSampler
 from bench.rows import run_rows

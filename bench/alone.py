@@ -11,7 +11,7 @@ import argparse
 import json
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +46,17 @@ def medians(sessions: list[dict[str, Any]], name: str) -> dict[str, float]:
     }
 
 
-def command_line(name: str, options: argparse.Namespace) -> str:
-    """The run's own words without paths."""
-    given = vars(options)
-    found = ["python -m bench", name, *(["--quick"] if options.quick else [])]
-    for word in ("rounds", "seconds", "clients", "accounts", "transactions"):
-        values = given.get(word) or ()
-        for value in values if isinstance(values, list | tuple) else [values]:
-            found += [f"--{word}", str(value)]
+def command_line(words: Sequence[str], options: argparse.Namespace) -> str:
+    """The run's own words without paths. Args: words: how it begins."""
+    found = [*words, *(["--quick"] if options.quick else [])]
+    found += ["--rounds", str(options.rounds)] if options.rounds else []
+    found += ["--seconds", str(options.seconds)] if options.seconds else []
     return " ".join(found)
 
 
 def measured(
     name: str,
+    words: Sequence[str],
     options: argparse.Namespace,
     sizes: Sizes,
     run: Callable[[Path], comparison.Outcomes],
@@ -68,7 +66,8 @@ def measured(
     """Run, judge, keep and print; the exit status, and where the result is.
 
     Args:
-        name: of the command, the kind of result and the kept file.
+        name: of the kind of result and the kept file.
+        words: how the command line begins.
         run: as `comparison.performed` takes it.
         judged: from sessions to rows, and what is wrong with them.
         shown: the result as a table.
@@ -80,7 +79,7 @@ def measured(
     result = {
         "format": 1,
         "kind": name,
-        "command": command_line(name, options),
+        "command": command_line(words, options),
         "sizes": vars(sizes),
         "rows": rows,
         **found,

@@ -1,18 +1,24 @@
-"""Atomic appends of a real client, Lockstep's own: one record to each of some partitions, all or none.
+"""Atomic appends: one record to each of some partitions, all or none, and one append after another.
 
-Beside `client_load.transactions`, which does the same to a broker of transactions. Batches are made anew
-for every append and have a producer's sequence, as a client needs that must be able to ask again.
+Beside `client_load.transactions`, which does the same to a broker of transactions. `through_client` uses
+what Lockstep's transaction client appends with; `bare` sends the same batches and does nothing else, so
+that what it is faster by is the client's own part.
 """
 
 from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from bench.wire import WrongAnswer
-from lockstep.connection import Connection
-from lockstep.transactions.remote import ATOMIC_TAG
+from lockstep.client import Client
+from lockstep.transactions import RequestId
+from lockstep.transactions.log import Append, Part
+from lockstep.transactions.model import Record
+from lockstep.transactions.records import Identity, batch_of
+from lockstep.transactions.remote import ATOMIC_TAG, FEATURES, RemoteLog
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -20,58 +26,59 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records.record import BatchBuilder
 
-FEATURE: Final = "lockstep.atomic"
+CLIENT: Final = "bench"
+APPEND_TIMEOUT_S: Final = 30.0
 NAMES_TOPICS: Final = 12
 """The newest version of Produce that names topics; later ones have their ids."""
-ACK_TIMEOUT_MS: Final = 30_000
 
 Result = dict[str, Any]
 
 
-async def atomic_appends(job: Result) -> tuple[array[int], int]:
-    """Appends for `seconds` after `warmup_s`, at `port`, which leads all partitions.
+def append_of(number: int, partitions: int, value: bytes) -> Append:
+    """A record for each partition from 0 on, under no condition."""
+    part = Part((Record(value),), -1)
+    return Append(RequestId(CLIENT, 0, number), dict.fromkeys(range(partitions), part))
 
-    Latencies in ns of those inside the window, and how many there were at all. WrongAnswer for a refusal.
+
+async def through_client(job: Result) -> tuple[array[int], int]:
+    """Appends for `seconds` after `warmup_s`: the latencies in ns of those inside, and how many at all.
+
+    Raises ClientError, or what `RemoteLog.append` does.
     """
-    connection = await Connection.open(job["host"], job["port"])
+    log = RemoteLog(job["bootstrap"], job["topic"], CLIENT)
     try:
-        if FEATURE not in connection.features:
-            raise WrongAnswer(f"the broker does not have the feature {FEATURE}: it would append parts")
-        return await _appends(job, connection)
+        await log.open()
+        return await _timed(job, lambda append: log.append(append, APPEND_TIMEOUT_S))
     finally:
-        connection.close()
+        await log.close()
 
 
-async def _appends(job: Result, connection: Connection) -> tuple[array[int], int]:
-    asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=ACK_TIMEOUT_MS)
-    producer = await connection.call(asked, InitProducerIdResponse)
-    if producer.error_code:
-        raise WrongAnswer(f"no producer id: error code {producer.error_code}")
-    value = b"x" * job["record_bytes"]
-    opens_ns = time.perf_counter_ns() + int(job["warmup_s"] * 1e9)
-    closes_ns = opens_ns + int(job["seconds"] * 1e9)
-    latencies, total = array("q"), 0
-    while (begun_ns := time.perf_counter_ns()) < closes_ns:
-        batches = []
-        for _ in range(job["partitions"]):
-            builder = BatchBuilder(
-                producer_id=producer.producer_id, producer_epoch=producer.producer_epoch, base_sequence=total
-            )
-            builder.append(value, timestamp_ms=time.time_ns() // 1_000_000)
-            batches.append(builder.build())
-        answer = await connection.call(
-            atomic_request(job["topic"], batches), ProduceResponse, newest=NAMES_TOPICS
-        )
-        done_ns = time.perf_counter_ns()
-        for each in answer.responses[0].partition_responses:
-            if each.error_code:
-                raise WrongAnswer(f"refused with error code {each.error_code}: {each.error_message}")
-        total += 1
-        if begun_ns >= opens_ns and done_ns <= closes_ns:
-            latencies.append(done_ns - begun_ns)
-    return latencies, total
+async def bare(job: Result) -> tuple[array[int], int]:
+    """As `through_client`, to the node that leads partition 0 when it begins. WrongAnswer for a refusal."""
+    async with Client(job["bootstrap"]) as client:
+        topic = await client.topic(job["topic"])
+        connection = await client.leader_of(topic, 0)
+        if not connection.features.keys() >= set(FEATURES):
+            raise WrongAnswer(f"the broker does not have {' and '.join(FEATURES)}: it would append parts")
+        producer = await connection.call(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse)
+        if producer.error_code:
+            raise WrongAnswer(f"no producer id: error code {producer.error_code}")
+
+        async def send(append: Append) -> None:
+            identity = Identity(producer.producer_id, producer.producer_epoch, append.request.sequence)
+            now_ms = time.time_ns() // 1_000_000
+            batches = [
+                batch_of(part, append.request, identity, topic.name, topic.topic_id, now_ms)
+                for part in append.parts.values()
+            ]
+            request = atomic_request(topic.name, batches)
+            answer = await connection.call(request, ProduceResponse, newest=NAMES_TOPICS)
+            for each in answer.responses[0].partition_responses:
+                if each.error_code:
+                    raise WrongAnswer(f"refused with error code {each.error_code}: {each.error_message}")
+
+        return await _timed(job, send)
 
 
 def atomic_request(topic: str, batches: list[bytes]) -> ProduceRequest:
@@ -79,8 +86,22 @@ def atomic_request(topic: str, batches: list[bytes]) -> ProduceRequest:
     parts = [PartitionProduceData(index=index, records=batch) for index, batch in enumerate(batches)]
     request = ProduceRequest(
         acks=-1,
-        timeout_ms=ACK_TIMEOUT_MS,
+        timeout_ms=int(APPEND_TIMEOUT_S * 1000),
         topic_data=[TopicProduceData(name=topic, partition_data=parts)],
     )
     request.unknown_tags = {ATOMIC_TAG: b""}
     return request
+
+
+async def _timed(job: Result, send: Callable[[Append], Awaitable[object]]) -> tuple[array[int], int]:
+    value = b"x" * job["record_bytes"]
+    opens_ns = time.perf_counter_ns() + int(job["warmup_s"] * 1e9)
+    closes_ns = opens_ns + int(job["seconds"] * 1e9)
+    latencies, total = array("q"), 0
+    while (begun_ns := time.perf_counter_ns()) < closes_ns:
+        await send(append_of(total, job["partitions"], value))
+        done_ns = time.perf_counter_ns()
+        total += 1
+        if begun_ns >= opens_ns and done_ns <= closes_ns:
+            latencies.append(done_ns - begun_ns)
+    return latencies, total

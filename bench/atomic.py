@@ -3,14 +3,17 @@
 Owns: the command line, what differs from `python -m bench transactions` (the append, and that a topic's
 partitions are in one log group), and the ratios. One record goes to each of 10 partitions: in Lockstep with
 one Produce request that is taken as a whole (docs/locks.md), in Kafka with a transaction. What is timed is
-everything from making the records to the answer that all of them are committed. Both sides flush. Exit status
-as of `python -m bench`.
+everything from making the records to the answer that all of them are committed, through a client on both
+sides: what Lockstep's transaction client appends with, and confluent-kafka. The same batches without that
+client are blocks of their own ("bare"), and in no ratio. Both sides flush. Exit status as of
+`python -m bench`.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bench import comparison
@@ -54,13 +57,25 @@ class AtomicSession(TransactionsSession):
         self.shapes = (1,)
 
     def _topic_config(self, policy: str) -> dict[str, str]:
-        together = {"lockstep.group": "1"} if self.kind == "lockstep" else {}
-        return {**super()._topic_config(policy), **together}
+        if self.kind == "kafka":
+            return super()._topic_config(policy)
+        return {"lockstep.group": "1", "lockstep.locks": "true"}
 
     def _transactions(self, topic: str, width: int, **words: float) -> Block:
         if self.kind == "kafka":
             return super()._transactions(topic, width, **words)
-        result = self.job("atomic_appends", topic=topic, partitions=width, **words)
+        return self._appends(topic, width, bare=False, **words)
+
+    def blocks_of(self) -> None:
+        """As for transactions; in Lockstep without its client, too."""
+        super().blocks_of()
+        if self.kind == "lockstep":
+            for groups in self.groups:
+                self._block(f"bare{WIDTH}_{groups}", WIDTH, partial(self._appends, bare=True))
+
+    def _appends(self, topic: str, width: int, *, bare: bool, **words: float) -> Block:
+        where = {"bootstrap": self.target.bootstrap, "topic": topic, "partitions": width}
+        result = self.job("atomic_appends", bare=bare, **where, **words)
         return {**result, "writes": result["total_transactions"]}
 
 

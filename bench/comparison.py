@@ -22,9 +22,9 @@ from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
 from bench.kept import LOCAL_RESULTS, keep
 from bench.nodes_session import HEAP
-from bench.report import table
 from bench.session import RoundFailed, Session, say
 from bench.settings import PRODUCER_PROPERTIES, Sizes
+from bench.tables import table
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import TargetFailed
 

@@ -437,10 +437,11 @@ def client_transactions(job: Result) -> Result:
 
 
 def atomic_appends(job: Result) -> Result:
-    """One client that appends to all of `partitions` at once, one append after another."""
+    """Appends to all of `partitions` at once, one after another; `bare`: without Lockstep's own client."""
     from bench import append_load
 
-    latencies, total = asyncio.run(append_load.atomic_appends(job))
+    work = append_load.bare if job.get("bare") else append_load.through_client
+    latencies, total = asyncio.run(work(job))
     return {
         "transactions_per_s": len(latencies) / job["seconds"],
         "total_transactions": total,
@@ -451,14 +452,14 @@ def atomic_appends(job: Result) -> Result:
 
 def fill_feed(job: Result) -> Result:
     """A topic of transactions."""
-    from bench import feed_load
+    from bench.feed import load as feed_load
 
     return asyncio.run(feed_load.fill(job))
 
 
 def read_feed(job: Result) -> Result:
     """A topic of transactions, read as a client's feed does."""
-    from bench import feed_load
+    from bench.feed import load as feed_load
 
     return asyncio.run(feed_load.read(job))
 

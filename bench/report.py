@@ -1,4 +1,4 @@
-"""Results for people: the table of a run, and docs/benchmarks.md from kept results.
+"""Results for people: docs/benchmarks.md from kept results.
 
 `python -m bench.report RESULT.json [NODES3.json] [TRANSACTIONS.json] ... > docs/benchmarks.md`, one of each
 kind at most; `page` has the kinds. Owns the wording (what is beyond one node: `bench.sections`); measures
@@ -14,65 +14,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
-
-
-def _rows(result: dict[str, Any]) -> list[list[str]]:
-    rows = []
-    for row in result["comparison"]:
-        if row["value"] is None:
-            rows.append([row["title"], "", "", "no figures", "", "MISSED"])
-            continue
-        goal = row.get("goal", "")
-        met = {True: "met", False: "MISSED"}.get(row.get("met"), "")
-        title = row["title"]
-        if row.get("baseline_growth"):
-            title += f" ({result['baseline']}'s own: {row['baseline_growth']:.2f})"
-        rows.append(
-            [
-                f"{title}, {row['unit']}",
-                _number(row["subject"]),
-                _number(row["baseline"]),
-                f"{row['value']:.2f}",
-                goal,
-                met,
-            ]
-        )
-    return rows
-
-
-def _headers(result: dict[str, Any]) -> list[str]:
-    sides = [result["subject"], result["baseline"]]
-    if sides[0] == sides[1]:
-        sides = [f"{sides[0]} B", f"{sides[1]} A"]
-    return ["", *sides, "ratio", "goal", ""]
-
-
-def table(result: dict[str, Any], style: str = "simple") -> str:
-    """Medians and ratios of one run."""
-    return tabulate(
-        _rows(result),
-        headers=_headers(result),
-        tablefmt=style,
-        colalign=("left", "right", "right", "right", "left", "left"),
-        disable_numparse=True,
-    )
-
-
-def written_blocks(result: dict[str, Any]) -> list[tuple[tuple[str, str, str], list[dict[str, Any]]]]:
-    """The blocks that wrote, all sessions' together, by (name, policy, side), in order."""
-    seen: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for session in result["sessions"]:
-        for block in session["blocks"]:
-            if "device" in block:
-                seen.setdefault((block["name"], block["policy"], session["side"]), []).append(block)
-    return sorted(seen.items())
+from bench import sections
+from bench.tables import facts, table, written_blocks
 
 
 def _flush_rows(result: dict[str, Any]) -> list[list[str]]:
@@ -88,23 +31,6 @@ def _flush_rows(result: dict[str, Any]) -> list[list[str]]:
             [name, policy, result[side], f"{writes:,}", f"{flushes / writes:.3f}", mean, f"{cpu:.0f}"]
         )
     return rows
-
-
-def facts(result: dict[str, Any]) -> str:
-    """Machine, code and command of a run."""
-    machine = result["machine"]
-    dirty = " (with uncommitted changes)" if result["code"]["dirty"] else ""
-    disk = machine["disk"]
-    lines = [
-        f"- {machine['processor']}, {machine['cpus']} CPUs, {machine['memory_gb']} GB, "
-        f"kernel {machine['kernel']}",
-        f"- {machine['file_system']} on {disk['device']}: write cache {disk.get('write_cache', 'unknown')}, "
-        f"scheduler {disk.get('scheduler', 'unknown')}",
-        f"- Python {machine['python']}, {machine['java']}, Apache Kafka {machine['kafka']}",
-        f"- commit {result['code']['commit'][:12]}{dirty}, {result['started']}",
-        f"- `{result['command']}`",
-    ]
-    return "\n".join(lines)
 
 
 def document(result: dict[str, Any]) -> str:
@@ -137,8 +63,6 @@ def document(result: dict[str, Any]) -> str:
 
 def page(results: list[dict[str, Any]]) -> str:
     """One page: a section for each kind of result, as far as given."""
-    from bench import sections  # which uses this module's tables
-
     by_kind = {result.get("kind", "one"): result for result in results}
     if len(by_kind) < len(results):
         raise ValueError("at most one result of each kind")

@@ -10,11 +10,11 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench import feed as feeds
 from bench.contention import figures as contended
+from bench.feed import figures as feeds
 from bench.logstore.tables import SEEDS_HEADLINES, summary
-from bench.report import facts, table, written_blocks
 from bench.settings import RECORD_BYTES
+from bench.tables import facts, table, written_blocks
 
 Block = dict[str, Any]
 CONTENTION_PICTURE = "contention.svg"
@@ -123,10 +123,13 @@ def atomic(result: dict[str, Any]) -> str:
     parts = [
         "## Atomic appends",
         f"Three nodes a side on this one machine and disk, replication factor 3, min.insync.replicas=2, one "
-        f"client. Lockstep's own client sends one Produce request with a record of {RECORD_BYTES} bytes for "
-        "each of 10 partitions, which is taken as a whole, and waits for its answer; confluent-kafka begins "
-        "a transaction, writes the same records and commits it, to Apache Kafka. Both sides flush, as for "
-        f"transactions above; a heap of {result['heap']} each. *1 group*: lockstep.data.groups=1. *Default "
+        "client. Lockstep's own client (what `lockstep.transactions` appends with) sends one Produce request "
+        f"with a record of {RECORD_BYTES} bytes for each of 10 partitions, which is taken as a whole, and "
+        "waits for its answer; confluent-kafka begins a transaction, writes the same records and commits it, "
+        "to Apache Kafka. The ratios are of these two. *bare* blocks send Lockstep the same batches without "
+        "its client: the difference is what the client costs. Lockstep's topic has lockstep.locks=true, its "
+        "records ask for no locks. Both sides flush, as for transactions above; a heap of "
+        f"{result['heap']} each. *1 group*: lockstep.data.groups=1. *Default "
         "groups*: as many as by default, the topic's partitions in one of them (lockstep.group=1).",
         facts(result),
         table(result, "github"),

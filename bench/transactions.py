@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +63,8 @@ class TransactionsSession(NodesSession):
         self, side: str, kind: str, groups: tuple[str, ...], sizes: Sizes, parent: Path, heap: str
     ) -> None:
         self.groups = groups
-        super().__init__(side, kind, (FLUSH,), (NODES,), sizes, parent, None, heap)
+        leaders = 1 if groups == (ONE,) else NODES
+        super().__init__(side, kind, (FLUSH,), (leaders,), sizes, parent, None, heap)
 
     def outcome(self) -> Block:
         """As `Session.outcome`, with the spreads of data groups."""
@@ -106,21 +107,21 @@ class TransactionsSession(NodesSession):
 
     def blocks_of(self) -> None:
         """Everything that is compared."""
-        window = {"seconds": self.sizes.latency_s, "warmup_s": self.sizes.latency_warmup_s}
         for groups in self.groups:
             for width in self.widths:
-                block = self.measure(
-                    f"{self.block}{width}_{groups}",
-                    FLUSH,
-                    lambda topic, width=width: self._transactions(topic, width, **window),  # type: ignore[misc]
-                    partitions=width,
-                    max_outstanding=1,
-                )
-                figures = block["figures"]
-                words = f"p50 {figures['p50_ms']:.2f} ms, p99 {figures['p99_ms']:.2f} ms"
-                if "commit_p50_ms" in figures:
-                    words += f", commit alone p50 {figures['commit_p50_ms']:.2f} ms"
-                say(f"  {block['name']:20} {words}")
+                self._block(f"{self.block}{width}_{groups}", width, self._transactions)
+
+    def _block(self, name: str, width: int, work: Callable[..., Block]) -> None:
+        """Args: work: takes what `_transactions` takes."""
+        window = {"seconds": self.sizes.latency_s, "warmup_s": self.sizes.latency_warmup_s}
+        block = self.measure(
+            name, FLUSH, lambda topic: work(topic, width, **window), partitions=width, max_outstanding=1
+        )
+        figures = block["figures"]
+        words = f"p50 {figures['p50_ms']:.2f} ms, p99 {figures['p99_ms']:.2f} ms"
+        if "commit_p50_ms" in figures:
+            words += f", commit alone p50 {figures['commit_p50_ms']:.2f} ms"
+        say(f"  {name:20} {words}")
 
 
 @dataclass(frozen=True)

@@ -168,8 +168,10 @@ def main(arguments: Sequence[str]) -> int:
         _draw(json.loads(options.plot.read_text()), options.picture or options.plot.with_suffix(".svg"))
         return 0
     sizes = comparison.sized(QUICK if options.quick else FULL, options)
+    accounts = [word for each in options.accounts or () for word in ("--accounts", str(each))]
     status, path = alone.measured(
         "contention",
+        ["python -m bench contention", "--clients", str(options.clients), *accounts],
         options,
         sizes,
         lambda parent: _run(options, sizes, parent),

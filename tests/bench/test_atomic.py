@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kio.schema.produce.v9.request import ProduceRequest as KioProduceRequest
@@ -22,8 +24,11 @@ from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
 from lockstep.client import Client
+from lockstep.transactions.log import AppendRefused
 from protocol.compiler import encode
 from tests.bench.test_compare import _session as session
+
+Work = Callable[[str], dict[str, float]]
 
 
 def test_every_goal_has_its_ratio_and_is_a_twentieth() -> None:
@@ -64,25 +69,53 @@ def test_the_request_is_marked_and_otherwise_like_any() -> None:
 def test_partitions_of_a_topic_are_in_one_group_in_lockstep_alone(tmp_path: Path) -> None:
     ours = AtomicSession(SUBJECT, "lockstep", (SPREAD,), NODES_QUICK, tmp_path, "512M")
     kafka = AtomicSession(BASELINE, "kafka", (ONE, SPREAD), NODES_QUICK, tmp_path, "512M")
-    assert ours._topic_config(FLUSH) == {"lockstep.group": "1"}
+    assert ours._topic_config(FLUSH) == {"lockstep.group": "1", "lockstep.locks": "true"}
     assert kafka._topic_config(FLUSH) == {"flush.messages": "1"}
     for each in (ours, kafka):
         each.close()
 
 
-def test_a_client_times_appends_that_are_one_entry_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "bare"), [("lockstep", ["bare10_one"]), ("kafka", [])])
+def test_lockstep_is_measured_without_its_client_too(
+    tmp_path: Path, kind: str, bare: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: dict[str, tuple[str, bool]] = {}
+
+    def job(self: AtomicSession, name: str, bare: bool = False, **words: object) -> dict[str, float]:
+        jobs[str(words["topic"])] = name, bare
+        return {"total_transactions": 1, "total_records": 1, "p50_ms": 1.0, "p99_ms": 1.0}
+
+    def measure(self: AtomicSession, name: str, policy: str, work: Work, **words: int) -> dict[str, Any]:
+        return {"name": name, "figures": work(name)}
+
+    monkeypatch.setattr(AtomicSession, "job", job)
+    monkeypatch.setattr(AtomicSession, "measure", measure)
+    session = AtomicSession(SUBJECT, kind, (ONE,), NODES_QUICK, tmp_path, "512M")
+    try:
+        session.blocks_of()
+    finally:
+        session.close()
+    ours = "client_transactions" if kind == "kafka" else "atomic_appends"
+    assert jobs == {"atomic10_one": (ours, False), **dict.fromkeys(bare, ("atomic_appends", True))}
+    assert not any(name in ratio.figure for ratio in RATIOS.values() for name in bare)
+
+
+@pytest.mark.parametrize(("bare", "problem"), [(False, AppendRefused), (True, WrongAnswer)])
+def test_appends_are_timed_and_are_one_entry_each(
+    tmp_path: Path, bare: bool, problem: type[Exception]
+) -> None:
     with LockstepTarget({"lockstep.data.groups": "2"}, directory=tmp_path) as target:
 
         async def make(topic: str, configs: dict[str, str]) -> None:
             async with Client(target.bootstrap) as client:
                 await client.create_topic(topic, partitions=3, configs=configs)
 
-        asyncio.run(make("together", {"lockstep.group": "2"}))
-        asyncio.run(make("apart", {}))
-        job = {"host": HOST, "port": target.port, "partitions": 3, "record_bytes": 100}
+        asyncio.run(make("together", {"lockstep.group": "2", "lockstep.locks": "true"}))
+        asyncio.run(make("apart", {"lockstep.locks": "true"}))
+        job = {"bootstrap": target.bootstrap, "partitions": 3, "record_bytes": 100, "bare": bare}
         window = {"seconds": 0.3, "warmup_s": 0.1}
         result = load.atomic_appends({**job, **window, "topic": "together"})
-        with pytest.raises(WrongAnswer, match="one log group"):
+        with pytest.raises(problem, match="one log group"):
             load.atomic_appends({**job, **window, "topic": "apart"})
         with RawConnection(HOST, target.port) as raw:
             ends = [raw.list_offset("together", -1, partition=index)["offset"] for index in range(3)]

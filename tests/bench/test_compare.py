@@ -19,10 +19,11 @@ from bench.compare import (
 )
 from bench.device import NoBlockDevice, flushes_needed, parse_counters
 from bench.profile import folded_shares
-from bench.report import document, table
+from bench.report import document
 from bench.rows import parse_producer_performance
 from bench.session import RoundFailed
 from bench.settings import FLUSH, OS, ROWS
+from bench.tables import table
 
 DISKSTATS = """\
    7       0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0

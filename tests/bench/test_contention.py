@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench import alone
 from bench.contention.client import Accounts, Deposit, Window, balances
 from bench.contention.command import Clients, judged, main
 from bench.contention.figures import LEAST_SUCCESSES, longest_allowed_s, point, starved, table
@@ -116,6 +117,19 @@ def test_rows_are_medians_with_the_worst_share_and_wait() -> None:
     assert problems == []
     _, problems = judged(_sessions(*rounds, point([_client(400), _client(10)], 10.0)))
     assert len(problems) == 1 and problems[0].startswith("3 hot accounts: a client had 5%")
+
+
+def test_what_is_kept_names_accounts_and_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[list[str]] = []
+
+    def measured(name: str, words: list[str], *rest: object) -> tuple[int, None]:
+        kept.append(words)
+        return 1, None
+
+    monkeypatch.setattr(alone, "measured", measured)
+    assert main(["--accounts", "3", "--accounts", "10", "--clients", "4"]) == main([]) == 1
+    begin = ["python -m bench contention", "--clients"]
+    assert kept == [[*begin, "4", "--accounts", "3", "--accounts", "10"], [*begin, "16"]]
 
 
 def test_table_and_picture(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from bench import load
-from bench.feed import judged, table
-from bench.feed_load import CLIENT, projected, transaction
+from bench.feed.command import judged
+from bench.feed.figures import table
+from bench.feed.load import CLIENT, projected, transaction
 from bench.report import page
 from bench.settings import FLUSH
 from bench.wire import WrongAnswer

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from bench import load
 from bench.compare import BASELINE, SUBJECT, compare
+from bench.nodes_session import NodesSession
 from bench.report import page
-from bench.settings import FLUSH
-from bench.transactions import GOALS, ONE, RATIOS, SPREAD, Planned, main, plan_sessions
+from bench.session import Session
+from bench.settings import FLUSH, NODES_QUICK
+from bench.transactions import (
+    GOALS,
+    ONE,
+    RATIOS,
+    SPREAD,
+    Planned,
+    TransactionsSession,
+    main,
+    plan_sessions,
+)
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
@@ -53,6 +65,22 @@ def test_an_unknown_requirement_is_refused(capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit):
         main(["--require", "transactions.p50.7.one<=1"])
     assert "transactions.p50.10.spread" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("groups", "asked"), [(ONE, 1), (SPREAD, 3)])
+def test_different_leaders_are_waited_for_where_there_are_groups_for_them(
+    tmp_path: Path, groups: str, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [[2, 3, 1, 1], [2, 1, 1, 1], [1, 1, 1, 1]]
+    monkeypatch.setattr(Session, "topic", lambda self, policy, partitions: "t")
+    monkeypatch.setattr(NodesSession, "leaders", lambda self, topic: answers.pop())
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    session = TransactionsSession(SUBJECT, "lockstep", (groups,), NODES_QUICK, tmp_path, "512M")
+    try:
+        assert session.topic(FLUSH, 4) == "t"
+    finally:
+        session.close()
+    assert len(answers) == 3 - asked
 
 
 def test_a_client_times_whole_transactions(tmp_path: Path) -> None:

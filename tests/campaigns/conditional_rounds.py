@@ -63,8 +63,8 @@ class Outcome:
     counts: Counter[str] = field(default_factory=Counter)
     operations: int = 0
     estimates: int = 0
-    faults: list[tuple[int, int]] = field(default_factory=list)
-    """Kills and changes of leaders that each history saw."""
+    faults: list[tuple[int, int, int]] = field(default_factory=list)
+    """Kills, changes of leaders and pauses, those counted while each history ran."""
     kills: int = 0
     transfers: int = 0
     transfers_in_vain: int = 0
@@ -83,8 +83,8 @@ class Outcome:
             "transfers": self.transfers,
             "transfers_in_vain": self.transfers_in_vain,
             "pauses": self.pauses,
-            "histories_with_a_kill": sum(kills > 0 for kills, _ in self.faults),
-            "histories_without_a_fault": self.faults.count((0, 0)),
+            "histories_with_a_kill": sum(kills > 0 for kills, _, _ in self.faults),
+            "histories_without_a_fault": self.faults.count((0, 0, 0)),
             "slowest_judgement_s": round(self.slowest_judgement_s, 2),
             "problems": self.problems,
         }
@@ -142,14 +142,14 @@ class Round:
         rng = random.Random(f"{self.options.seed}-{number}")
         name = f"history-{number}"
         history = History(await self._topic(client, name, rng), self.options.operations, rng)
-        kills, transfers = self._brokers.kills, self.outcome.transfers
+        before = self._faults()
         self._running.add(history)
         await asyncio.gather(*[each.run(history) for each in writers])
         logs = await writers[0].read_all(history)
         self._running.discard(history)
         self._done += len(history.operations)
-        seen = self._brokers.kills - kills, self.outcome.transfers - transfers
-        self.outcome.faults.append(seen)
+        kills, transfers, pauses = (now - then for now, then in zip(self._faults(), before, strict=True))
+        self.outcome.faults.append((kills, transfers, pauses))
         operations, problems = conditional_history.settle(history.operations, logs)
         unheard = [each for each in operations if each.return_ns is None]
         history.counts["open and stored"] += sum(each.stored is not None for each in unheard)
@@ -158,6 +158,10 @@ class Round:
         verdict = await asyncio.to_thread(conditional_history.judge, path)
         self._note(history, path, verdict, history.problems or problems)
         await self._forget(client, history.topic)
+
+    def _faults(self) -> tuple[int, int, int]:
+        """As in `Outcome.faults`, so far."""
+        return self._brokers.kills, self.outcome.transfers, self.outcome.pauses
 
     def _note(self, history: History, path: Path, verdict: dict[str, Any], problems: Sequence[str]) -> None:
         outcome = self.outcome

@@ -14,7 +14,7 @@ import pytest
 from compat_tests import go_driver
 from compat_tests.kafka_jars import ToolchainMissing, skip_or_fail
 from tests.campaigns import conditional_history, evidence, linearizable
-from tests.campaigns.conditional_rounds import Options, run_round
+from tests.campaigns.conditional_rounds import Options, Outcome, run_round
 from tests.campaigns.linearizable import control
 
 Document = dict[str, Any]
@@ -230,6 +230,12 @@ def test_a_short_cut(nodes: int, histories: int, operations: int) -> None:
 @pytest.mark.parametrize("plant", ["a-restart-forgets", "locks-elsewhere-are-not-checked"])
 def test_a_planted_mistake_is_found(plant: str) -> None:
     assert control(plant, seed=1)["illegal"] == 1
+
+
+def test_a_history_with_any_fault_is_not_one_without() -> None:
+    kinds = [(1, 0, 0), (0, 2, 0), (0, 0, 1)]
+    figures = Outcome(faults=[*kinds, (3, 0, 1), (0, 0, 0), (0, 0, 0)]).figures()
+    assert (figures["histories_with_a_kill"], figures["histories_without_a_fault"]) == (2, 2)
 
 
 def test_resuming_counts_what_is_recorded_for_this_source(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from bench import alone, comparison
+from bench.feed.figures import table
 from bench.process import cpu_seconds
 from bench.session import Block, say
 from bench.settings import FLUSH, FULL, QUICK, Sizes
@@ -78,25 +77,6 @@ def judged(sessions: list[dict[str, Any]]) -> tuple[list[alone.Row], list[str]]:
     return rows, []
 
 
-def table(result: dict[str, Any], style: str = "simple") -> str:
-    """A row for each size of body."""
-    heads = ["body bytes", "bytes on the wire", "transactions/s", "client CPU us", "broker CPU us"]
-    heads += ["both, above an empty body, us", "taking the body out, us"]
-    rows = [
-        [
-            f"{row['body_bytes']:,}",
-            f"{row['batch_bytes']:,.0f}",
-            f"{row['transactions_per_s']:,.0f}",
-            f"{row['client_us']:.1f}",
-            f"{row['broker_us']:.1f}",
-            f"{row['above_us']:.1f}" if row["body_bytes"] else "",
-            f"{row['project_us']:.1f}" if row["body_bytes"] else "",
-        ]
-        for row in result["rows"]
-    ]
-    return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench feed", description=__doc__)
     comparison.add_run_options(parser, quick="short blocks")
@@ -120,6 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     sizes = comparison.sized(QUICK if options.quick else FULL, options)
     status, _ = alone.measured(
         "feed",
+        ["python -m bench feed", "--transactions", str(options.transactions)],
         options,
         sizes,
         lambda parent: _run(options, sizes, parent),

@@ -1,0 +1,87 @@
+"""What results of all kinds have in common, for people: medians and ratios, the blocks that wrote, the facts.
+
+Measures nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tabulate import tabulate
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def _rows(result: dict[str, Any]) -> list[list[str]]:
+    rows = []
+    for row in result["comparison"]:
+        if row["value"] is None:
+            rows.append([row["title"], "", "", "no figures", "", "MISSED"])
+            continue
+        goal = row.get("goal", "")
+        met = {True: "met", False: "MISSED"}.get(row.get("met"), "")
+        title = row["title"]
+        if row.get("baseline_growth"):
+            title += f" ({result['baseline']}'s own: {row['baseline_growth']:.2f})"
+        rows.append(
+            [
+                f"{title}, {row['unit']}",
+                _number(row["subject"]),
+                _number(row["baseline"]),
+                f"{row['value']:.2f}",
+                goal,
+                met,
+            ]
+        )
+    return rows
+
+
+def _headers(result: dict[str, Any]) -> list[str]:
+    sides = [result["subject"], result["baseline"]]
+    if sides[0] == sides[1]:
+        sides = [f"{sides[0]} B", f"{sides[1]} A"]
+    return ["", *sides, "ratio", "goal", ""]
+
+
+def table(result: dict[str, Any], style: str = "simple") -> str:
+    """Medians and ratios of one run."""
+    return tabulate(
+        _rows(result),
+        headers=_headers(result),
+        tablefmt=style,
+        colalign=("left", "right", "right", "right", "left", "left"),
+        disable_numparse=True,
+    )
+
+
+def written_blocks(result: dict[str, Any]) -> list[tuple[tuple[str, str, str], list[dict[str, Any]]]]:
+    """The blocks that wrote, all sessions' together, by (name, policy, side), in order."""
+    seen: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for session in result["sessions"]:
+        for block in session["blocks"]:
+            if "device" in block:
+                seen.setdefault((block["name"], block["policy"], session["side"]), []).append(block)
+    return sorted(seen.items())
+
+
+def facts(result: dict[str, Any]) -> str:
+    """Machine, code and command of a run."""
+    machine = result["machine"]
+    dirty = " (with uncommitted changes)" if result["code"]["dirty"] else ""
+    disk = machine["disk"]
+    lines = [
+        f"- {machine['processor']}, {machine['cpus']} CPUs, {machine['memory_gb']} GB, "
+        f"kernel {machine['kernel']}",
+        f"- {machine['file_system']} on {disk['device']}: write cache {disk.get('write_cache', 'unknown')}, "
+        f"scheduler {disk.get('scheduler', 'unknown')}",
+        f"- Python {machine['python']}, {machine['java']}, Apache Kafka {machine['kafka']}",
+        f"- commit {result['code']['commit'][:12]}{dirty}, {result['started']}",
+        f"- `{result['command']}`",
+    ]
+    return "\n".join(lines)
