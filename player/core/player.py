@@ -105,14 +105,16 @@ class Player:
             dispatching.feed(self, entries, through_position)
 
     def feed_lost(self, first_position: int, now_ms: int) -> None:
-        """What the main stream has to read next is gone; the log begins at `first_position`."""
+        """What the main stream has to read next is gone; the log begins at `first_position`.
+
+        Who may have needed it is asked where it stands: that decides who is stopped.
+        """
         self._at(now_ms)
         if not self.started or self.deposed or first_position <= self.current_position + 1:
             return
         for target in self.targets.values():
             if target.link is Link.OPEN and target.last_ack + 1 < first_position:
-                reason = f"it needs {self.current_position + 1}, the log begins at {first_position}"
-                connecting.stop(self, target, reason)
+                connecting.give_up(self, target)
         self.current_position = first_position - 1
 
     def fetched(
@@ -130,12 +132,11 @@ class Player:
         if target is not None:
             target.fetching = False
 
-    def range_lost(self, name: str, target_term: int, first_position: int, now_ms: int) -> None:
-        """What a Fetch wanted is gone; the log begins at `first_position`."""
+    def range_lost(self, name: str, target_term: int, now_ms: int) -> None:
+        """What a Fetch wanted is gone: the target is asked where it stands, which says what is wrong."""
         target = self._open(name, target_term, now_ms)
         if target is not None:
-            needed = target.fetched_position + 1
-            connecting.stop(self, target, f"it needs {needed}, the log begins at {first_position}")
+            connecting.give_up(self, target)
 
     # --- inputs: the streams ------------------------------------------------------------------------------
 
@@ -200,7 +201,7 @@ class Player:
             connecting.begin(self)
 
     def add(self, name: str, first_position: int, now_ms: int) -> None:
-        """One more target, which begins at `first_position` if it has no mark. Raises ValueError: is there."""
+        """One more target; without a mark it begins at `first_position`. Raises ValueError: it is there."""
         self._at(now_ms)
         if name in self.targets:
             raise ValueError(f"there is a target {name!r}")

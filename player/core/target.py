@@ -1,8 +1,8 @@
 """One target, as the player knows it: its stream and its term, what it has acknowledged, its recovery.
 
 A term belongs to one stream, from its Hello on, and is never used again: whatever carries an older one is
-of a stream that the player has given up. Between the Hello and the answer the queue is in S and takes nothing, so
-the term counts from the step on in which the answer opens the queue.
+of a stream that the player has given up. Between the Hello and the answer the queue is in S and takes
+nothing, so the term counts from the step on in which the answer opens the queue.
 """
 
 from __future__ import annotations

@@ -4,13 +4,14 @@ Owns: the mark of one log, as it is stored in the target's own store, in the sam
 entries change; what was received and is not stored yet. Invariants: the stored pair of terms never goes back;
 what is stored follows without a gap on what was; nothing is acknowledged that is not stored.
 
-A shell calls, for each stream: `hello`; then it persists that mark (where the store has one, only its terms:
-an older stream may be storing a position right now), ends whatever older streams have under way (lets it
-finish, and calls `stored`, or rolls it back), and answers `settled()`. For each batch: `receive`, then one
-transaction with its parts applied and its position stored, which must fail where the store does not have the
-same terms any more (another process of this target may have greeted a newer stream), then `stored`, whose
-position may be acknowledged; an acknowledgement of several batches may go with the last. Where a transaction fails, the shell
-closes the stream. Heartbeats are answered with `stored_position`.
+A shell calls, for each stream: `hello`; then it persists that mark: where the store has one with lower terms,
+only its terms, since an older stream may be storing a position right now; where it has higher ones, that
+fails. Then it ends whatever older streams have under way, reads the position from its store, and answers the
+Hello with `settled`. For each batch: `receive`, then one transaction with its parts applied and its position
+stored, which must fail where the store does not have the same terms any more, then `stored`, whose position
+may be acknowledged; an acknowledgement of several batches may go with the last. Where anything fails, the
+shell closes the stream. Heartbeats are answered with `stored_position`. So a process of this target that
+somebody has replaced, and that still runs, does no harm: what counts is decided by the store.
 Does not: apply anything, or know what a payload is. Source: seed 000, section 2.1.
 """
 
@@ -87,10 +88,11 @@ class Marks:
         self.mark = Mark(self.log_id, hello.player_term, hello.target_term, position)
         return self.mark
 
-    def settled(self) -> int:
-        """Older streams have nothing under way any more: the position to answer the Hello with."""
-        self.received_position = self.mark.position
-        return self.received_position
+    def settled(self, position: int) -> int:
+        """The store has `position`, and nothing older is under way: what to answer the Hello with."""
+        self.mark = replace(self.mark, position=position)
+        self.received_position = position
+        return position
 
     def receive(self, terms: tuple[int, int], batch: Batch) -> Accepted:
         """What to store of a batch from the stream with these terms. Raises StaleTerms, Gap."""
