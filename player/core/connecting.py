@@ -1,8 +1,9 @@
 """Streams to targets: when one is opened, what an answer means, when one is given up, and when all begins.
 
 Each try has a term of its own, higher than all before it, also where a target was removed and came back. The
-player itself starts where the target that is furthest behind goes on; one that cannot be reached by then
-begins suspended, and recovers when it is there. Source: seed 000, section 2.5.1.
+player itself starts where the target that is furthest behind goes on; one that could not be reached at the
+first try, or does not answer in time, begins suspended, and recovers when it is there. Source: seed 000,
+section 2.5.1.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def begin(player: Player) -> None:
     """Start the main stream, where everybody has answered, or somebody has and the time is up."""
     if player.started:
         return
-    links = [target.link for target in player.targets.values()]
-    waits = (Link.AWAY in links or Link.GREETING in links) and player.now_ms < player.start_due_ms
+    is_late = player.now_ms >= player.start_due_ms
+    waits = not is_late and any(target.may_answer for target in player.targets.values())
     reachable = [target for target in player.targets.values() if target.link is Link.ANSWERED]
     if waits or not reachable:
         return

@@ -122,8 +122,9 @@ class Player:
     ) -> None:
         """A Fetch is answered: everything from its first position to `through_position`."""
         target = self._open(name, target_term, now_ms)
-        if target is not None and target.fetching:
-            recovery.fetched(self, target, entries, through_position)
+        if target is None or not target.fetching:
+            return
+        if recovery.fetched(self, target, entries, through_position):
             dispatching.send_next(self, target)
 
     def fetch_failed(self, name: str, target_term: int, now_ms: int) -> None:

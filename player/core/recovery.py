@@ -63,18 +63,21 @@ def proceed(player: Player, target: Target) -> None:
         )
 
 
-def fetched(player: Player, target: Target, entries: Sequence[Entry], through_position: int) -> None:
-    """The answer to a Fetch: everything from its first position to `through_position`."""
-    target.fetching = False
+def fetched(player: Player, target: Target, entries: Sequence[Entry], through_position: int) -> bool:
+    """The answer to a Fetch: everything from its first position to `through_position`. Whether that is more
+    than was known; otherwise the next heartbeat asks again."""
     first, last = target.fetched_position + 1, min(through_position, target.end_position)
-    for entry in entries:
-        if first <= entry.position <= last:
-            for name, part in player.route(entry):
-                if name == target.name:
-                    target.queue.catchup.append(part)
-    if last >= first:
-        target.fetched_position = last
-        proceed(player, target)
+    routed = [player.route(entry) for entry in entries if first <= entry.position <= last]  # may raise
+    target.fetching = False
+    for parts in routed:
+        for name, part in parts:
+            if name == target.name:
+                target.queue.catchup.append(part)
+    if last < first:
+        return False
+    target.fetched_position = last
+    proceed(player, target)
+    return True
 
 
 def overflowed(player: Player, target: Target) -> None:

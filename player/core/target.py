@@ -79,6 +79,11 @@ class Target:
         return self.link in (Link.GREETING, Link.ANSWERED, Link.OPEN)
 
     @property
+    def may_answer(self) -> bool:
+        """Whether its first try is still to come, or to be answered."""
+        return self.link in (Link.AWAY, Link.GREETING) and not self.health.failures
+
+    @property
     def is_open(self) -> bool:
         return self.queue.state is not State.SUSPENDED
 

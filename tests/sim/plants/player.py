@@ -59,7 +59,7 @@ def missed_instead(first: int, last: int) -> Iterator[None]:
 
     def missed(last_ack: int, current_position: int) -> tuple[int, int]:
         begin, end = real(last_ack, current_position)
-        return begin + first, end + last
+        return max(0, begin + first), end + last
 
     with patch.object(recovery, "missed", missed):
         yield
@@ -134,7 +134,8 @@ def popped_for_nothing() -> Iterator[None]:
     real = dispatching.send_next
 
     def send_next(player: Player, target: Target) -> None:
-        if target.writing and target.is_open:
+        has_room = target.queue.popped_entries < player.settings.window.entries
+        if target.writing and target.is_open and has_room:
             target.queue.next_batch(1, 1)
         real(player, target)
 

@@ -169,8 +169,8 @@ class PlayerProcess(Process):
         name, term = fetch.target, fetch.target_term
         piece = await self.log.read(fetch.first_position, fetch.last_position, READ_BYTES)
         first = self.workload.rules.first_position
-        if self._random.random() < 0.05:  # the answer takes its time
-            await asyncio.sleep(self._random.expovariate(0.5))
+        if self.world.working and self._random.random() < self.workload.late_fetches:
+            await asyncio.sleep(self._random.expovariate(2.0))  # the answer takes its time
 
         def tell(now_ms: int) -> None:
             if fetch.first_position < first:

@@ -49,6 +49,7 @@ class PlayerWorkload(Workload):
         world.note("player", repr(self.settings))
         self.processes: dict[str, TargetProcess] = {}
         """The newest of each target."""
+        self.late_fetches = self.random.choice((0.0, 0.05, 0.3))
         self.apply_us = self.random.choice((200, 1000, 5000))
         self.streams: list[Stream] = []
         self.has_lost = False
