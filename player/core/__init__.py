@@ -11,6 +11,7 @@
 | `connecting` | streams opened and given up, the start of the main stream |
 | `recovery` | what a target has missed: start, end, extension, completion |
 | `dispatching` | the main stream, dummies, the next batch, acknowledgements |
+| `routing` | what a router may return |
 | `ready` | what is to be done |
 | `player` | the one object a shell talks to |
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from player.core import connecting, recovery
 from player.core.messages import Entry, dummy
+from player.core.routing import routed
 from player.core.target import Target
 from player.core.transitions import State
 
@@ -25,8 +26,7 @@ def feed(player: Player, entries: Sequence[Entry], through_position: int) -> Non
     if through_position <= before:
         return
     fresh = [entry for entry in entries if before < entry.position <= through_position]
-    routed = [player.route(entry) for entry in fresh]  # may raise: then nothing has happened
-    for parts in routed:
+    for parts in routed(player.route, fresh):  # where this raises, nothing has happened
         for name, part in parts:
             target = player.targets.get(name)
             if target is None:

@@ -7,7 +7,7 @@ a target's mark lies on an entry's position. Payloads are never looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 NOTHING = -1
 """In place of a position: before the first one there is."""
@@ -41,10 +41,6 @@ class Part:
 def dummy(position: int) -> Part:
     """Nothing, at a position."""
     return Part(position, None, 0)
-
-
-Router = Callable[[Entry], Iterable[tuple[str, Part]]]
-"""An entry's part for each of its targets, by name; a function of the entry alone, each target named once."""
 
 
 class Batch:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from player.core import connecting, dispatching, recovery
-from player.core.messages import NOTHING, Entry, Router
+from player.core.messages import NOTHING, Entry
 from player.core.ready import Ready
+from player.core.routing import Router
 from player.core.settings import NEVER_MS, PlayerSettings
 from player.core.target import Link, Target
 from player.core.transitions import State
@@ -25,7 +26,8 @@ class Player:
     Args:
         log_id: cluster, topic id and partition; a target keeps a mark for each.
         player_term: of a committed record, higher than that of every player before.
-        route: which parts an entry has; what it raises leaves `feed` and `fetched`, with nothing done.
+        route: which parts an entry has; what it raises, and BadRoute, leaves `feed` and `fetched` with nothing
+            done, and there is no going on.
         now_ms: a monotonic clock, as in every later call.
         draw: `draw(n)` gives a number from 0 to n - 1.
     """

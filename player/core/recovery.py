@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from player.core.messages import Entry, dummy
 from player.core.ready import Fetch
+from player.core.routing import routed
 from player.core.target import Link, Target
 from player.core.transitions import State
 
@@ -67,9 +68,9 @@ def fetched(player: Player, target: Target, entries: Sequence[Entry], through_po
     """The answer to a Fetch: everything from its first position to `through_position`. Whether that is more
     than was known; otherwise the next heartbeat asks again."""
     first, last = target.fetched_position + 1, min(through_position, target.end_position)
-    routed = [player.route(entry) for entry in entries if first <= entry.position <= last]  # may raise
+    found = routed(player.route, [entry for entry in entries if first <= entry.position <= last])
     target.fetching = False
-    for parts in routed:
+    for parts in found:
         for name, part in parts:
             if name == target.name:
                 target.queue.catchup.append(part)

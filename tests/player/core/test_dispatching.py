@@ -3,6 +3,7 @@
 import pytest
 
 from player.core.messages import Entry
+from player.core.routing import Parts
 from player.core.settings import Bound
 from player.core.target import Link
 from player.core.transitions import State
@@ -44,10 +45,10 @@ def test_parts_for_nobody_are_counted() -> None:
 def test_a_router_that_fails_changes_nothing() -> None:
     core = playing("a")
 
-    def route(entry: Entry) -> object:
+    def route(entry: Entry) -> Parts:
         raise LookupError("no such table")
 
-    core.route = route  # type: ignore[assignment]
+    core.route = route
     with pytest.raises(LookupError):
         feed(core, (0, 1))
     assert core.current_position == -1

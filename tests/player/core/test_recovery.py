@@ -4,6 +4,7 @@ import pytest
 
 from player.core.messages import Entry
 from player.core.recovery import missed
+from player.core.routing import Parts
 from player.core.settings import Bound
 from player.core.transitions import State
 from tests.player.core.players import (
@@ -183,12 +184,12 @@ def test_a_router_that_fails_changes_nothing() -> None:
     target = core.targets["a"]
     real = core.route
 
-    def route(entry: Entry) -> object:
+    def route(entry: Entry) -> Parts:
         if entry.position == 6:
             raise LookupError("no such table")
         return real(entry)
 
-    core.route = route  # type: ignore[assignment]
+    core.route = route
     with pytest.raises(LookupError):
         fetched(core, (5, 6), 9)
     assert (waiting(target), target.fetched_position, target.fetching) == (([], []), 4, True)
