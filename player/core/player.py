@@ -26,8 +26,8 @@ class Player:
     Args:
         log_id: cluster, topic id and partition; a target keeps a mark for each.
         player_term: of a committed record, higher than that of every player before.
-        route: which parts an entry has; what it raises, and BadRoute, leaves `feed` and `fetched` with nothing
-            done, and there is no going on.
+        route: which parts an entry has. What it raises, and BadRoute, leaves `feed` and `fetched` with
+            nothing done, and there is no going on.
         now_ms: a monotonic clock, as in every later call.
         draw: `draw(n)` gives a number from 0 to n - 1.
     """

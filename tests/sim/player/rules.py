@@ -124,6 +124,8 @@ class Rules:
             broken = "normal, with something left to catch up with"
         elif len(queue.normal) > settings.normal.entries + run_entries or not all(sizes):
             broken = f"{len(queue.normal)} wait, the bound is {settings.normal.entries}, sizes {sizes}"
+        elif len(queue.catchup) > settings.catchup.entries + run_entries:
+            broken = f"{len(queue.catchup)} wait, the bound is {settings.catchup.entries}"
         elif queue.popped_entries > settings.window.entries:
             broken = f"{queue.popped_entries} are unacknowledged, the bound is {settings.window.entries}"
         if broken:

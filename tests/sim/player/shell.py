@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from player.core.messages import Hello
@@ -43,7 +44,7 @@ class PlayerProcess(Process):
         )
         for name, first_position in workload.playing.items():
             self.core.add(name, first_position, self.world.now_ms)
-        self.step(lambda now_ms: self.core.tick(now_ms))
+        self.step(self.core.tick)
 
     # --- one step -----------------------------------------------------------------------------------------
 
@@ -58,17 +59,16 @@ class PlayerProcess(Process):
 
     def _do(self, ready: Ready) -> None:
         things: list[Callable[[], object]] = []
-        things += [lambda each=each: self._close(*each) for each in ready.closes]  # type: ignore[misc]
-        things += [lambda each=each: self._greet(*each) for each in ready.hellos]  # type: ignore[misc]
-        things += [lambda each=each: self._write(*each) for each in ready.batches]  # type: ignore[misc]
-        things += [lambda each=each: self._beat(*each) for each in ready.heartbeats]  # type: ignore[misc]
-        things += [lambda each=each: self._fetch(each) for each in ready.fetches]  # type: ignore[misc]
-        start = ready.start_position
-        if start is not None:
-            things.append(lambda: self.world.spawn(self._main(start), f"main stream {self.player_term}"))
-        things += [lambda each=each: self._stopped(*each) for each in ready.stopped]  # type: ignore[misc]
+        things += [partial(self._close, *each) for each in ready.closes]
+        things += [partial(self._greet, *each) for each in ready.hellos]
+        things += [partial(self._write, *each) for each in ready.batches]
+        things += [partial(self._send, name, term, Heartbeat()) for name, term in ready.heartbeats]
+        things += [partial(self._fetch, each) for each in ready.fetches]
+        if ready.start_position is not None:
+            things.append(partial(self._play, ready.start_position))
+        things += [partial(self._stopped, *each) for each in ready.stopped]
         if ready.deposed:
-            things.append(lambda: self.end("deposed"))
+            things.append(partial(self.end, "deposed"))
         for thing in things:
             if self.ends_after == 0:
                 self.end("ends halfway")
@@ -86,7 +86,7 @@ class PlayerProcess(Process):
     def _tick(self, due_ms: int) -> None:
         if due_ms == self._tick_due_ms:
             self._tick_due_ms = NEVER_MS
-            self.step(lambda now_ms: self.core.tick(now_ms))
+            self.step(self.core.tick)
 
     # --- streams ------------------------------------------------------------------------------------------
 
@@ -106,13 +106,10 @@ class PlayerProcess(Process):
         if stream is not None:
             stream.down.send(message)
 
-    def _beat(self, name: str, term: int) -> None:
-        self._send(name, term, Heartbeat())
-
     def _write(self, name: str, term: int, batch: object) -> None:
         self._send(name, term, batch)
         wait_us = int(self._random.expovariate(1 / WRITE_US))
-        self.later(wait_us, lambda: self.step(lambda now_ms: self.core.written(name, term, now_ms)))
+        self.later(wait_us, partial(self.step, partial(self.core.written, name, term)))
 
     def _close(self, name: str, term: int) -> None:
         """What the target has sent by now still comes, and so does to it what was sent before."""
@@ -125,11 +122,11 @@ class PlayerProcess(Process):
             case Answer():
                 self.world.spawn(self._answered(name, term, message.position), f"bounds for {name}")
             case Acknowledgement():
-                self.step(lambda now_ms: self.core.acknowledged(name, term, message.position, now_ms))
+                self.step(partial(self.core.acknowledged, name, term, message.position))
             case Refusal():
-                self.step(lambda now_ms: self.core.refused(name, term, message.player_term, now_ms))
+                self.step(partial(self.core.refused, name, term, message.player_term))
             case Broken():
-                self.step(lambda now_ms: self.core.disconnected(name, term, now_ms))
+                self.step(partial(self.core.disconnected, name, term))
 
     async def _answered(self, name: str, term: int, position: int) -> None:
         piece = await self.log.read(WHOLE, WHOLE, 1)
@@ -141,9 +138,12 @@ class PlayerProcess(Process):
             else:
                 self.core.connected(name, term, position, first, piece.next_position, now_ms)
 
-        self.happens(lambda: self.step(tell))
+        self.happens(partial(self.step, tell))
 
     # --- the log ------------------------------------------------------------------------------------------
+
+    def _play(self, position: int) -> None:
+        self.world.spawn(self._main(position), f"main stream {self.player_term}")
 
     async def _main(self, position: int) -> None:
         while self.alive:
@@ -152,15 +152,17 @@ class PlayerProcess(Process):
                 piece = await self.log.read(position, WHOLE, READ_BYTES)
                 first = self.workload.rules.first_position
                 if position < first:
-                    self.happens(lambda first=first: self.step(lambda now: self.core.feed_lost(first, now)))  # type: ignore[misc]
+                    self.happens(partial(self.step, partial(self.core.feed_lost, first)))
                     position = first
                 elif piece is not None and piece.through_position >= position:
-                    self._run_entries = max(self._run_entries, len(piece.entries))
-                    self.happens(lambda piece=piece: self.step(self._feeding(piece)))  # type: ignore[misc]
+                    self._seen(piece)
+                    feed = partial(self.core.feed, piece.entries, piece.through_position)
+                    self.happens(partial(self.step, feed))
                     position = piece.through_position + 1
 
-    def _feeding(self, piece: Piece) -> Callable[[int], object]:
-        return lambda now_ms: self.core.feed(piece.entries, piece.through_position, now_ms)
+    def _seen(self, piece: Piece) -> None:
+        """So much may come on top of what a queue's bound says."""
+        self._run_entries = max(self._run_entries, len(piece.entries))
 
     def _fetch(self, fetch: Fetch) -> None:
         self.world.spawn(self._fetched(fetch), f"fetch for {fetch.target}")
@@ -178,9 +180,10 @@ class PlayerProcess(Process):
             elif piece is None or piece.through_position < fetch.first_position:
                 self.core.fetch_failed(name, term, now_ms)
             else:
+                self._seen(piece)
                 self.core.fetched(name, term, piece.entries, piece.through_position, now_ms)
 
-        self.happens(lambda: self.step(tell))
+        self.happens(partial(self.step, tell))
 
     # --- its end ------------------------------------------------------------------------------------------
 
