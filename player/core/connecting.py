@@ -81,7 +81,7 @@ def begin(player: Player) -> None:
 def leave(player: Player, target: Target) -> None:
     """Nothing is kept of the stream; it is closed where it may still be there."""
     if target.has_stream:
-        player.outbox.closes.append((target.name, target.term))
+        player.outbox.close(target.name, target.term)
     target.link = Link.AWAY
     target.queue.suspend()
 

@@ -53,3 +53,12 @@ class Ready:
         self.start_position: int | None = None
         self.stopped: list[tuple[str, str]] = []
         self.deposed = False
+
+    def close(self, name: str, target_term: int) -> None:
+        """Close a stream; what this step had for it before is taken back."""
+        self.closes.append((name, target_term))
+        self.batches = [each for each in self.batches if each[:2] != (name, target_term)]
+        self.heartbeats = [each for each in self.heartbeats if each != (name, target_term)]
+        self.fetches = [
+            each for each in self.fetches if (each.target, each.target_term) != (name, target_term)
+        ]

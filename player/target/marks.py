@@ -10,8 +10,8 @@ fails. Then it ends whatever older streams have under way, reads the position fr
 Hello with `settled`. For each batch: `receive`, then one transaction with its parts applied and its position
 stored, which must fail where the store does not have the same terms any more, then `stored`, whose position
 may be acknowledged; an acknowledgement of several batches may go with the last. Where anything fails, the
-shell closes the stream. Heartbeats are answered with `stored_position`. So a process of this target that
-somebody has replaced, and that still runs, does no harm: what counts is decided by the store.
+shell closes the stream. Heartbeats are answered with `stored_position`, also while a transaction runs. So a
+process of this target that was replaced, and still runs, does no harm: the store decides what counts.
 Does not: apply anything, or know what a payload is. Source: seed 000, section 2.1.
 """
 

@@ -118,6 +118,14 @@ def test_where_too_much_waits_behind_a_recovery_the_stream_stays() -> None:
     assert core.ready().closes == []
 
 
+def test_a_stream_that_is_closed_gets_nothing_more_in_that_step() -> None:
+    core = playing("a", "b")
+    feed(core, range(9), "a b")  # a batch for each, and then too much waits for each
+    ready = core.ready()
+    assert ready.closes == [("a", 1), ("b", 1)]
+    assert ready.batches == []
+
+
 def test_overflows_are_forgotten_once_all_is_acknowledged() -> None:
     core = playing("a")
     target = core.targets["a"]

@@ -103,8 +103,9 @@ class PlayerProcess(Process):
 
     def _send(self, name: str, term: int, message: object) -> None:
         stream = self.streams.get((name, term))
-        if stream is not None:
-            stream.down.send(message)
+        if stream is None:
+            self.world.violate("nothing is written to a closed stream", f"{name} in term {term}: {message}")
+        stream.down.send(message)
 
     def _write(self, name: str, term: int, batch: object) -> None:
         self._send(name, term, batch)
