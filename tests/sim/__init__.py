@@ -21,6 +21,7 @@ everything is healed, and in the *liveness phase* all that was acknowledged must
 | `plain.py` | the least workload, for the tests of the world itself |
 | `soak.py` | the campaign: fresh seeds, evidence, seeds run twice |
 | `workloads/` | client actors and the state machines in the groups |
+| `player/` | players, targets and streams, for the workload of that name |
 | `checks/` | the rules that must hold |
 | `plants/` | faults planted in the product, to show that the checks see them |
 

@@ -25,6 +25,9 @@ QUICK = (
     ("last-record-cleaned", "the last value of each key"),
     ("lock-notes-left-out", "machines"),
     ("old-marks-forgotten", "no conditional append against its condition"),
+    ("player-start-late", "each stream brings what is due, in order, once"),
+    ("player-end-early", "each stream brings what is due, in order, once"),
+    ("player-target-term-not-checked", "nothing is taken from an older stream"),
 )
 SEEDS = 6
 

@@ -8,7 +8,7 @@ from: issues of other systems (LogCabin, etcd, Redpanda, ...), papers, the rules
 from __future__ import annotations
 
 from tests.sim.faces import Plant
-from tests.sim.plants import broker, compaction, group, locks, log, raft, transactions
+from tests.sim.plants import broker, compaction, group, locks, log, player, raft, transactions
 
 PLANTS: dict[str, Plant] = {
     each.name: each
@@ -20,5 +20,6 @@ PLANTS: dict[str, Plant] = {
         *compaction.PLANTS,
         *locks.PLANTS,
         *log.PLANTS,
+        *player.PLANTS,
     )
 }

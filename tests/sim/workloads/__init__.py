@@ -7,6 +7,7 @@
 | `transactions` | producers of transactions, readers of what is committed | the same, `committed_reads` |
 | `compacting` | writers of keys; a cleaner on every node | `Wanted`, as `broker/compaction.py` has it |
 | `locking` | conditional appends | `Appender`, `LockChecks`, `LockTable` |
+| `player` | appenders; a player, its targets, streams between them | `player/core`, `Marks` |
 | `metadata` | makers of topics, takers of producer ids | `ClusterImage`, `ProducerIds` |
 
 `asking.py` is how all of them find the leader, and what they may conclude from an answer. There is no wire
@@ -22,8 +23,10 @@ from tests.sim.workloads.compacting import Compacting
 from tests.sim.workloads.groups import Groups
 from tests.sim.workloads.locking import Locking
 from tests.sim.workloads.metadata import Metadata
+from tests.sim.workloads.player import PlayerWorkload
 from tests.sim.workloads.transactions import TransactionalAppends
 
 WORKLOADS: dict[str, type[Workload]] = {
-    each.name: each for each in (Appends, Groups, Metadata, TransactionalAppends, Compacting, Locking)
+    each.name: each
+    for each in (Appends, Groups, Metadata, TransactionalAppends, Compacting, Locking, PlayerWorkload)
 }

@@ -1,0 +1,95 @@
+"""From entries to targets: the main stream, dummies, and what is sent next.
+
+Invariants: a dummy goes the way of the entries, behind all that is queued for its target, and only where
+nothing at its position is; a target that leaves too much waiting holds up nobody else. Source: seed 000,
+algorithms 3 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from player.core import connecting, recovery
+from player.core.messages import Entry, dummy
+from player.core.routing import routed
+from player.core.target import Target
+from player.core.transitions import State
+
+if TYPE_CHECKING:
+    from player.core.player import Player
+
+
+def feed(player: Player, entries: Sequence[Entry], through_position: int) -> None:
+    """What the main stream has read: everything after the current position up to `through_position`."""
+    before = player.current_position
+    if through_position <= before:
+        return
+    fresh = [entry for entry in entries if before < entry.position <= through_position]
+    for parts in routed(player.route, fresh):  # where this raises, nothing has happened
+        for name, part in parts:
+            target = player.targets.get(name)
+            if target is None:
+                player.unrouted += 1
+            else:
+                target.push(part)
+    player.current_position = through_position
+    player.since_dummies += len(fresh)
+    if 0 < player.settings.dummy_every <= player.since_dummies:
+        player.since_dummies = 0
+        push_dummies(player)
+    for target in player.targets.values():
+        send_next(player, target)
+        _bound(player, target)
+
+
+def push_dummies(player: Player) -> None:
+    """Targets that have acknowledged nothing for a while need not read all of that again after a crash."""
+    position = player.current_position
+    for target in player.targets.values():
+        is_behind = target.last_ack < position - player.settings.dummy_every
+        if is_behind and target.takes_main_stream and target.queue.newest_position < position:
+            target.queue.normal.append(dummy(position))
+
+
+def send_next(player: Player, target: Target) -> None:
+    """The next batch, where the stream can take one, there is one, and not too much is unacknowledged."""
+    queue, settings = target.queue, player.settings
+    entries = settings.window.entries - queue.popped_entries
+    size_bytes = settings.window.size_bytes - queue.popped_bytes
+    if not target.writing and entries > 0 and size_bytes > 0:
+        batch = queue.next_batch(
+            min(entries, settings.batch.entries), min(size_bytes, settings.batch.size_bytes)
+        )
+        if batch is not None:
+            target.writing = True
+            player.outbox.batches.append((target.name, target.term, batch))
+    recovery.proceed(player, target)
+
+
+def acknowledged(player: Player, target: Target, position: int) -> None:
+    """The target has stored everything up to `position`."""
+    target.health.heard = True
+    queue = target.queue
+    if position > queue.sent_position:
+        reason = f"it acknowledged {position}, it was sent up to {queue.sent_position}"
+        connecting.stop(player, target, reason)
+        return
+    if position <= target.last_ack:
+        return
+    target.last_ack = position
+    target.health.acknowledged()
+    queue.erase(position)
+    send_next(player, target)
+    if queue.state is State.NORMAL and not queue.popped:
+        target.overflows = 0
+
+
+def _bound(player: Player, target: Target) -> None:
+    if not target.queue.normal.exceeds(player.settings.normal):
+        return
+    target.overflows += 1
+    if target.queue.state is State.NORMAL:
+        connecting.give_up(player, target)
+    else:
+        recovery.overflowed(player, target)

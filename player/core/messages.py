@@ -1,0 +1,77 @@
+"""What goes over a stream between the player and one target, and what the log is made of.
+
+A position is where an entry stands in the log: an offset, or an LSN; 0 or more, ascending, not always dense.
+An entry is the least that is played: whoever cuts the log into entries cuts it always in the same way, since
+a target's mark lies on an entry's position. Payloads are never looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NOTHING = -1
+"""In place of a position: before the first one there is."""
+
+
+class Entry:
+    """One committed entry of the log; a whole record batch is one where all of it has the same targets."""
+
+    __slots__ = ("payload", "position")
+
+    def __init__(self, position: int, payload: object) -> None:
+        self.position = position
+        self.payload = payload
+
+
+class Part:
+    """What one target gets of one entry. A dummy has no payload: it only moves the target's mark."""
+
+    __slots__ = ("payload", "position", "size_bytes")
+
+    def __init__(self, position: int, payload: object, size_bytes: int) -> None:
+        self.position = position
+        self.payload = payload
+        self.size_bytes = size_bytes
+
+    @property
+    def is_dummy(self) -> bool:
+        return self.payload is None
+
+
+def dummy(position: int) -> Part:
+    """Nothing, at a position."""
+    return Part(position, None, 0)
+
+
+class Batch:
+    """Parts that are sent, and acknowledged, together.
+
+    `previous_position` is that of what was sent to this target before the first part, over all its streams:
+    where it stood at the handshake, or the part before. For each further part it is the one before it here.
+    """
+
+    __slots__ = ("parts", "previous_position", "size_bytes")
+
+    def __init__(self, previous_position: int, parts: Sequence[Part], size_bytes: int) -> None:
+        self.previous_position = previous_position
+        self.parts = parts
+        self.size_bytes = size_bytes
+
+    @property
+    def last_position(self) -> int:
+        return self.parts[-1].position
+
+
+class Hello:
+    """The first message of a stream: whose it is, and where a target that has no mark yet begins.
+
+    The target persists both terms, ends what older streams have under way, and then answers its position.
+    """
+
+    __slots__ = ("first_position", "log_id", "player_term", "target_term")
+
+    def __init__(self, log_id: str, player_term: int, target_term: int, first_position: int) -> None:
+        self.log_id = log_id
+        self.player_term = player_term
+        self.target_term = target_term
+        self.first_position = first_position

@@ -1,0 +1,64 @@
+"""What the core wants done since it was last asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from player.core.messages import Batch, Hello
+
+
+@dataclass(slots=True, frozen=True)
+class Fetch:
+    """Read the log from `first_position` to `last_position`, at least one entry and not much more than
+    `max_bytes`; then `fetched`, or `fetch_failed`, or `range_lost`."""
+
+    target: str
+    target_term: int
+    first_position: int
+    last_position: int
+    max_bytes: int
+
+
+class Ready:
+    """Each thing is handed out once; to be done in the order of the attributes below.
+
+    Attributes:
+        closes: (target, its term): close this stream; nothing is written to it any more.
+        hellos: (target, Hello): open a stream and send this on it.
+        batches: (target, its term, Batch): write it, then `written`.
+        heartbeats: (target, its term): ask whether it lives.
+        fetches: recoveries that want something read.
+        start_position: read the main stream from there on; None but once.
+        stopped: (target, why): nothing more is sent to it until `resume`.
+        deposed: a target has seen a newer player's term: end this one; nothing else comes out any more.
+    """
+
+    __slots__ = (
+        "batches",
+        "closes",
+        "deposed",
+        "fetches",
+        "heartbeats",
+        "hellos",
+        "start_position",
+        "stopped",
+    )
+
+    def __init__(self) -> None:
+        self.closes: list[tuple[str, int]] = []
+        self.hellos: list[tuple[str, Hello]] = []
+        self.batches: list[tuple[str, int, Batch]] = []
+        self.heartbeats: list[tuple[str, int]] = []
+        self.fetches: list[Fetch] = []
+        self.start_position: int | None = None
+        self.stopped: list[tuple[str, str]] = []
+        self.deposed = False
+
+    def close(self, name: str, target_term: int) -> None:
+        """Close a stream; what this step had for it before is taken back."""
+        self.closes.append((name, target_term))
+        self.batches = [each for each in self.batches if each[:2] != (name, target_term)]
+        self.heartbeats = [each for each in self.heartbeats if each != (name, target_term)]
+        self.fetches = [
+            each for each in self.fetches if (each.target, each.target_term) != (name, target_term)
+        ]

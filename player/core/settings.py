@@ -1,0 +1,59 @@
+"""The numbers a player runs with. Times are milliseconds of its own monotonic clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NEVER_MS = 1 << 62
+"""A deadline that does not come."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """So many entries, and so many bytes of payload, whichever is reached first; one entry always fits."""
+
+    entries: int
+    size_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.entries < 1 or self.size_bytes < 1:
+            raise ValueError(f"a bound of {self.entries} entries and {self.size_bytes} bytes holds nothing")
+
+
+@dataclass(frozen=True)
+class PlayerSettings:
+    """Bounds and timers, the same for each target. Raises ValueError where nothing could be played so."""
+
+    batch: Bound = Bound(1000, 1 << 20)
+    """One message. gRPC takes 4 MB by default, and an entry larger than this goes alone."""
+    window: Bound = Bound(10_000, 8 << 20)
+    """Sent and not acknowledged."""
+    normal: Bound = Bound(10_000, 16 << 20)
+    """Waiting from the main stream. A target that leaves more waiting than that recovers from the log."""
+    catchup: Bound = Bound(10_000, 16 << 20)
+    """Waiting from a recovery: nothing is read while it is full. One answer may come on top."""
+    dummy_every: int = 1000
+    """Entries of the main stream between two looks at who is far behind it; 0 for never."""
+    heartbeat_ms: int = 500
+    silent_heartbeats: int = 6
+    """A target that was not heard for so many is given up."""
+    stuck_heartbeats: int = 60
+    """A target that was sent something and has acknowledged nothing more for so many is given up; twice as
+    many after each time in a row."""
+    hello_timeout_ms: int = 3000
+    start_timeout_ms: int = 5000
+    """How long the main stream waits at the start for all targets to answer."""
+    backoff_ms: int = 50
+    longest_backoff_ms: int = 5000
+    slow_overflows: int = 3
+    """So many times in a row too much was waiting: the target is reported as one that cannot keep up."""
+
+    def __post_init__(self) -> None:
+        if min(self.heartbeat_ms, self.hello_timeout_ms, self.start_timeout_ms, self.slow_overflows) < 1:
+            raise ValueError("timers and counts begin at 1")
+        if self.silent_heartbeats < 2 or self.stuck_heartbeats < 2:
+            raise ValueError("one heartbeat is always on its way: give a target two")
+        if not 0 < self.backoff_ms <= self.longest_backoff_ms:
+            raise ValueError(f"a backoff of {self.backoff_ms} to {self.longest_backoff_ms} ms")
+        if self.dummy_every < 0:
+            raise ValueError(f"a dummy every {self.dummy_every} entries")

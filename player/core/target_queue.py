@@ -1,0 +1,154 @@
+"""What waits for one target, and what was sent and not acknowledged: the seed's target queue.
+
+Owns: two queues, for what the main stream brings and for what a recovery brings; the state, which says from
+which of them the next batch is taken; the batches that are popped and not erased. Invariants: positions
+ascend within each queue, and from what was sent to what is taken next; what waits in the catch-up queue lies
+below all that waits in the normal one; in FC the catch-up queue is not empty; in S nothing is kept.
+Does not: know terms, or what the end of a recovery is (`recovery.py`).
+Source: seed 000, algorithms 1 and 2. Popped here is what was taken, not what was written: an acknowledgement
+may come before the write's completion.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+
+from player.core.messages import NOTHING, Batch, Part
+from player.core.settings import Bound
+from player.core.transitions import State, check
+
+
+class Waiting:
+    """Parts in the order of their positions, and their bytes."""
+
+    __slots__ = ("parts", "size_bytes")
+
+    def __init__(self) -> None:
+        self.parts: deque[Part] = deque()
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def append(self, part: Part) -> None:
+        self.parts.append(part)
+        self.size_bytes += part.size_bytes
+
+    def clear(self) -> None:
+        self.parts.clear()
+        self.size_bytes = 0
+
+    def exceeds(self, bound: Bound) -> bool:
+        return len(self.parts) > bound.entries or self.size_bytes > bound.size_bytes
+
+    def is_full(self, bound: Bound) -> bool:
+        return len(self.parts) >= bound.entries or self.size_bytes >= bound.size_bytes
+
+    def take(self, parts: list[Part], size_bytes: int, max_entries: int, max_bytes: int) -> int:
+        """Move parts over while they fit, the first one always; the bytes of `parts` then."""
+        waiting = self.parts
+        before = size_bytes
+        while waiting and len(parts) < max_entries:
+            larger = size_bytes + waiting[0].size_bytes
+            if larger > max_bytes and parts:
+                break
+            parts.append(waiting.popleft())
+            size_bytes = larger
+        self.size_bytes -= size_bytes - before
+        return size_bytes
+
+
+class TargetQueue:
+    """See the module."""
+
+    __slots__ = ("catchup", "normal", "popped", "popped_bytes", "popped_entries", "sent_position", "state")
+
+    def __init__(self) -> None:
+        self.state = State.SUSPENDED
+        self.normal = Waiting()
+        self.catchup = Waiting()
+        self.popped: deque[list[Part]] = deque()
+        """Batches that were taken and are not wholly acknowledged, oldest first."""
+        self.popped_entries = 0
+        self.popped_bytes = 0
+        self.sent_position = NOTHING
+        """Of the last part taken; where the target stood, before there is one."""
+
+    @property
+    def missed_position(self) -> int:
+        """Of the last part that waits in the catch-up queue; where there is none, that was taken."""
+        return self.catchup.parts[-1].position if self.catchup else self.sent_position
+
+    @property
+    def newest_position(self) -> int:
+        """Of the last part that waits at all; where there is none, that was taken."""
+        return self.normal.parts[-1].position if self.normal else self.missed_position
+
+    # --- changes of state ---------------------------------------------------------------------------------
+
+    def suspend(self) -> None:
+        """The stream is closed: what was for it is forgotten, and read again from the log."""
+        if self.state is State.SUSPENDED:
+            return
+        self._become(State.SUSPENDED)
+        self.normal.clear()
+        self.catchup.clear()
+        self.popped.clear()
+        self.popped_entries = self.popped_bytes = 0
+
+    def resume(self, last_ack: int) -> None:
+        """A new stream to a target that has everything up to `last_ack`."""
+        self._become(State.RECOVERY_FETCHING)
+        self.sent_position = last_ack
+
+    def fetching_completed(self) -> None:
+        """All that was missed has been pushed."""
+        self._become(State.FETCHING_COMPLETED if self.catchup else State.NORMAL)
+
+    def drop_normal(self) -> None:
+        """Too much waits behind a recovery: it is read again later, as part of that."""
+        self.normal.clear()
+        if self.state is State.FETCHING_COMPLETED:
+            self._become(State.RECOVERY_FETCHING)
+
+    def _become(self, state: State) -> None:
+        check(self.state, state)
+        self.state = state
+
+    # --- entries ------------------------------------------------------------------------------------------
+
+    def next_batch(self, max_entries: int, max_bytes: int) -> Batch | None:
+        """What is to be sent next, now popped; None where nothing may be."""
+        parts: list[Part] = []
+        waiting = self.normal if self.state is State.NORMAL else self.catchup
+        size_bytes = waiting.take(parts, 0, max_entries, max_bytes)
+        if self.state is State.FETCHING_COMPLETED and not self.catchup:
+            self._become(State.NORMAL)
+            size_bytes = self.normal.take(parts, size_bytes, max_entries, max_bytes)
+        if not parts:
+            return None
+        batch = Batch(self.sent_position, tuple(parts), size_bytes)
+        self.sent_position = batch.last_position
+        self.popped.append(parts)
+        self.popped_entries += len(parts)
+        self.popped_bytes += size_bytes
+        return batch
+
+    def erase(self, position: int) -> None:
+        """Everything at or below `position` is acknowledged."""
+        while self.popped and self.popped[0][-1].position <= position:
+            self._freed(self.popped.popleft())
+        if self.popped and self.popped[0][0].position <= position:
+            parts = self.popped[0]
+            count = bisect_right(parts, position, key=_position)
+            self._freed(parts[:count])
+            del parts[:count]
+
+    def _freed(self, parts: list[Part]) -> None:
+        self.popped_entries -= len(parts)
+        self.popped_bytes -= sum([part.size_bytes for part in parts])
+
+
+def _position(part: Part) -> int:
+    return part.position

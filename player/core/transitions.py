@@ -1,0 +1,43 @@
+"""The states of a target's queue, as a table that the queue asserts on every change.
+
+Source: seed 000, figure 2. The seed's table, and one change of ours: a recovery that is extended.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class State(Enum):
+    """How a target is sent what is in the log."""
+
+    NORMAL = "N"
+    """From the main stream."""
+    RECOVERY_FETCHING = "RF"
+    """It has missed entries of the main stream, which are being read and sent; newer ones wait."""
+    FETCHING_COMPLETED = "FC"
+    """All that it has missed has been read, and some of it still waits to be sent."""
+    SUSPENDED = "S"
+    """It is not connected: nothing is kept for it."""
+
+
+TRANSITIONS: dict[tuple[State, State], str] = {
+    (State.SUSPENDED, State.RECOVERY_FETCHING): "it has answered the handshake with its position",
+    (State.RECOVERY_FETCHING, State.FETCHING_COMPLETED): "the last of what it has missed is read",
+    (State.RECOVERY_FETCHING, State.NORMAL): "it has missed nothing, or all of that is read and sent",
+    (State.FETCHING_COMPLETED, State.NORMAL): "the last of what it has missed is sent",
+    (State.FETCHING_COMPLETED, State.RECOVERY_FETCHING): "too much waited: it is dropped, and read again",
+    (State.NORMAL, State.SUSPENDED): "its stream is closed",
+    (State.RECOVERY_FETCHING, State.SUSPENDED): "its stream is closed",
+    (State.FETCHING_COMPLETED, State.SUSPENDED): "its stream is closed",
+}
+
+
+class IllegalTransition(AssertionError):
+    """A change that the table does not name: a bug, never an input."""
+
+
+def check(old: State, new: State) -> None:
+    """Raises IllegalTransition unless `old` may become `new`."""
+    if (old, new) not in TRANSITIONS:
+        raise IllegalTransition(f"{old.value} may not become {new.value}")

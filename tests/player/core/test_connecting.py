@@ -1,0 +1,180 @@
+"""Streams to targets: tries, answers, terms, and where the main stream begins."""
+
+import pytest
+
+from player.core.settings import NEVER_MS
+from player.core.target import Link
+from player.core.transitions import State
+from tests.player.core.players import (
+    END,
+    LOG_ID,
+    START_MS,
+    acknowledged,
+    answer,
+    away,
+    feed,
+    greeted_again,
+    player,
+    playing,
+    sent,
+)
+
+
+def test_a_hello_says_whose_stream_it_is_and_where_a_new_target_begins() -> None:
+    core = player()
+    core.add("a", 40, START_MS)
+    core.tick(START_MS)
+    ((name, hello),) = core.ready().hellos
+    assert (name, hello.log_id, hello.player_term, hello.target_term) == ("a", LOG_ID, 7, 1)
+    assert hello.first_position == 40
+
+
+def test_each_try_has_a_term_of_its_own() -> None:
+    core = player("a")
+    due_ms = core.deadline_ms
+    assert due_ms == START_MS + core.settings.hello_timeout_ms
+    core.tick(due_ms - 1)
+    assert core.targets["a"].link is Link.GREETING
+    core.tick(due_ms)  # unanswered
+    assert core.ready().closes == [("a", 1)]
+    assert core.deadline_ms == due_ms + core.settings.backoff_ms
+    greeted_again(core, "a")
+    core.connected("a", 1, 5, 0, END, core.now_ms)  # the first one is answered after all
+    assert core.targets["a"].link is Link.GREETING
+    answer(core, "a", 8)
+    assert (core.targets["a"].link, core.ready().start_position) == (Link.OPEN, 9)
+
+
+def test_terms_survive_a_removal() -> None:
+    core = playing("a", "b")
+    core.remove("a", core.now_ms)
+    assert core.ready().closes == [("a", 1)]
+    core.add("a", 0, core.now_ms)
+    core.tick(core.now_ms)
+    ((_, hello),) = core.ready().hellos
+    assert hello.target_term == 2
+    core.acknowledged("a", 1, 3, core.now_ms)  # of the stream before
+    assert core.targets["a"].last_ack == -1
+
+
+def test_the_start_is_after_the_least_position_of_all() -> None:
+    core = player("a", "b", "c")
+    answer(core, "a", 30)
+    answer(core, "b", 20)
+    assert core.ready().start_position is None
+    assert not core.wants_entries
+    answer(core, "c", 25)
+    assert core.ready().start_position == 21
+    assert {target.queue.state for target in core.targets.values()} == {State.NORMAL}
+    feed(core, (22, 27, 31), "a b c")
+    ready = core.ready()
+    assert [sent(ready, name) for name in "abc"] == [[[31]], [[22, 27, 31]], [[27, 31]]]
+
+
+def test_one_that_cannot_be_reached_holds_up_nobody() -> None:
+    core = player("a", "b")
+    answer(core, "a", 30)
+    away(core, "b")
+    core.tick(core.now_ms)
+    assert core.ready().start_position == 31
+    feed(core, (31,), "a b")
+    assert core.targets["b"].queue.state is State.SUSPENDED
+    greeted_again(core, "b")
+    answer(core, "b", 10)
+    (fetch,) = core.ready().fetches
+    assert (fetch.target, fetch.first_position, fetch.last_position) == ("b", 11, 31)
+
+
+def test_one_that_does_not_answer_in_time_neither() -> None:
+    core = player("a", "b", start_timeout_ms=2000)
+    answer(core, "a", 30)
+    assert core.deadline_ms == START_MS + 2000
+    core.tick(START_MS + 1999)
+    assert core.ready().start_position is None
+    core.tick(START_MS + 2000)
+    assert core.ready().start_position == 31
+
+
+def test_nobody_there_is_no_start() -> None:
+    core = player("a", start_timeout_ms=100)
+    away(core, "a")
+    core.tick(START_MS + 1000)
+    assert not core.started
+    assert player().deadline_ms == NEVER_MS
+
+
+def test_a_position_that_the_log_has_not_stops_the_target() -> None:
+    core = player("a", "b", "c", "d")
+    core.connected("a", 1, 18, 20, 50, core.now_ms)
+    core.connected("b", 1, 50, 20, 50, core.now_ms)
+    core.connected("c", 1, 19, 20, 50, core.now_ms)
+    core.connected("d", 1, 49, 20, 50, core.now_ms)
+    ready = core.ready()
+    assert ready.closes == [("a", 1), ("b", 1)]
+    assert ready.stopped == [
+        ("a", "it needs 19, the log begins at 20"),
+        ("b", "it has stored 50, the log ends before 50"),
+    ]
+    assert ready.start_position == 20
+    assert core.targets["a"].stopped_because == "it needs 19, the log begins at 20"
+    core.tick(core.now_ms + 100_000)
+    assert not {name for name, _ in core.ready().hellos} & {"a", "b"}
+
+
+def test_a_stopped_target_is_tried_again_when_it_is_told() -> None:
+    core = playing("a", "b")
+    core.stop("a", "paused", core.now_ms)
+    assert core.ready().closes == [("a", 1)]
+    away(core, "a")  # what its stream still says
+    assert core.targets["a"].link is Link.STOPPED
+    core.resume("b", core.now_ms)  # which is not stopped
+    core.resume("a", core.now_ms)
+    core.tick(core.now_ms)
+    assert [(name, hello.target_term) for name, hello in core.ready().hellos] == [("a", 2)]
+    assert core.targets["a"].stopped_because == ""
+
+
+def test_a_silent_target_is_given_up() -> None:
+    core = playing("a", heartbeat_ms=100, silent_heartbeats=3)
+    feed(core, (0,))
+    core.ready()
+    beats = 0
+    while core.targets["a"].link is Link.OPEN:
+        core.tick(core.deadline_ms)
+        ready = core.ready()
+        beats += len(ready.heartbeats)
+    assert beats == 3  # the first finds the handshake
+    assert ready.closes == [("a", 1)]
+    assert core.targets["a"].queue.state is State.SUSPENDED
+    assert core.targets["a"].health.hung == 0
+
+
+def test_a_target_that_hangs_is_given_up() -> None:
+    core = playing("a", heartbeat_ms=100, stuck_heartbeats=4)
+    feed(core, (0,))
+    for _ in range(4):
+        core.tick(core.deadline_ms)
+        acknowledged(core, -1)  # it lives
+    assert core.targets["a"].link is Link.OPEN
+    core.tick(core.deadline_ms)
+    assert (core.targets["a"].link, core.targets["a"].health.hung) == (Link.AWAY, 1)
+
+
+def test_a_stream_that_broke_is_not_closed() -> None:
+    core = playing("a")
+    away(core, "a")
+    assert core.ready().closes == []
+    assert core.deadline_ms > core.now_ms
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_who_goes_before_the_start_may_come_back(started: bool) -> None:
+    core = player("a", "b")
+    answer(core, "a", 30)
+    away(core, "a")
+    greeted_again(core, "a")
+    if started:
+        answer(core, "b", 40)
+        assert core.ready().start_position == 41  # `a` has failed once: it is not waited for
+    answer(core, "a", 35)
+    assert (core.targets["a"].link is Link.OPEN) == started

@@ -1,0 +1,183 @@
+"""The main stream to its targets: parts, bounds, dummies, windows, acknowledgements."""
+
+import pytest
+
+from player.core.messages import Entry
+from player.core.routing import Parts
+from player.core.settings import Bound
+from player.core.target import Link
+from player.core.transitions import State
+from tests.player.core.players import (
+    acknowledged,
+    answer,
+    away,
+    entries,
+    feed,
+    greeted_again,
+    playing,
+    recovering,
+    sent,
+    waiting,
+    written,
+)
+
+
+def test_each_target_gets_its_parts() -> None:
+    core = playing("a", "b")
+    core.feed([*entries((0,), "a b"), *entries((1,), "b"), *entries((2,), "")], 4, core.now_ms)
+    ready = core.ready()
+    assert (sent(ready, "a"), sent(ready, "b")) == ([[0]], [[0, 1]])
+    assert [part.payload for _, _, batch in ready.batches for part in batch.parts] == ["a@0", "b@0", "b@1"]
+    assert core.current_position == 4
+    core.feed([*entries((4,), "a")], 4, core.now_ms)  # nothing new
+    core.feed(entries((4, 5, 7)), 6, core.now_ms)  # too early, too far
+    written(core)
+    assert sent(core.ready()) == [[5]]
+    assert core.current_position == 6
+
+
+def test_parts_for_nobody_are_counted() -> None:
+    core = playing("a")
+    feed(core, (0,), "a nobody")
+    assert core.unrouted == 1
+
+
+def test_a_router_that_fails_changes_nothing() -> None:
+    core = playing("a")
+
+    def route(entry: Entry) -> Parts:
+        raise LookupError("no such table")
+
+    core.route = route
+    with pytest.raises(LookupError):
+        feed(core, (0, 1))
+    assert core.current_position == -1
+
+
+def test_one_write_at_a_time() -> None:
+    core = playing("a", batch=Bound(2, 1000))
+    feed(core, range(5))
+    assert sent(core.ready()) == [[0, 1]]
+    feed(core, (5,))
+    acknowledged(core, 1)  # before its write completes: it frees all the same
+    assert core.targets["a"].queue.popped_entries == 0
+    assert sent(core.ready()) == []
+    written(core)
+    assert sent(core.ready()) == [[2, 3]]
+
+
+@pytest.mark.parametrize("window", [Bound(4, 1000), Bound(100, 35)])
+def test_the_window_bounds_what_is_not_acknowledged(window: Bound) -> None:
+    core = playing("a", window=window)
+    feed(core, range(5))
+    assert sent(core.ready()) == [[0, 1, 2]]
+    written(core)
+    assert sent(core.ready()) == [[3]]  # by its entries; by its bytes, since one always goes
+    written(core)
+    assert sent(core.ready()) == []
+    acknowledged(core, 2)
+    assert sent(core.ready()) == [[4]]
+
+
+def test_acknowledgements_only_go_forward() -> None:
+    core = playing("a")
+    feed(core, range(3))
+    acknowledged(core, 1)
+    acknowledged(core, 0)
+    assert core.targets["a"].last_ack == 1
+
+
+def test_what_was_not_sent_cannot_be_acknowledged() -> None:
+    core = playing("a", batch=Bound(2, 1000))
+    feed(core, range(3))
+    acknowledged(core, 2)
+    assert core.ready().stopped == [("a", "it acknowledged 2, it was sent up to 1")]
+    assert core.targets["a"].link is Link.STOPPED
+
+
+def test_a_target_that_leaves_too_much_waiting_recovers() -> None:
+    core = playing("a", "b")
+    feed(core, range(8), "a")  # three are sent, five wait
+    assert core.targets["a"].queue.state is State.NORMAL
+    feed(core, (8,), "a b")
+    target = core.targets["a"]
+    ready = core.ready()
+    assert (ready.closes, target.queue.state, target.overflows) == ([("a", 1)], State.SUSPENDED, 1)
+    assert sent(ready, "b") == [[8]]
+    greeted_again(core, "a")
+    answer(core, "a", 1)
+    (fetch,) = core.ready().fetches
+    assert (fetch.first_position, fetch.last_position) == (2, 8)
+
+
+def test_where_too_much_waits_behind_a_recovery_the_stream_stays() -> None:
+    core = recovering(4, 9)
+    feed(core, range(10, 16))
+    target = core.targets["a"]
+    assert (target.overflows, target.dropped, waiting(target)) == (1, True, ([], []))
+    assert core.ready().closes == []
+
+
+def test_a_stream_that_is_closed_gets_nothing_more_in_that_step() -> None:
+    core = playing("a", "b")
+    feed(core, range(9), "a b")  # a batch for each, and then too much waits for each
+    ready = core.ready()
+    assert ready.closes == [("a", 1), ("b", 1)]
+    assert ready.batches == []
+
+
+def test_overflows_are_forgotten_once_all_is_acknowledged() -> None:
+    core = playing("a")
+    target = core.targets["a"]
+    target.overflows = 2
+    feed(core, range(4))
+    written(core)
+    acknowledged(core, 2)
+    assert target.overflows == 2
+    acknowledged(core, 3)
+    assert target.overflows == 0
+    core = recovering(4, 9)
+    core.targets["a"].overflows = 1
+    core.fetched("a", 2, entries((5,)), 6, core.now_ms)
+    acknowledged(core, 5)
+    assert core.targets["a"].overflows == 1  # it is not there yet
+
+
+def test_dummies_for_those_that_got_nothing_for_long() -> None:
+    core = playing("a", "b", dummy_every=4)
+    feed(core, range(3), "b")
+    assert core.ready().batches[0][0] == "b"
+    feed(core, (3, 4), "b")
+    (batch,) = [batch for name, _, batch in core.ready().batches if name == "a"]
+    assert [(part.position, part.is_dummy) for part in batch.parts] == [(4, True)]
+    assert waiting(core.targets["b"]) == ([], [3, 4])  # it has unsent entries, the last of them at 4
+
+
+def test_a_dummy_goes_behind_what_waits() -> None:
+    core = playing("a", "b", dummy_every=4)
+    feed(core, (0, 1, 2, 3), "a")
+    core.ready()
+    feed(core, (4, 5, 6, 7), "b")
+    written(core)
+    assert sent(core.ready()) == [[3, 7]]
+
+
+def test_no_dummies_for_who_is_near_away_or_far_behind() -> None:
+    core = playing("a", "b", "c", dummy_every=4)
+    away(core, "b")
+    core.feed([], 8, core.now_ms)
+    greeted_again(core, "b")
+    answer(core, "b", 2)
+    core.targets["b"].dropped = True
+    away(core, "c")
+    core.targets["a"].last_ack = core.targets["a"].queue.sent_position = 10
+    feed(core, range(11, 15), "")
+    assert [waiting(target) for target in core.targets.values()] == [([], [])] * 3
+    feed(core, range(15, 19), "")
+    assert sent(core.ready(), "a") == [[18]]
+
+
+def test_no_dummies_at_all() -> None:
+    core = playing("a", dummy_every=0)
+    feed(core, range(100), "")
+    assert core.ready().batches == []

@@ -1,0 +1,93 @@
+"""What heartbeats conclude, and how long a target is left alone."""
+
+import pytest
+
+from player.core.health import Health, Verdict, backoff_ms
+from player.core.settings import NEVER_MS, PlayerSettings
+
+SETTINGS = PlayerSettings(
+    heartbeat_ms=100, silent_heartbeats=3, stuck_heartbeats=4, backoff_ms=10, longest_backoff_ms=100
+)
+LATE = 1 << 30
+
+
+def connected() -> Health:
+    health = Health(0)
+    health.connected(0, SETTINGS)
+    return health
+
+
+def looks(health: Health, count: int, owes: bool, heard: bool = True) -> list[Verdict]:
+    found = []
+    for _ in range(count):
+        health.heard = heard
+        found.append(health.look(owes, health.due_ms, SETTINGS))
+    return found
+
+
+def test_a_heartbeat_each_interval() -> None:
+    health = connected()
+    assert health.look(False, 99, SETTINGS) is Verdict.WAIT
+    assert health.look(False, 100, SETTINGS) is Verdict.BEAT
+    assert health.look(False, 199, SETTINGS) is Verdict.WAIT
+
+
+def test_silence_is_counted_from_the_last_word() -> None:
+    health = connected()
+    assert looks(health, 2, False) == [Verdict.BEAT] * 2
+    assert looks(health, 3, False, heard=False) == [Verdict.BEAT, Verdict.BEAT, Verdict.SILENT]
+
+
+def test_a_player_that_was_held_up_concludes_nothing_from_that() -> None:
+    health = connected()
+    assert health.look(True, LATE, SETTINGS) is Verdict.BEAT
+    assert health.look(True, LATE + 50, SETTINGS) is Verdict.WAIT  # no heartbeats made up for
+
+
+def test_stuck_is_who_lives_and_stores_nothing_that_it_was_sent() -> None:
+    health = connected()
+    assert looks(health, 20, False) == [Verdict.BEAT] * 20  # nothing is owed
+    assert looks(health, 4, True) == [Verdict.BEAT] * 3 + [Verdict.STUCK]
+    health = connected()
+    looks(health, 3, True)
+    health.acknowledged()
+    assert looks(health, 4, True) == [Verdict.BEAT] * 4
+
+
+def test_patience_doubles_with_each_hang_until_something_is_stored() -> None:
+    health = connected()
+    health.hung = 1
+    looks(health, 1, True)  # the handshake counts as progress
+    assert looks(health, 8, True)[-1] is Verdict.STUCK
+    health.acknowledged()
+    assert health.hung == 0
+    health.connected(0, SETTINGS)
+    looks(health, 1, True)
+    assert looks(health, 4, True)[-1] is Verdict.STUCK
+
+
+def test_backoff_doubles_up_to_the_longest() -> None:
+    most = [backoff_ms(failures, SETTINGS, lambda n: n - 1) for failures in (1, 2, 3, 4, 5, 1000)]
+    least = [backoff_ms(failures, SETTINGS, lambda n: 0) for failures in (1, 2, 3, 4, 5, 1000)]
+    assert most == [10, 20, 40, 80, 100, 100]
+    assert least == [5, 10, 20, 40, 50, 50]
+
+
+def test_what_is_due() -> None:
+    health = Health(5)
+    assert health.due_ms == 5
+    health.failed(100, SETTINGS, lambda n: n - 1)
+    health.failed(100, SETTINGS, lambda n: n - 1)
+    assert (health.failures, health.due_ms) == (2, 120)
+    health.connecting(200, SETTINGS)
+    assert health.due_ms == 200 + SETTINGS.hello_timeout_ms
+    health.stopped()
+    assert health.due_ms == NEVER_MS
+
+
+@pytest.mark.parametrize(("owes", "failures"), [(False, 0), (True, 3)])
+def test_failures_are_forgotten_where_a_target_stays_and_owes_nothing(owes: bool, failures: int) -> None:
+    health = connected()
+    health.failures = 3
+    looks(health, 1, owes)
+    assert health.failures == failures

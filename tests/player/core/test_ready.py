@@ -1,0 +1,17 @@
+"""What a step has for a stream that the same step closes is taken back."""
+
+from player.core.messages import Batch, dummy
+from player.core.ready import Fetch, Ready
+
+
+def test_closing_takes_back_what_was_for_that_stream_only() -> None:
+    ready = Ready()
+    batch = Batch(1, (dummy(2),), 0)
+    ready.batches = [("a", 1, batch), ("a", 2, batch), ("b", 1, batch)]
+    ready.heartbeats = [("a", 1), ("b", 1)]
+    ready.fetches = [Fetch("a", 1, 3, 4, 100), Fetch("b", 1, 3, 4, 100)]
+    ready.close("a", 1)
+    assert ready.closes == [("a", 1)]
+    assert ready.batches == [("a", 2, batch), ("b", 1, batch)]
+    assert ready.heartbeats == [("b", 1)]
+    assert [each.target for each in ready.fetches] == ["b"]

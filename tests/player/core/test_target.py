@@ -1,0 +1,43 @@
+"""What a target takes of the main stream, by its link and its state."""
+
+import pytest
+
+from player.core.messages import Part
+from player.core.target import Link, Target
+
+
+def target() -> Target:
+    return Target("a", 0, 1000)
+
+
+@pytest.mark.parametrize("link", Link)
+def test_a_term_counts_while_its_stream_is_not_given_up(link: Link) -> None:
+    each = target()
+    each.link = link
+    assert each.has_stream == (link in (Link.GREETING, Link.ANSWERED, Link.OPEN))
+
+
+def test_who_may_still_answer_at_the_first_try() -> None:
+    each = target()
+    assert each.may_answer
+    each.health.failures = 1
+    assert not each.may_answer
+    answered = target()
+    answered.link = Link.ANSWERED
+    assert not answered.may_answer
+
+
+def test_the_main_stream_brings_what_is_not_stored_to_who_is_there() -> None:
+    each = target()
+    each.last_ack = 5
+
+    def push(position: int) -> list[int]:
+        each.push(Part(position, b"x", 1))
+        return [part.position for part in each.queue.normal.parts]
+
+    assert push(6) == []  # in S
+    each.queue.resume(5)
+    assert push(5) == []  # it has that
+    assert push(6) == [6]
+    each.dropped = True
+    assert (push(7), each.takes_main_stream) == ([6], False)

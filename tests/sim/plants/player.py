@@ -1,0 +1,222 @@
+"""Plants in the player and in its targets' rule, held against the `player` workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from unittest.mock import patch
+
+from player.core import connecting, dispatching, recovery
+from player.core.messages import Batch, Part, dummy
+from player.core.player import Player
+from player.core.target import Target
+from player.core.target_queue import TargetQueue
+from player.core.transitions import State
+from player.target.marks import Accepted, Marks
+from tests.sim.faces import Plant
+
+Terms = tuple[int, int]
+
+
+@contextmanager
+def acknowledged_before_stored() -> Iterator[None]:
+    """What is received counts as stored: heartbeats are answered with it."""
+    real = Marks.receive
+
+    def receive(self: Marks, terms: Terms, batch: Batch) -> Accepted:
+        accepted = real(self, terms, batch)
+        self.mark = accepted.mark
+        return accepted
+
+    with patch.object(Marks, "receive", receive):
+        yield
+
+
+@contextmanager
+def players_terms_not_checked() -> Iterator[None]:
+    def known(self: Player, name: str, target_term: int, now_ms: int) -> Target | None:
+        self._at(now_ms)
+        target = self.targets.get(name)
+        return target if not self.deposed and target is not None and target.has_stream else None
+
+    with patch.object(Player, "_known", known):
+        yield
+
+
+@contextmanager
+def targets_terms_not_checked() -> Iterator[None]:
+    real = Marks.receive
+    with patch.object(Marks, "receive", lambda self, terms, batch: real(self, self.mark.terms, batch)):
+        yield
+
+
+@contextmanager
+def missed_instead(first: int, last: int) -> Iterator[None]:
+    """What a target has missed begins, and ends, so much later."""
+    real = recovery.missed
+
+    def missed(last_ack: int, current_position: int) -> tuple[int, int]:
+        begin, end = real(last_ack, current_position)
+        return max(0, begin + first), end + last
+
+    with patch.object(recovery, "missed", missed):
+        yield
+
+
+@contextmanager
+def end_read_at_hello() -> Iterator[None]:
+    """The end of a recovery is read when the target is greeted, before its queue takes anything."""
+    greet, begin = connecting._greet, recovery.begin
+    ends: dict[tuple[int, str, int], int] = {}
+
+    def greeting(player: Player, target: Target) -> None:
+        greet(player, target)
+        if player.started:
+            ends[player.player_term, target.name, target.term] = player.current_position
+
+    def beginning(player: Player, target: Target, position: int) -> None:
+        current = player.current_position
+        player.current_position = ends.get((player.player_term, target.name, target.term), current)
+        begin(player, target, position)
+        player.current_position = current
+
+    with patch.object(connecting, "_greet", greeting), patch.object(recovery, "begin", beginning):
+        yield
+
+
+@contextmanager
+def dummies_first() -> Iterator[None]:
+    """A dummy goes before what waits."""
+
+    def push_dummies(player: Player) -> None:
+        for target in player.targets.values():
+            if target.takes_main_stream and target.last_ack < player.current_position:
+                target.queue.normal.parts.appendleft(dummy(player.current_position))
+
+    with patch.object(dispatching, "push_dummies", push_dummies):
+        yield
+
+
+@contextmanager
+def any_acknowledgement_counts() -> Iterator[None]:
+    """Whatever comes last is the last, from whichever stream."""
+    real = dispatching.acknowledged
+
+    def acknowledged(self: Player, name: str, target_term: int, position: int, now_ms: int) -> None:
+        target = self.targets.get(name)
+        if target is not None and target.is_open and position <= target.queue.sent_position:
+            target.last_ack = position - 1
+            real(self, target, position)
+
+    with patch.object(Player, "acknowledged", acknowledged):
+        yield
+
+
+@contextmanager
+def suspended_with_its_queue() -> Iterator[None]:
+    real = TargetQueue.suspend
+
+    def suspend(self: TargetQueue) -> None:
+        parts = list(self.normal.parts)
+        real(self)
+        for part in parts:
+            self.normal.append(part)
+
+    with patch.object(TargetQueue, "suspend", suspend):
+        yield
+
+
+@contextmanager
+def popped_for_nothing() -> Iterator[None]:
+    """A batch is taken before the stream can take it, and not written."""
+    real = dispatching.send_next
+
+    def send_next(player: Player, target: Target) -> None:
+        has_room = target.queue.popped_entries < player.settings.window.entries
+        if target.writing and target.is_open and has_room:
+            target.queue.next_batch(1, 1)
+        real(player, target)
+
+    with patch.object(dispatching, "send_next", send_next):
+        yield
+
+
+@contextmanager
+def dummy_not_stored() -> Iterator[None]:
+    """A dummy is acknowledged, and the store's mark stays where the last part was."""
+    real = Marks.receive
+
+    def receive(self: Marks, terms: Terms, batch: Batch) -> Accepted:
+        before = self.received_position
+        accepted = real(self, terms, batch)
+        kept = max((part.position for part in accepted.parts), default=before)
+        return replace(accepted, mark=replace(accepted.mark, position=kept))
+
+    def stored(self: Marks, accepted: Accepted) -> int:
+        self.mark = replace(self.mark, position=max(self.mark.position, self.received_position))
+        return self.mark.position
+
+    with patch.object(Marks, "receive", receive), patch.object(Marks, "stored", stored):
+        yield
+
+
+@contextmanager
+def end_not_extended() -> Iterator[None]:
+    """What overflows behind a recovery is dropped, and the recovery ends where it was to end."""
+
+    def overflowed(player: Player, target: Target) -> None:
+        target.queue.drop_normal()
+        recovery.proceed(player, target)
+
+    with patch.object(recovery, "overflowed", overflowed):
+        yield
+
+
+@contextmanager
+def sent_again_after_a_restart() -> Iterator[None]:
+    """The main stream brings a target what it had stored before the player began."""
+
+    def push(self: Target, part: Part) -> None:
+        if self.takes_main_stream:
+            self.queue.normal.append(part)
+
+    with patch.object(Target, "push", push):
+        yield
+
+
+@contextmanager
+def both_at_once() -> Iterator[None]:
+    """A recovery is read to its end, so the queue is normal again: what was read still waits."""
+
+    def fetching_completed(self: TargetQueue) -> None:
+        self._become(State.NORMAL)
+
+    with patch.object(TargetQueue, "fetching_completed", fetching_completed):
+        yield
+
+
+def _plant(name: str, what: str, apply: Callable[[], object], source: str) -> Plant:
+    return Plant(f"player-{name}", what, apply, workload="player", source=f"specs: player, {source}")  # type: ignore[arg-type]
+
+
+PLANTED = "planted faults"
+PLANTS = (
+    _plant("ack-before-store", "what is received counts as stored", acknowledged_before_stored, PLANTED),
+    _plant("term-not-checked", "the player hears older streams", players_terms_not_checked, PLANTED),
+    _plant("target-term-not-checked", "a target hears older streams", targets_terms_not_checked, PLANTED),
+    _plant("start-late", "a recovery begins one too late", partial(missed_instead, 1, 0), PLANTED),
+    _plant("start-early", "a recovery begins one too early", partial(missed_instead, -1, 0), PLANTED),
+    _plant("end-early", "a recovery ends one too early", partial(missed_instead, 0, -1), PLANTED),
+    _plant("end-late", "a recovery ends one too late", partial(missed_instead, 0, 1), PLANTED),
+    _plant("end-before-rf", "a recovery's end is read before the queue takes", end_read_at_hello, PLANTED),
+    _plant("dummy-overtakes", "a dummy goes before what waits", dummies_first, PLANTED),
+    _plant("late-ack", "late acknowledgements are accepted", any_acknowledgement_counts, PLANTED),
+    _plant("suspend-keeps", "suspending keeps the queue", suspended_with_its_queue, PLANTED),
+    _plant("popped-not-written", "a popped batch is never written", popped_for_nothing, PLANTED),
+    _plant("dummy-not-stored", "a dummy is acknowledged and not stored", dummy_not_stored, PLANTED),
+    _plant("end-not-extended", "an overflow does not extend the recovery", end_not_extended, "core"),
+    _plant("stored-sent-again", "dispatch does not skip what is stored", sent_again_after_a_restart, "core"),
+    _plant("normal-too-soon", "FC is left out", both_at_once, "core"),
+)
