@@ -85,6 +85,8 @@ PURE = (
     "broker/transactions/transitions.py",
     "lockstep/demo/bank/table.py",
     "lockstep/testing/memory_partition.py",
+    "lockstep/transactions/draft.py",
+    "lockstep/transactions/giving_way.py",
     "lockstep/transactions/pending.py",
     "lockstep/transactions/records.py",
 )

@@ -14,6 +14,7 @@ The application's functions run on the event loop, or in `threads` where they bl
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Any, Final, Self
@@ -22,6 +23,7 @@ from uuid import uuid4
 from lockstep.transactions.calls import Calls
 from lockstep.transactions.draft import Draft, append_of
 from lockstep.transactions.feeds import Feeds
+from lockstep.transactions.giving_way import GivingWay
 from lockstep.transactions.log import (
     Append,
     AppendExpired,
@@ -103,6 +105,7 @@ class TransactionClient:
         self._timeout_s = timeout_s
         self._room = asyncio.Semaphore(max_outstanding)
         self._monitor = Monitor(self.client_id)
+        self._giving_way = GivingWay()
         self._partition_count = 0
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
@@ -261,6 +264,10 @@ class TransactionClient:
 
     async def _tried(self, transaction: Transaction, run: _Run) -> Appended | None:
         tries, refusal = 0, "not refused"
+        pause_s = self._giving_way.pause_s(random.random())
+        if pause_s:
+            await asyncio.sleep(pause_s)
+        began = asyncio.get_running_loop().time()
         while True:
             tries += 1
             append = await self._executed(transaction)
@@ -274,6 +281,7 @@ class TransactionClient:
                 run.open = None
                 if found is not None and not isinstance(found, Refusal):
                     run.offsets = found
+                    self._giving_way.ended(tries, asyncio.get_running_loop().time() - began)
                     await self._complete(pending)
                     await self._applied(found, run.deadline)
                     return Appended(found, tries)

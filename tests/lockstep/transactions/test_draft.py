@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.transactions import Draft, RequestId, lock
+from lockstep.transactions import Draft, NotAppended, RequestId, lock
+from lockstep.transactions.draft import append_of
 
 
 def test_a_draft_collects_by_partition() -> None:
@@ -69,3 +70,50 @@ def test_headers_in_any_form() -> None:
     draft.add(b"v", headers=[["a", b"1"], ("b", None)])  # type: ignore[list-item]
     first, second = draft.parts[0].records
     assert first.headers == second.headers == (("a", b"1"), ("b", None))
+
+
+REQUEST = RequestId("me", 0, 1)
+HWMS = {0: 5, 1: 6, 2: 7}
+
+
+def test_a_draft_becomes_an_append() -> None:
+    draft = Draft(1, 4)
+    draft.add(b"two", partition=2)
+    draft.add(b"one")
+    draft.write_lock("w")
+    draft.read_lock("r", partition=0)
+    draft.read_lock("there", partition=2)
+    append = append_of(draft, REQUEST, HWMS)
+    assert append.request == REQUEST and list(append.parts) == [1, 2]
+    own, other = append.parts[1], append.parts[2]
+    assert (own.hwm, own.write_locks, own.elsewhere) == (6, (b"w",), {0: (5, (b"r",))})
+    assert (other.hwm, other.read_locks, other.elsewhere) == (7, (b"there",), {})
+    assert [append.hwm(partition) for partition in range(4)] == [5, 6, 7, -1]
+
+
+def test_an_append_without_records_of_its_own_partition() -> None:
+    draft = Draft(1, 3)
+    draft.add(b"two", partition=2)
+    draft.read_lock("r")
+    draft.read_lock(partition=0)
+    assert append_of(draft, REQUEST, HWMS).parts[2].elsewhere == {1: (6, (b"r",))}
+
+
+def test_drafts_that_cannot_be_appended() -> None:
+    with pytest.raises(NotAppended, match="no record"):
+        append_of(Draft(0, 1), REQUEST, HWMS)
+    unassigned = Draft(3, 4)
+    unassigned.add(b"v")
+    with pytest.raises(NotAppended, match="partition 3 is not assigned"):
+        append_of(unassigned, REQUEST, HWMS)
+    for kind in ("write_lock", "append_lock"):
+        draft = Draft(0, 2)
+        draft.add(b"v")
+        getattr(draft, kind)("a", partition=1)
+        with pytest.raises(NotAppended, match="only read locks"):
+            append_of(draft, REQUEST, HWMS)
+    draft = Draft(0, 2)
+    draft.add(b"v")
+    draft.expect_offset(3, partition=1)
+    with pytest.raises(NotAppended, match="only read locks"):
+        append_of(draft, REQUEST, HWMS)

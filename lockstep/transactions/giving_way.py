@@ -1,0 +1,41 @@
+"""Who has just won gives way to those who have lost: how long a client waits before its next first try.
+
+With many clients at one lock, whoever has won is ready first again, and would win again and again. So a
+client that is often refused waits, before it executes something new, for up to as long as its own tries took
+of late; what was refused is executed again at once. Where nobody is refused nobody waits.
+
+Pure: chance and time are arguments. Measured by `python -m bench contention`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+WEIGHT: Final = 0.1
+"""Of the newest transaction in the averages."""
+LEAST: Final = 0.3
+"""Refusals per success below which nobody waits."""
+MOST_S: Final = 0.1
+
+
+class GivingWay:
+    """What one client has met with of late."""
+
+    __slots__ = ("_refusals", "_try_s")
+
+    def __init__(self) -> None:
+        self._refusals = 0.0
+        """Per transaction."""
+        self._try_s = 0.0
+        """From the first execution to the end, divided by the tries."""
+
+    def ended(self, tries: int, seconds: float) -> None:
+        """A transaction was appended, or given up, after so many tries."""
+        self._refusals += (tries - 1 - self._refusals) * WEIGHT
+        self._try_s += (seconds / tries - self._try_s) * WEIGHT
+
+    def pause_s(self, chance: float) -> float:
+        """Before something new is executed. Args: chance: from 0 to 1, drawn for this pause."""
+        if self._refusals < LEAST:
+            return 0.0
+        return min(MOST_S, chance * self._refusals * self._try_s)
