@@ -98,12 +98,13 @@ class SqlApplication(Application):
 
     def create_tables(self) -> None:
         """What `metadata` holds and is not there yet; several processes may do so at once."""
-        try:
-            self._retrying(lambda: self.metadata.create_all(self.engine))
-        except DBAPIError:  # another process created one of them between our look and our statement
-            wanted = self.metadata.sorted_tables
-            if not all(sa.inspect(self.engine).has_table(table.name, table.schema) for table in wanted):
-                raise
+        for left in reversed(range(len(self.metadata.sorted_tables) + 1)):
+            try:
+                self._retrying(lambda: self.metadata.create_all(self.engine))
+                return
+            except DBAPIError:  # another process created one of them between our look and our statement
+                if not left:
+                    raise
 
     def opened(self, topic_id: str) -> None:
         """Marks of a topic that was made anew under the same name are refused from now on, as WrongMark."""

@@ -165,9 +165,9 @@ class RemoteLog:
                 self._name, partitions=self._create, configs={"lockstep.locks": "true"}
             )
         except BrokerError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # somebody else was faster
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-        return await self._client.topic(self._name)
+        return await self._client.topic(self._name, create=True)  # somebody else was faster: waits for it
 
     async def close(self) -> None:
         self._is_closed = True

@@ -122,6 +122,8 @@ async def test_beside_appends(tmp_path: Path) -> None:
         return count
 
     writing = asyncio.create_task(writes())
+    while not partition.high_watermark:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
     for _ in range(5):
         await asyncio.sleep(0.02)
         before = partition.high_watermark
