@@ -1,0 +1,20 @@
+"""What chooses the targets of a record.
+
+The router of the core (`player.core.routing.Router`) takes an entry and returns a part for each target: a
+record batch with that target's records alone, which keep their offsets and times. Where all records go to one
+target, the part is the batch itself, untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from protocol.records.record import Record
+
+
+class Choice(Protocol):
+    """For one record its targets, by name; a function of the record alone, the same at every time."""
+
+    def __call__(self, record: Record) -> Sequence[str] | Mapping[str, bytes | None]:
+        """Names: each gets the record. A mapping: each gets the record with that value instead."""

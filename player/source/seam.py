@@ -1,0 +1,68 @@
+"""What a player needs of a log. Lockstep's own sources are in `lockstep.playing.sources`.
+
+An entry is one record batch, as it stands in the log; its position is the batch's last offset (or, for a whole
+log group, the last LSN), so that a cut never depends on routing, and compaction never moves it. Control
+batches and what was aborted are no entries; nothing is read at or above the last stable offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from player.core.messages import Entry
+
+
+class Chunk(NamedTuple):
+    """What one read brought."""
+
+    entries: Sequence[Entry]
+    """In order; the payload of each is the bytes of its record batch, which stay valid."""
+    through_position: int
+    """Everything up to there was read, entry or not; below `first_position` where there is nothing yet."""
+
+
+class Bounds(NamedTuple):
+    """What the log has: from `first_position` to before `next_position`."""
+
+    first_position: int
+    next_position: int
+
+
+class RangeLost(Exception):
+    """What is to be read was deleted from the log, which begins at `first_position` now."""
+
+    def __init__(self, first_position: int) -> None:
+        super().__init__(f"the log begins at {first_position} now")
+        self.first_position = first_position
+
+
+class SourceEnded(Exception):
+    """There is nothing to read any more, and there will not be: the topic was deleted, or made anew."""
+
+
+class Source(Protocol):
+    """One log. Errors that pass (no leader, a broker that went away) are its own to deal with."""
+
+    @property
+    def log_id(self) -> str:
+        """Cluster, topic id and partition: what a mark is of."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    async def bounds(self) -> Bounds:
+        """Asked of the leader, after the call. Raises SourceEnded."""
+
+    async def read(self, first_position: int, max_bytes: int, wait_s: float) -> Chunk:
+        """Everything from `first_position` on: at least one entry, whatever its size, else not much more than
+        `max_bytes`. Waits up to `wait_s` where there is nothing yet, and returns at once when there is.
+
+        Several reads may be under way at once (recoveries, and the main stream). Raises RangeLost,
+        SourceEnded.
+        """
+
+    async def close(self) -> None: ...
