@@ -254,3 +254,13 @@ async def test_a_replication_port_that_is_taken(tmp_path: Path) -> None:
         settings = {"log.dirs": str(tmp_path / "data"), "lockstep.peers": peers, "node.id": "1"}
         with pytest.raises(CannotStart, match=rf"port {port} is in use.*lockstep\.peers"):
             await Broker(from_texts({**settings, "listeners": "127.0.0.1:0"})).start()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "groups", "held"), [(1, "4", 4), (2, "3", 3), (3, None, 3), (5, "10", 6), (5, "1", 1)]
+)
+def test_how_many_groups_a_node_holds(nodes: int, groups: str | None, held: int) -> None:
+    peers = ",".join(f"{node}@h:{node}" for node in range(1, nodes + 1)) if nodes > 1 else ""
+    wanted = {} if groups is None else {"lockstep.data.groups": groups}
+    settings = from_texts({"lockstep.peers": peers, **wanted})
+    assert settings.data_groups_held == held
