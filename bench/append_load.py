@@ -18,7 +18,8 @@ from lockstep.transactions import RequestId
 from lockstep.transactions.log import Append, Part
 from lockstep.transactions.model import Record
 from lockstep.transactions.records import Identity, batch_of
-from lockstep.transactions.remote import ATOMIC_TAG, FEATURES, RemoteLog
+from lockstep.transactions.remote import FEATURES, RemoteLog
+from protocol.lock_words import ATOMIC_TAG
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.produce import (
     PartitionProduceData,

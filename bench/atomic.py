@@ -11,17 +11,15 @@ client are blocks of their own ("bare"), and in no ratio. Both sides flush. Exit
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench import comparison
 from bench.compare import Goal, Ratio
 from bench.nodes_rows import count_commits
 from bench.session import Block
-from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, Sizes
-from bench.transactions import ONE, SPREAD, Planned, TransactionsSession, plan_sessions
+from bench.settings import FLUSH, Sizes
+from bench.transactions import ONE, SPREAD, TransactionsSession, compared
 
 WIDTH = 10
 """Partitions of an append, and of a transaction."""
@@ -72,6 +70,7 @@ class AtomicSession(TransactionsSession):
         if self.kind == "lockstep":
             for groups in self.groups:
                 self._block(f"bare{WIDTH}_{groups}", WIDTH, partial(self._appends, bare=True))
+        count_commits(self)
 
     def _appends(self, topic: str, width: int, *, bare: bool, **words: float) -> Block:
         where = {"bootstrap": self.target.bootstrap, "topic": topic, "partitions": width}
@@ -79,42 +78,6 @@ class AtomicSession(TransactionsSession):
         return {**result, "writes": result["total_transactions"]}
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench atomic", description=__doc__)
-    comparison.add_options(parser, quick="short blocks and a short warm-up")
-    comparison.add_heap(parser)
-    return parser
-
-
-def _measure(_: Planned, session: AtomicSession) -> None:
-    session.open()
-    session.blocks_of()
-    count_commits(session)
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line asks for; the exit status."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    required = comparison.required_goals(parser, options, RATIOS, GOALS)
-    sizes = comparison.sized(NODES_QUICK if options.quick else NODES_FULL, options)
-    plan = plan_sessions(options.subject, comparison.baseline_of(options), sizes.rounds)
-
-    def run_plan(parent: Path) -> comparison.Outcomes:
-        def make(planned: Planned) -> AtomicSession:
-            return AtomicSession(planned.side, planned.kind, planned.groups, sizes, parent, options.heap)
-
-        return comparison.run_sessions(plan, make, _measure)
-
-    return comparison.measured(
-        "atomic",
-        ["python -m bench atomic"],
-        options,
-        sizes,
-        run_plan,
-        required,
-        GOALS,
-        RATIOS,
-        kind="atomic",
-        heap=options.heap,
-    )
+    return compared("atomic", __doc__, arguments, AtomicSession, RATIOS, GOALS)

@@ -56,7 +56,8 @@ class Sizes:
     rounds: int
     """Sessions of each kind; alternating, so an even number keeps the order balanced."""
     produce_records: dict[str, int]
-    """By policy; a third as many records go first as the client's own warm-up."""
+    """By policy; a third as many records go first as the client's own warm-up. As many for both, since some
+    ratios are of one to the other, and the client's virtual machine is the slower the shorter it runs."""
     latency_s: float
     latency_warmup_s: float
     backlog_bytes: int
@@ -77,7 +78,7 @@ class Sizes:
 QUICK = Sizes(
     name="quick",
     rounds=2,
-    produce_records={FLUSH: 60_000, OS: 150_000},
+    produce_records={FLUSH: 100_000, OS: 100_000},
     latency_s=2.5,
     latency_warmup_s=0.5,
     backlog_bytes=512 * 1024 * 1024,
@@ -93,7 +94,7 @@ QUICK = Sizes(
 FULL = Sizes(
     name="full",
     rounds=4,
-    produce_records={FLUSH: 600_000, OS: 1_200_000},
+    produce_records={FLUSH: 900_000, OS: 900_000},
     latency_s=10.0,
     latency_warmup_s=2.0,
     backlog_bytes=1024 * 1024 * 1024,
@@ -110,7 +111,7 @@ FULL = Sizes(
 NODES_QUICK = Sizes(
     name="nodes-quick",
     rounds=1,
-    produce_records={FLUSH: 20_000, OS: 60_000},
+    produce_records={FLUSH: 40_000, OS: 40_000},
     latency_s=2.0,
     latency_warmup_s=0.5,
     backlog_bytes=0,
@@ -127,7 +128,7 @@ NODES_QUICK = Sizes(
 NODES_FULL = Sizes(
     name="nodes-full",
     rounds=2,
-    produce_records={FLUSH: 100_000, OS: 400_000},
+    produce_records={FLUSH: 300_000, OS: 300_000},
     latency_s=8.0,
     latency_warmup_s=2.0,
     backlog_bytes=0,

@@ -149,43 +149,47 @@ def plan_sessions(subject: str, baseline: str, rounds: int) -> list[Planned]:
     return [each for number in range(rounds) for each in (one if number % 2 == 0 else one[::-1])]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench transactions", description=__doc__)
+def compared(
+    name: str,
+    words: str | None,
+    arguments: Sequence[str],
+    session_of: type[TransactionsSession],
+    ratios: dict[str, Ratio],
+    goals: tuple[Goal, ...],
+) -> int:
+    """Run one such benchmark as its command line asks; the exit status."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench {name}", description=words)
     comparison.add_options(parser, quick="short blocks and a short warm-up")
     comparison.add_heap(parser)
-    return parser
-
-
-def _measure(_: Planned, session: TransactionsSession) -> None:
-    session.open()
-    session.blocks_of()
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run what the command line asks for; the exit status."""
-    parser = _parser()
     options = parser.parse_args(arguments)
-    required = comparison.required_goals(parser, options, RATIOS, GOALS)
+    required = comparison.required_goals(parser, options, ratios, goals)
     sizes = comparison.sized(NODES_QUICK if options.quick else NODES_FULL, options)
     plan = plan_sessions(options.subject, comparison.baseline_of(options), sizes.rounds)
 
     def run_plan(parent: Path) -> comparison.Outcomes:
         def make(planned: Planned) -> TransactionsSession:
-            return TransactionsSession(
-                planned.side, planned.kind, planned.groups, sizes, parent, options.heap
-            )
+            return session_of(planned.side, planned.kind, planned.groups, sizes, parent, options.heap)
 
-        return comparison.run_sessions(plan, make, _measure)
+        def measure(_: Planned, session: TransactionsSession) -> None:
+            session.open()
+            session.blocks_of()
+
+        return comparison.run_sessions(plan, make, measure)
 
     return comparison.measured(
-        "transactions",
-        ["python -m bench transactions"],
+        name,
+        [f"python -m bench {name}"],
         options,
         sizes,
         run_plan,
         required,
-        GOALS,
-        RATIOS,
-        kind="transactions",
+        goals,
+        ratios,
+        kind=name,
         heap=options.heap,
     )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line asks for; the exit status."""
+    return compared("transactions", __doc__, arguments, TransactionsSession, RATIOS, GOALS)

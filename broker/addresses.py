@@ -64,6 +64,8 @@ def parse_peers(texts: tuple[str, ...], node_id: int) -> Mapping[int, Listener]:
         found[number] = address
     if found and node_id not in found:
         raise ConfigError(key, ",".join(texts), f"lacks this node (node.id={node_id})")
+    if len(found) == 1:
+        raise ConfigError(key, ",".join(texts), "names this node alone: leave it out for a node by itself")
     return found
 
 

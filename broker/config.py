@@ -227,7 +227,7 @@ class Settings(TransactionSettings, CleanerSettings, MetricsSettings):
         "lockstep.tail.cache.bytes",
         Kind.LONG,
         16 * MIB,
-        "Newest batches kept in memory per log group: consumers at the end never touch a file.",
+        "Newest batches kept in memory, shared out to the node's log groups: who reads there needs no file.",
         minimum=0,
     )
     lockstep_index_cache_bytes: int = setting(
@@ -421,6 +421,12 @@ class Settings(TransactionSettings, CleanerSettings, MetricsSettings):
     def data_groups(self) -> int:
         """Data groups of a cluster that starts for the first time."""
         return self.lockstep_data_groups or len(self.peers()) or 1
+
+    @property
+    def data_groups_held(self) -> int:
+        """How many of them each node has a copy of, while they are spread evenly."""
+        nodes = len(self.peers()) or 1
+        return -(-self.data_groups * min(nodes, MAX_DATA_VOTERS) // nodes)
 
     @property
     def retention_ms(self) -> int:

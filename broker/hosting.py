@@ -49,6 +49,8 @@ from storage.types import StorageError
 log = logging.getLogger("lockstep")
 
 PRODUCERS_SECTION: Final = "producers"
+LEAST_RECENT_BYTES: Final = 1 << 20
+"""Without the newest frames in memory every follower would be served from the disk."""
 METADATA_SEGMENT_BYTES: Final = 8 << 20
 """Group 0 holds a few hundred bytes per topic: its files need not be as large as those of the data."""
 HEARTBEAT_MS: Final = 200
@@ -85,10 +87,12 @@ class Hosting:
         self._clock_ms = clock_ms
         self._on_fatal = on_fatal
         self._send = send
+        cached_bytes = settings.lockstep_tail_cache_bytes // settings.data_groups_held
         self._log_options = LogOptions(
             segment_bytes=settings.lockstep_segment_bytes,
             spare_segments=settings.lockstep_spare_segments,
-            tail_cache_bytes=settings.lockstep_tail_cache_bytes,
+            tail_cache_bytes=cached_bytes,
+            recent_frames_bytes=max(cached_bytes, LEAST_RECENT_BYTES),
             index_cache_bytes=settings.lockstep_index_cache_bytes,
             flush=settings.log_flush == "always",
             reserve_bytes=settings.lockstep_reserve_bytes,

@@ -51,6 +51,7 @@ log = logging.getLogger("lockstep")
 
 ANY_ADDRESS: Final = ("", "0.0.0.0", "::")
 ANOTHER_METRICS_PORT: Final = "lockstep.metrics.listener=HOST:PORT"
+ANOTHER_PEER_PORT: Final = "in lockstep.peers (--peers), the same on every node"
 SWEEP_SECONDS: Final = 10.0
 """How often idle connections are looked for; finer where connections.max.idle.ms is short."""
 FEW_CONNECTIONS: Final = 1000
@@ -193,7 +194,7 @@ class Broker:
         if settings.directory.exists():
             self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
         if peers:
-            self._peer_sockets = bind(peers[settings.node_id])
+            self._peer_sockets = bind(peers[settings.node_id], ANOTHER_PEER_PORT)
         if (metrics := settings.metrics_listener()) is not None:
             self._metrics_sockets = bind(metrics, ANOTHER_METRICS_PORT)
         for listener in settings.listening():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import ast
-import functools
 import re
 from pathlib import Path
 
 from lockstep.cli import parser
+from tests.documents import has
 from tests.storage.raft.test_recovery import CASES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,23 +19,6 @@ MODULE = re.compile(r"`python -m ([\w.]+)[^`]*`")
 COMMAND = re.compile(r"`lockstep ((?:[a-z]+ ?)*)(-[^`]*)?`")
 CLASS_OF_TESTS = re.compile(r"^### ([^\n]+) \((\d+)\)\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| (?!Waltz \||---)(.+?) \| (.+) \|$", re.MULTILINE)
-
-
-@functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-def has(path: Path, name: str) -> bool:
-    """Is this dotted name defined in the module?"""
-    body = parsed(path).body
-    for part in name.split("."):
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        found = [node for node in body if isinstance(node, kinds) and node.name == part]
-        if not found:
-            return False
-        body = found[0].body
-    return True
 
 
 def is_command(words: str, options: str) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench import alone, comparison
+from bench import alone, comparison, pictures
 from bench.contention.client import balances
 from bench.contention.figures import point, starved, table
 from bench.session import Block, RoundFailed, say
@@ -30,6 +29,7 @@ from compat_tests.targets import ROOT
 
 CLIENTS = PRODUCERS
 HOT_ACCOUNTS = (1, 3, 10, 30, 100, 300, 1000)
+PLOTS = "bench.contention.plots"
 START_S = 0.2
 """From the word to the first transaction, so that all clients have heard it."""
 
@@ -134,18 +134,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accounts", type=int, choices=HOT_ACCOUNTS, action="append", help="default: all of these"
     )
-    parser.add_argument(
-        "--plot", type=Path, metavar="RESULT.json", help="draw a kept result, measure nothing"
-    )
-    parser.add_argument("--picture", type=Path, help="where the picture goes (default: beside the result)")
+    pictures.add_options(parser)
     return parser
-
-
-def _draw(result: dict[str, Any], path: Path) -> None:
-    from bench.contention.plots import draw  # slow to import
-
-    draw(result, path)
-    say(f"drawn: {os.path.relpath(path)}")
 
 
 def _run(options: argparse.Namespace, sizes: Sizes, parent: Path) -> comparison.Outcomes:
@@ -165,7 +155,7 @@ def main(arguments: Sequence[str]) -> int:
     """Measure and draw; the exit status."""
     options = _parser().parse_args(arguments)
     if options.plot:
-        _draw(json.loads(options.plot.read_text()), options.picture or options.plot.with_suffix(".svg"))
+        pictures.draw(PLOTS, options, options.plot)
         return 0
     sizes = comparison.sized(QUICK if options.quick else FULL, options)
     accounts = [word for each in options.accounts or () for word in ("--accounts", str(each))]
@@ -179,5 +169,5 @@ def main(arguments: Sequence[str]) -> int:
         table,
     )
     if path is not None:
-        _draw(json.loads(path.read_text()), options.picture or path.with_suffix(".svg"))
+        pictures.draw(PLOTS, options, path)
     return status

@@ -5,22 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("svg")
-
-from matplotlib import pyplot
-
+from bench import pictures
 from bench.contention.figures import LEAST_SHARE, longest_allowed_s
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
     """Write the picture; the file's ending says its format."""
-    pyplot.rcParams["svg.hashsalt"] = "contention"  # the same result is the same file
     rows = result["rows"]
     accounts = [row["accounts"] for row in rows]
-    figure, grid = pyplot.subplots(2, 2, figsize=(10, 7))
-    goodput, refusals, shares, waits = grid.flat
+    figure, panels = pictures.canvas("contention", 2, 2, (10, 7))
+    goodput, refusals, shares, waits = panels
 
     def line(axes: Any, name: str, words: str = "", scale: float = 1.0) -> None:
         axes.plot(accounts, [row[name] * scale for row in rows], marker="o", markersize=3, label=words)
@@ -42,15 +36,9 @@ def draw(result: dict[str, Any], path: Path) -> None:
     waits.plot(accounts, most, ":", color="gray", linewidth=0.8, label="above this: starved")
     waits.set_title("ms until a transaction is applied", fontsize=10)
     waits.set_yscale("log")
-    for panel in grid.flat:
+    for panel in panels:
         panel.set_xscale("log")
         panel.set_xticks(accounts, [f"{each:,}" for each in accounts])
         panel.set_xticks([], minor=True)
         panel.set_xlabel("hot accounts")
-        panel.grid(visible=True, linewidth=0.3)
-        if panel.get_legend_handles_labels()[0]:
-            panel.legend(fontsize=7)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    pictures.save(figure, panels, path)

@@ -7,7 +7,6 @@ draws them again without measuring. Exit status: 0, or 1 when a run failed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -16,6 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from bench import pictures
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
 from bench.kept import LOCAL_RESULTS, keep
@@ -26,6 +26,7 @@ from bench.session import say
 from bench.settings import FLUSH, OS, POLICIES
 from compat_tests.kafka_jars import ToolchainMissing
 
+PLOTS = "bench.logstore.plots"
 EXIT_FAILED = 1
 
 
@@ -37,18 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--policy", choices=POLICIES, action="append", help="default: both")
     parser.add_argument("--out", type=Path, default=LOCAL_RESULTS, help="directory for the kept result")
     parser.add_argument("--directory", type=Path, help="where data directories are made")
-    parser.add_argument(
-        "--plot", type=Path, metavar="RESULT.json", help="draw a kept result, measure nothing"
-    )
-    parser.add_argument("--picture", type=Path, help="where the picture goes (default: beside the result)")
+    pictures.add_options(parser)
     return parser
-
-
-def _draw(result: dict[str, Any], path: Path) -> None:
-    from bench.logstore.plots import draw  # slow to import
-
-    draw(result, path)
-    say(f"drawn: {os.path.relpath(path)}")
 
 
 def _measure(options: argparse.Namespace, axes: Axes, command: str) -> dict[str, Any]:
@@ -87,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
     """Measure and draw; the exit status."""
     options = _parser().parse_args(arguments)
     if options.plot:
-        _draw(json.loads(options.plot.read_text()), options.picture or options.plot.with_suffix(".svg"))
+        pictures.draw(PLOTS, options, options.plot)
         return 0
     axes = QUICK if options.quick else FULL
     if options.seconds:
@@ -101,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     path = keep(result, options.out, "logstore")
     print(summary(result))
     say(f"kept: {os.path.relpath(path)}")
-    _draw(result, options.picture or path.with_suffix(".svg"))
+    pictures.draw(PLOTS, options, path)
     for failure in result["failures"]:
         say(f"FAILED: {failure}")
     return EXIT_FAILED if result["failures"] else 0

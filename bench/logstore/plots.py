@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("svg")
-
-from matplotlib import pyplot
-
+from bench import pictures
 from bench.logstore.tables import Run, Series, relative_to_naive, runs_of, series, size_label
 
 COLUMNS = 3
@@ -74,9 +69,7 @@ def _pipeline(axes: Any, result: dict[str, Any]) -> None:
 
 def draw(result: dict[str, Any], path: Path) -> None:
     """Write the picture; the file's ending says its format."""
-    pyplot.rcParams["svg.hashsalt"] = "logstore"  # the same result is the same file
-    figure, grid = pyplot.subplots(2, COLUMNS, figsize=(15, 9))
-    panels = list(grid.flat)
+    figure, panels = pictures.canvas("logstore", 2, COLUMNS, (15, 9))
     _relative(panels[0], result)
     _throughput(panels[1], result, "7b", "batch", "load")
     panels[1].set_title(f"7b. batch size at {result['axes']['batch_rate']:,} payloads/s", fontsize=10)
@@ -93,11 +86,4 @@ def draw(result: dict[str, Any], path: Path) -> None:
     _replicas(panels[3], result)
     _pipeline(panels[4], result)
     panels[5].axis("off")
-    for panel in panels[:5]:
-        panel.grid(visible=True, linewidth=0.3)
-        if panel.get_legend_handles_labels()[0]:
-            panel.legend(fontsize=7)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    pictures.save(figure, panels[:5], path)

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.append import Appended, Appender, GuiltyBatch, Wanted
-from broker.locks.checks import REFUSED
 from broker.metadata import Topic, TopicPartition
 from broker.refused import Refused
 from protocol.errors import ErrorCode
+from protocol.lock_words import ATOMIC_TAG, REFUSED
 from protocol.messages.produce import ProduceRequest
 from storage.types import Buffer
 
-TAG: Final = 10_000
 MOST_TEXT: Final = 500
 MOST_TEXTS: Final = 100_000
 """Characters of a refusal that every partition is told; of all of them."""
@@ -28,11 +27,11 @@ Place = tuple[Topic, TopicPartition, Buffer]
 
 def is_atomic(request: ProduceRequest) -> bool:
     """Whether the request asks for it. Raises Refused for what it may not go with."""
-    asked = request.unknown_tags.get(TAG)
+    asked = request.unknown_tags.get(ATOMIC_TAG)
     if asked is None:
         return False
     if asked:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"tagged field {TAG} is empty in an atomic append")
+        raise Refused(ErrorCode.INVALID_REQUEST, f"tagged field {ATOMIC_TAG} is empty in an atomic append")
     if request.acks == 0:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, "an atomic append needs acks=1 or acks=all")
     if request.transactional_id is not None:

@@ -28,6 +28,7 @@ from broker.metadata import Cluster
 from broker.refused import Refused
 from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
+from protocol.lock_words import REFUSED
 from protocol.records.batch import BatchHeader, MalformedBatch, read_header
 from storage.group import LogGroup
 from storage.partition import PartitionLog
@@ -35,8 +36,6 @@ from storage.types import Buffer
 
 RETRY: Final = ErrorCode.POLICY_VIOLATION
 NEVER: Final = ErrorCode.INVALID_RECORD
-REFUSED: Final = "LOCKSTEP_REFUSED "
-"""What the words of a refusal begin with."""
 
 
 class Held(Refused):

@@ -13,28 +13,27 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from protocol.lock_words import (
+    APPEND,
+    EXPECTED,
+    HWM,
+    LONGEST_NAME,
+    MOST_NAMES,
+    PART,
+    PREFIX,
+    READ,
+    REQUEST,
+    TOPIC_ID,
+    WRITE,
+)
 from protocol.records.batch import BatchHeader
 from protocol.records.record import Headers, TooMany, headers_named
 from storage.types import Buffer
-
-PREFIX: Final = b"lockstep-"
-HWM: Final = "lockstep-hwm"
-WRITE: Final = "lockstep-write-lock"
-READ: Final = "lockstep-read-lock"
-APPEND: Final = "lockstep-append-lock"
-EXPECTED: Final = "lockstep-expected-offset"
-TOPIC_ID: Final = "lockstep-topic-id"
-REQUEST: Final = "lockstep-request"
-PART: Final = "lockstep-part"
 
 LISTS: Final = (WRITE, READ, APPEND)
 OF_ANY_PARTITION: Final = (READ, HWM, TOPIC_ID)
 KNOWN: Final = (*LISTS, HWM, EXPECTED, TOPIC_ID, REQUEST, PART)
 
-MOST_NAMES: Final = 256
-"""Of one record."""
-LONGEST_NAME: Final = 1024
-"""Bytes."""
 MOST_RECORDS: Final = 10_000
 """Of a batch with locks: they are read while everybody waits. librdkafka's largest batch has so many."""
 MOST_NAMES_OF_BATCH: Final = 20_000
@@ -42,6 +41,7 @@ MOST_OPENED_BYTES: Final = 16 << 20
 """Of a batch on a topic with locks, decompressed."""
 LONGEST_TOPIC: Final = 249
 
+_PREFIX: Final = PREFIX.encode()
 _OFFSET: Final = re.compile(rb"-1|\d{1,18}")
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,8}")
 _REQUEST: Final = re.compile(rb"[!-.0-~]{1,64}/\d{1,18}/\d{1,18}")
@@ -104,7 +104,7 @@ def lock_requests(records: Buffer, header: BatchHeader) -> list[LockRequest]:
     Raises BadLockHeader, TooManyLocks; MalformedBatch where it cannot be opened.
     """
     try:
-        of_records = headers_named(records, header, PREFIX, MOST_RECORDS, MOST_OPENED_BYTES)
+        of_records = headers_named(records, header, _PREFIX, MOST_RECORDS, MOST_OPENED_BYTES)
     except TooMany as error:
         raise TooManyLocks(f"{error} in a batch with locks, at most {MOST_RECORDS} are looked at") from None
     found = []

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NoReturn
 from urllib.parse import quote_from_bytes
 
-from lockstep.transactions.draft import MOST_NAMES
 from lockstep.transactions.log import AppendRefused, Chunk, Part, Trimmed
 from lockstep.transactions.model import Committed, Record, Refusal, RequestId
+from protocol.lock_words import MOST_NAMES, REFUSED
 
 
 class MemoryPartition:
@@ -118,7 +118,7 @@ class MemoryPartition:
     ) -> NoReturn:
         """Raises AppendRefused, in the broker's words."""
         name = quote_from_bytes(self.topic.encode(), "")
-        text = f"LOCKSTEP_REFUSED reason={reason} record=0 topic-partition={name}-{self.number} {rest}"
+        text = f"{REFUSED}reason={reason} record=0 topic-partition={name}-{self.number} {rest}"
         if conflict_offset is not None:
             text += f" conflict_offset={conflict_offset} exact"
         is_exact = conflict_offset is not None

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from lockstep.transactions.log import Append, Elsewhere, Part
 from lockstep.transactions.model import Header, NotAppended, Record, RequestId
+from protocol.lock_words import LONGEST_NAME, MOST_NAMES, PREFIX
 
 Name = str | bytes
 """Of a lock; text is taken as UTF-8. See `lockstep.transactions.lock`."""
-
-OWN_PREFIX: Final = "lockstep-"
-MOST_NAMES: Final = 256
-"""Lock names of one transaction in one partition, as the broker has it."""
-LONGEST_NAME: Final = 1024
-"""Bytes of a lock name."""
 
 
 class PartitionDraft:
@@ -72,8 +66,8 @@ class Draft:
         for name, content in listed:
             if not isinstance(name, str) or not isinstance(content, bytes | None):
                 raise TypeError(f"header {name!r}: {content!r}: a str, and bytes or None")
-            if name.startswith(OWN_PREFIX):
-                raise ValueError(f"header {name!r}: names that begin with {OWN_PREFIX} are the client's own")
+            if name.startswith(PREFIX):
+                raise ValueError(f"header {name!r}: names that begin with {PREFIX} are the client's own")
         self._part(partition).records.append(Record(value, key, listed))
 
     def write_lock(self, *names: Name, partition: int | None = None) -> None:

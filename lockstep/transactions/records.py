@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from lockstep.transactions.draft import OWN_PREFIX
 from lockstep.transactions.log import Part
 from lockstep.transactions.model import Committed, Header, Record, Refusal, RequestId
 from protocol.errors import ErrorCode
+from protocol.lock_words import EXPECTED, HWM, PART, PREFIX, READ, REFUSED, REQUEST, TOPIC_ID
 from protocol.messages.fetch import AbortedTransaction
 from protocol.primitives import Buffer
 from protocol.records.batch import BatchHeader, iter_headers, verify
@@ -23,9 +23,6 @@ from protocol.records.control import ControlKind, parse
 from protocol.records.record import BatchBuilder, iter_records
 from protocol.records.record import Record as StoredRecord
 
-REFUSED: Final = "LOCKSTEP_REFUSED "
-_REQUEST: Final = "lockstep-request"
-_PART: Final = "lockstep-part"
 _PART_OF: Final = re.compile(rb"([1-9]\d{0,5})/([1-9]\d{0,5})")
 _UNTOLD: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker did not say why")
 
@@ -53,9 +50,9 @@ def batch_of(
         base_sequence=identity.sequence,
     )
     count = len(part.records)
-    own: list[Header] = [(_REQUEST, str(request).encode())]
+    own: list[Header] = [(REQUEST, str(request).encode())]
     for number, record in enumerate(part.records, 1):
-        headers = [*own, (_PART, b"%d/%d" % (number, count))] if count > 1 else list(own)
+        headers = [*own, (PART, b"%d/%d" % (number, count))] if count > 1 else list(own)
         if number == 1:
             headers += condition_of(part, topic, topic_id_text(topic_id))
         builder.append(
@@ -66,23 +63,23 @@ def batch_of(
 
 def condition_of(part: Part, topic: str, topic_id: bytes) -> list[Header]:
     """The headers that say under which condition a batch may be appended."""
-    found: list[Header] = [("lockstep-topic-id", topic_id)]
+    found: list[Header] = [(TOPIC_ID, topic_id)]
     if part.write_locks or part.read_locks:
-        found.append(("lockstep-hwm", b"%d" % part.hwm))
+        found.append((HWM, b"%d" % part.hwm))
     for kind, names in (
         ("write", part.write_locks),
         ("read", part.read_locks),
         ("append", part.append_locks),
     ):
         if names:
-            found.append((f"lockstep-{kind}-lock", b"\n".join(names)))
+            found.append((f"{PREFIX}{kind}-lock", b"\n".join(names)))
     if part.expected_offset is not None:
-        found.append(("lockstep-expected-offset", b"%d" % part.expected_offset))
+        found.append((EXPECTED, b"%d" % part.expected_offset))
     for partition, asked in part.elsewhere.items():
         where = f"@{topic}-{partition}"
-        found.append((f"lockstep-topic-id{where}", topic_id))
-        found.append((f"lockstep-hwm{where}", b"%d" % asked.hwm))
-        found.append((f"lockstep-read-lock{where}", b"\n".join(asked.read_locks)))
+        found.append((f"{TOPIC_ID}{where}", topic_id))
+        found.append((f"{HWM}{where}", b"%d" % asked.hwm))
+        found.append((f"{READ}{where}", b"\n".join(asked.read_locks)))
     return found
 
 
@@ -171,14 +168,14 @@ class _Read(NamedTuple):
 
 
 def _read(stored: StoredRecord) -> _Read:
-    if not any(name.startswith(OWN_PREFIX) for name, _ in stored.headers):
+    if not any(name.startswith(PREFIX) for name, _ in stored.headers):
         return _Read(stored, tuple(stored.headers), None, None)
-    own = {name: value for name, value in stored.headers if name.startswith(OWN_PREFIX)}
-    part = _PART_OF.fullmatch(own.get(_PART) or b"")
+    own = {name: value for name, value in stored.headers if name.startswith(PREFIX)}
+    part = _PART_OF.fullmatch(own.get(PART) or b"")
     return _Read(
         stored,
-        tuple(each for each in stored.headers if not each[0].startswith(OWN_PREFIX)),
-        RequestId.parse(own.get(_REQUEST)),
+        tuple(each for each in stored.headers if not each[0].startswith(PREFIX)),
+        RequestId.parse(own.get(REQUEST)),
         part and (int(part[1]), int(part[2])),
     )
 

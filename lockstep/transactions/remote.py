@@ -39,6 +39,7 @@ from lockstep.transactions.model import RequestId
 from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of, topic_id_text
 from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
+from protocol.lock_words import ATOMIC_TAG
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -55,8 +56,6 @@ from protocol.messages.write_txn_markers import (
 )
 
 FEATURES: Final = ("lockstep.locks", "lockstep.atomic")
-ATOMIC_TAG: Final = 10_000
-"""Of a Produce request that is appended as a whole, or not at all (docs/locks.md)."""
 FETCH_MAX_BYTES: Final = 4 * 1024 * 1024
 REQUEST_TIMEOUT_S: Final = 10.0
 LAST_EPOCH: Final = 32_000

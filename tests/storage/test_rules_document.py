@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Container
 from pathlib import Path
 
+from tests.documents import has
 from tests.sim.plants import PLANTS
 from tests.storage.log.planted_faults import FAULTS as CRASH_FAULTS
 from tests.storage.raft.planted_faults import FAULTS as CORE_FAULTS
@@ -23,18 +23,6 @@ def _file(path: str) -> Path:
     return below if below.exists() else ROOT / path
 
 
-def _has(path: Path, name: str) -> bool:
-    """Is this dotted name defined in the module?"""
-    body = ast.parse(path.read_text()).body
-    for part in name.split("."):
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        found = [node for node in body if isinstance(node, kinds) and node.name == part]
-        if not found:
-            return False
-        body = found[0].body
-    return True
-
-
 def _is_planted(kind: str, name: str) -> bool:
     if kind == "model":
         return f'"{name}"' in MODEL.read_text()
@@ -49,7 +37,7 @@ def missing(text: str) -> list[str]:
         if kind:
             if not _is_planted(kind, plant):
                 found.append(f"{kind}:{plant}")
-        elif not _file(file).exists() or (name and not _has(_file(file), name)):
+        elif not _file(file).exists() or (name and not has(_file(file), name)):
             found.append(f"{file}:{name}")
     return found
 

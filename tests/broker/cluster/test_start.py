@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 from pathlib import Path
 
 import pytest
@@ -223,6 +224,7 @@ async def test_data_of_a_cluster_need_its_peers(tmp_path: Path) -> None:
         ("1@h:1,1@h:2", "twice"),
         ("1@h:1,2@h:1", "two nodes have this address"),
         ("2@h:1,3@h:2", "lacks this node"),
+        ("1@h:1", "names this node alone"),
         ("1@h:1,2", "not of the form"),
         ("1@:1,2@h:2", "no host and port"),
         ("1@h:0,2@h:2", "no host and port"),
@@ -243,3 +245,22 @@ def test_peers_from_a_file(tmp_path: Path) -> None:
         2: ("b", 9),
         3: ("::1", 9),
     }
+
+
+async def test_a_replication_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        peers = f"1@127.0.0.1:{port},2@127.0.0.1:1"
+        settings = {"log.dirs": str(tmp_path / "data"), "lockstep.peers": peers, "node.id": "1"}
+        with pytest.raises(CannotStart, match=rf"port {port} is in use.*lockstep\.peers"):
+            await Broker(from_texts({**settings, "listeners": "127.0.0.1:0"})).start()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "groups", "held"), [(1, "4", 4), (2, "3", 3), (3, None, 3), (5, "10", 6), (5, "1", 1)]
+)
+def test_how_many_groups_a_node_holds(nodes: int, groups: str | None, held: int) -> None:
+    peers = ",".join(f"{node}@h:{node}" for node in range(1, nodes + 1)) if nodes > 1 else ""
+    wanted = {} if groups is None else {"lockstep.data.groups": groups}
+    settings = from_texts({"lockstep.peers": peers, **wanted})
+    assert settings.data_groups_held == held

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.handlers.atomic_produce import TAG
 from broker.server import Broker
 from protocol.errors import ErrorCode as E
+from protocol.lock_words import ATOMIC_TAG
 from protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -30,7 +30,7 @@ def request_of(batches: Batches, **fields: Any) -> ProduceRequest:
         topics.setdefault(topic, []).append(PartitionProduceData(index=index, records=records))
     wanted = [TopicProduceData(name=name, partition_data=data) for name, data in topics.items()]
     request = ProduceRequest(**{"acks": -1, "timeout_ms": 5_000, "topic_data": wanted, **fields})
-    request.unknown_tags = {TAG: b""}
+    request.unknown_tags = {ATOMIC_TAG: b""}
     return request
 
 
@@ -141,7 +141,7 @@ async def test_what_cannot_be_one(client: Client) -> None:
     response = await client.call(twice, 9)
     assert [e.error_code for e in response.responses[0].partition_responses] == [E.INVALID_REQUEST] * 2
     filled = request_of({("a", 0): good})
-    filled.unknown_tags = {TAG: b"1"}
+    filled.unknown_tags = {ATOMIC_TAG: b"1"}
     response = await client.call(filled, 9)
     assert response.responses[0].partition_responses[0].error_code == E.INVALID_REQUEST
     assert (await client.produce("a", good)).base_offset == 0

@@ -7,14 +7,13 @@ import base64
 import pytest
 
 from broker.locks.headers import (
-    LONGEST_NAME,
-    MOST_NAMES,
     MOST_OPENED_BYTES,
     BadLockHeader,
     LockRequest,
     TooManyLocks,
     lock_requests,
 )
+from protocol.lock_words import LONGEST_NAME, MOST_NAMES
 from protocol.records.batch import MalformedBatch, read_header
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, Headers

@@ -192,7 +192,7 @@ class Chaos:
         deadline_ms = world.now_ms + 60_000
         wanted: object = "nothing yet"
         while world.now_ms < deadline_ms:
-            self._calm_turn()
+            world.calm_turn()
             leader = next((node for node in world.up() if node.raft.serving), None)
             if leader is None or leader.raft.transferring:
                 continue
@@ -207,17 +207,3 @@ class Chaos:
             if any(entry.value == wanted for entry in world.laws.committed.values()):
                 return
         raise LawBroken("liveness: the group does not agree again")
-
-    def _calm_turn(self) -> None:
-        world = self.world
-        world.now_ms += 10
-        for node in world.up():
-            node.tick()
-        for _ in range(4):
-            for node in world.up():
-                while node.flush():
-                    pass
-            arrived, world.network = world.network, []
-            for message in arrived:
-                world.deliver(message)
-        world.laws.leases(world)

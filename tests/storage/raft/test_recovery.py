@@ -92,24 +92,10 @@ class Recovery:
             node.start()
             node.alive = member not in case.down
 
-    def turn(self) -> None:
-        world = self.world
-        world.now_ms += 10
-        for node in world.up():
-            node.tick()
-        for _ in range(4):
-            for node in world.up():
-                while node.flush():
-                    pass
-            arrived, world.network = world.network, []
-            for message in arrived:
-                world.deliver(message)
-        world.laws.leases(world)
-
     def agreed(self, *members: int) -> Node:
         """The leader, once these members have committed all that it has."""
         for _ in range(2_000):
-            self.turn()
+            self.world.calm_turn()
             leader = next((node for node in self.world.up() if node.raft.serving), None)
             if leader is None or leader.raft.configuration.joint:
                 continue

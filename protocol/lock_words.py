@@ -1,0 +1,29 @@
+"""The words of conditional writes on the wire: header names, limits, the tagged field, how a refusal begins.
+
+Broker and clients take them from here. The grammar is `broker.locks.headers`'. Source: the project's rules
+for locks (docs/locks.md).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "lockstep-"
+HWM: Final = "lockstep-hwm"
+WRITE: Final = "lockstep-write-lock"
+READ: Final = "lockstep-read-lock"
+APPEND: Final = "lockstep-append-lock"
+EXPECTED: Final = "lockstep-expected-offset"
+TOPIC_ID: Final = "lockstep-topic-id"
+REQUEST: Final = "lockstep-request"
+PART: Final = "lockstep-part"
+
+MOST_NAMES: Final = 256
+"""Lock names of one record."""
+LONGEST_NAME: Final = 1024
+"""Bytes of a lock name."""
+
+ATOMIC_TAG: Final = 10_000
+"""Of a Produce request that is appended as a whole, or not at all; its value is empty."""
+REFUSED: Final = "LOCKSTEP_REFUSED "
+"""What the words of a refusal begin with."""
