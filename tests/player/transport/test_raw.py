@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from player.transport import frames, limits, raw_server
+from player.transport import frames, raw_server
 from player.transport.raw_server import RawServer
 from player.transport.raw_streams import RawStreams
 from tests.player.transport.ends import PATIENCE_S, Heard, Target, batch, greeting
@@ -163,7 +163,6 @@ async def test_of_acknowledgements_that_cannot_be_sent_the_newest_is_kept() -> N
 
 
 async def test_more_streams_than_a_target_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert limits.MOST_STREAMS == raw_server.MOST_STREAMS
     monkeypatch.setattr(raw_server, "MOST_STREAMS", 1)
     heard, more = Heard(), Heard()
     async with served(Target()) as address:
