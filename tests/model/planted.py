@@ -1,4 +1,4 @@
-"""A mistake, the bounds in which it shows, and the rules of which one must break: what the tables are made of."""
+"""What the tables of runs are made of: constants that are changed, and mistakes that must break a rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TLC is asked of LogPlayer: safety with faults, liveness once they stop, and a planted mistake per rule.
+"""What TLC is asked of LogPlayer: safety with faults, liveness once they stop, a planted mistake per rule.
 
 The bounds of liveness are smaller: TLC keeps the whole graph for it.
 """
@@ -52,18 +52,24 @@ def lively(**changed: object) -> Configuration:
 
 
 PLAYER_DAY: dict[str, Configuration] = {
-    "player: streams cut twice": player(MaxCuts=2, MaxTerm=3, Routes="{{1, 2}, {1}, {2}}"),
-    "player: the target starts again": player(MaxProcesses=2, MaxTerm=3),
-    "player: another player": player(MaxPlayers=2),
-    "player: other targets": player(MaxPlayers=2, MaxCuts=0, MaxTerm=1, Others=True, Routes="{{1, 2}, {2}}"),
-    "player: dummies": player(Length=3, Routes="{{1}, {2, 3}}", Dummies=True),
+    "player: streams cut twice": player(MaxCuts=2, MaxTerm=3, Length=3, Routes="{{1, 2, 3}, {2}}"),
+    "player: processes and players replaced": player(MaxProcesses=2, MaxPlayers=3, MaxTerm=3),
+    "player: other targets": player(MaxPlayers=2, Others=True, Routes="{{1, 2}, {2}}"),
+    "player: dummies": player(Length=3, Routes="{{1}, {2, 3}}", Dummies=True, MaxProcesses=2, MaxTerm=3),
     "player: overflow": player(
-        Length=4, Routes="{{1, 2, 3, 4}}", MaxNormal=1, MaxCatchup=1, MaxWindow=1, MaxTerm=3
+        Length=4,
+        Routes="{{1, 2, 3, 4}}",
+        MaxNormal=1,
+        MaxCatchup=1,
+        MaxWindow=1,
+        MaxProcesses=2,
+        MaxTerm=4,
     ),
-    "player: every order of steps": player(Length=1, Routes="{{1}}", MaxProcesses=2, Reduced=False),
+    "player: every order of steps": player(MaxProcesses=2, Reduced=False),
+    "player: every order of steps, two players": player(MaxPlayers=2, Reduced=False),
     "player: all is delivered": lively(MaxPlayers=2, MaxProcesses=2, MaxTerm=3),
     "player: all is delivered, overflow": lively(
-        Length=3, Routes="{{1, 2, 3}}", MaxNormal=1, MaxCatchup=1, MaxWindow=1, MaxTerm=3
+        Length=4, Routes="{{1, 2, 3, 4}}", MaxNormal=1, MaxCatchup=1, MaxWindow=1, MaxTerm=4
     ),
 }
 
@@ -72,7 +78,12 @@ PLAYER_NIGHT: dict[str, Configuration] = {
         MaxCuts=2, MaxProcesses=3, MaxPlayers=2, MaxTerm=4, Routes="{{1, 2}, {2}}"
     ),
     "player: other targets, dummies": player(
-        Length=3, Routes="{{}, {1}, {3}, {1, 2}, {2, 3}, {1, 2, 3}}", MaxPlayers=2, Others=True, Dummies=True, MaxFeed=2
+        Length=3,
+        Routes="{{}, {1}, {3}, {1, 2}, {2, 3}, {1, 2, 3}}",
+        MaxPlayers=2,
+        Others=True,
+        Dummies=True,
+        MaxFeed=2,
     ),
     "player: overflow": player(
         Length=5, Routes="{{1, 2, 3, 4, 5}}", MaxNormal=1, MaxCatchup=1, MaxWindow=2, MaxCuts=2, MaxTerm=4
@@ -81,7 +92,13 @@ PLAYER_NIGHT: dict[str, Configuration] = {
         MaxProcesses=2, MaxPlayers=2, MaxTerm=2, Routes="{{1, 2}}", Reduced=False
     ),
     "player: all is delivered": lively(
-        Length=3, Routes="{{1, 2, 3}, {2}}", MaxPlayers=2, MaxProcesses=2, MaxTerm=4, MaxNormal=1, Dummies=True
+        Length=3,
+        Routes="{{1, 2, 3}, {2}}",
+        MaxPlayers=2,
+        MaxProcesses=2,
+        MaxTerm=4,
+        MaxNormal=1,
+        Dummies=True,
     ),
 }
 
@@ -91,7 +108,7 @@ WITHOUT_TERMS = "without_terms"
 _BRINGS = ("StreamBringsWhatIsDue",)
 _MISTAKES: tuple[tuple[str, tuple[str, ...], dict[str, object]], ...] = (
     ("term_not_checked", ("NewestIsNotStopped",), {}),
-    ("read_without_term", _BRINGS, {"MaxBatch": 1}),
+    ("read_without_term", _BRINGS, {"Others": True}),
     ("target_term_not_checked", ("OlderStreamsAreOver",), {}),
     ("transaction_without_terms", ("AppliedInOrderOnce",), {"MaxProcesses": 2}),
     ("any_hello", ("TermsNeverBack",), {"MaxPlayers": 2}),
@@ -115,6 +132,4 @@ PLAYER_PLANTS: dict[str, PlantedMistake] = {
     "window_not_reopened": planted(
         lively(Plant='"window_not_reopened"', MaxWindow=1, MaxCuts=0), ("AllIsDelivered",)
     ),
-} | {
-    name: planted(player(Plant=f'"{name}"', **changed), breaks) for name, breaks, changed in _MISTAKES
-}
+} | {name: planted(player(Plant=f'"{name}"', **changed), breaks) for name, breaks, changed in _MISTAKES}

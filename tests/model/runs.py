@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.model.player_runs import PLAYER_DAY, PLAYER_NIGHT, PLAYER_PLANTS
 from tests.model.planted import PlantedMistake, change, planted
+from tests.model.player_runs import PLAYER_DAY, PLAYER_NIGHT, PLAYER_PLANTS
 from tests.model.tlc import Configuration
 
 RAFT_INVARIANTS = (
