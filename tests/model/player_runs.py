@@ -79,7 +79,7 @@ PLAYER_NIGHT: dict[str, Configuration] = {
     ),
     "player: other targets, dummies": player(
         Length=3,
-        Routes="{{}, {1}, {3}, {1, 2}, {2, 3}, {1, 2, 3}}",
+        Routes="{{1}, {3}, {1, 2}, {2, 3}, {1, 2, 3}}",
         MaxPlayers=2,
         Others=True,
         Dummies=True,
