@@ -21,7 +21,8 @@ from tests.campaigns.evidence import add_run
 from tests.model import relation, tla_traces, tlc
 from tests.model.doctored import lies
 from tests.model.events import Trace
-from tests.model.runs import DAY, NIGHT, PLANTS, PlantedMistake
+from tests.model.planted import PlantedMistake
+from tests.model.runs import DAY, NIGHT, PLANTS
 from tests.model.tlc import Configuration, Outcome
 from tests.sim.recorder import recorded_groups, recorded_seed
 

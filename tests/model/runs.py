@@ -6,9 +6,11 @@ an error as a correct model with one. Bounds are as small as each mistake allows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
+from tests.model.planted import PlantedMistake, change, planted
+from tests.model.player_runs import PLAYER_DAY, PLAYER_NIGHT, PLAYER_PLANTS
 from tests.model.tlc import Configuration
 
 RAFT_INVARIANTS = (
@@ -54,7 +56,7 @@ def raft(**changed: object) -> Configuration:
     }
     if joining:
         constants["d"] = "d"
-    _change(constants, changed)
+    change(constants, changed)
     return Configuration(
         "SharedLogRaft",
         constants,
@@ -82,15 +84,8 @@ def disk(**changed: object) -> Configuration:
         "Kill": "FALSE",
         "Plant": '""',
     }
-    _change(constants, changed)
+    change(constants, changed)
     return Configuration("LogDisk", constants, DISK_INVARIANTS, DISK_PROPERTIES)
-
-
-def _change(constants: dict[str, str], changed: Mapping[str, object]) -> None:
-    for name, value in changed.items():
-        if name not in constants:
-            raise KeyError(name)
-        constants[name] = str(value).upper() if isinstance(value, bool) else str(value)
 
 
 DAY: dict[str, Configuration] = {
@@ -110,7 +105,7 @@ DAY: dict[str, Configuration] = {
     "disk: hard state between": disk(MaxVotes=1, MaxCrashes=2),
     "disk: process killed, then power": disk(Kill=True, MaxCrashes=2),
     "disk: rot": disk(MaxRot=1, MaxIdle=1),
-}
+} | PLAYER_DAY
 
 NIGHT: dict[str, Configuration] = {
     "raft: two terms, a crash": raft(MaxCrashes=1),
@@ -137,36 +132,16 @@ NIGHT: dict[str, Configuration] = {
         FrameCells=2, Cells=8, MaxSequence=3, MaxLength=4, MaxTerm=3, MaxCrashes=2, MaxCuts=1
     ),
     "disk: rot": disk(Cells=6, MaxSequence=3, MaxLength=4, MaxCrashes=2, MaxCuts=1, MaxRot=1, MaxIdle=1),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class PlantedMistake:
-    """A mistake, the bounds in which it shows, and the rules of which one must break."""
-
-    configuration: Configuration
-    breaks: tuple[str, ...]
-
-
-def _plant(configuration: Configuration, breaks: tuple[str, ...]) -> PlantedMistake:
-    """Only the rules that it is against are checked, so that each is seen to fail for its own reason."""
-    return PlantedMistake(
-        replace(
-            configuration,
-            invariants=[rule for rule in configuration.invariants if rule in breaks],
-            properties=[rule for rule in configuration.properties if rule in breaks],
-        ),
-        breaks,
-    )
+} | PLAYER_NIGHT
 
 
 def _raft_plant(name: str, breaks: tuple[str, ...], changed: dict[str, object]) -> PlantedMistake:
     constraint = str(changed.pop("constraint", ""))
-    return _plant(replace(raft(Plant=f'"{name}"', **changed), constraint=constraint), breaks)
+    return planted(replace(raft(Plant=f'"{name}"', **changed), constraint=constraint), breaks)
 
 
 def _disk_plant(name: str, breaks: tuple[str, ...], changed: dict[str, object]) -> PlantedMistake:
-    return _plant(disk(Plant=f'"{name}"', **changed), breaks)
+    return planted(disk(Plant=f'"{name}"', **changed), breaks)
 
 
 Maker = Callable[[str, tuple[str, ...], dict[str, object]], PlantedMistake]
@@ -238,4 +213,4 @@ _MISTAKES: tuple[tuple[Maker, str, tuple[str, ...], dict[str, object]], ...] = (
 )
 PLANTS: dict[str, PlantedMistake] = {
     name: maker(name, breaks, changed) for maker, name, breaks, changed in _MISTAKES
-}
+} | PLAYER_PLANTS

@@ -30,6 +30,7 @@ _DEPTH = re.compile(r"depth of the complete state graph search is (\d+)")
 _VIOLATED = re.compile(
     r"^Error: (?:Invariant|Action property) (\w+|line .*?) (?:of module \w+ )?is violated", re.M
 )
+_TEMPORAL = "Error: Temporal properties were violated."
 _NO_ERROR = "Model checking completed. No error has been found."
 
 
@@ -119,20 +120,21 @@ def check(
             output = done.stdout
         except subprocess.TimeoutExpired as late:
             output = late.stdout.decode() if isinstance(late.stdout, bytes) else late.stdout or ""
-        return judge(output, time.monotonic() - began)
+        return judge(output, time.monotonic() - began, configuration.properties)
 
 
-def judge(output: str, seconds: float) -> Outcome:
-    """What TLC's output says."""
+def judge(output: str, seconds: float, properties: Sequence[str] = ()) -> Outcome:
+    """What TLC's output says. It does not say which of the temporal `properties` was broken."""
     counts = _COUNTS.findall(output)
     states, distinct, left = (
         int(text.replace(",", "")) for text in (counts[-1] if counts else ("0", "0", "0"))
     )
     depth = _DEPTH.search(output)
-    violated = _VIOLATED.search(output)
+    found = _VIOLATED.search(output)
+    violated = found.group(1) if found else " or ".join(properties) if _TEMPORAL in output else ""
     complete = _NO_ERROR in output and left == 0
     failure = ""
-    if not complete and violated is None:
+    if not complete and not violated:
         errors = [line for line in output.splitlines() if "rror" in line or "xception" in line]
         failure = " ".join(errors)[:500] or "TLC did not finish"
     return Outcome(
@@ -141,7 +143,7 @@ def judge(output: str, seconds: float) -> Outcome:
         int(depth.group(1)) if depth else 0,
         round(seconds, 1),
         complete,
-        violated.group(1) if violated else "",
+        violated,
         failure,
         output,
     )
