@@ -1,7 +1,7 @@
-"""What a reader of committed records leaves out of a read_committed Fetch: control batches, and what was aborted.
+"""What a reader of committed records leaves out of a Fetch's answer: control batches, and what was aborted.
 
-Owns: the transactions that are being aborted at each batch. Invariants: a batch is judged as Kafka's consumers
-judge it, whoever cut the answer, as long as each of its batches is asked about, in order.
+Owns: the transactions that are being aborted at each batch. Invariants: a batch is judged as Kafka's
+consumers judge it, wherever the answer begins, as long as each of its batches is asked about, in order.
 Does not: open batches, but for a marker's one record; know where a transaction that is open begins (the
 broker answers below the last stable offset). Source: KIP-98.
 """
