@@ -24,7 +24,7 @@ from typing import Final
 from broker.context import Services
 from broker.metadata import TopicPartition
 from lockstep.playing.in_process_source import InProcessSource
-from player.playing.ended import PlayingEnded
+from player.playing.ended import Deposed, PlayingEnded
 from player.source.seam import Source, SourceEnded
 from storage.group import LogGroup
 
@@ -117,7 +117,11 @@ class Hosted:
     async def _begin(self, key: tuple[bytes, int], source: Source, group_term: int) -> None:
         begun = max(self._player_terms.get(key, 0), group_term << BEGUN_BITS) + 1
         self._player_terms[key] = begun
-        await self._play(source, begun)
+        try:
+            await self._play(source, begun)
+        except Deposed as deposed:  # by one that plays elsewhere, and should not
+            self._player_terms[key] = max(deposed.player_term, self._player_terms[key])
+            raise
 
     def _partitions(self) -> list[TopicPartition]:
         """Those wanted of which this node has a copy."""

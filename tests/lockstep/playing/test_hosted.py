@@ -10,6 +10,7 @@ import pytest
 from broker.server import Broker
 from lockstep.playing import hosted
 from lockstep.playing.hosted import Hosted
+from player.playing.ended import Deposed
 from player.source.seam import Source, SourceEnded
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
@@ -130,7 +131,7 @@ async def test_what_fails_is_tried_again(
     plays = Plays()
     await client.create("t")
     players = Hosted(broker.services, "t", plays)
-    for failure in (ValueError("a router"), SourceEnded("so it says")):
+    for failure in (ValueError("a router"), SourceEnded("so it says"), Deposed(1 << 50)):
         plays.fail = failure
         began = len(plays.sources)
         players.start()
@@ -139,6 +140,7 @@ async def test_what_fails_is_tried_again(
         await until(lambda: plays.partitions == [0])
         await client.produce("t", batch(b"a"))
         await players.stop()
+    assert plays.player_terms[plays.sources[0].log_id] > 1 << 50, "above whoever plays elsewhere"
     assert [each for each in plays.told if each == "+t-0"] == ["+t-0"] * len(plays.sources)
 
 
