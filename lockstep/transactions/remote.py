@@ -120,10 +120,19 @@ class _Lane:
 class RemoteLog:
     """One topic of a cluster."""
 
-    def __init__(self, bootstrap: str, topic: str, client_id: str, create: int = 0) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        client_id: str,
+        create: int = 0,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
         self._bootstrap = bootstrap
         self._name = topic
         self._create = create
+        self._configs = {**(configs or {}), "lockstep.locks": "true"}
+        """Of the topic, where it is created."""
         self._client_id = f"lockstep-transactions-{client_id[:8]}"
         self._client = self._new_client()
         self._readers: dict[int, Client] = {}
@@ -162,7 +171,7 @@ class RemoteLog:
                 raise
         try:
             return await self._client.create_topic(
-                self._name, partitions=self._create, configs={"lockstep.locks": "true"}
+                self._name, partitions=self._create, configs=self._configs
             )
         except BrokerError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
