@@ -7,14 +7,14 @@
     store = PostgresStore("postgresql://localhost/shard", apply)
 
 Owns: the table `lockstep_player_marks`, and the transaction: the mark's row is locked and checked, the
-application applies, the mark is stored, and all of it committed. So several processes of one target do no harm:
-a greeting waits for the row, and afterwards the one that was replaced finds other terms. Each log has a session
-of its own in the database (a pooler in between must leave it that).
+application applies, the mark is stored, and all of it committed. So several processes of one target do no
+harm: a greeting waits for the row, and afterwards the one that was replaced finds other terms. Each log has
+a session of its own in the database (a pooler in between must leave it that).
 
 An application that tries to end the transaction is refused where it says so in words; where that happened in
-another way (a cursor class of its own, a procedure), the end of the transaction finds it: the mark is not moved
-and the stream ends, but what was committed stays, and comes again. Commits are flushed: synchronous_commit=off
-is put on again. Needs psycopg 3.
+another way (a cursor class of its own, a procedure), the end of the transaction finds it: the mark is not
+moved and the stream ends, but what was committed stays, and comes again. Commits are flushed:
+synchronous_commit=off is put on again. Needs psycopg 3.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ CREATE TABLE IF NOT EXISTS lockstep_player_marks (
 _TABLE_LOCK: Final = 5_498_230_117
 """Of those who make the table at once: PostgreSQL would have one of them fail."""
 _SETTINGS: Final = """
-SELECT set_config('idle_in_transaction_session_timeout', %s, false),
-    CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END
+SELECT set_config('idle_in_transaction_session_timeout', %s, false), CASE
+WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END
 """
 _LOAD: Final = "SELECT player_term, target_term, position FROM lockstep_player_marks WHERE log_id = %s"
 _LOCK: Final = """
-SELECT player_term, target_term, position, txid_current() FROM lockstep_player_marks WHERE log_id = %s FOR UPDATE
+SELECT player_term, target_term, position, txid_current() FROM lockstep_player_marks
+WHERE log_id = %s FOR UPDATE
 """
 _GREET: Final = """
 INSERT INTO lockstep_player_marks AS stored (log_id, player_term, target_term, position)
@@ -69,7 +70,7 @@ _CONNECTION: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""Where the application's own string says nothing else: a server that is gone is found within half a minute."""
+"""Where the application's own string says nothing else: a server that is gone is found in half a minute."""
 
 
 class PostgresStore:
@@ -113,7 +114,7 @@ class PostgresStore:
 
 
 class GuardedConnection(psycopg.Connection[TupleRow]):
-    """An ordinary connection, but inside `guarded`. Its own commit() and rollback() psycopg refuses itself."""
+    """An ordinary connection, but inside `guarded`; psycopg itself refuses its commit() and rollback()."""
 
     refused: str | None = None
     is_guarded = False

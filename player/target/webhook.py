@@ -3,20 +3,21 @@
 Each entry of the log (a record batch, or what of it is this target's) is one POST, with a body of JSON:
 
     {"log_id": "...", "topic": "orders", "partition": 0, "position": 41, "records": [
-        {"offset": 41, "timestamp_ms": 1700000000000, "key": "k", "value": {"base64": "/w=="}, "headers": []}]}
+        {"offset": 41, "timestamp_ms": 1700000000000, "key": "k", "value": {"base64": "/w=="},
+         "headers": []}]}
 
 Keys, values and headers (pairs of a name and a value) are text where they are UTF-8, else an object with
 `base64`; null stays null. `Idempotency-Key` is the log's id and the entry's position: the same entry has the
 same key and the same body whenever it comes again.
 
-What is guaranteed: entries are posted in order, the next one when the one before was answered with 2xx; none is
-left out. After a crash, or an answer that was lost, entries since the mark are posted again: at least once. It
-is exactly once only where the receiver honours the key; since entries come in order, it may as well keep the
-highest position for each log with what it changes, and answer 200 to what is at or below it.
+What is guaranteed: entries are posted in order, the next one when the one before was answered with 2xx; none
+is left out. After a crash, or an answer that was lost, entries since the mark are posted again: at least
+once. It is exactly once only where the receiver honours the key; since entries come in order, it may as well
+keep the highest position for each log with what it changes, and answer 200 to what is at or below it.
 
-Owns: the connection, which is kept, and the retries: what may pass (no answer, 408, 425, 429, 5xx) is tried again
-with growing pauses for `patience_s`; every other answer, and the end of patience, ends the stream with the
-answer's words. The player comes back later, and the same entry is posted again.
+Owns: the connection, which is kept, and the retries: what may pass (no answer, 408, 425, 429, 5xx) is tried
+again with growing pauses for `patience_s`; every other answer, and the end of patience, ends the stream with
+the answer's words. The player comes back later, and the same entry is posted again.
 Does not: follow redirects, use a proxy, or post several entries at once.
 """
 
@@ -80,7 +81,8 @@ class Webhook:
             raise ValueError(f"{url!r} is not http://host/path or https://host/path")
         self.host, self.port = parts.hostname, parts.port
         self.is_secure = parts.scheme == "https"
-        self.path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + (f"?{parts.query}" if parts.query else "")
+        query = f"?{parts.query}" if parts.query else ""
+        self.path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + query
         self.headers = {"Content-Type": "application/json", **(headers or {})}
         self.timeout_s = timeout_s
         self.patience_s = patience_s

@@ -1,4 +1,4 @@
-"""Applications that note the offset of each record, over each kind of store; `then` is what a test does too."""
+"""Applications that note the offset of each record, over each kind of store."""
 
 from __future__ import annotations
 

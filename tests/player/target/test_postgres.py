@@ -122,7 +122,8 @@ def test_savepoints_are_allowed(stored: PostgresLog, postgres_ledger: PostgresLe
     postgres_ledger.then = _in_savepoint
     stored.store(entries(-1, 0), mark(1, 0))
     postgres_ledger.then = lambda connection: [
-        connection.execute(text) for text in ("SAVEPOINT s", "DELETE FROM applied", "ROLLBACK TO s", "RELEASE s")
+        connection.execute(text)
+        for text in ("SAVEPOINT s", "DELETE FROM applied", "ROLLBACK TO s", "RELEASE s")
     ]
     stored.store(entries(0, 1), mark(1, 1))
     assert postgres_ledger.applied() == [0, 1]

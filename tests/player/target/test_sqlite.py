@@ -69,7 +69,9 @@ FORBIDDEN: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("step", FORBIDDEN.values(), ids=FORBIDDEN)
-def test_the_transaction_is_not_the_applications(stored: SqliteLog, sqlite_ledger: SqliteLedger, step: Step) -> None:
+def test_the_transaction_is_not_the_applications(
+    stored: SqliteLog, sqlite_ledger: SqliteLedger, step: Step
+) -> None:
     sqlite_ledger.then = step
     with pytest.raises(ForbiddenInApply, match="the transaction holds the mark"):
         stored.store(entries(-1, 0), mark(1, 0))
@@ -102,7 +104,9 @@ def test_commits_are_flushed(sqlite_ledger: SqliteLedger) -> None:
     found: list[object] = []
 
     def look(connection: sqlite3.Connection) -> None:
-        found.extend(connection.execute(f"PRAGMA {each}").fetchone()[0] for each in ("journal_mode", "synchronous"))
+        found.extend(
+            connection.execute(f"PRAGMA {each}").fetchone()[0] for each in ("journal_mode", "synchronous")
+        )
 
     sqlite_ledger.then = look
     for store in (

@@ -123,7 +123,9 @@ def test_two_processes_race_for_each_transaction(ledger: Ledger) -> None:
             try:
                 position = log.greet(mark(target_term * 2 + player_term, -1))
                 while position < last:
-                    log.store(entries(position, position + 1), mark(target_term * 2 + player_term, position + 1))
+                    log.store(
+                        entries(position, position + 1), mark(target_term * 2 + player_term, position + 1)
+                    )
                     position += 1
                 break
             except StaleTerms:
