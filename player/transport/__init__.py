@@ -3,4 +3,11 @@
 | module | owns |
 |---|---|
 | `seam` | what a player's shell asks of any transport, and what a target's shell does |
+| `limits` | every bound, with its reason |
+| `wire` | messages to protobuf bytes and back |
+| `grpc_streams`, `grpc_server` | gRPC, on the player's side and on a target's |
+| `frames` | messages to frames of our own and back |
+| `raw_streams`, `raw_server` | those frames over a plain socket, on either side |
+| `addresses` | `host:port` and `unix:/path` |
+| `memory_streams` | both sides in one process, for tests |
 """

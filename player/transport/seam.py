@@ -1,4 +1,4 @@
-"""What a player, and a target, need of a transport: the seam that gRPC, raw frames and a double in memory fill.
+"""What a player, and a target, need of a transport: the seam that gRPC, raw frames and `memory_streams` fill.
 
 A stream carries one log to one target. All calls and all events are on the one event loop; events come in the
 order of the stream, one at a time, also from within `open` or `write`: who listens queues what it cannot take
@@ -10,6 +10,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from player.core.messages import Batch, Hello
+
+
+class Malformed(ValueError):
+    """What came over a stream is no message, or not one that may come now: the stream is to end."""
 
 
 class Greeting:
@@ -53,6 +57,12 @@ class Stream(Protocol):
 
     def close(self) -> None:
         """For good; nothing is told of it afterwards."""
+
+
+def too_large(batch: Batch, message_bytes: int, limit_bytes: int) -> str:
+    """Why a stream ends instead of sending it."""
+    entries = f"entries {batch.parts[0].position} to {batch.last_position}"
+    return f"{entries} make a message of {message_bytes} bytes, and at most {limit_bytes} may be sent"
 
 
 class Streams(Protocol):
@@ -103,3 +113,13 @@ class Sessions(Protocol):
 
     def greet(self, greeting: Greeting, answers: Answers) -> Session:
         """A stream has begun; it is answered when the terms are persisted."""
+
+
+class Server(Protocol):
+    """A transport, on the target's side: made with the Sessions that it tells of each stream."""
+
+    async def start(self, address: str) -> str:
+        """Listen at `host:port` (port 0: any) or `unix:/path`; the address to dial. Raises OSError."""
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        """Take no more streams, end those there are (what they still have to say may take so long)."""

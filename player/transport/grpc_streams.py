@@ -1,0 +1,218 @@
+"""gRPC on the player's side: a call for each stream, a connection for each address while it works.
+
+Invariants: one write at a time; a batch is `written` when gRPC has taken it for sending, which its flow
+control delays; a heartbeat goes between two batches. A stream that failed, or was given up, takes its
+connection out of use, so that the next one dials anew instead of waiting for a peer that is gone, and gRPC's
+own pauses between attempts never hold a player up. Does not: encrypt, try again, or look whether anybody
+is alive (the player's heartbeats do).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterable, Callable
+from typing import Any, cast
+
+import grpc
+
+from player.core.messages import Batch
+from player.generated.player_pb2 import DESCRIPTOR
+from player.transport import wire
+from player.transport.limits import MESSAGE_BYTES
+from player.transport.seam import Greeting, Malformed, StreamEvents, too_large
+
+logger = logging.getLogger(__name__)
+
+SERVICE: str = DESCRIPTOR.services_by_name["Target"].full_name
+METHOD = "Play"
+
+
+class GrpcStreams:
+    """See the module; the seam is `Streams`. Addresses are gRPC's: `host:port`, `unix:/path`.
+
+    Args:
+        message_bytes: a larger batch ends its stream instead of being sent; a target has a limit of its own.
+    """
+
+    def __init__(self, message_bytes: int = MESSAGE_BYTES) -> None:
+        self._message_bytes = message_bytes
+        self._connections: dict[str, _Connection] = {}
+        """To be used for new streams."""
+        self._streams: set[GrpcStream] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def open(self, address: str, greeting: Greeting, events: StreamEvents) -> GrpcStream:
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = _Connection(address, self._message_bytes)
+        stream = GrpcStream(connection.call(), greeting, events, self._message_bytes, self._ended)
+        stream.connection = connection
+        connection.streams += 1
+        self._streams.add(stream)
+        return stream
+
+    def _ended(self, stream: GrpcStream) -> None:
+        self._streams.discard(stream)
+        connection = stream.connection
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+        connection.streams -= 1
+        if not connection.streams:
+            closing = asyncio.get_running_loop().create_task(connection.channel.close(None))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        tasks = [task for stream in self._streams for task in stream.tasks]
+        for stream in list(self._streams):
+            stream.close()
+        await asyncio.gather(*tasks, *self._closing, return_exceptions=True)
+
+
+class _Connection:
+    """A gRPC channel, and how many streams use it."""
+
+    __slots__ = ("_play", "address", "channel", "streams")
+
+    def __init__(self, address: str, message_bytes: int) -> None:
+        self.address = address
+        self.streams = 0
+        options: list[tuple[str, int]] = [
+            ("grpc.max_receive_message_length", message_bytes),
+            ("grpc.enable_retries", 0),  # the player tries again, and each message would be kept for it
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.use_local_subchannel_pool", 1),  # a channel of its own is a connection of its own
+        ]
+        self.channel = grpc.aio.insecure_channel(address, options)
+        self._play: Any = self.channel.stream_stream(f"/{SERVICE}/{METHOD}", None, None)
+
+    def call(self) -> Any:
+        return self._play()
+
+
+class GrpcStream:
+    """One call. Two tasks: one reads, one writes."""
+
+    __slots__ = (
+        "_batch",
+        "_beat",
+        "_call",
+        "_ended",
+        "_events",
+        "_hello",
+        "_message_bytes",
+        "_over",
+        "_room",
+        "connection",
+        "tasks",
+    )
+
+    connection: _Connection
+
+    def __init__(
+        self,
+        call: Any,
+        greeting: Greeting,
+        events: StreamEvents,
+        message_bytes: int,
+        ended: Callable[[GrpcStream], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._call = call
+        self._hello = wire.greeting_bytes(greeting)
+        self._events = events
+        self._message_bytes = message_bytes
+        self._ended = ended
+        self._batch: bytes | None = None
+        self._beat = False
+        self._room: asyncio.Future[None] | None = None
+        """The writing task waits for something to write."""
+        self._over = False
+        self.tasks = (loop.create_task(self._read()), loop.create_task(self._write()))
+
+    # --- the seam -----------------------------------------------------------------------------------------
+
+    def write(self, batch: Batch) -> None:
+        if self._over:
+            return
+        message = wire.batch_bytes(batch)
+        if len(message) > self._message_bytes:
+            self._end(too_large(batch, len(message), self._message_bytes))
+            return
+        self._batch = message
+        self._wake()
+
+    def heartbeat(self) -> None:
+        self._beat = True
+        self._wake()
+
+    def close(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._call.cancel()
+        for task in self.tasks:
+            task.cancel()
+        self._ended(self)
+
+    # --- within -------------------------------------------------------------------------------------------
+
+    def _end(self, reason: str) -> None:
+        """It broke: tell so, once."""
+        if self._over:
+            return
+        self.close()
+        self._events.closed(reason)
+
+    def _wake(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    async def _write(self) -> None:
+        call = self._call
+        try:
+            await call.write(self._hello)
+            while not self._over:
+                if self._batch is not None:
+                    message, self._batch = self._batch, None
+                    await call.write(message)
+                    if not self._over:
+                        self._events.written()
+                elif self._beat:
+                    self._beat = False
+                    await call.write(wire.HEARTBEAT)
+                else:
+                    self._room = asyncio.get_running_loop().create_future()
+                    await self._room
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass  # what ended the call is told by who reads
+        except Exception as error:
+            self._end(_failure(error))
+
+    async def _read(self) -> None:
+        reason = "the target has ended the stream"
+        try:
+            async for message in cast("AsyncIterable[bytes]", self._call):
+                if self._over:
+                    return
+                wire.tell(message, self._events)
+        except grpc.RpcError as error:
+            reason = _words(error)
+        except Malformed as error:
+            reason = f"the target does not keep to the protocol: {error}"
+        except Exception as error:
+            reason = _failure(error)
+        self._end(reason)
+
+
+def _failure(error: Exception) -> str:
+    logger.exception("what a target said was not dealt with")
+    return f"what the target said was not dealt with: {error!r}"
+
+
+def _words(error: grpc.RpcError) -> str:
+    """Why a call ended: the other side's words, or gRPC's, and the status."""
+    status = cast("grpc.Call", error)
+    code = status.code().name.lower().replace("_", " ")
+    return f"{status.details() or 'no reason given'} ({code})"

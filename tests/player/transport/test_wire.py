@@ -1,0 +1,83 @@
+"""Messages to protobuf bytes and back."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from player.core.messages import Batch, Hello
+from player.generated.player_pb2 import FromPlayer, FromTarget
+from player.transport import wire
+from player.transport.seam import Greeting, Malformed
+from tests.player.transport.ends import Heard, batch, shape
+
+POSITIONS = st.integers(-1, 2**63 - 2000)
+PAYLOADS = st.lists(st.none() | st.binary(min_size=1, max_size=200), min_size=1, max_size=20)
+
+
+@given(POSITIONS, PAYLOADS)
+def test_batches_come_back(previous: int, payloads: list[bytes | None]) -> None:
+    sent = batch(previous, *payloads)
+    came = wire.from_player(wire.batch_bytes(sent))
+    assert isinstance(came, Batch)
+    assert shape(came) == shape(sent)
+
+
+@given(st.text(), POSITIONS, POSITIONS, POSITIONS, st.text(), st.integers(0, 2**31 - 1))
+def test_greetings_come_back(
+    log_id: str, term: int, other: int, first: int, topic: str, partition: int
+) -> None:
+    came = wire.from_player(
+        wire.greeting_bytes(Greeting(Hello(log_id, term, other, first), topic, partition))
+    )
+    assert isinstance(came, Greeting)
+    hello = came.hello
+    assert (hello.log_id, hello.player_term, hello.target_term) == (log_id, term, other)
+    assert (hello.first_position, came.topic, came.partition) == (first, topic, partition)
+
+
+def test_an_empty_greeting_is_one() -> None:
+    assert isinstance(wire.from_player(wire.greeting_bytes(Greeting(Hello("", 0, 0, 0), "", 0))), Greeting)
+
+
+def test_a_heartbeat_comes_back() -> None:
+    assert wire.from_player(wire.HEARTBEAT) is None
+
+
+@given(POSITIONS, POSITIONS)
+def test_answers_come_back(one: int, other: int) -> None:
+    heard = Heard()
+    wire.tell(wire.greeted_bytes(one), heard)
+    wire.tell(wire.acknowledged_bytes(one), heard)
+    wire.tell(wire.stale_bytes(one, other), heard)
+    assert heard.all == [("greeted", one), ("acknowledged", one), ("stale", one)]
+    assert FromTarget.FromString(wire.stale_bytes(one, other)).stale.target_term == other
+
+
+def test_positions_of_zero_are_there() -> None:
+    """Zero is what protobuf leaves out."""
+    heard = Heard()
+    for message in (wire.greeted_bytes(0), wire.acknowledged_bytes(0), wire.stale_bytes(0, 0)):
+        wire.tell(message, heard)
+    assert heard.all == [("greeted", 0), ("acknowledged", 0), ("stale", 0)]
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xff", FromPlayer(batch={}).SerializeToString()])
+def test_what_is_no_message_of_a_player(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        wire.from_player(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xff"])
+def test_what_is_no_message_of_a_target(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        wire.tell(data, Heard())
+
+
+@given(st.binary(max_size=100))
+def test_noise_is_malformed_or_a_message(data: bytes) -> None:
+    with contextlib.suppress(Malformed):
+        wire.from_player(data)
