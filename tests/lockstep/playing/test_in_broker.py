@@ -7,7 +7,7 @@ import json
 import sqlite3
 import urllib.request
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ from player.target.sqlite import SqliteStore
 from player.transport.grpc_server import GrpcServer
 from protocol.records.record import BatchBuilder
 from tests.broker.cluster.brokers import LOOK_SECONDS
-from tests.broker.conftest import StartBroker, start_broker
+from tests.broker.conftest import StartBroker, StartCluster, start_broker, start_cluster
 from tests.broker.wire import Client
 
-__all__ = ["start_broker"]
+__all__ = ["start_broker", "start_cluster"]
 
 LONG_S = 30.0
 
@@ -115,6 +115,37 @@ async def test_serves_and_plays_through_restarts(start_broker: StartBroker, tmp_
             await broker.stop()
             terms.append(a.player_term())
     assert terms == sorted(set(terms)), "each start has a term above all before"
+
+
+async def test_three_nodes_play_in_turn(start_cluster: StartCluster, tmp_path: Path) -> None:
+    """Whoever leads plays; what is stored is the log, in order, once, however often that changes."""
+    a = Shard(tmp_path / "a.db")
+    cluster = await start_cluster(3, auto_leader_rebalance_enable="false")
+    await cluster.settled()
+    await (await cluster.client(1)).create("t")
+    partition = cluster.brokers[1].services.cluster.partition("t", 0)
+    assert partition is not None
+    number = partition.group.group_id
+    terms: list[int] = []
+    async with a.served(), AsyncExitStack() as stack:
+        for broker in cluster.brokers.values():
+            await stack.enter_async_context(configured(a=a)(broker))
+        for turn in range(5):
+            await until(lambda: cluster.leader_of(number) is not None)
+            leader = cluster.leader_of(number)
+            assert leader is not None
+            client = await cluster.client(leader)
+            for value in range(turn * 10, turn * 10 + 10):
+                answer = await client.produce("t", routed(str(value), None))
+                assert answer.error_code == 0
+                if value % 10 == 4:
+                    await until(lambda value=value: a.rows()[-1:] == [str(value)])  # type: ignore[misc]
+                    terms.append(a.player_term())
+            cluster.brokers[leader].groups[number].hand_over()  # with some of it on the way
+            await until(lambda leader=leader: cluster.leader_of(number) not in (None, leader))  # type: ignore[misc]
+        await until(lambda: len(a.rows()) >= 50)
+    assert a.rows() == [str(value) for value in range(50)]
+    assert terms == sorted(set(terms))
 
 
 async def test_tells_how_it_is(start_broker: StartBroker, tmp_path: Path) -> None:
