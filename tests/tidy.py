@@ -97,6 +97,7 @@ PURE = (
 LISTING = (
     "broker/groups",
     "broker/transactions",
+    "lockstep/playing",
     "player/core",
     "player/playing",
     "player/routing",

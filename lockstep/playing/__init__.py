@@ -9,6 +9,7 @@
 | `standing_by` | one log: claimed, played, lost, waited for again |
 | `claims`, `claim_table`, `claims_topic` | who plays: claims in a topic with locks; what they say; that topic |
 | `admin`, `exposition` | a player's HTTP: status and changes; metrics |
+| `remote_source` | the log as its brokers serve it to any client |
 | `in_process_source` | the log as the broker that leads it has it in memory |
 | `hosted` | the players of one broker: each partition is played where it is led |
 | `in_broker` | a whole player beside a broker: `lockstep serve` with `lockstep.player.config` |
