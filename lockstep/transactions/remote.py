@@ -145,9 +145,7 @@ class RemoteLog:
             if not self._create or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
         try:
-            return await self._client.create_topic(
-                self._name, partitions=self._create, configs=self._configs
-            )
+            return await self._client.create_topic(self._name, partitions=self._create, configs=self._configs)
         except BrokerError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
