@@ -14,7 +14,6 @@ from lockstep.commands.options import Families, add_json, positive_seconds, prin
 from lockstep.failures import CommandFailed
 
 if TYPE_CHECKING:
-    from lockstep.playing.config import PlayerConfig
     from lockstep.playing.running import PlayerProcess
 
 DEFAULT_ADDRESS: Final = "localhost:9780"
@@ -89,17 +88,14 @@ def add_to(families: Families) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     import asyncio
-    import sys
-    from pathlib import Path
 
     import uvloop
 
-    from lockstep.playing.config import ByFunction, ConfigError
+    from lockstep.playing.config import ConfigError
+    from lockstep.playing.config_file import read
     from lockstep.playing.running import CannotPlay, PlayerProcess
 
-    config = _config(options.file)
-    if isinstance(config.route, ByFunction):  # found beside the file that names it
-        sys.path.insert(0, str(Path(options.file).resolve().parent))
+    config = read(options.file)
     _log_to_stderr()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -109,21 +105,6 @@ def _run(options: argparse.Namespace) -> int:
     except CannotPlay as error:
         raise CommandFailed(str(error)) from error
     return 0
-
-
-def _config(file: str) -> PlayerConfig:
-    from pathlib import Path
-
-    from lockstep.playing.config import ConfigError, parse
-
-    try:
-        return parse(Path(file).read_text(encoding="utf-8"))
-    except ConfigError as error:
-        raise CommandFailed(f"{file}: {error}") from error
-    except OSError as error:
-        raise CommandFailed(f"cannot read {error.filename}: {(error.strerror or '').lower()}") from error
-    except UnicodeDecodeError as error:
-        raise CommandFailed(f"{file} is not a text file in UTF-8: {error}") from error
 
 
 async def _until_stopped(process: PlayerProcess) -> None:

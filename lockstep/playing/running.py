@@ -26,6 +26,7 @@ from lockstep.playing.players import Players
 from lockstep.playing.remote_source import RemoteSource
 from lockstep.playing.routers import router_of
 from lockstep.playing.standing_by import Standing, stand_by
+from lockstep.playing.transports import streams_of
 from player.playing.ended import PlayingEnded
 from player.source.seam import Source, SourceEnded
 from player.transport.seam import Streams
@@ -58,7 +59,7 @@ class PlayerProcess:
     async def start(self) -> None:
         """Raises CannotPlay; then `stop` still cleans up."""
         config = self.config
-        self._streams = _streams(config.transport)
+        self._streams = streams_of(config.transport)
         self._players = Players(config, self._route, self._streams)
         self._claims = Claims(
             ClaimsTopic(config.bootstrap, config.claims.topic, config.player), config.player, config.claims
@@ -146,13 +147,3 @@ class PlayerProcess:
             if each not in there:
                 raise CannotPlay(f"partitions: topic {found.name} has no partition {each}")
         return there if wanted is None else list(wanted)
-
-
-def _streams(transport: str) -> Streams:
-    if transport == "raw":
-        from player.transport.raw_streams import RawStreams
-
-        return RawStreams()
-    from player.transport.grpc_streams import GrpcStreams
-
-    return GrpcStreams()
