@@ -322,6 +322,8 @@ class RemoteLog:
         """As `Log.read`; asks again for as long as it takes. Raises Trimmed, or ClientError for good."""
         reader = self._readers.get(partition)
         if reader is None:
+            if self._client.is_closed:
+                raise ClientError("the client is closed")
             reader = self._readers[partition] = FollowedTopic(self._new_client(), self._followed.topic)
             await reader.refresh()
         try:
