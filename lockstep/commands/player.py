@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS: Final = "localhost:9780"
 
 _RUN: Final = (
-    "Play a topic to its targets, as FILE says (docs/player.md), in the foreground; or stand by while another "
-    "player plays it. SIGTERM or Ctrl-C stops it cleanly: a standby takes over at once."
+    "Play a topic to its targets, as FILE says (docs/player.md), in the foreground; or stand by while "
+    "another player plays it. SIGTERM or Ctrl-C stops it cleanly: a standby takes over at once."
 )
 _CHANGE: Final = "It lasts until the player's process ends: its configuration's file is not changed."
 _STATUS: Final = (
-    "The logs of a player, and its targets. Exit status: 0 if all that is played here reaches all targets that "
-    "are not paused, 1 otherwise."
+    "The logs of a player, and its targets. Exit status: 0 if all that is played here reaches all targets "
+    "that are not paused, 1 otherwise."
 )
 
 
@@ -83,7 +83,7 @@ def add_to(families: Families) -> None:
         add_json(command, "one object")
 
 
-# --- a player in this process ---------------------------------------------------------------------------------
+# --- a player in this process -----------------------------------------------------------------------------
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -150,7 +150,7 @@ def _log_to_stderr() -> None:
         log.propagate = False
 
 
-# --- questions to one -----------------------------------------------------------------------------------------
+# --- questions to one -------------------------------------------------------------------------------------
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -234,7 +234,7 @@ def _is_well(found: dict[str, Any]) -> bool:
     return bool(found["logs"])
 
 
-# --- for people -----------------------------------------------------------------------------------------------
+# --- for people -------------------------------------------------------------------------------------------
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """A whole player as a process: from its configuration to the logs that it plays, or stands by for.
 
 Owns: the connections, the claims, the HTTP listener, one task per partition. Invariants: a partition that
-cannot be played here any more (its topic is gone, its routing failed) is said so, and leaves the others alone;
-when none is left, or nobody can know who plays, the process is over. A clean stop gives all claims up.
+cannot be played here any more (its topic is gone, its routing failed) leaves the others alone, and the status
+says why; when none is left, or nobody can know who plays, the process is over. A clean stop gives all claims
+up.
 Does not: look for partitions that come later.
 """
 
@@ -73,10 +74,10 @@ class PlayerProcess:
                 self._sources.append(source)
         except (ClientError, ClaimsUnusable, CannotListen, SourceEnded) as error:
             raise CannotPlay(str(error)) from error
-        for source in self._sources:
-            standing = Standing(source.topic, source.partition, source.log_id)
+        for opened in self._sources:
+            standing = Standing(opened.topic, opened.partition, opened.log_id)
             self._standings.append(standing)
-            self._tasks.append(asyncio.create_task(self._stand_by(standing, source)))
+            self._tasks.append(asyncio.create_task(self._stand_by(standing, opened)))
 
     async def until_over(self) -> None:
         """Until nothing is left to be done here. Raises CannotPlay: why."""
