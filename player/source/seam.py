@@ -1,8 +1,8 @@
-"""What a player needs of a log. Lockstep's own sources are in `lockstep.playing.sources`.
+"""What a player needs of a log. Lockstep's own sources are in `lockstep.playing`.
 
-An entry is one record batch, as it stands in the log; its position is the batch's last offset (or, for a whole
-log group, the last LSN), so that a cut never depends on routing, and compaction never moves it. Control
-batches and what was aborted are no entries; nothing is read at or above the last stable offset.
+An entry is one record batch, as it stands in the log; its position is the batch's last offset, so that
+a cut never depends on routing, and compaction never moves it. Control batches and what was aborted are no
+entries; nothing is read at or above the last stable offset.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Source(Protocol):
         """Everything from `first_position` on: at least one entry, whatever its size, else not much more than
         `max_bytes`. Waits up to `wait_s` where there is nothing yet, and returns at once when there is.
 
-        Several reads may be under way at once (recoveries, and the main stream). Raises RangeLost,
-        SourceEnded.
+        Several reads may be under way at once: the main stream's, which may wait, and those of recoveries,
+        which may not (`wait_s` 0) and so must not stand behind it. Raises RangeLost, SourceEnded.
         """
 
     async def close(self) -> None: ...
