@@ -19,6 +19,7 @@ import javaproperties
 
 from broker.addresses import Listener, parse_listener, parse_peers
 from broker.cleaner_settings import CleanerSettings
+from broker.data_log_settings import DataLogSettings
 from broker.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
 from broker.membership.placement import MAX_DATA_VOTERS
 from broker.metrics_settings import MetricsSettings
@@ -37,7 +38,7 @@ FRAME_OVERHEAD_BYTES = 4 * KIB
 
 
 @dataclass(frozen=True)
-class Settings(TransactionSettings, CleanerSettings, MetricsSettings, PlayerFileSettings):
+class Settings(DataLogSettings, TransactionSettings, CleanerSettings, MetricsSettings, PlayerFileSettings):
     """One broker's settings. Made by `load`; attribute names are the property names with underscores."""
 
     # --- who and where ---
@@ -207,43 +208,6 @@ class Settings(TransactionSettings, CleanerSettings, MetricsSettings, PlayerFile
         86_400_000,
         "How long an idle producer's sequence numbers are remembered.",
         minimum=1,
-    )
-    lockstep_segment_bytes: int = setting(
-        "lockstep.segment.bytes",
-        Kind.LONG,
-        64 * MIB,
-        "Size of a log file. Files are zeroed ahead of use and reused; a large one frees space late.",
-        minimum=1 * MIB,
-        maximum=1024 * MIB,
-    )
-    lockstep_spare_segments: int = setting(
-        "lockstep.spare.segments",
-        Kind.INT,
-        2,
-        "Log files kept ready, so that rolling never waits.",
-        minimum=1,
-        maximum=64,
-    )
-    lockstep_tail_cache_bytes: int = setting(
-        "lockstep.tail.cache.bytes",
-        Kind.LONG,
-        16 * MIB,
-        "Newest batches kept in memory, shared out to the node's log groups: who reads there needs no file.",
-        minimum=0,
-    )
-    lockstep_index_cache_bytes: int = setting(
-        "lockstep.index.cache.bytes",
-        Kind.LONG,
-        16 * MIB,
-        "Indexes of sealed log files kept in memory per log group, so that memory stays flat as logs grow.",
-        minimum=64 * KIB,
-    )
-    lockstep_reserve_bytes: int = setting(
-        "lockstep.reserve.bytes",
-        Kind.LONG,
-        256 * KIB,
-        "Kept free in the log for deletions and log starts, so that a full disk can be emptied again.",
-        minimum=64 * KIB,
     )
     lockstep_uncommitted_max_bytes: int = setting(
         "lockstep.uncommitted.max.bytes",
