@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from compat_tests import go_target
 from compat_tests.kafka_jars import ToolchainMissing, skip_or_fail
 
 
+@pytest.mark.timeout(900)  # the tools may have to be built
 def test_its_generated_code_is_that_of_the_proto(tmp_path: Path) -> None:
     try:
         go_target.generate(tmp_path)

@@ -3,16 +3,18 @@ package main
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"time"
 
 	"go.etcd.io/bbolt"
+	bolt "go.etcd.io/bbolt/errors"
 )
 
 const (
-	openTimeout = 5 * time.Second
+	openTimeout = 2 * time.Second
 	holdPoll    = 5 * time.Millisecond
 	markBytes   = 24
 )
@@ -35,6 +37,9 @@ func Open(path, hold string, readOnly bool) (*Store, error) {
 		return nil, err
 	}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: openTimeout, ReadOnly: readOnly})
+	if errors.Is(err, bolt.ErrTimeout) {
+		return nil, fmt.Errorf("%s: another process has it open", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
