@@ -51,7 +51,7 @@ def test_its_store_is_open_in_one_process(target: GoTarget) -> None:
     "options", [[], ["-dump"], ["-store", "x"], ["-store", "x", "-dump", "-listen", "y"]]
 )
 def test_wrong_usage(target: GoTarget, options: list[str]) -> None:
-    command = [target.program, *options]
+    command = [str(target.program), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2
     assert "-store" in done.stderr
