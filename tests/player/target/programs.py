@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib.util
 import json
 import shutil
 import sqlite3
@@ -142,7 +141,7 @@ class PythonShard(TargetProgram):
 
     def command(self) -> list[str]:
         options = ["--store", f"sqlite:///{self._store}", "--listen", self.address]
-        return [sys.executable, "-m", _SHARD, *options]
+        return [sys.executable, "-m", "lockstep.demo.shard", *options]
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -180,10 +179,7 @@ def running(kind: type[Program], folder: Path) -> Iterator[Program]:
         made.close()
 
 
-_SHARD: Final = "lockstep.demo.shard"
-PROGRAMS: Final[list[type[TargetProgram]]] = [GoTarget]
-if importlib.util.find_spec(_SHARD) is not None:
-    PROGRAMS.append(PythonShard)
+PROGRAMS: Final[list[type[TargetProgram]]] = [GoTarget, PythonShard]
 
 
 def _bytes(text: str | None) -> bytes | None:
