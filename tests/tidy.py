@@ -38,7 +38,9 @@ PURE_FORBIDDEN = frozenset(
 )
 PURE = (
     "player/core/",
+    "player/target/guard.py",
     "player/target/marks.py",
+    "player/target/records.py",
     "protocol/",
     "storage/raft/",
     "storage/cleaning.py",

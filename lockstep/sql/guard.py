@@ -9,41 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import re
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine, RootTransaction, TwoPhaseTransaction
 from sqlalchemy.pool import PoolProxiedConnection
 
+from player.target.guard import forbidden_words
+
 
 class ForbiddenInCallback(Exception):
     """A callback tried to end its transaction, to change how it runs, or to get around it."""
-
-
-_QUOTED: Final = re.compile(
-    r"""[eE]'(?:[^'\\]|''|\\.)*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | `[^`]*`
-      | --[^\n]* | /\*.*?\*/ | \$(\w*)\$.*?\$\1\$""",
-    re.DOTALL | re.VERBOSE,
-)
-_FORBIDDEN: Final = re.compile(
-    r"""(?:^|;)\s*
-    ( COMMIT | END | ABORT | BEGIN | START | PREPARE\s+TRANSACTION
-    | ROLLBACK (?! \s+ (?:(?:WORK|TRANSACTION)\s+)? TO\b )
-    | SET (?! \s+ (?:LOCAL|CONSTRAINTS)\b ) | RESET | DISCARD | USE
-    )\b""",
-    re.IGNORECASE | re.VERBOSE,
-)
-"""Begin or end a transaction, or outlive it in a connection that others use next. RELEASE and ROLLBACK TO are
-about savepoints."""
-
-
-@functools.lru_cache(maxsize=128)
-def forbidden_words(statement: str) -> str | None:
-    """With which words one of the statements in this text begins that a callback may not use."""
-    found = _FORBIDDEN.search(_QUOTED.sub(" ", statement))
-    return found and " ".join(found[1].upper().split())
 
 
 class CallbackConnection(Connection):

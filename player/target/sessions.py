@@ -1,0 +1,342 @@
+"""A target over a store: what a transport's server tells it goes into transactions, and comes out as answers.
+
+Owns: the streams of each log; what was received and waits; the threads. For each log one thing is done at a
+time, in its thread: a greeting, or a transaction. So a greeting is answered when the transaction that an
+older stream has under way is over, and what waits of that stream is dropped. What comes while a transaction
+runs is stored together in the next one, and only the last position acknowledged.
+Invariants: those of `marks`. Whatever fails ends the stream, in words, and is logged here; nothing is
+skipped, and the next stream begins with the store opened anew.
+Does not: retry (the player does), or stop an application that never returns: the player finds that no
+acknowledgement comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Final, TypeVar
+
+from player.core.messages import Batch, Part
+from player.target.marks import Accepted, Mark, Marks, Refused, StaleTerms
+from player.target.records import Delivered, LogName, opened
+from player.target.store import Store, StoredLog
+from player.transport.seam import Answers, Greeting
+
+T = TypeVar("T")
+
+LONGEST_WORDS: Final = 500
+"""Of an error, in characters, that the player is told."""
+
+SHUTTING_DOWN: Final = "the target is shutting down"
+
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSettings:
+    """Bounds; a batch counts as it came, and one alone may be larger."""
+
+    transaction_entries: int = 1000
+    transaction_bytes: int = 4 << 20
+    """What one transaction takes at most of what waits: while it runs, others wait for the store."""
+    waiting_entries: int = 4000
+    waiting_bytes: int = 8 << 20
+    """With so much waiting of one log, no more is read from its stream."""
+    logs: int = 1000
+    """Each has a thread and a connection of the store."""
+
+
+class StoreSessions:
+    """The `Sessions` of a transport, over a store. See the module.
+
+    Args:
+        inline: apply on the event loop, and not in a thread for each log: less delay where applying is always
+            short; everything else waits meanwhile, heartbeats and other logs too.
+    """
+
+    def __init__(self, store: Store, settings: TargetSettings | None = None, *, inline: bool = False) -> None:
+        self._store = store
+        self._settings = settings or TargetSettings()
+        self._is_inline = inline
+        self._logs: dict[str, _PlayedLog] = {}
+        self._is_closed = False
+
+    def greet(self, greeting: Greeting, answers: Answers) -> StoreSession:
+        """A stream has begun. Call it on the loop that all of this runs on."""
+        hello = greeting.hello
+        log = self._logs.get(hello.log_id) or _PlayedLog(self._store, self._settings, self._is_inline)
+        session = StoreSession(log, greeting, answers)
+        if self._is_closed:
+            session.end(SHUTTING_DOWN)
+        elif not hello.log_id or hello.first_position < 0:
+            session.end(f"a Hello for log {hello.log_id!r} from {hello.first_position} on")
+        elif hello.log_id not in self._logs and len(self._logs) >= self._settings.logs:
+            session.end(f"this target has {len(self._logs)} logs already")
+        else:
+            self._logs[hello.log_id] = log
+            log.greet(session)
+        return session
+
+    async def close(self) -> None:
+        """End all streams; what runs is finished first, what waits is dropped: it comes again."""
+        self._is_closed = True
+        self._store.stop()
+        await asyncio.gather(*[log.close(SHUTTING_DOWN) for log in self._logs.values()])
+        self._logs.clear()
+
+
+class StoreSession:
+    """One stream. A transport may call its methods from within whatever it is told."""
+
+    __slots__ = ("_answers", "_log", "greeting", "is_answered", "is_over", "terms")
+
+    def __init__(self, log: _PlayedLog, greeting: Greeting, answers: Answers) -> None:
+        self._log = log
+        self._answers = answers
+        self.greeting = greeting
+        self.terms = greeting.hello.player_term, greeting.hello.target_term
+        self.is_answered = False
+        self.is_over = False
+
+    # --- what a transport tells -------------------------------------------------------------------------
+
+    def receive(self, batch: Batch) -> None:
+        if not self.is_over:
+            self._log.receive(self, batch)
+
+    def heartbeat(self) -> None:
+        if not self.is_over and self.is_answered:
+            self._answers.acknowledge(self._log.stored_position)
+
+    def closed(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._log.drop(self)
+
+    @property
+    def wants_more(self) -> bool:
+        return self.is_over or self._log.has_room
+
+    async def wait_for_room(self) -> None:
+        while not self.wants_more:
+            await self._log.wait_for_room()
+
+    # --- what it is told --------------------------------------------------------------------------------
+
+    def greeted(self, position: int) -> None:
+        if not self.is_over:
+            self.is_answered = True
+            self._answers.greeted(position)
+
+    def acknowledge(self, position: int) -> None:
+        if not self.is_over:
+            self._answers.acknowledge(position)
+
+    def stale(self, mark: Mark) -> None:
+        """Others have been greeted since."""
+        if not self.is_over:
+            self.is_over = True
+            self._log.drop(self)
+            self._answers.stale(mark.player_term, mark.target_term)
+
+    def end(self, reason: str) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._log.drop(self)
+            self._answers.end(" ".join(reason.split())[:LONGEST_WORDS])
+
+
+class _PlayedLog:
+    """One log: its store, its mark, the stream that counts, and what waits of that."""
+
+    def __init__(self, store: Store, settings: TargetSettings, is_inline: bool) -> None:
+        self._store = store
+        self._settings = settings
+        self._thread = None if is_inline else ThreadPoolExecutor(1, thread_name_prefix="lockstep-target")
+        self._stored: StoredLog | None = None
+        self._marks: Marks | None = None
+        """As long as the store is open."""
+        self._current: StoreSession | None = None
+        """Whose Hello was the last that `marks` took; not over."""
+        self._greetings: deque[StoreSession] = deque()
+        self._waiting: deque[tuple[Accepted, Batch]] = deque()
+        """Received from the current stream, and not being stored."""
+        self._waiting_entries = 0
+        self._waiting_bytes = 0
+        self._room = asyncio.Event()
+        self._work: asyncio.Task[None] | None = None
+
+    # --- from the streams -------------------------------------------------------------------------------
+
+    def greet(self, session: StoreSession) -> None:
+        self._greetings.append(session)
+        self._go_on()
+
+    def receive(self, session: StoreSession, batch: Batch) -> None:
+        if session is not self._current or not session.is_answered or self._marks is None:
+            return session.end("a batch came before the Hello was answered")
+        if not batch.parts or any(one.position >= next.position for one, next in pairwise(batch.parts)):
+            return session.end("a batch whose positions do not ascend")
+        try:
+            accepted = self._marks.receive(session.terms, batch)
+        except StaleTerms as stale:
+            return session.stale(stale.mark)
+        except Refused as refused:
+            _log.warning("%s: refused: %s", session.greeting.hello.log_id, refused)
+            return session.end(str(refused))
+        self._waiting.append((accepted, batch))
+        self._waiting_entries += len(batch.parts)
+        self._waiting_bytes += batch.size_bytes
+        self._go_on()
+
+    def drop(self, session: StoreSession) -> None:
+        """The stream is over: what waits of it will come again."""
+        if session is self._current:
+            self._current = None
+            self._waiting.clear()
+            self._waiting_entries = self._waiting_bytes = 0
+        self._room.set()
+
+    @property
+    def stored_position(self) -> int:
+        """To be asked for an answered stream."""
+        assert self._marks is not None
+        return self._marks.stored_position
+
+    @property
+    def has_room(self) -> bool:
+        settings = self._settings
+        return (
+            self._waiting_bytes < settings.waiting_bytes and self._waiting_entries < settings.waiting_entries
+        )
+
+    async def wait_for_room(self) -> None:
+        self._room.clear()
+        await self._room.wait()
+
+    async def close(self, reason: str) -> None:
+        for session in (*self._greetings, self._current):
+            if session is not None:
+                session.end(reason)
+        while self._work is not None:
+            await asyncio.wait([self._work])
+        await self._close_store()
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+
+    # --- one thing after the other ----------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        if self._work is None:
+            self._work = asyncio.get_running_loop().create_task(self._work_on())
+
+    async def _work_on(self) -> None:
+        try:
+            while True:
+                if self._greetings:
+                    await self._greet(self._greetings.popleft())
+                elif self._waiting and self._current is not None:
+                    await self._store_waiting(self._current)
+                else:
+                    return
+        finally:
+            self._work = None
+
+    async def _greet(self, session: StoreSession) -> None:
+        if session.is_over:
+            return
+        hello = session.greeting.hello
+        try:
+            if self._marks is None:
+                self._marks = Marks(hello.log_id, await self._run(partial(self._open, session.greeting)))
+            try:
+                mark = self._marks.hello(hello)
+            except StaleTerms as stale:
+                return session.stale(stale.mark)
+            if self._current is not None:
+                self._current.stale(mark)
+            if not session.is_over:
+                self._current = session
+            position = await self._run(lambda: self._opened.greet(mark))
+        except Exception as error:
+            return await self._failed(session, error)
+        session.greeted(self._marks.settled(position))
+
+    async def _store_waiting(self, session: StoreSession) -> None:
+        assert self._marks is not None
+        parts, mark = self._take()
+        previous = self._marks.stored_position
+        try:
+            if mark.position > previous:
+                await self._run(lambda: self._apply(session.greeting, previous, parts, mark))
+        except Exception as error:
+            return await self._failed(session, error)
+        session.acknowledge(self._marks.stored(Accepted(parts, mark)))
+
+    def _take(self) -> tuple[Sequence[Part], Mark]:
+        """Of what waits, what one transaction may have, and the mark after it."""
+        accepted, batch = self._waiting.popleft()
+        parts, mark = list(accepted.parts), accepted.mark
+        entries, size_bytes = len(batch.parts), batch.size_bytes
+        while self._waiting:
+            accepted, batch = self._waiting[0]
+            if (
+                entries + len(batch.parts) > self._settings.transaction_entries
+                or size_bytes + batch.size_bytes > self._settings.transaction_bytes
+            ):
+                break
+            self._waiting.popleft()
+            entries += len(batch.parts)
+            size_bytes += batch.size_bytes
+            parts += accepted.parts
+            mark = accepted.mark
+        self._waiting_entries -= entries
+        self._waiting_bytes -= size_bytes
+        self._room.set()
+        return parts, mark
+
+    async def _failed(self, session: StoreSession, error: Exception) -> None:
+        """End the stream, and forget what the store said."""
+        if isinstance(error, StaleTerms):
+            _log.info("%s: %s", session.greeting.hello.log_id, error)
+            session.stale(error.mark)
+        else:
+            _log.error("%s: the stream ends", session.greeting.hello.log_id, exc_info=error)
+            session.end(f"{type(error).__name__}: {error}")
+        await self._close_store()
+
+    async def _close_store(self) -> None:
+        stored, self._stored, self._marks = self._stored, None, None
+        if stored is not None:
+            with contextlib.suppress(Exception):  # it may be why the store is closed
+                await self._run(stored.close)
+
+    # --- in the log's thread ----------------------------------------------------------------------------
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        if self._thread is None:
+            return call()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _open(self, greeting: Greeting) -> Mark | None:
+        self._stored = self._store.open(_name(greeting))
+        return self._stored.load()
+
+    @property
+    def _opened(self) -> StoredLog:
+        assert self._stored is not None
+        return self._stored
+
+    def _apply(self, greeting: Greeting, previous: int, parts: Sequence[Part], mark: Mark) -> None:
+        self._opened.store(Delivered(_name(greeting), previous, mark.position, opened(parts)), mark)
+
+
+def _name(greeting: Greeting) -> LogName:
+    return LogName(greeting.hello.log_id, greeting.topic, greeting.partition)
