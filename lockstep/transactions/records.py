@@ -18,8 +18,8 @@ from lockstep.transactions.model import Committed, Header, Record, Refusal, Requ
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import AbortedTransaction
 from protocol.primitives import Buffer
-from protocol.records.batch import BatchHeader, iter_headers, verify
-from protocol.records.control import ControlKind, parse
+from protocol.records.batch import iter_headers
+from protocol.records.committed import CommittedReader
 from protocol.records.record import BatchBuilder, iter_records
 from protocol.records.record import Record as StoredRecord
 
@@ -114,32 +114,13 @@ def committed_in(
     Raises MalformedBatch for what cannot be read.
     """
     entries: list[Committed] = []
-    reader = _CommittedReader(aborted or ())
+    reader = CommittedReader(aborted or ())
     for pos, header in iter_headers(records):
         if reader.sees(records, pos, header) and header.last_offset >= position:
             found = (each for each in iter_records(records, pos) if each.offset >= position)
             entries.extend(_entries(partition, found))
         position = max(position, header.next_offset)
     return entries, position
-
-
-class _CommittedReader:
-    """Leaves out what was aborted, and control batches. Source: KIP-98, as its consumers do."""
-
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._aborted = sorted(((each.first_offset, each.producer_id) for each in aborted), reverse=True)
-        self._open: set[int] = set()
-
-    def sees(self, records: Buffer, pos: int, header: BatchHeader) -> bool:
-        """Whether the records of the batch at `pos` are to be seen; asked of each, in order."""
-        verify(records, pos, header)
-        while self._aborted and self._aborted[-1][0] <= header.last_offset:
-            self._open.add(self._aborted.pop()[1])
-        if header.is_control:
-            if parse(records, pos).kind is ControlKind.ABORT:
-                self._open.discard(header.producer_id)
-            return False
-        return not (header.is_transactional and header.producer_id in self._open)
 
 
 def _entries(partition: int, records: Iterable[StoredRecord]) -> Iterator[Committed]:

@@ -1,0 +1,98 @@
+"""One stream as the playing has it: whatever is told of it goes to the core with its target's name and term.
+
+Owns: the pair that the stream was opened with; the one thing that is read for it. The bounds of the log are
+read after the greeting came, as the core wants them. Invariants: once closed it reads nothing more.
+Does not: judge what comes in; the core drops what an older stream says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from player.core.ready import Fetch
+from player.source.seam import RangeLost
+from player.transport.seam import Greeting, Stream
+
+if TYPE_CHECKING:
+    from player.playing.playing import Playing
+
+
+class TargetStream:
+    """The `StreamEvents` of one stream, and the stream."""
+
+    __slots__ = ("_has_missed", "_playing", "_reading", "_stream", "name", "target_term")
+
+    def __init__(self, playing: Playing, name: str, target_term: int) -> None:
+        self._playing = playing
+        self.name = name
+        self.target_term = target_term
+        self._stream: Stream | None = None
+        self._reading: asyncio.Task[None] | None = None
+        """Its bounds, then the fetches of its recovery: the core wants one at a time."""
+        self._has_missed = False
+
+    # --- what the playing does with it --------------------------------------------------------------------
+
+    def open(self, address: str, greeting: Greeting) -> None:
+        self._stream = self._playing.streams.open(address, greeting, self)
+
+    @property
+    def stream(self) -> Stream:
+        assert self._stream is not None, "the core writes to what has answered"
+        return self._stream
+
+    def close(self) -> None:
+        self.leave()
+        if self._stream is not None:
+            self._stream.close()
+
+    def leave(self) -> None:
+        """The stream is gone: what is being read for it is wanted by nobody."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def fetch(self, fetch: Fetch) -> bool:
+        """Read for its recovery; whether that is the first time."""
+        self._reading = self._playing.spawn(self._fetched(fetch))
+        is_first = not self._has_missed
+        self._has_missed = True
+        return is_first
+
+    # --- what is told of it -------------------------------------------------------------------------------
+
+    def greeted(self, position: int) -> None:
+        self._reading = self._playing.spawn(self._bounded(position))
+
+    def stale(self, player_term: int) -> None:
+        self._playing.refused(self, player_term)
+
+    def acknowledged(self, position: int) -> None:
+        self._playing.acknowledged(self, position)
+
+    def written(self) -> None:
+        self._playing.written(self)
+
+    def closed(self, reason: str) -> None:
+        self.leave()
+        self._playing.disconnected(self, reason)
+
+    # --- what is read for it ------------------------------------------------------------------------------
+
+    async def _bounded(self, position: int) -> None:
+        bounds = await self._playing.source.bounds()
+        self._playing.connected(self, position, bounds)
+
+    async def _fetched(self, fetch: Fetch) -> None:
+        playing = self._playing
+        core, source = playing.core, playing.source
+        wait_s = playing.settings.heartbeat_ms / 1000
+        try:
+            chunk = await source.read(fetch.first_position, fetch.max_bytes, wait_s)
+        except RangeLost:
+            playing.step(core.range_lost, self.name, self.target_term)
+            return
+        if chunk.through_position < fetch.first_position:
+            playing.step(core.fetch_failed, self.name, self.target_term)
+        else:
+            playing.step(core.fetched, self.name, self.target_term, chunk.entries, chunk.through_position)

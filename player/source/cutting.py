@@ -1,0 +1,39 @@
+"""Fetched bytes as entries: whole committed batches, each at its last offset.
+
+Owns: which batches are entries, and how far an answer reaches. Invariants: the cut depends on the log alone,
+not on where reading began or who reads; what is skipped (control batches, what was aborted, batches that
+compaction has emptied) counts as read. Does not: open a batch's records, or choose targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from player.core.messages import Entry
+from player.source.seam import Chunk
+from protocol.messages.fetch import AbortedTransaction
+from protocol.records.batch import Buffer, iter_headers
+from protocol.records.committed import CommittedReader
+
+
+def cut(records: Buffer, first_position: int, aborted: Iterable[AbortedTransaction] | None) -> Chunk:
+    """The entries from `first_position` on in what a read_committed Fetch brought.
+
+    Args:
+        records: batches, the last of them perhaps cut.
+        first_position: batches that end before it are passed over; one that it lies in is an entry.
+        aborted: as the broker says them, with their first offsets.
+    Raises MalformedBatch, CorruptBatch.
+    """
+    entries: list[Entry] = []
+    through_position = first_position - 1
+    reader = CommittedReader(aborted or ())
+    view = memoryview(records)
+    for pos, header in iter_headers(records):
+        last_offset = header.last_offset
+        if reader.sees(records, pos, header) and last_offset >= first_position and header.record_count:
+            # A copy, which does not keep the whole answer in memory for as long as one part of it waits.
+            entries.append(Entry(last_offset, bytes(view[pos : pos + header.total_bytes])))
+        if last_offset > through_position:
+            through_position = last_offset
+    return Chunk(entries, through_position)
