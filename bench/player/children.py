@@ -1,0 +1,115 @@
+"""Processes of a block: told, and answering, one JSON object a line.
+
+A child gets its job as the first line, says {"ready": true} or something like it, and then answers each line
+with one. It ends when its standard input does. An answer with "error" ends the block.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from bench.session import RoundFailed
+from compat_tests.targets import ROOT
+
+Words = dict[str, Any]
+
+READY_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 10.0
+
+
+class Child:
+    """`python -m bench.player.NAME`, started with its job. A context object; RoundFailed from all of it."""
+
+    def __init__(self, name: str, job: Words) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"bench.player.{name}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        self.tell(job)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.close()
+            self._process.wait(END_TIMEOUT_S if error is None else 0.0)
+        except (OSError, subprocess.TimeoutExpired):
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def tell(self, words: Words) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(words).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise RoundFailed(f"the {self.name} ended: {error}") from error
+
+    def heard(self, timeout_s: float = READY_TIMEOUT_S) -> Words:
+        """The next answer."""
+        assert self._process.stdout is not None
+        deadline, line = time.monotonic() + timeout_s, b""
+        while not line.endswith(b"\n"):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not select.select([self._process.stdout], [], [], left_s)[0]:
+                raise RoundFailed(f"the {self.name} said nothing for {timeout_s:.0f} s")
+            more = self._process.stdout.read1()  # type: ignore[attr-defined]
+            if not more:
+                raise RoundFailed(f"the {self.name} ended with {self._process.wait()}")
+            line += more
+        answer: Words = json.loads(line)
+        if "error" in answer:
+            raise RoundFailed(f"the {self.name}: {answer['error']}")
+        return answer
+
+    def ask(self, words: Words, timeout_s: float = READY_TIMEOUT_S) -> Words:
+        self.tell(words)
+        return self.heard(timeout_s)
+
+
+def say_ready() -> None:
+    """A child can begin."""
+    print(json.dumps({"ready": True}), flush=True)
+
+
+def next_line() -> Words | None:
+    """What a child is told next; None when it shall end. Waits."""
+    line = sys.stdin.readline()
+    return json.loads(line) if line else None
+
+
+def child_main(work: Callable[[Words], None]) -> int:
+    """A child's exit status. Args: work: from its job to its end; what it raises is the last answer."""
+    job = next_line()
+    if job is None:
+        return 0
+    try:
+        work(job)
+    except Exception as error:
+        answer({"error": f"{type(error).__name__}: {error}"})
+        return 1
+    return 0
+
+
+def answer(words: Words) -> None:
+    """A child's answer to one line."""
+    print(json.dumps(words), flush=True)

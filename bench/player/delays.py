@@ -1,0 +1,149 @@
+"""Blocks of both sides: one run of a workload, from the writer to all targets.
+
+Owns: which processes a block has, the order in which they begin, and that everything arrived. Figures are the
+writer's (`append_*`, `per_s`, `most_late_ms`), and the targets' (`apply_*`: since just before the append was
+sent; `player_*`: since just before the player processed it), in milliseconds.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from bench import process
+from bench.player.children import Child, Words
+from bench.player.points import OPEN, PLAIN, RAW, STORED, TRANSACTIONS, Axes, Point, block_name
+from bench.player.workload import target_names
+from bench.player.writer import OUTSTANDING
+from bench.session import Block, Session, say
+from bench.settings import FLUSH
+
+ARRIVE_TIMEOUT_S = 60.0
+BACKLOG_TIMEOUT_S = 600.0
+"""Two-level Kafka plays its log long after it was written."""
+
+ISOLATION = {PLAIN: "read_uncommitted", TRANSACTIONS: "read_committed"}
+
+
+def load(axes: Axes, loop: str, point: Point, **more: Any) -> Words:
+    """What a writer does of one point."""
+    is_open = loop == OPEN
+    return {
+        **point._asdict(),
+        "rate": axes.rate if is_open else 0,
+        "seconds": axes.open_s if is_open else axes.closed_s,
+        "warmup_s": axes.warmup_s,
+        "count": 0,
+        **more,
+    }
+
+
+class Blocks:
+    """Runs of one session."""
+
+    def __init__(self, session: Session, axes: Axes) -> None:
+        self.session = session
+        self.axes = axes
+        self._shards: list[str] = []
+        self._runs = 0
+
+    # -- Kafka ------------------------------------------------------------------------------------------
+
+    def kafka(self, system: str, loop: str, point: Point) -> None:
+        """Kafka with or without transactions. RoundFailed."""
+        shards = self._topics(point.targets)
+        job = load(self.axes, loop, point, way=_way(system), topics=shards)
+
+        def work() -> Block:
+            with ExitStack() as stack:
+                consumers = self._consumers(stack, point, shards, ISOLATION[system])
+                return self._written(job, consumers, ARRIVE_TIMEOUT_S)
+
+        self._observe(block_name(system, loop, point), loop, work)
+
+    def two_level(self, targets: int) -> None:
+        """So many transactions as fast as the log takes them, and then all their parts. RoundFailed."""
+        point = Point(targets, self.axes.targets_keys)
+        shards, log = self._topics(targets), self.session.topic(FLUSH)
+        count = self.axes.two_level_transactions
+        until = {"count": count, "seconds": BACKLOG_TIMEOUT_S, "warmup_s": 0.0}
+        job = load(self.axes, "closed", point, way="log", topics=[log], **until)
+
+        def work() -> Block:
+            with ExitStack() as stack:
+                consumers = self._consumers(stack, point, shards, "read_committed")
+                words = {"bootstrap": self.session.target.bootstrap, "log": log, "topics": shards}
+                player = stack.enter_context(Child("kafka_player", words))
+                player.heard()
+                return self._written(job, consumers, BACKLOG_TIMEOUT_S)
+
+        self._observe(block_name("two_level", "closed", point), "closed", work)
+
+    def _topics(self, count: int) -> list[str]:
+        while len(self._shards) < count:
+            self._shards.append(self.session.topic(FLUSH))
+        return self._shards[:count]
+
+    def _consumers(self, stack: ExitStack, point: Point, topics: list[str], isolation: str) -> Child:
+        where = {"bootstrap": self.session.target.bootstrap, "topics": topics, "isolation": isolation}
+        child = stack.enter_context(Child("consumers", {**point._asdict(), **where}))
+        child.heard()
+        return child
+
+    # -- LogPlayer --------------------------------------------------------------------------------------
+
+    def lockstep(self, system: str, loop: str, point: Point, *, name: str = "", **load_words: Any) -> Block:
+        """LogPlayer with a transport, or to durable targets. RoundFailed."""
+        topic = self.session.topic(FLUSH)
+        job = load(self.axes, loop, point, way="log", topics=[topic], **load_words)
+        transport = "raw" if system == RAW else "grpc"
+
+        def work() -> Block:
+            words = {**point._asdict(), "transport": transport, "directory": ""}
+            if system == STORED:
+                words["directory"] = str(self.session.directory)
+            with Child("targets", words) as targets:
+                player_words = {
+                    "bootstrap": self.session.target.bootstrap,
+                    "topic": topic,
+                    "transport": transport,
+                    "addresses": dict(
+                        zip(target_names(point.targets), targets.heard()["addresses"], strict=True)
+                    ),
+                    "route": "split",
+                }
+                with Child("playing", player_words) as player:
+                    player.heard()
+                    before_s = process.cpu_seconds(player.pid)
+                    figures = self._written(job, targets, ARRIVE_TIMEOUT_S)
+                    used_s = process.cpu_seconds(player.pid) - before_s
+                    return {**figures, "player_cpu_us": used_s / figures["writes"] * 1e6}
+
+        return self._observe(name or block_name(system, loop, point), loop, work)
+
+    # -- both -------------------------------------------------------------------------------------------
+
+    def _written(self, job: Words, targets: Child, timeout_s: float) -> Block:
+        self._runs += 1
+        name = f"bench-writer-{self._runs}"
+        with Child("writer", {**job, "bootstrap": self.session.target.bootstrap, "name": name}) as writer:
+            writer.heard()
+            written = writer.ask({}, job["seconds"] + job["warmup_s"] + ARRIVE_TIMEOUT_S)
+        window = {key: written.pop(key) for key in ("transactions", "opens_ns", "closes_ns")}
+        arrived = targets.ask({**window, "timeout_s": timeout_s}, timeout_s + ARRIVE_TIMEOUT_S)
+        return {**written, **arrived, "writes": window["transactions"]}
+
+    def _observe(self, name: str, loop: str, work: Any) -> Block:
+        outstanding = OUTSTANDING if loop == OPEN else 1
+        block = self.session.observe(name, FLUSH, work, max_outstanding=outstanding)
+        figures = block["figures"]
+        words = f"  {name:26} {figures['per_s']:6.1f}/s, apply {figures['apply_mean_ms']:8.2f} ms, "
+        words += f"p99 {figures['apply_p99_ms']:8.2f} ms"
+        if "player_mean_ms" in figures:
+            words += f"; player {figures['player_mean_ms']:.3f} ms, p99 {figures['player_p99_ms']:.3f} ms"
+        say(words)
+        return block
+
+
+def _way(system: str) -> str:
+    return "transactions" if system == TRANSACTIONS else "shards"

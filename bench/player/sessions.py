@@ -1,0 +1,142 @@
+"""The brokers of a run: three durable nodes of either kind, and one node of ours.
+
+Owns: how they are started and warmed up, and which blocks each is for. Kafka's nodes flush every write, those
+of its transaction and offset logs too; Lockstep's flush every commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import alone
+from bench.compare import BASELINE, SUBJECT
+from bench.nodes_session import NODES, NodesSession
+from bench.player.backlogs import Backlogs
+from bench.player.delays import Blocks
+from bench.player.points import GRPC, LOOPS, OPEN, PLAIN, RAW, STORED, TRANSACTIONS, Axes, Point
+from bench.player.ratios import CALM_MS
+from bench.session import Running, Session
+from bench.settings import FLUSH, Sizes
+from compat_tests.clusters import KafkaCluster
+
+DELAYS, SUSTAINED, BACKLOGS = "delays", "sustained", "backlogs"
+PARTS = (DELAYS, SUSTAINED, BACKLOGS)
+KAFKA, LOCKSTEP, ONE = "kafka", "lockstep", "one"
+TRANSPORTS = (GRPC, RAW)
+TRANSACTION_WIDTH = 3
+"""Of those that Kafka is warmed up with."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One session to come. `first`: of its kind in this run; some blocks are measured once."""
+
+    kind: str
+    parts: frozenset[str]
+    first: bool
+
+    def __str__(self) -> str:
+        if self.kind == ONE:
+            return f"1 x lockstep, {', '.join(sorted(self.parts))}"
+        return f"{NODES} x {self.kind}, {', '.join(sorted(self.parts))}"
+
+
+def plan_sessions(parts: frozenset[str], rounds: int) -> list[Planned]:
+    """Three nodes of both kinds in turn, mirrored every second round (ABBA); then one node."""
+    plan: list[Planned] = []
+    for number in range(rounds):
+        first = number == 0
+        ours = parts & ({DELAYS, SUSTAINED} if first else {DELAYS})
+        one = [Planned(LOCKSTEP, ours, first), Planned(KAFKA, parts & {DELAYS}, first)]
+        plan += [each for each in (one if number % 2 == 0 else one[::-1]) if each.parts]
+    return plan + ([Planned(ONE, frozenset({BACKLOGS}), True)] if BACKLOGS in parts else [])
+
+
+class PlayerNodes(NodesSession):
+    """Three nodes; Kafka's warmed up with transactions, too."""
+
+    def __init__(self, kind: str, sizes: Sizes, parent: Path, heap: str) -> None:
+        side = BASELINE if kind == KAFKA else SUBJECT
+        super().__init__(side, kind, (FLUSH,), (1,), sizes, parent, None, heap)
+
+    def _make_target(self, tree: Path | None) -> Running:
+        if self.kind != KAFKA:
+            return super()._make_target(tree)
+        settings = {"log.flush.interval.messages": "1"}
+        self.cluster = KafkaCluster(NODES, settings, heap=self._heap, directory=self.directory)
+        return self.cluster
+
+    def _warm_slice(self, topic: str, producers: int) -> int:
+        done = super()._warm_slice(topic, producers)
+        if self.kind == KAFKA:
+            words = {"bootstrap": self.target.bootstrap, "topic": topic, "partitions": TRANSACTION_WIDTH}
+            result = self.job("client_transactions", **words, seconds=1.0, warmup_s=0.0)
+            done += int(result["total_transactions"])
+        return done
+
+
+def make(planned: Planned, sizes: Sizes, parent: Path, heap: str) -> Session:
+    """A session that is not started yet."""
+    if planned.kind == ONE:
+        return alone.LockstepSession(sizes, parent)
+    return PlayerNodes(planned.kind, sizes, parent, heap)
+
+
+def measure(planned: Planned, session: Session, axes: Axes) -> None:
+    """Start it and run its blocks. RoundFailed, TargetFailed."""
+    if isinstance(session, alone.LockstepSession):
+        session.start()
+    else:
+        session.open()
+    if planned.kind == KAFKA:
+        _kafka(Blocks(session, axes), axes, with_two_level=planned.first)
+        return
+    if DELAYS in planned.parts:
+        _log_player(Blocks(session, axes), axes)
+    if SUSTAINED in planned.parts:
+        _sustained(Blocks(session, axes), axes)
+    if BACKLOGS in planned.parts:
+        _backlogs(Backlogs(session, axes), axes)
+
+
+def _kafka(blocks: Blocks, axes: Axes, *, with_two_level: bool) -> None:
+    for point in axes.points:
+        for loop in LOOPS:
+            for system in (PLAIN, TRANSACTIONS):
+                blocks.kafka(system, loop, point)
+    if with_two_level:
+        for targets in axes.two_level_targets:
+            blocks.two_level(targets)
+
+
+def _log_player(blocks: Blocks, axes: Axes) -> None:
+    for point in axes.points:
+        for loop in LOOPS:
+            for system in TRANSPORTS:
+                blocks.lockstep(system, loop, point)
+    for point in axes.stored:
+        for loop in LOOPS:
+            blocks.lockstep(STORED, loop, point)
+
+
+def _sustained(blocks: Blocks, axes: Axes) -> None:
+    """Rates ascend until the delay is too long on average."""
+    for targets in axes.sustained_targets:
+        for rate in axes.sustained_rates:
+            name = f"sustained_t{targets}_r{rate:.0f}"
+            words = {"rate": rate, "seconds": axes.sustained_s}
+            point = Point(targets, axes.targets_keys)
+            block = blocks.lockstep(GRPC, OPEN, point, name=name, **words)
+            if block["figures"]["player_mean_ms"] > CALM_MS:
+                break
+
+
+def _backlogs(backlogs: Backlogs, axes: Axes) -> None:
+    for transport in TRANSPORTS:
+        backlogs.throughput(transport)
+
+    for missed in axes.missed:
+        backlogs.recovery(missed)
+    for every in axes.dummies:
+        backlogs.dummies(every)
