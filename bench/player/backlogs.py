@@ -20,6 +20,7 @@ from bench.session import RoundFailed, Session, say
 from bench.settings import FLUSH
 
 THROUGHPUT_TARGETS = 4
+KEYS = 10_000
 BATCH_RECORDS = 100
 """In the batches that are played as fast as possible."""
 PLAYED_TIMEOUT_S = 300.0
@@ -28,8 +29,8 @@ BACKOFF_MS = 100
 """The most that a player waits here before it tries a target again."""
 
 
-def fill(bootstrap: str, topic: str, records: int, batch_records: int) -> None:
-    """Records of 1 KB with their numbers as keys. Raises NotWritten."""
+def fill(bootstrap: str, topic: str, records: int, batch_records: int, keys: int) -> None:
+    """Records of 1 KB, with so many different keys. Raises NotWritten."""
     failed: list[str] = []
     producer = Producer(
         {
@@ -50,7 +51,7 @@ def fill(bootstrap: str, topic: str, records: int, batch_records: int) -> None:
     for number in range(records):
         while not failed:
             try:
-                producer.produce(topic, value, b"%d" % number, partition=0, on_delivery=delivered)
+                producer.produce(topic, value, b"%d" % (number % keys), partition=0, on_delivery=delivered)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -68,7 +69,7 @@ class Backlogs:
     def throughput(self, transport: str) -> None:
         """One target per record, four targets, from the log's beginning. RoundFailed."""
         count = self.axes.throughput_records
-        topic = self._filled(count, BATCH_RECORDS)
+        topic = self._filled(count, BATCH_RECORDS, KEYS)
         with (
             self._targets(THROUGHPUT_TARGETS, transport) as targets,
             self._player(topic, targets.heard()["addresses"], transport, "key") as player,
@@ -91,10 +92,10 @@ class Backlogs:
             self._player(topic, targets.heard()["addresses"], "grpc", "all") as player,
         ):
             player.heard()
-            self._fill(topic, WARM_ENTRIES, 1)
+            self._fill(topic, WARM_ENTRIES)
             self._wait(targets, [WARM_ENTRIES] * 2)
             targets.ask({"do": "away", "target": 1})
-            self._fill(topic, missed, 1)
+            self._fill(topic, missed)
             self._wait(targets, [WARM_ENTRIES + missed, WARM_ENTRIES])
             back_ns = time.monotonic_ns()
             targets.ask({"do": "back", "target": 1})
@@ -107,7 +108,7 @@ class Backlogs:
     def dummies(self, every: int) -> None:
         """A target that gets the first entry only, and a player that starts again. RoundFailed."""
         count = self.axes.dummy_entries
-        topic = self._filled(count, 1)
+        topic = self._filled(count, 1, keys=count)
         with self._targets(2, "grpc") as targets:
             addresses = targets.heard()["addresses"]
             with self._player(topic, addresses, "grpc", "rare", dummy_every=every) as player:
@@ -123,14 +124,14 @@ class Backlogs:
 
     # -- parts ------------------------------------------------------------------------------------------
 
-    def _filled(self, records: int, batch_records: int) -> str:
+    def _filled(self, records: int, batch_records: int, keys: int) -> str:
         topic = self.session.topic(FLUSH)
-        self._fill(topic, records, batch_records)
+        self._fill(topic, records, batch_records, keys)
         return topic
 
-    def _fill(self, topic: str, records: int, batch_records: int) -> None:
+    def _fill(self, topic: str, records: int, batch_records: int = 1, keys: int = KEYS) -> None:
         try:
-            fill(self.session.target.bootstrap, topic, records, batch_records)
+            fill(self.session.target.bootstrap, topic, records, batch_records, keys)
         except NotWritten as error:
             raise RoundFailed(str(error)) from error
 

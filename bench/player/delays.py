@@ -99,7 +99,7 @@ class Blocks:
         transport = "raw" if system == RAW else "grpc"
 
         def work() -> Block:
-            words = {**point._asdict(), "transport": transport, "directory": ""}
+            words = {**point._asdict(), "transport": transport, "directory": "", "name": topic}
             if system == STORED:
                 words["directory"] = str(self.session.directory)
             with Child("targets", words) as targets:
@@ -131,7 +131,7 @@ class Blocks:
             written = writer.ask({}, job["seconds"] + job["warmup_s"] + ARRIVE_TIMEOUT_S)
         window = {key: written.pop(key) for key in ("transactions", "opens_ns", "closes_ns")}
         arrived = targets.ask({**window, "timeout_s": timeout_s}, timeout_s + ARRIVE_TIMEOUT_S)
-        return {**written, **arrived, "writes": window["transactions"]}
+        return {**written, **arrived}
 
     def _observe(self, name: str, loop: str, work: Any) -> Block:
         outstanding = OUTSTANDING if loop == OPEN else 1

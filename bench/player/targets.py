@@ -1,10 +1,10 @@
 """The player's targets, in a process of their own: a server for each, all on one event loop.
 
-Takes one job: how many there are, the transport, and a directory if they shall be SQLite files (one for each;
-every record is a row). Without one they are lean: in memory, acknowledged at once. Says the addresses, then
-answers lines: {transactions, opens_ns, closes_ns, timeout_s} with both delays when all of that has come;
-{do: "away" | "back", target} when that target's server has ended, or listens again; {do: "wait", records:
-[...], timeout_s} when each has got so many, with when.
+Takes one job: how many there are, the transport, and a directory (and a name) if they shall be SQLite files,
+one for each, where every record is a row. Without one they are lean: in memory, acknowledged at once. Says
+the addresses, then answers lines: {transactions, opens_ns, closes_ns, timeout_s} with both delays when all of
+that has come; {do: "away" | "back", target} when that target's server has ended, or listens again; {do:
+"wait", records: [...], timeout_s} when each has got so many, with when.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Targets:
 
     def __init__(self, job: Words) -> None:
         self._transport: str = job["transport"]
-        directory = job["directory"]
-        paths = [Path(directory) / f"{job.get('name', 'target')}-{each}.db" for each in range(job["targets"])]
+        directory, name = job["directory"], job.get("name", "target")
+        paths = [Path(directory) / f"{name}-{each}.db" for each in range(job["targets"])]
         self.watched = [
             Watched(
                 _store(path) if directory else LeanSessions(),

@@ -28,6 +28,8 @@ class Watched:
         self.record_bytes = 0
         self.greeted_ns = self.first_ns = self.last_ns = 0
         """The last greeting's answer, the first part after it, the last part. 0: there is none."""
+        self.stream: object = None
+        """The one that was greeted last; what others bring does not count."""
         self._keep = keep
         self._came: list[tuple[int, Sequence[Part]]] = []
         self._position = -1
@@ -35,8 +37,8 @@ class Watched:
     def greet(self, greeting: Greeting, answers: Answers) -> Session:
         return _WatchedStream(self, greeting, answers)
 
-    def greeted(self, at_ns: int) -> None:
-        self.greeted_ns, self.first_ns = at_ns, 0
+    def greeted(self, stream: object, at_ns: int) -> None:
+        self.stream, self.greeted_ns, self.first_ns = stream, at_ns, 0
 
     def take(self, batch: Batch, at_ns: int) -> None:
         """A batch counts now; what came before does not count again."""
@@ -80,7 +82,7 @@ class _WatchedStream:
     def receive(self, batch: Batch) -> None:
         if self._watched.at_acknowledgement:
             self._waiting.append(batch)
-        else:
+        elif self._watched.stream is self:
             self._watched.take(batch, time.monotonic_ns())
         self._session.receive(batch)
 
@@ -100,7 +102,7 @@ class _WatchedStream:
     # -- what the session says --------------------------------------------------------------------------
 
     def greeted(self, position: int) -> None:
-        self._watched.greeted(time.monotonic_ns())
+        self._watched.greeted(self, time.monotonic_ns())
         self._answers.greeted(position)
 
     def stale(self, player_term: int, target_term: int) -> None:

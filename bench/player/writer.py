@@ -126,16 +126,18 @@ def write(job: Words, way: Way, producer: Producer, acknowledged: Acknowledged) 
     """The run. Raises NotWritten, KafkaException.
 
     `rate` is transactions a second, 0 for a closed loop; it ends after `seconds`, of which the first
-    `warmup_s` are not measured, or after `count` transactions, if that is not 0.
+    `warmup_s` are not measured, or after `count` transactions, if that is not 0. Their numbers begin at
+    `first`, and `transactions` is where the next would.
     """
     begins_ns = time.monotonic_ns() + int(START_S * 1e9)
     opens_ns = begins_ns + int(job["warmup_s"] * 1e9)
     closes_ns = opens_ns + int(job["seconds"] * 1e9)
     acknowledged.opens_ns, acknowledged.closes_ns = opens_ns, closes_ns
     most = way.outstanding if job["rate"] else 1
-    number, late_ns, in_window = 0, 0, 0
-    while not (job["count"] and number >= job["count"]):
-        due_ns = begins_ns + int(number / job["rate"] * 1e9) if job["rate"] else begins_ns
+    first = number = job.get("first", 0)
+    late_ns = in_window = 0
+    while not (job["count"] and number - first >= job["count"]):
+        due_ns = begins_ns + int((number - first) / job["rate"] * 1e9) if job["rate"] else begins_ns
         _wait(producer, acknowledged, due_ns, most)
         sent_ns = time.monotonic_ns()
         if sent_ns >= closes_ns:
@@ -150,6 +152,7 @@ def write(job: Words, way: Way, producer: Producer, acknowledged: Acknowledged) 
     took_s = (min(last_ns, closes_ns) - opens_ns) / 1e9
     return {
         "transactions": number,
+        "writes": number - first,
         "opens_ns": opens_ns,
         "closes_ns": closes_ns,
         "per_s": in_window / took_s if took_s > 0 else 0.0,

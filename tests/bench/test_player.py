@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from array import array
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,7 @@ import pytest
 from bench.compare import BASELINE, SUBJECT, compare
 from bench.load import quantiles
 from bench.player import tables
-from bench.player.children import Child
 from bench.player.command import main, notes
-from bench.player.delays import Blocks
 from bench.player.noted import Noted, WrongDelivery, delays, parts_wanted
 from bench.player.points import (
     CLOSED,
@@ -27,7 +23,6 @@ from bench.player.points import (
     OPEN,
     PLAIN,
     RAW,
-    SMOKE,
     TRANSACTIONS,
     TWO_LEVEL,
     Point,
@@ -46,11 +41,9 @@ from bench.player.workload import (
     target_names,
     transaction,
 )
-from bench.session import Block, RoundFailed
+from bench.session import Block
 from bench.settings import FLUSH
 from bench.wire import WrongAnswer
-from compat_tests.targets import LockstepTarget
-from lockstep.client import Client
 from protocol.records.record import Record
 
 S = 1_000_000_000
@@ -238,72 +231,6 @@ def test_a_picture_is_drawn_of_a_kept_result(tmp_path: Path) -> None:
     assert "</svg>" in (tmp_path / "p.svg").read_text()
     kept.write_text(json.dumps({**_result(), "sessions": []}))
     assert main(["--plot", str(kept)]) == 0, "what was not measured is left out"
-
-
-# --- runs ---------------------------------------------------------------------------------------------------
-
-
-class OneBroker:
-    """Of a `Session` what blocks need: a broker that speaks Kafka's protocol, topics, no device."""
-
-    def __init__(self, target: LockstepTarget, directory: Path) -> None:
-        self.target = target
-        self.directory = directory
-        self.blocks: list[Block] = []
-        self._topics = 0
-
-    def topic(self, policy: str, partitions: int = 1) -> str:
-        self._topics += 1
-        name = f"{policy}-{self._topics}"
-
-        async def make() -> None:
-            async with Client(self.target.bootstrap) as client:
-                await client.create_topic(name, partitions=partitions)
-
-        asyncio.run(make())
-        return name
-
-    def observe(self, name: str, policy: str, work: Callable[[], Block], *, max_outstanding: int) -> Block:
-        self.blocks.append({"name": name, "figures": work(), "outstanding": max_outstanding})
-        return self.blocks[-1]
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Iterator[Any]:
-    with LockstepTarget({"log.flush": "os"}, directory=tmp_path / "node") as target:
-        yield OneBroker(target, tmp_path)
-
-
-@pytest.mark.parametrize(("system", "loop"), [(PLAIN, CLOSED), (PLAIN, OPEN), (TRANSACTIONS, CLOSED)])
-def test_consumers_get_their_shards_parts(session: Any, system: str, loop: str) -> None:
-    blocks, point = Blocks(session, SMOKE), Point(3, 2)
-    for _ in range(2):  # the topics are used again: from their ends on
-        blocks.kafka(system, loop, point)
-    for block in session.blocks:
-        figures = block["figures"]
-        assert figures["writes"] > 0 and figures["samples"] >= 2
-        assert figures["append_p50_ms"] > 0 and 0 < figures["apply_p50_ms"] <= figures["apply_max_ms"]
-        assert "player_p50_ms" not in figures
-
-
-def test_two_level_kafka_plays_the_log_in_transactions(session: Any) -> None:
-    Blocks(session, replace(SMOKE, two_level_transactions=12)).two_level(2)
-    (block,) = session.blocks
-    figures = block["figures"]
-    assert block["name"] == "two_level_closed_t2_k3"
-    assert (figures["writes"], figures["samples"]) == (12, 24)
-    assert 0 < figures["player_mean_ms"] < figures["apply_mean_ms"]
-
-
-def test_a_child_that_fails_says_why(session: Any) -> None:
-    job = {"bootstrap": session.target.bootstrap, "log": "nowhere", "topics": ["nowhere"]}
-    with Child("kafka_player", job) as child, pytest.raises(RoundFailed, match="the kafka_player: "):
-        child.heard()
-    with Child("writer", {"way": "log"}) as child:
-        with pytest.raises(RoundFailed, match="KeyError"):
-            child.heard()
-        with pytest.raises(RoundFailed, match="ended with 1"):
-            child.heard()
 
 
 def test_quantiles_are_named_as_tables_want_them() -> None:
