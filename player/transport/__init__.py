@@ -6,5 +6,8 @@
 | `limits` | every bound, with its reason |
 | `wire` | messages to protobuf bytes and back |
 | `grpc_streams`, `grpc_server` | gRPC, on the player's side and on a target's |
+| `frames` | messages to frames of our own and back |
+| `raw_streams`, `raw_server` | those frames over a plain socket, on either side |
+| `addresses` | `host:port` and `unix:/path` |
 | `memory_streams` | both sides in one process, for tests |
 """

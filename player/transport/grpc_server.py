@@ -16,6 +16,7 @@ import grpc
 
 from player.core.messages import Batch
 from player.transport import wire
+from player.transport.addresses import bound
 from player.transport.grpc_streams import METHOD, SERVICE
 from player.transport.limits import DEAD_S, HELLO_TIMEOUT_S, LONGEST_REASON, MESSAGE_BYTES, MOST_STREAMS
 from player.transport.seam import Greeting, Malformed, Session, Sessions
@@ -65,7 +66,7 @@ class GrpcServer:
             raise OSError(f"cannot listen at {address}") from error
         await server.start()
         self._server = server
-        return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+        return bound(address, port)
 
     async def close(self, grace_s: float = 5.0) -> None:
         for stream in list(self._streams):

@@ -5,9 +5,6 @@ from __future__ import annotations
 MESSAGE_BYTES = 4 << 20
 """One message: what gRPC takes by default in every language, and four times the player's bound on a batch."""
 
-GREETING_BYTES = 64 << 10
-"""The first message of who is not known yet."""
-
 HELLO_TIMEOUT_S = 10.0
 """How long a new stream may say nothing. Players give up after 3 seconds without an answer."""
 

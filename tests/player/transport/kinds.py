@@ -11,9 +11,11 @@ from pathlib import Path
 from player.transport.grpc_server import GrpcServer
 from player.transport.grpc_streams import GrpcStreams
 from player.transport.memory_streams import MemoryNetwork
+from player.transport.raw_server import RawServer
+from player.transport.raw_streams import RawStreams
 from player.transport.seam import Server, Sessions, Streams
 
-ON_SOCKETS = ("grpc", "grpc-unix")
+ON_SOCKETS = ("grpc", "grpc-unix", "raw", "raw-unix")
 ALL = (*ON_SOCKETS, "memory")
 
 
@@ -38,14 +40,14 @@ class Kind:
     async def serve(self, sessions: Sessions, address: str | None = None, **options: float) -> str:
         """Listen; the address to dial."""
         kinds: dict[str, Callable[..., Server]]
-        kinds = {"grpc": GrpcServer, "memory": self._network.server}
+        kinds = {"grpc": GrpcServer, "raw": RawServer, "memory": self._network.server}
         server = kinds[self.name.split("-")[0]](sessions, **options)
         self._servers.append(server)
         return await server.start(address or self.address())
 
     def streams(self, **options: int) -> Streams:
         kinds: dict[str, Callable[..., Streams]]
-        kinds = {"grpc": GrpcStreams, "memory": self._network.streams}
+        kinds = {"grpc": GrpcStreams, "raw": RawStreams, "memory": self._network.streams}
         made = kinds[self.name.split("-")[0]](**options)
         self._streams.append(made)
         return made

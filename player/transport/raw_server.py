@@ -1,0 +1,248 @@
+"""Frames of our own over a plain socket, on a target's side, for whatever takes the streams.
+
+Invariants: what a stream brings is told in its order; nothing is read while its session wants no more (so
+that a player that has left meanwhile is noticed afterwards); of the acknowledgements that wait to be sent
+only the newest is. A frame that is malformed, or out of its place, ends its connection with words, and no
+other. `closed` is the last a session hears, whoever ended it. Does not: encrypt, know terms, or store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import deque
+from typing import Any
+
+from player.core.messages import Batch
+from player.transport import frames
+from player.transport.addresses import bound, split
+from player.transport.limits import (
+    DEAD_S,
+    HELLO_TIMEOUT_S,
+    LINGER_S,
+    LONGEST_REASON,
+    MESSAGE_BYTES,
+    MOST_STREAMS,
+)
+from player.transport.seam import Greeting, Malformed, Session, Sessions
+from protocol.framing import FrameReader, MalformedFrame
+
+logger = logging.getLogger(__name__)
+
+
+class RawServer:
+    """See the module; the seam is `Server`.
+
+    Args:
+        message_bytes: a larger message ends its stream.
+        hello_timeout_s: a stream that has not greeted by then is ended.
+    """
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        message_bytes: int = MESSAGE_BYTES,
+        hello_timeout_s: float = HELLO_TIMEOUT_S,
+    ) -> None:
+        self.sessions = sessions
+        self.message_bytes = message_bytes
+        self.hello_timeout_s = hello_timeout_s
+        self.streams: set[_Stream] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, address: str) -> str:
+        loop = asyncio.get_running_loop()
+        where = split(address)
+        if isinstance(where, str):
+            self._server = await loop.create_unix_server(lambda: _Stream(self), where)
+            return address
+        self._server = await loop.create_server(lambda: _Stream(self), *where)
+        return bound(address, self._server.sockets[0].getsockname()[1])
+
+    async def close(self, grace_s: float = 5.0) -> None:
+        if self._server is not None:
+            self._server.close()
+        streams = list(self.streams)
+        for stream in streams:
+            stream.end("the target is stopping")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await asyncio.gather(*[stream.has_ended.wait() for stream in streams])
+        for stream in streams:
+            stream.abort()
+        await asyncio.gather(*[stream.has_ended.wait() for stream in streams])
+
+
+class _Stream(asyncio.BufferedProtocol):
+    """One connection. The seam is `Answers`."""
+
+    def __init__(self, server: RawServer) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(server.message_bytes)
+        self._transport: Any = None
+        self._session: Session | None = None
+        self._frames: deque[memoryview] = deque()
+        """Received; they stay valid, since nothing is read until they are taken."""
+        self._malformed: MalformedFrame | None = None
+        """What came behind them."""
+        self._waiting: asyncio.Task[None] | None = None
+        """For room in the session."""
+        self._full = False
+        """The player does not read what it is sent."""
+        self._acknowledged: int | None = None
+        self._over = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.has_ended = asyncio.Event()
+
+    # --- the seam -----------------------------------------------------------------------------------------
+
+    def greeted(self, position: int) -> None:
+        self._send(frames.greeted_frame(position))
+
+    def acknowledge(self, position: int) -> None:
+        if self._full:
+            self._acknowledged = position
+        else:
+            self._send(frames.acknowledged_frame(position))
+
+    def stale(self, player_term: int, target_term: int) -> None:
+        self._finish(frames.stale_frame(player_term, target_term))
+
+    def end(self, reason: str) -> None:
+        self._finish(frames.ended_frame(reason[:LONGEST_REASON]))
+
+    # --- asyncio's calls ----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        streams = self._server.streams
+        streams.add(self)
+        _tune(transport.get_extra_info("socket"))
+        self._timer = self._loop.call_later(self._server.hello_timeout_s, self.end, "no Hello came")
+        if len(streams) > MOST_STREAMS:
+            self.end(f"the target serves {MOST_STREAMS} streams already")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._frames.extend(self._reader.commit(nbytes))
+        except MalformedFrame as error:
+            self._frames.extend(error.frames)
+            self._malformed = error
+        self._take()
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._send_acknowledged()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._over = True
+        self._server.streams.discard(self)
+        for each in (self._timer, self._waiting):
+            if each is not None:
+                each.cancel()
+        if self._session is not None:
+            self._session.closed()
+        self.has_ended.set()
+
+    # --- receiving ----------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        """Hand on what was received, as long as it is wanted."""
+        try:
+            while self._frames and not self._over:
+                if self._session is not None and not self._session.wants_more:
+                    self._transport.pause_reading()
+                    self._waiting = self._loop.create_task(self._wait(self._session))
+                    return
+                self._receive(self._frames.popleft())
+            if self._malformed is not None:
+                raise Malformed(str(self._malformed))
+        except Malformed as error:
+            self.end(str(error))
+        except Exception as error:
+            self._failed(error)
+
+    def _receive(self, frame: memoryview) -> None:
+        message = frames.from_player(frame)
+        session = self._session
+        if session is None:
+            if not isinstance(message, Greeting):
+                raise Malformed("the first message of a stream is a Hello")
+            if self._timer is not None:
+                self._timer.cancel()
+            self._session = self._server.sessions.greet(message, self)
+        elif isinstance(message, Batch):
+            session.receive(message)
+        elif message is None:
+            session.heartbeat()
+        else:
+            raise Malformed("a second Hello on one stream")
+
+    async def _wait(self, session: Session) -> None:
+        try:
+            while not session.wants_more:
+                await session.wait_for_room()
+        except Exception as error:
+            self._failed(error)
+        if not self._over:
+            self._transport.resume_reading()
+            self._take()
+
+    def _failed(self, error: Exception) -> None:
+        logger.exception("a target's session failed")
+        self.end(f"the target failed: {error!r}")
+
+    # --- sending ------------------------------------------------------------------------------------------
+
+    def _send(self, frame: bytes) -> None:
+        if not self._over:
+            self._transport.write(frame)
+
+    def _send_acknowledged(self) -> None:
+        if self._acknowledged is not None:
+            position, self._acknowledged = self._acknowledged, None
+            self._send(frames.acknowledged_frame(position))
+
+    def _finish(self, frame: bytes) -> None:
+        """The last words; the first ones count."""
+        if self._over:
+            return
+        self._send_acknowledged()
+        self._send(frame)
+        self._over = True
+        self._frames.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport.close()
+        self._timer = self._loop.call_later(LINGER_S, self.abort)
+
+    def abort(self) -> None:
+        """Do not wait for the player to read."""
+        self._transport.abort()
+
+
+def _tune(connected: socket.socket) -> None:
+    """Notice a player that is gone. Does what the platform can."""
+    settings = [
+        (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
+        (socket.IPPROTO_TCP, "TCP_KEEPIDLE", DEAD_S),
+        (socket.IPPROTO_TCP, "TCP_KEEPINTVL", DEAD_S // 3),
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", 3),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", DEAD_S * 1000),
+    ]
+    if connected.family == socket.AF_UNIX:
+        return
+    for level, name, value in settings:
+        option = getattr(socket, name, None)
+        if option is not None:
+            with contextlib.suppress(OSError):
+                connected.setsockopt(level, option, value)
