@@ -10,10 +10,13 @@
 | `writer` | the transaction manager: one log, a topic for each target, or a Kafka transaction over those |
 | `consumers` | Kafka's targets: a consumer for each topic |
 | `kafka_player` | the player of two-level Kafka: a Kafka transaction for each entry of the log |
-| `targets` | the player's targets: lean ones that note the time, or SQLite |
-| `playing` | a player between a broker and those |
+| `watched` | a target that notes when something came |
+| `targets` | the player's targets: lean ones, or SQLite |
+| `playing` | a player between a log and those |
+| `hosting` | a broker that players are put into |
 | `delays` | blocks of both sides: one run of a workload |
 | `backlogs` | blocks of what is in the log already: throughput, recovery, dummies |
+| `sessions` | the brokers, and which blocks each is for |
 | `command` | `python -m bench player` |
 | `tables` | the figures as numbers, with the seed's beside them |
 | `plots` | the figures as pictures |

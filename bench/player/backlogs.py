@@ -12,11 +12,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from bench.player.children import Child, Words
-from bench.player.points import Axes
-from bench.player.workload import KEY_VALUE_BYTES, target_names
+from bench.player.children import Child, Connected, Told, Words
+from bench.player.delays import PlayerSession, player_of
+from bench.player.points import GRPC, RAW, Axes
+from bench.player.workload import KEY_VALUE_BYTES
 from bench.player.writer import TIMEOUT_S, NotWritten
-from bench.session import RoundFailed, Session, say
+from bench.session import RoundFailed, say
 from bench.settings import FLUSH
 
 THROUGHPUT_TARGETS = 4
@@ -62,23 +63,23 @@ def fill(bootstrap: str, topic: str, records: int, batch_records: int, keys: int
 class Backlogs:
     """Runs of one session, on one node."""
 
-    def __init__(self, session: Session, axes: Axes) -> None:
+    def __init__(self, session: PlayerSession, axes: Axes) -> None:
         self.session = session
         self.axes = axes
 
-    def throughput(self, transport: str) -> None:
+    def throughput(self, system: str) -> None:
         """One target per record, four targets, from the log's beginning. RoundFailed."""
         count = self.axes.throughput_records
         topic = self._filled(count, BATCH_RECORDS, KEYS)
         with (
-            self._targets(THROUGHPUT_TARGETS, transport) as targets,
-            self._player(topic, targets.heard()["addresses"], transport, "key") as player,
+            self._targets(THROUGHPUT_TARGETS, "raw" if system == RAW else "grpc") as targets,
+            self._player(topic, targets.heard()["addresses"], system, "key") as player,
         ):
             player.heard()
             found = self._played(targets, count)
         begun_ns = min(each["greeted_ns"] for each in found)
         took_s = (max(each["last_ns"] for each in found) - begun_ns) / 1e9
-        name = "throughput" if transport == "grpc" else f"throughput_{transport}"
+        name = "throughput" if system == GRPC else f"throughput_{system}"
         per_s = count / took_s
         figures = {"records": count, "seconds": took_s, "records_per_s": per_s}
         self._note(name, {**figures, "mb_per_s": per_s * KEY_VALUE_BYTES / 1e6})
@@ -89,7 +90,7 @@ class Backlogs:
         topic = self.session.topic(FLUSH)
         with (
             self._targets(2, "grpc") as targets,
-            self._player(topic, targets.heard()["addresses"], "grpc", "all") as player,
+            self._player(topic, targets.heard()["addresses"], GRPC, "all") as player,
         ):
             player.heard()
             self._fill(topic, WARM_ENTRIES)
@@ -111,11 +112,11 @@ class Backlogs:
         topic = self._filled(count, 1, keys=count)
         with self._targets(2, "grpc") as targets:
             addresses = targets.heard()["addresses"]
-            with self._player(topic, addresses, "grpc", "rare", dummy_every=every) as player:
+            with self._player(topic, addresses, GRPC, "rare", dummy_every=every) as player:
                 player.heard()
                 self._wait(targets, [count, 1])
                 sent = self._settled(player)["dummies"]
-            with self._player(topic, addresses, "grpc", "rare", dummy_every=every, player_term=2) as again:
+            with self._player(topic, addresses, GRPC, "rare", dummy_every=every, player_term=2) as again:
                 again.heard()
                 found = self._settled(again)
         figures = {name: found[name] for name in ("read_again", "start_s")}
@@ -138,17 +139,18 @@ class Backlogs:
     def _targets(self, count: int, transport: str) -> Child:
         return Child("targets", {"targets": count, "transport": transport, "directory": "", "keep": False})
 
-    def _player(self, topic: str, addresses: list[str], transport: str, route: str, **settings: int) -> Child:
-        words: Words = {
-            "bootstrap": self.session.target.bootstrap,
-            "topic": topic,
-            "transport": transport,
-            "addresses": dict(zip(target_names(len(addresses)), addresses, strict=True)),
-            "route": route,
-            "player_term": settings.pop("player_term", 1),
-            "settings": {"longest_backoff_ms": BACKOFF_MS, **settings},
-        }
-        return Child("playing", words)
+    def _player(
+        self,
+        topic: str,
+        addresses: list[str],
+        system: str,
+        route: str,
+        *,
+        player_term: int = 1,
+        **settings: int,
+    ) -> Child | Connected:
+        words = {"player_term": player_term, "settings": {"longest_backoff_ms": BACKOFF_MS, **settings}}
+        return player_of(self.session, system, topic, addresses, route, **words)
 
     def _played(self, targets: Child, count: int) -> list[Words]:
         """Until the targets have so many records together."""
@@ -167,7 +169,7 @@ class Backlogs:
         found: list[Words] = targets.ask(line, PLAYED_TIMEOUT_S + 10)["targets"]
         return found
 
-    def _settled(self, player: Child) -> Words:
+    def _settled(self, player: Told) -> Words:
         """Its status when it has reached the end, and nothing is unacknowledged any more."""
         deadline = time.monotonic() + PLAYED_TIMEOUT_S
         while True:

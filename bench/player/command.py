@@ -23,9 +23,19 @@ from bench.kept import keep
 from bench.player import tables
 from bench.player.points import FULL, OPEN, QUICK, SMOKE, Axes
 from bench.player.ratios import GOALS, RATIOS
-from bench.player.sessions import KAFKA, LOCKSTEP, ONE, PARTS, Planned, make, plan_sessions
+from bench.player.sessions import (
+    KAFKA,
+    LOCKSTEP,
+    ONE,
+    PARTS,
+    Planned,
+    PlayerNode,
+    PlayerNodes,
+    make,
+    plan_sessions,
+)
 from bench.player.sessions import measure as measure_session
-from bench.session import Session, say
+from bench.session import say
 from bench.settings import NODES_FULL, NODES_QUICK, Sizes
 from bench.tables import table
 
@@ -107,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
     sizes = replace(sizes, rounds=options.rounds or sizes.rounds)
 
     def run(parent: Path) -> comparison.Outcomes:
-        def measure(planned: Planned, session: Session) -> None:
+        def measure(planned: Planned, session: PlayerNode | PlayerNodes) -> None:
             measure_session(planned, session, axes)
 
         plan = _plan(options, parts, sizes)

@@ -7,15 +7,17 @@ sent; `player_*`: since just before the player processed it), in milliseconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from bench import process
-from bench.player.children import Child, Words
-from bench.player.points import OPEN, PLAIN, RAW, STORED, TRANSACTIONS, Axes, Point, block_name
+from bench.player.children import Child, Connected, Told, Words
+from bench.player.points import OPEN, PLAIN, RAW, REMOTE, STORED, TRANSACTIONS, Axes, Point, block_name
 from bench.player.workload import target_names
 from bench.player.writer import OUTSTANDING
-from bench.session import Block, Session, say
+from bench.session import Block, Running, say
 from bench.settings import FLUSH
 
 ARRIVE_TIMEOUT_S = 60.0
@@ -38,10 +40,44 @@ def load(axes: Axes, loop: str, point: Point, **more: Any) -> Words:
     }
 
 
+class PlayerSession(Protocol):
+    """A `Session` whose brokers take players."""
+
+    directory: Path
+    blocks: list[Block]
+
+    @property
+    def target(self) -> Running: ...
+    def topic(self, policy: str, partitions: int = 1) -> str: ...
+    def player_port(self, topic: str) -> int:
+        """Of the broker that leads the topic (`bench.player.hosting`)."""
+
+    def observe(
+        self, name: str, policy: str, work: Callable[[], Block], *, max_outstanding: int
+    ) -> Block: ...
+
+
+def player_of(
+    session: PlayerSession, system: str, topic: str, addresses: list[str], route: str, **more: Any
+) -> Child | Connected:
+    """A player that begins. Args: system: one of LOG_PLAYERS; more: of its job."""
+    words: Words = {
+        "bootstrap": session.target.bootstrap,
+        "topic": topic,
+        "transport": "raw" if system == RAW else "grpc",
+        "addresses": dict(zip(target_names(len(addresses)), addresses, strict=True)),
+        "route": route,
+        **more,
+    }
+    if system == REMOTE:
+        return Child("playing", words)
+    return Connected("player", session.player_port(topic), words)
+
+
 class Blocks:
     """Runs of one session."""
 
-    def __init__(self, session: Session, axes: Axes) -> None:
+    def __init__(self, session: PlayerSession, axes: Axes) -> None:
         self.session = session
         self.axes = axes
         self._shards: list[str] = []
@@ -92,7 +128,7 @@ class Blocks:
 
     # -- LogPlayer --------------------------------------------------------------------------------------
 
-    def lockstep(self, system: str, loop: str, point: Point, *, name: str = "", **load_words: Any) -> Block:
+    def log_player(self, system: str, loop: str, point: Point, *, name: str = "", **load_words: Any) -> Block:
         """LogPlayer with a transport, or to durable targets. RoundFailed."""
         topic = self.session.topic(FLUSH)
         job = load(self.axes, loop, point, way="log", topics=[topic], **load_words)
@@ -103,23 +139,20 @@ class Blocks:
             if system == STORED:
                 words["directory"] = str(self.session.directory)
             with Child("targets", words) as targets:
-                player_words = {
-                    "bootstrap": self.session.target.bootstrap,
-                    "topic": topic,
-                    "transport": transport,
-                    "addresses": dict(
-                        zip(target_names(point.targets), targets.heard()["addresses"], strict=True)
-                    ),
-                    "route": "split",
-                }
-                with Child("playing", player_words) as player:
+                addresses = targets.heard()["addresses"]
+                with player_of(self.session, system, topic, addresses, "split") as player:
                     player.heard()
-                    before_s = process.cpu_seconds(player.pid)
+                    before_s = self._player_cpu(player)
                     figures = self._written(job, targets, ARRIVE_TIMEOUT_S)
-                    used_s = process.cpu_seconds(player.pid) - before_s
+                    used_s = self._player_cpu(player) - before_s
                     return {**figures, "player_cpu_us": used_s / figures["writes"] * 1e6}
 
         return self._observe(name or block_name(system, loop, point), loop, work)
+
+    def _player_cpu(self, player: Told) -> float:
+        """CPU seconds of whoever plays so far: a process of its own, or the brokers."""
+        pids = [player.pid] if isinstance(player, Child) else self.session.target.pids
+        return sum(map(process.cpu_seconds, pids))
 
     # -- both -------------------------------------------------------------------------------------------
 

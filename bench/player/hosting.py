@@ -12,11 +12,11 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from bench.player.children import Words
-from bench.player.playing import play
+from bench.player.playing import Lines, play
 from broker import server
 from broker.config import load
 from broker.server import Broker
@@ -53,14 +53,24 @@ async def taking_players(broker: Broker) -> AsyncIterator[None]:
             writer.close()
 
     listening = await asyncio.start_server(serve_one, HOST, 0)
-    Path(PORT_FILE).write_text(str(listening.sockets[0].getsockname()[1]))
+    _tell(listening)
     async with listening:
         yield
 
 
-def _play(broker: Broker, job, told, say):
-    topic = broker.parts.services.cluster.topic(job["topic"])
-    return play(job, InProcessSource(broker.parts.services, topic.partitions[0]), told, say)
+def _tell(listening: asyncio.Server) -> None:
+    Path(PORT_FILE).write_text(str(listening.sockets[0].getsockname()[1]))
+
+
+async def _play(broker: Broker, job: Words, told: Lines, say: Callable[[Words], None]) -> None:
+    topic = broker.services.cluster.topic(job["topic"])
+    if topic is None:
+        raise LookupError(f"there is no topic {job['topic']}")
+    source = InProcessSource(broker.services, topic.partitions[0])
+    try:
+        await play(job, source, told, say)
+    finally:
+        await source.close()
 
 
 def main() -> int:

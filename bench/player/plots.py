@@ -12,13 +12,19 @@ matplotlib.use("svg")
 
 from matplotlib import pyplot
 
-from bench.player.points import CLOSED, GRPC, OPEN, PLAIN, RAW, TRANSACTIONS, TWO_LEVEL
+from bench.player.points import CLOSED, GRPC, LOG_PLAYERS, OPEN, PLAIN, RAW, REMOTE, TRANSACTIONS, TWO_LEVEL
 from bench.player.ratios import CALM_MS, THROUGHPUT
 from bench.player.tables import Measured, blocks_by_name, delays_of, numbered, sustained
 
 PERCENTILES = {"mean": "average", "p50": "p50", "p90": "p90", "p99": "p99"}
 STYLES = {CLOSED: "-", OPEN: "--"}
-WORDS = {GRPC: "LogPlayer", RAW: "LogPlayer, raw frames", PLAIN: "plain Kafka", TRANSACTIONS: "transactions"}
+WORDS = {
+    GRPC: "LogPlayer",
+    RAW: "LogPlayer, raw frames",
+    REMOTE: "LogPlayer in a process of its own",
+    PLAIN: "plain Kafka",
+    TRANSACTIONS: "Kafka transactions",
+}
 
 
 class _Picture:
@@ -97,8 +103,8 @@ def _two_level(picture: _Picture) -> None:
 
 
 def _transports(picture: _Picture) -> None:
-    axes = picture.panel("transports: LogPlayer delay, average, open loop", "targets")
-    for system in (GRPC, RAW):
+    axes = picture.panel("LogPlayer delay by transport and place, average, open loop", "targets")
+    for system in LOG_PLAYERS:
         found = picture.of(system, OPEN, by_targets=True)
         picture.line(axes, found, "player_mean_ms", "-", label=WORDS[system])
     axes.set_ylim(bottom=0)

@@ -14,16 +14,17 @@ from bench.compare import BASELINE, SUBJECT
 from bench.nodes_session import NODES, NodesSession
 from bench.player.backlogs import Backlogs
 from bench.player.delays import Blocks
-from bench.player.points import GRPC, LOOPS, OPEN, PLAIN, RAW, STORED, TRANSACTIONS, Axes, Point
+from bench.player.hosting import PROGRAM, port_of
+from bench.player.points import GRPC, LOG_PLAYERS, LOOPS, OPEN, PLAIN, STORED, TRANSACTIONS, Axes, Point
 from bench.player.ratios import CALM_MS
-from bench.session import Running, Session
+from bench.session import Running
 from bench.settings import FLUSH, Sizes
-from compat_tests.clusters import KafkaCluster
+from compat_tests.clusters import KafkaCluster, LockstepCluster
+from compat_tests.targets import ROOT, LockstepTarget
 
 DELAYS, SUSTAINED, BACKLOGS = "delays", "sustained", "backlogs"
 PARTS = (DELAYS, SUSTAINED, BACKLOGS)
 KAFKA, LOCKSTEP, ONE = "kafka", "lockstep", "one"
-TRANSPORTS = (GRPC, RAW)
 TRANSACTION_WIDTH = 3
 """Of those that Kafka is warmed up with."""
 
@@ -53,19 +54,43 @@ def plan_sessions(parts: frozenset[str], rounds: int) -> list[Planned]:
     return plan + ([Planned(ONE, frozenset({BACKLOGS}), True)] if BACKLOGS in parts else [])
 
 
+class PlayerNode(alone.LockstepSession):
+    """One node that takes players."""
+
+    def _make_target(self, tree: Path | None) -> Running:
+        environment = {"PYTHONPATH": str(ROOT)}
+        settings = {"log.flush": "always"}
+        return LockstepTarget(settings, command=PROGRAM, directory=self.directory, environment=environment)
+
+    def player_port(self, topic: str) -> int:
+        return port_of(self.directory)
+
+
 class PlayerNodes(NodesSession):
-    """Three nodes; Kafka's warmed up with transactions, too."""
+    """Three nodes: Lockstep's take players, Kafka's are warmed up with transactions, too."""
 
     def __init__(self, kind: str, sizes: Sizes, parent: Path, heap: str) -> None:
         side = BASELINE if kind == KAFKA else SUBJECT
         super().__init__(side, kind, (FLUSH,), (1,), sizes, parent, None, heap)
 
     def _make_target(self, tree: Path | None) -> Running:
-        if self.kind != KAFKA:
-            return super()._make_target(tree)
-        settings = {"log.flush.interval.messages": "1"}
-        self.cluster = KafkaCluster(NODES, settings, heap=self._heap, directory=self.directory)
+        if self.kind == KAFKA:
+            settings = {"log.flush.interval.messages": "1"}
+            self.cluster = KafkaCluster(NODES, settings, heap=self._heap, directory=self.directory)
+        else:
+            settings = {"log.flush": "always", "lockstep.data.groups": "1", "min.insync.replicas": "2"}
+            self.cluster = LockstepCluster(
+                NODES,
+                settings,
+                directory=self.directory,
+                environment={"PYTHONPATH": str(ROOT)},
+                command=PROGRAM,
+            )
         return self.cluster
+
+    def player_port(self, topic: str) -> int:
+        (leader,) = self.leaders(topic)
+        return port_of(self.cluster.nodes[leader].directory)
 
     def _warm_slice(self, topic: str, producers: int) -> int:
         done = super()._warm_slice(topic, producers)
@@ -76,16 +101,16 @@ class PlayerNodes(NodesSession):
         return done
 
 
-def make(planned: Planned, sizes: Sizes, parent: Path, heap: str) -> Session:
+def make(planned: Planned, sizes: Sizes, parent: Path, heap: str) -> PlayerNode | PlayerNodes:
     """A session that is not started yet."""
     if planned.kind == ONE:
-        return alone.LockstepSession(sizes, parent)
+        return PlayerNode(sizes, parent)
     return PlayerNodes(planned.kind, sizes, parent, heap)
 
 
-def measure(planned: Planned, session: Session, axes: Axes) -> None:
+def measure(planned: Planned, session: PlayerNode | PlayerNodes, axes: Axes) -> None:
     """Start it and run its blocks. RoundFailed, TargetFailed."""
-    if isinstance(session, alone.LockstepSession):
+    if isinstance(session, PlayerNode):
         session.start()
     else:
         session.open()
@@ -113,11 +138,11 @@ def _kafka(blocks: Blocks, axes: Axes, *, with_two_level: bool) -> None:
 def _log_player(blocks: Blocks, axes: Axes) -> None:
     for point in axes.points:
         for loop in LOOPS:
-            for system in TRANSPORTS:
-                blocks.lockstep(system, loop, point)
+            for system in LOG_PLAYERS:
+                blocks.log_player(system, loop, point)
     for point in axes.stored:
         for loop in LOOPS:
-            blocks.lockstep(STORED, loop, point)
+            blocks.log_player(STORED, loop, point)
 
 
 def _sustained(blocks: Blocks, axes: Axes) -> None:
@@ -127,15 +152,14 @@ def _sustained(blocks: Blocks, axes: Axes) -> None:
             name = f"sustained_t{targets}_r{rate:.0f}"
             words = {"rate": rate, "seconds": axes.sustained_s}
             point = Point(targets, axes.targets_keys)
-            block = blocks.lockstep(GRPC, OPEN, point, name=name, **words)
+            block = blocks.log_player(GRPC, OPEN, point, name=name, **words)
             if block["figures"]["player_mean_ms"] > CALM_MS:
                 break
 
 
 def _backlogs(backlogs: Backlogs, axes: Axes) -> None:
-    for transport in TRANSPORTS:
-        backlogs.throughput(transport)
-
+    for system in LOG_PLAYERS:
+        backlogs.throughput(system)
     for missed in axes.missed:
         backlogs.recovery(missed)
     for every in axes.dummies:

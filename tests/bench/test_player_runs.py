@@ -13,11 +13,12 @@ import pytest
 from bench.player.backlogs import Backlogs
 from bench.player.children import Child
 from bench.player.delays import Blocks
-from bench.player.points import CLOSED, GRPC, OPEN, PLAIN, RAW, SMOKE, STORED, TRANSACTIONS, Point
+from bench.player.hosting import PROGRAM, port_of
+from bench.player.points import CLOSED, GRPC, OPEN, PLAIN, RAW, REMOTE, SMOKE, STORED, TRANSACTIONS, Point
 from bench.player.watched import LeanSessions, Watched
 from bench.player.workload import split, transaction
 from bench.session import Block, RoundFailed
-from compat_tests.targets import LockstepTarget
+from compat_tests.targets import ROOT, LockstepTarget
 from lockstep.client import Client
 from player.core.messages import Batch, Hello, Part, dummy
 from player.transport.seam import Greeting
@@ -32,6 +33,9 @@ class OneBroker:
         self.directory = directory
         self.blocks: list[Block] = []
         self._topics = 0
+
+    def player_port(self, topic: str) -> int:
+        return port_of(self.directory / "node")
 
     def topic(self, policy: str, partitions: int = 1) -> str:
         self._topics += 1
@@ -51,7 +55,8 @@ class OneBroker:
 
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Any]:
-    with LockstepTarget({"log.flush": "os"}, directory=tmp_path / "node") as target:
+    words: Any = {"directory": tmp_path / "node", "environment": {"PYTHONPATH": str(ROOT)}}
+    with LockstepTarget({"log.flush": "os"}, command=PROGRAM, **words) as target:
         yield OneBroker(target, tmp_path)
 
 
@@ -90,9 +95,9 @@ def test_a_child_that_fails_says_why(session: Any) -> None:
 # --- LogPlayer ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("system", "loop"), [(GRPC, OPEN), (RAW, CLOSED), (STORED, CLOSED)])
+@pytest.mark.parametrize(("system", "loop"), [(GRPC, OPEN), (RAW, CLOSED), (REMOTE, OPEN), (STORED, CLOSED)])
 def test_the_players_targets_get_their_parts(session: Any, system: str, loop: str) -> None:
-    block = Blocks(session, SMOKE).lockstep(system, loop, Point(3, 2))
+    block = Blocks(session, SMOKE).log_player(system, loop, Point(3, 2))
     figures = block["figures"]
     assert figures["writes"] > 0 and figures["samples"] >= 2
     assert 0 < figures["player_mean_ms"] < figures["apply_mean_ms"]
