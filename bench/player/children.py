@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +25,11 @@ from compat_tests.probe import HOST
 from compat_tests.targets import ROOT
 
 Words = dict[str, Any]
+
+HOSTING = [sys.executable, "-m", "bench.player.hosting"]
+"""The words before `serve` of a broker that takes players."""
+PORT_FILE = "player.port"
+"""In that broker's directory: where they are asked for."""
 
 READY_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 10.0
@@ -104,9 +110,13 @@ class Child(Told):
 
 
 class Connected(Told):
-    """The same within a process that lives longer, behind a connection of its own. A context object."""
+    """The same within a broker that takes players, over a connection of its own. A context object.
 
-    def __init__(self, name: str, port: int, job: Words) -> None:
+    Args: directory: the broker's.
+    """
+
+    def __init__(self, name: str, directory: Path, job: Words) -> None:
+        port = int((directory / PORT_FILE).read_text())
         self._socket = socket.create_connection((HOST, port), timeout=READY_TIMEOUT_S)
         receive = partial(self._socket.recv, 1 << 16)
         super().__init__(name, self._socket.fileno(), self._socket.sendall, receive)

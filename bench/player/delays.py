@@ -49,8 +49,8 @@ class PlayerSession(Protocol):
     @property
     def target(self) -> Running: ...
     def topic(self, policy: str, partitions: int = 1) -> str: ...
-    def player_port(self, topic: str) -> int:
-        """Of the broker that leads the topic (`bench.player.hosting`)."""
+    def leader_directory(self, topic: str) -> Path:
+        """Of the broker that leads the topic, and takes players (`bench.player.hosting`)."""
 
     def observe(
         self, name: str, policy: str, work: Callable[[], Block], *, max_outstanding: int
@@ -71,7 +71,7 @@ def player_of(
     }
     if system == REMOTE:
         return Child("playing", words)
-    return Connected("player", session.player_port(topic), words)
+    return Connected("player", session.leader_directory(topic), words)
 
 
 class Blocks:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from bench.player.children import Words
+from bench.player.children import PORT_FILE, Words
 from bench.player.playing import Lines, play
 from broker import server
 from broker.config import load
@@ -23,14 +23,6 @@ from broker.server import Broker
 from compat_tests.probe import HOST
 from lockstep.commands import serve
 from lockstep.playing.in_process_source import InProcessSource
-
-PROGRAM = [sys.executable, "-m", "bench.player.hosting"]
-PORT_FILE = "player.port"
-
-
-def port_of(directory: Path) -> int:
-    """Where the broker of this directory takes players. OSError: there is none."""
-    return int((directory / PORT_FILE).read_text())
 
 
 @contextlib.asynccontextmanager

@@ -163,7 +163,7 @@ async def _following(playing: Playing, begun: float) -> float:
 
 async def play_from_far(job: Words) -> None:
     """In this process, with a client's connections to the broker."""
-    source = RemoteSource(job["bootstrap"], job["topic"], 0)
+    source = await RemoteSource.open(job["bootstrap"], job["topic"], 0)
     try:
         await play(job, source, lambda: asyncio.to_thread(next_line), answer)
     finally:

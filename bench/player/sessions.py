@@ -13,8 +13,8 @@ from bench import alone
 from bench.compare import BASELINE, SUBJECT
 from bench.nodes_session import NODES, NodesSession
 from bench.player.backlogs import Backlogs
+from bench.player.children import HOSTING
 from bench.player.delays import Blocks
-from bench.player.hosting import PROGRAM, port_of
 from bench.player.points import GRPC, LOG_PLAYERS, LOOPS, OPEN, PLAIN, STORED, TRANSACTIONS, Axes, Point
 from bench.player.ratios import CALM_MS
 from bench.session import Running
@@ -60,10 +60,10 @@ class PlayerNode(alone.LockstepSession):
     def _make_target(self, tree: Path | None) -> Running:
         environment = {"PYTHONPATH": str(ROOT)}
         settings = {"log.flush": "always"}
-        return LockstepTarget(settings, command=PROGRAM, directory=self.directory, environment=environment)
+        return LockstepTarget(settings, command=HOSTING, directory=self.directory, environment=environment)
 
-    def player_port(self, topic: str) -> int:
-        return port_of(self.directory)
+    def leader_directory(self, topic: str) -> Path:
+        return self.directory
 
 
 class PlayerNodes(NodesSession):
@@ -84,13 +84,13 @@ class PlayerNodes(NodesSession):
                 settings,
                 directory=self.directory,
                 environment={"PYTHONPATH": str(ROOT)},
-                command=PROGRAM,
+                command=HOSTING,
             )
         return self.cluster
 
-    def player_port(self, topic: str) -> int:
+    def leader_directory(self, topic: str) -> Path:
         (leader,) = self.leaders(topic)
-        return port_of(self.cluster.nodes[leader].directory)
+        return self.cluster.nodes[leader].directory
 
     def _warm_slice(self, topic: str, producers: int) -> int:
         done = super()._warm_slice(topic, producers)

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from bench.player.backlogs import Backlogs
-from bench.player.children import Child
+from bench.player.children import HOSTING, Child
 from bench.player.delays import Blocks
-from bench.player.hosting import PROGRAM, port_of
 from bench.player.points import CLOSED, GRPC, OPEN, PLAIN, RAW, REMOTE, SMOKE, STORED, TRANSACTIONS, Point
 from bench.player.watched import LeanSessions, Watched
 from bench.player.workload import split, transaction
@@ -34,8 +33,8 @@ class OneBroker:
         self.blocks: list[Block] = []
         self._topics = 0
 
-    def player_port(self, topic: str) -> int:
-        return port_of(self.directory / "node")
+    def leader_directory(self, topic: str) -> Path:
+        return self.directory / "node"
 
     def topic(self, policy: str, partitions: int = 1) -> str:
         self._topics += 1
@@ -56,7 +55,7 @@ class OneBroker:
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Any]:
     words: Any = {"directory": tmp_path / "node", "environment": {"PYTHONPATH": str(ROOT)}}
-    with LockstepTarget({"log.flush": "os"}, command=PROGRAM, **words) as target:
+    with LockstepTarget({"log.flush": "os"}, command=HOSTING, **words) as target:
         yield OneBroker(target, tmp_path)
 
 
