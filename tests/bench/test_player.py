@@ -41,6 +41,7 @@ from bench.player.workload import (
     target_names,
     transaction,
 )
+from bench.report import page
 from bench.session import Block
 from bench.settings import FLUSH
 from bench.wire import WrongAnswer
@@ -222,6 +223,16 @@ def test_the_seeds_bounds_stand_beside_our_highest() -> None:
     text = tables.summary(result)
     assert "11,260.00" in text and "9,000.00" in text and "60,000" in text
     assert "off" in text and "499" in text
+
+
+def test_the_page_has_everything_that_was_measured() -> None:
+    machine = {"processor": "p", "cpus": 2, "memory_gb": 8, "kernel": "6", "disk": {"device": "d"}}
+    machine |= {"file_system": "ext4", "python": "3", "java": "j", "kafka": "4"}
+    facts = {"machine": machine, "code": {"dirty": False, "commit": "c" * 40}, "started": "now"}
+    kept = {"kind": "player", "command": "python -m bench player", "notes": ["slow"], "failures": ["lost"]}
+    text = page([{**_result(), **facts, **kept}])
+    assert "two_level" in text and "- slow" in text and "- lost" in text
+    assert "apply delay, average, 20 targets, 10 KB, open loop, to plain Kafka" in text
 
 
 def test_a_picture_is_drawn_of_a_kept_result(tmp_path: Path) -> None:
