@@ -21,8 +21,8 @@ def section(result: dict[str, Any]) -> str:
         "## The player (seed 000's experiments)",
         "Three durable nodes of one kind at a time: replication factor 3, every write flushed before it is "
         "acknowledged (Kafka: `flush.messages=1`, its transaction and offset logs flushed too). A "
-        "transaction of k KB is k key-values of 1 KB, each for one of the targets. Writer, players and targets are on "
-        "this machine and share its clock; all targets of a run are in one process, on both sides. Writers, "
+        "transaction of k KB is k key-values of 1 KB, each for one of the targets. Writer, players and "
+        "targets are on this machine and share its clock; all targets of a run are in one process, on both sides. Writers, "
         "and Kafka's consumers, are librdkafka through confluent-kafka, without linger. *Apply delay*: from "
         "just before the append is sent until a target has received its part; *LogPlayer delay*: from just "
         "before the player processes the entry. One sample for each transaction and target; medians over the "
