@@ -22,6 +22,7 @@ from broker.cleaner_settings import CleanerSettings
 from broker.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
 from broker.membership.placement import MAX_DATA_VOTERS
 from broker.metrics_settings import MetricsSettings
+from broker.player_settings import PlayerFileSettings
 from broker.properties import INT32_MAX, INT64_MAX, ConfigError, Kind, Property, properties_of, setting
 from broker.transaction_settings import TransactionSettings
 
@@ -36,7 +37,7 @@ FRAME_OVERHEAD_BYTES = 4 * KIB
 
 
 @dataclass(frozen=True)
-class Settings(TransactionSettings, CleanerSettings, MetricsSettings):
+class Settings(TransactionSettings, CleanerSettings, MetricsSettings, PlayerFileSettings):
     """One broker's settings. Made by `load`; attribute names are the property names with underscores."""
 
     # --- who and where ---

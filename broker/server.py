@@ -458,7 +458,11 @@ def _report(task: asyncio.Task[None]) -> None:
 # --- the process ------------------------------------------------------------------------------------------
 
 
-def run(settings: Settings) -> None:
+Beside = Callable[[Broker], contextlib.AbstractAsyncContextManager[object]]
+"""What runs beside a broker: entered when it serves, left before it stops."""
+
+
+def run(settings: Settings, beside: Beside | None = None) -> None:
     """Serve until SIGTERM or SIGINT. Prints one line on stdout when ready; log lines go to stderr.
 
     Raises SystemExit with a status other than 0 where it cannot start; the reason is on stderr.
@@ -470,13 +474,13 @@ def run(settings: Settings) -> None:
         log.warning("%s", warning)
     try:
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            runner.run(_serve_until_stopped(settings))
+            runner.run(_serve_until_stopped(settings, beside))
     except (CannotStart, ConfigError, CorruptLog, NewerFormat, StorageError, OSError) as error:
         log.critical("cannot start: %s", in_words(error) if isinstance(error, OSError) else error)
         raise SystemExit(EXIT_BAD_START) from None
 
 
-async def _serve_until_stopped(settings: Settings) -> None:
+async def _serve_until_stopped(settings: Settings, beside: Beside | None) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -490,11 +494,14 @@ async def _serve_until_stopped(settings: Settings) -> None:
     told = broker.told_elsewhere
     ready += f", clients are told {' and '.join(told)}" if told else ""
     print(ready + (f", waits for {broker.waits_for}" if broker.waits_for else ""), flush=True)
-    await _until_over(broker, stopped)
-    log.info("stopping")
-    node = broker.parts.node
-    never_part = node is not None and node.removed.is_set() and not node.was_part
-    await broker.stop()
+    try:
+        async with contextlib.nullcontext() if beside is None else beside(broker):
+            await _until_over(broker, stopped)
+            log.info("stopping")
+    finally:
+        node = broker.parts.node
+        never_part = node is not None and node.removed.is_set() and not node.was_part
+        await broker.stop()
     log.info("stopped")
     if never_part:
         raise CannotStart("this node was removed from the cluster while it was down")

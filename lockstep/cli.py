@@ -17,10 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from lockstep.commands import cluster, configs, consume, groups, log, produce, serve, topics
+from lockstep.commands import cluster, configs, consume, groups, log, player, produce, serve, topics
 from lockstep.failures import CommandFailed
 
-PACKAGES: Final = ("protocol", "storage", "broker")
+PACKAGES: Final = ("protocol", "storage", "broker", "player")
 STOPPED_BY_USER: Final = 130
 
 _DESCRIPTION: Final = "A durable, Kafka-compatible broker, and the tools to look into it."
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action=_Version, help="print the version and exit")
     families = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for family in (serve, topics, configs, groups, produce, consume, cluster, log):
+    for family in (serve, topics, configs, groups, produce, consume, cluster, player, log):
         family.add_to(families)
     return root
 

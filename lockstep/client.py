@@ -146,7 +146,9 @@ class Client:
         self._controller_id = -1
         self._connecting: dict[int | None, asyncio.Task[Connection]] = {}
         """By node; None is any of those that were named."""
-        self._is_closed = False
+        self.is_closed = False
+        self.cluster_id: str | None = None
+        """As the metadata last said it; None before any were asked for."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -156,7 +158,7 @@ class Client:
 
     def close(self) -> None:
         """For good."""
-        self._is_closed = True
+        self.is_closed = True
         for attempt in self._connecting.values():
             attempt.cancel()
         for connection in (self._first, *self._leaders.values()):
@@ -377,6 +379,9 @@ class Client:
                 raise BrokerError(answer.error_code, f"fetch from {topic.name}")
             return [_fetched(topic, data) for response in answer.responses for data in response.partitions]
 
+        if len(by_leader) == 1:  # without a task of its own, which would answer some turns of the loop later
+            (indexes,) = by_leader.values()
+            return await ask(indexes)
         parts = await asyncio.gather(*(ask(indexes) for indexes in by_leader.values()))
         return [partition for part in parts for partition in part]
 
@@ -470,7 +475,7 @@ class Client:
         self, node_id: int | None, connect: Callable[[], Coroutine[None, None, Connection]]
     ) -> Connection:
         """Many may ask at once, and a host may be silent: all hear what becomes of one attempt."""
-        if self._is_closed:
+        if self.is_closed:
             raise ConnectionFailed("the client is closed")
         attempt = self._connecting.get(node_id)
         if attempt is None:
@@ -503,6 +508,7 @@ class Client:
         answer = await connection.call(request, MetadataResponse)
         self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         self._controller_id = answer.controller_id
+        self.cluster_id = answer.cluster_id
         return answer
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]], waits_for: tuple[ErrorCode, ...]) -> T:

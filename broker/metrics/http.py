@@ -1,7 +1,8 @@
-"""A few pages over HTTP, for whoever may reach the port: GET, one request per connection, no bodies.
+"""A few pages over HTTP, for whoever may reach the port, and changes where they are wanted.
 
-Owns: reading a request within limits, and writing the answer. Invariants: whatever is sent here ends at most
-its own connection, after `seconds` at the latest; no more than `MOST_CONNECTIONS` are open.
+Owns: reading a request within limits, one per connection, and writing the answer. Invariants: whatever is sent
+here ends at most its own connection, after `seconds` at the latest; no more than `MOST_CONNECTIONS` are open;
+bodies are read for changes alone, and only as JSON, which no page of another site may send unasked.
 
 Pages are made on the event loop and not on a thread, as the library's own server would: they read what only
 the loop changes (dicts that may grow meanwhile), and a page takes it a millisecond or two. A web framework
@@ -15,7 +16,7 @@ import asyncio
 import logging
 import re
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -27,6 +28,8 @@ MOST_CONNECTIONS: Final = 16
 """Scrapers use one each; the log and the clients need the open files more (`listening.OWN_FILES`)."""
 SECONDS: Final = 5.0
 """For the whole of a request and its answer. Prometheus gives up after 10."""
+BODY_BYTES: Final = 65536
+"""Of a change."""
 PLAIN: Final = "text/plain; charset=utf-8"
 
 _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.[01]\r?\n")
@@ -41,8 +44,35 @@ class Page(NamedTuple):
     headers: tuple[str, ...] = ()
 
 
+class Change(NamedTuple):
+    """A POST or a DELETE."""
+
+    method: str
+    path: str
+    body: bytes
+    """JSON, as its sender says; empty where there is none."""
+
+
+Changing = Callable[[Change], Awaitable[Page | None]]
+"""Makes a change, and says what came of it; None where there is nothing of that path to change."""
+
+
 class _BadRequest(Exception):
     """It is not HTTP as it is spoken here."""
+
+
+class _Refused(Exception):
+    """A change whose body is not taken."""
+
+    def __init__(self, status: HTTPStatus) -> None:
+        self.status = status
+
+
+class _Request(NamedTuple):
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    """By lower-case name."""
 
 
 class HttpListener:
@@ -51,10 +81,17 @@ class HttpListener:
     Args:
         pages: by path, what makes the page now.
         seconds: how long a request and its answer may take together.
+        changing: what makes a change; None where nothing can be changed.
     """
 
-    def __init__(self, pages: Mapping[str, Callable[[], Page]], seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        pages: Mapping[str, Callable[[], Page]],
+        seconds: float = SECONDS,
+        changing: Changing | None = None,
+    ) -> None:
         self._pages = pages
+        self._changing = changing
         self._seconds = seconds
         self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
@@ -91,45 +128,73 @@ class HttpListener:
                 writer.transport.abort()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        method = b""
+        method = ""
         try:
-            method, path = await _request(reader)
-            page = self._page(method, path)
+            request = await _request(reader)
+            method = request.method
+            page = await self._page(request, reader)
         except asyncio.LimitOverrunError:
             page = _error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         except _BadRequest:
             page = _error(HTTPStatus.BAD_REQUEST)
+        except _Refused as refused:
+            page = _error(refused.status)
         writer.transport.set_write_buffer_limits(high=0)  # then drained means sent
-        writer.write(_encoded(page, with_body=method != b"HEAD"))
+        writer.write(_encoded(page, with_body=method != "HEAD"))
         await writer.drain()
         writer.close()
 
-    def _page(self, method: bytes, path: str) -> Page:
+    async def _page(self, request: _Request, reader: asyncio.StreamReader) -> Page:
+        """Raises _Refused, EOFError."""
+        method, path, _ = request
         make = self._pages.get(path)
-        if make is None:
-            return _error(HTTPStatus.NOT_FOUND)
-        if method != b"GET":
-            return _error(HTTPStatus.METHOD_NOT_ALLOWED, "Allow: GET")
         try:
+            if self._changing is not None and method in ("POST", "DELETE"):
+                page = await self._changing(Change(method, path, await _body(request, reader)))
+                if page is not None:
+                    return page
+            if make is None:
+                return _error(HTTPStatus.NOT_FOUND)
+            if method != "GET":
+                return _error(HTTPStatus.METHOD_NOT_ALLOWED, "Allow: GET")
             return make()
+        except (_Refused, EOFError):
+            raise
         except Exception:
             log.exception("%s failed", path)
             return _error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-async def _request(reader: asyncio.StreamReader) -> tuple[bytes, str]:
-    """Method and path; headers are read and mean nothing. Raises _BadRequest, LimitOverrunError, EOFError."""
+async def _body(request: _Request, reader: asyncio.StreamReader) -> bytes:
+    """Of a change. Raises _Refused, EOFError."""
+    headers = request.headers
+    length = headers.get("content-length", "0")
+    if "transfer-encoding" in headers or not length.isdecimal() or len(length) > 9:
+        raise _Refused(HTTPStatus.LENGTH_REQUIRED)
+    if int(length) > BODY_BYTES:
+        raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method == "POST" and kind != "application/json":
+        raise _Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+    return await reader.readexactly(int(length))
+
+
+async def _request(reader: asyncio.StreamReader) -> _Request:
+    """All up to the body. Raises _BadRequest, LimitOverrunError, EOFError."""
     line = await reader.readuntil(b"\n")
     found = _REQUEST_LINE.fullmatch(line)
     if found is None:
         raise _BadRequest
     left = HEAD_BYTES - len(line)
+    headers: dict[str, str] = {}
     while line not in (b"\r\n", b"\n"):
         line = await reader.readuntil(b"\n")
         left -= len(line)
         if left < 0:
             raise asyncio.LimitOverrunError("a long head", 0)
-    return found[1], found[2].partition(b"?")[0].decode("ascii")
+        name, _, value = line.decode("latin-1").partition(":")
+        headers[name.strip().lower()] = value.strip()
+    return _Request(found[1].decode(), found[2].partition(b"?")[0].decode("ascii"), headers)
 
 
 def _error(status: HTTPStatus, *headers: str) -> Page:

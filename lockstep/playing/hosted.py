@@ -4,8 +4,12 @@ Owns: which partitions of a topic are played by this process, from when it is le
 Invariants: one playing per partition at a time, of one leadership; the next begins when the last has ended.
 Leaderships are followed as the groups tell of them; topics, partitions and groups that come or go are looked
 for once a second. A playing that ended by itself begins again after a while, longer each time that it fails.
-Does not: play, or make sure that nobody else does: targets refuse all but the newest terms, and whoever takes
-them is `play`'s business. Source: specs of the player; `broker/coordination/hosted.py` is its model.
+
+Who plays needs no agreement of its own: the leader of the log does. The player_term is the log group's term,
+which a committed entry of this leadership carries before the group says that it is led, and how often the
+partition's playing was begun in it. So it is higher than any before, whoever led, and nothing rests on time:
+a leader that does not know yet that it is none is refused by the targets as soon as the next one greets them.
+Does not: play. Source: specs of the player; `broker/coordination/hosted.py` is the model.
 """
 
 from __future__ import annotations
@@ -14,18 +18,23 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final
 
 from broker.context import Services
 from broker.metadata import TopicPartition
 from lockstep.playing.in_process_source import InProcessSource
+from player.playing.ended import Deposed, PlayingEnded
 from player.source.seam import Source, SourceEnded
 from storage.group import LogGroup
 
 log = logging.getLogger("lockstep.player")
 
-Play = Callable[[Source], Awaitable[None]]
-"""Plays one log until it is cancelled; when it ends it has let go of everything but the source."""
+Play = Callable[[Source, int], Awaitable[None]]
+"""Plays one log in a player_term until it is cancelled; when it ends it has let go of all but the source."""
+
+BEGUN_BITS: Final = 24
+"""Of a player_term: more often no playing begins in one leadership, at the pauses below, in 15 years."""
 
 LOOK_SECONDS: Final = 1.0
 FIRST_PAUSE_SECONDS: Final = 1.0
@@ -51,6 +60,8 @@ class Hosted:
         self._wanted = None if partitions is None else frozenset(partitions)
         self._playings: dict[tuple[bytes, int], _Playing] = {}
         """By topic id and partition; also those that are about to end."""
+        self._player_terms: dict[tuple[bytes, int], int] = {}
+        """The newest of each partition that was played here."""
         self._groups: set[LogGroup] = set()
         """Whose leaderships are followed."""
         self._look = asyncio.Event()
@@ -99,8 +110,18 @@ class Hosted:
                 playing.end()
         for key, partition in led.items():
             if key not in self._playings:
-                playing = self._playings[key] = _Playing(self._services, partition, self._play)
+                begin = partial(self._begin, key)
+                playing = self._playings[key] = _Playing(self._services, partition, begin)
                 playing.task.add_done_callback(self._poke)
+
+    async def _begin(self, key: tuple[bytes, int], source: Source, group_term: int) -> None:
+        begun = max(self._player_terms.get(key, 0), group_term << BEGUN_BITS) + 1
+        self._player_terms[key] = begun
+        try:
+            await self._play(source, begun)
+        except Deposed as deposed:  # by one that plays elsewhere, and should not
+            self._player_terms[key] = max(deposed.player_term, self._player_terms[key])
+            raise
 
     def _partitions(self) -> list[TopicPartition]:
         """Those wanted of which this node has a copy."""
@@ -125,10 +146,10 @@ class Hosted:
 class _Playing:
     """One partition during one leadership; again and again where it fails. Its end is its task's."""
 
-    def __init__(self, services: Services, partition: TopicPartition, play: Play) -> None:
+    def __init__(self, services: Services, partition: TopicPartition, begin: Play) -> None:
         self._services = services
         self._partition = partition
-        self._play = play
+        self._begin = begin
         self.term = partition.group.term
         self.source: InProcessSource | None = None
         self.task = asyncio.ensure_future(self._run())
@@ -147,10 +168,10 @@ class _Playing:
             began = asyncio.get_running_loop().time()
             source = self.source = InProcessSource(self._services, self._partition)
             try:
-                await self._play(source)
+                await self._begin(source, self.term)
                 log.warning("%s: the playing ended", name)
-            except SourceEnded as ended:
-                log.info("%s: %s", name, ended)
+            except (SourceEnded, PlayingEnded) as ended:
+                log.warning("%s: the playing ended: %s", name, ended)
             except Exception:
                 log.exception("%s: the playing failed", name)
             finally:

@@ -1,6 +1,6 @@
 """A topic on brokers, as a transaction client needs it: appends that are neither lost nor doubled, and reads.
 
-Owns the connections, the lanes, and asking again while leaders move.
+Owns the connections, the lanes, and sending again while leaders move.
 
 A lane is an idempotent producer with one batch under way: whatever breaks, the same batch goes out again,
 under the same producer id, epoch and sequence, and the broker answers with its first offset if it has it.
@@ -26,6 +26,7 @@ from lockstep.connection import (
     Unsupported,
     the_one,
 )
+from lockstep.followed_topic import PASSING, FollowedTopic, TopicGone, Tries
 from lockstep.transactions.log import (
     Append,
     AppendExpired,
@@ -61,30 +62,9 @@ FETCH_MAX_BYTES: Final = 4 * 1024 * 1024
 REQUEST_TIMEOUT_S: Final = 10.0
 LAST_EPOCH: Final = 32_000
 """A lane that has come so far is not used again: its next fence might be the last there is."""
-PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 _ENDS_TRANSACTION_BY_EPOCH: Final = 2
 """The version of a marker that is known again by its epoch (KIP-890)."""
 
-PASSING: Final = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-    }
-)
-"""Refusals that end by themselves."""
 FORGOTTEN: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -96,10 +76,6 @@ FORGOTTEN: Final = frozenset(
 """The broker does not know the lane as the lane knows itself; its state has expired, most likely."""
 LASTING: Final = frozenset({"LOCK", "EXPECTED_OFFSET"})
 """Reasons why a batch that comes a second time is refused a second time: marks and ends only rise."""
-
-
-class TopicGone(ClientError):
-    """There is a topic of that name, and it is another one."""
 
 
 class _Lane:
@@ -120,19 +96,27 @@ class _Lane:
 class RemoteLog:
     """One topic of a cluster."""
 
-    def __init__(self, bootstrap: str, topic: str, client_id: str, create: int = 0) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        client_id: str,
+        create: int = 0,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
         self._bootstrap = bootstrap
         self._name = topic
         self._create = create
+        self._configs = {**(configs or {}), "lockstep.locks": "true"}
+        """Of the topic, where it is created."""
         self._client_id = f"lockstep-transactions-{client_id[:8]}"
         self._client = self._new_client()
-        self._readers: dict[int, Client] = {}
+        self._followed: FollowedTopic
+        self._readers: dict[int, FollowedTopic] = {}
         """By partition: a connection answers in order, and a read may wait long."""
-        self._topic: Topic
         self._lanes: list[_Lane] = []
         """Those with nothing under way."""
         self._unsettled: dict[RequestId, _Lane] = {}
-        self._is_closed = False
 
     async def open(self) -> int:
         """The number of partitions. Raises ClientError: no broker, no such topic, no locks."""
@@ -140,19 +124,19 @@ class RemoteLog:
         for feature in FEATURES:
             if connection.features.get(feature, (0, 0))[1] < 1:
                 raise Unsupported(f"{connection} does not have the feature {feature}: it would ignore locks")
-        self._topic = await self._found()
+        self._followed = FollowedTopic(self._client, await self._found())
         configs = await self._client.configs(ResourceType.TOPIC, self._name)
         mode = {each.name: each.value for each in configs}.get("lockstep.locks")
         if mode != "true":
             raise ClientError(
                 f"topic {self._name}: lockstep.locks={mode}, and locks need lockstep.locks=true"
             )
-        return len(self._topic.partitions)
+        return len(self._followed.topic.partitions)
 
     @property
     def topic_id(self) -> str:
         """As `Log.topic_id`."""
-        return topic_id_text(self._topic.topic_id).decode()
+        return topic_id_text(self._followed.topic.topic_id).decode()
 
     async def _found(self) -> Topic:
         try:
@@ -162,7 +146,7 @@ class RemoteLog:
                 raise
         try:
             return await self._client.create_topic(
-                self._name, partitions=self._create, configs={"lockstep.locks": "true"}
+                self._name, partitions=self._create, configs=self._configs
             )
         except BrokerError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -170,10 +154,9 @@ class RemoteLog:
         return await self._client.topic(self._name, create=True)  # somebody else was faster: waits for it
 
     async def close(self) -> None:
-        self._is_closed = True
         self._client.close()
         for reader in self._readers.values():
-            reader.close()
+            reader.client.close()
 
     # -- appends ----------------------------------------------------------------------------------------
 
@@ -202,7 +185,7 @@ class RemoteLog:
         """One with nothing under way. Raises AppendExpired."""
         if self._lanes:
             return self._lanes.pop()
-        tries = _Tries(deadline)
+        tries = Tries(deadline)
         while True:
             try:
                 connection = await self._client.any_broker()
@@ -222,14 +205,14 @@ class RemoteLog:
     async def _sent(self, lane: _Lane, append: Append, deadline: float) -> dict[int, int]:
         """The offsets of the last records, after as many tries as it takes."""
         now_ms = time.time_ns() // 1_000_000
-        topic = self._topic
+        topic = self._followed.topic
         batches = {
             partition: batch_of(
                 part, append.request, lane.identity(partition), topic.name, topic.topic_id, now_ms
             )
             for partition, part in append.parts.items()
         }
-        tries, is_open, is_sent = _Tries(deadline), False, False
+        tries, is_open, is_sent = Tries(deadline), False, False
         while True:
             problem: Exception
             try:
@@ -252,7 +235,7 @@ class RemoteLog:
                     raise AppendUnknown(f"no answer in time: {problem}")
                 raise AppendExpired(f"not taken in time: {problem}")
             try:
-                await self._refresh()
+                await self._followed.refresh()
             except TopicGone as error:
                 raise (AppendUnknown if is_open else AppendFailed)(str(error)) from None
 
@@ -265,8 +248,8 @@ class RemoteLog:
             timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
             topic_data=[
                 TopicProduceData(
-                    name="" if uses_ids else self._topic.name,
-                    topic_id=self._topic.topic_id if uses_ids else bytes(16),
+                    name="" if uses_ids else self._followed.topic.name,
+                    topic_id=self._followed.topic.topic_id if uses_ids else bytes(16),
                     partition_data=[
                         PartitionProduceData(index=partition, records=batch)
                         for partition, batch in batches.items()
@@ -291,12 +274,12 @@ class RemoteLog:
         lane = self._unsettled.pop(append.request, None)
         if lane is None:
             raise AppendUnknown("it cannot be fenced any more")
-        tries = _Tries(asyncio.get_running_loop().time() + timeout_s)
+        tries = Tries(asyncio.get_running_loop().time() + timeout_s)
         partitions = list(append.parts)
         while True:
             try:
                 await self._mark(lane, partitions)
-                ends = await self._client.offsets(self._topic, partitions, LATEST)
+                ends = await self._client.offsets(self._followed.topic, partitions, LATEST)
                 break
             except ClientError as error:
                 if isinstance(error, BrokerError) and error.code not in PASSING:
@@ -305,7 +288,7 @@ class RemoteLog:
             if not await tries.again():
                 raise AppendUnknown(f"it could not be fenced in time: {problem}")
             try:
-                await self._refresh()
+                await self._followed.refresh()
             except TopicGone as error:
                 raise AppendUnknown(f"it cannot be fenced: {error}") from None
         lane.producer_epoch += 1
@@ -320,7 +303,7 @@ class RemoteLog:
             producer_id=lane.producer_id,
             producer_epoch=lane.producer_epoch + 1,
             transaction_result=False,
-            topics=[WritableTxnMarkerTopic(name=self._topic.name, partition_indexes=partitions)],
+            topics=[WritableTxnMarkerTopic(name=self._followed.topic.name, partition_indexes=partitions)],
             coordinator_epoch=0,
             transaction_version=_ENDS_TRANSACTION_BY_EPOCH,
         )
@@ -331,7 +314,9 @@ class RemoteLog:
         result = the_one(answer.markers, "a fence")
         for each in the_one(result.topics, "a fence").partitions:
             if each.error_code:
-                raise BrokerError(each.error_code, f"a fence in {self._topic.name}-{each.partition_index}")
+                raise BrokerError(
+                    each.error_code, f"a fence in {self._followed.topic.name}-{each.partition_index}"
+                )
 
     # -- reads ------------------------------------------------------------------------------------------
 
@@ -339,48 +324,20 @@ class RemoteLog:
         """As `Log.read`; asks again for as long as it takes. Raises Trimmed, or ClientError for good."""
         reader = self._readers.get(partition)
         if reader is None:
-            reader = self._readers[partition] = self._new_client()
-            await self._refresh(reader)
-        tries = _Tries(float("inf"))
-        while True:
-            try:
-                (found,) = await reader.fetch(
-                    self._topic,
-                    {partition: position},
-                    max_wait_ms=int(wait_s * 1000),
-                    max_bytes=FETCH_MAX_BYTES,
-                    partition_max_bytes=FETCH_MAX_BYTES,
-                    committed=True,
-                )
-                entries, position = committed_in(found.records, partition, position, found.aborted)
-                return Chunk(entries, position)
-            except BrokerError as error:
-                if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    raise Trimmed(
-                        f"{self._name}-{partition}: there is no offset {position} any more"
-                    ) from None
-                if error.code not in PASSING:
-                    raise
-            except ConnectionFailed:
-                pass
-            await tries.again()
-            await self._refresh(reader)
+            reader = self._readers[partition] = FollowedTopic(self._new_client(), self._followed.topic)
+            await reader.refresh()
+        try:
+            found = await reader.fetch_committed(partition, position, wait_s, FETCH_MAX_BYTES)
+        except BrokerError as error:
+            if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise Trimmed(f"{self._name}-{partition}: there is no offset {position} any more") from None
+            raise
+        entries, position = committed_in(found.records, partition, position, found.aborted)
+        return Chunk(entries, position)
 
     async def end(self, partition: int) -> int:
         """As `Log.end`."""
-        tries = _Tries(float("inf"))
-        while True:
-            try:
-                return (await self._client.offsets(self._topic, [partition], LATEST, committed=True))[
-                    partition
-                ]
-            except BrokerError as error:
-                if error.code not in PASSING:
-                    raise
-            except ConnectionFailed:
-                pass
-            await tries.again()
-            await self._refresh()
+        return await self._followed.offset(partition)
 
     # -- connections ------------------------------------------------------------------------------------
 
@@ -388,43 +345,7 @@ class RemoteLog:
         return Client(self._bootstrap, client_id=self._client_id, timeout_s=REQUEST_TIMEOUT_S)
 
     async def _leader(self, partition: int) -> Connection:
-        return await self._client.leader_of(self._topic, partition)
-
-    async def _refresh(self, client: Client | None = None) -> Topic:
-        """Who leads now, as far as anybody can say. Raises TopicGone; ClientError after `close`."""
-        if self._is_closed:
-            raise ClientError("the client is closed")
-        try:
-            (found,) = await (client or self._client).topics([self._name])
-        except ClientError:
-            return self._topic  # whoever asks next learns it
-        if found.topic_id != self._topic.topic_id:
-            raise TopicGone(f"topic {self._name} was deleted and made anew")
-        self._topic = found
-        return found
-
-
-class _Tries:
-    """Pauses between one try and the next, until a deadline."""
-
-    __slots__ = ("_count", "_deadline")
-
-    def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
-        self._count = 0
-
-    @property
-    def left_s(self) -> float:
-        return max(0.001, self._deadline - asyncio.get_running_loop().time())
-
-    async def again(self) -> bool:
-        """Wait a little; False where the time is over."""
-        pause_s = PAUSES_S[min(self._count, len(PAUSES_S) - 1)]
-        self._count += 1
-        if asyncio.get_running_loop().time() + pause_s >= self._deadline:
-            return False
-        await asyncio.sleep(pause_s)
-        return True
+        return await self._followed.leader(partition)
 
 
 def _judged(answers: Mapping[int, PartitionProduceResponse], code: int, is_open: bool) -> BrokerError:

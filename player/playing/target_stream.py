@@ -86,9 +86,8 @@ class TargetStream:
     async def _fetched(self, fetch: Fetch) -> None:
         playing = self._playing
         core, source = playing.core, playing.source
-        wait_s = playing.settings.heartbeat_ms / 1000
         try:
-            chunk = await source.read(fetch.first_position, fetch.max_bytes, wait_s)
+            chunk = await source.read(fetch.first_position, fetch.max_bytes, 0.0)
         except RangeLost:
             playing.step(core.range_lost, self.name, self.target_term)
             return

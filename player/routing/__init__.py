@@ -2,5 +2,10 @@
 
 | module | owns |
 |---|---|
-| `seam` | what chooses targets: by record; how the choice is named in a configuration |
+| `seam` | what chooses targets: by record |
+| `reframing` | the router: a batch of its own for each target (pure) |
+| `header` | the choice that a record's headers say (pure) |
+| `key_hash` | the choice by the hash of a record's key (pure) |
+| `function` | the choice that a function of the user's makes, and how it is named |
+| `everything` | the router that gives all to all, and opens nothing (pure) |
 """

@@ -7,7 +7,7 @@ target, the part is the batch itself, untouched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from protocol.records.record import Record
@@ -16,5 +16,5 @@ from protocol.records.record import Record
 class Choice(Protocol):
     """For one record its targets, by name; a function of the record alone, the same at every time."""
 
-    def __call__(self, record: Record) -> Sequence[str] | Mapping[str, bytes | None]:
-        """Names: each gets the record. A mapping: each gets the record with that value instead."""
+    def __call__(self, record: Record) -> Sequence[str] | dict[str, bytes | None]:
+        """Names, a list or a tuple: each gets the record. A dict: each gets it with that value instead."""

@@ -61,8 +61,8 @@ class Source(Protocol):
         """Everything from `first_position` on: at least one entry, whatever its size, else not much more than
         `max_bytes`. Waits up to `wait_s` where there is nothing yet, and returns at once when there is.
 
-        Several reads may be under way at once (recoveries, and the main stream). Raises RangeLost,
-        SourceEnded.
+        Several reads may be under way at once: the main stream's, which may wait, and those of recoveries,
+        which may not (`wait_s` 0) and so must not stand behind it. Raises RangeLost, SourceEnded.
         """
 
     async def close(self) -> None: ...

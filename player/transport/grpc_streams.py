@@ -20,7 +20,7 @@ from player.core.messages import Batch
 from player.generated.player_pb2 import DESCRIPTOR
 from player.transport import wire
 from player.transport.limits import MESSAGE_BYTES
-from player.transport.seam import Greeting, Malformed, StreamEvents
+from player.transport.seam import Greeting, Malformed, StreamEvents, too_large
 
 logger = logging.getLogger(__name__)
 
@@ -138,10 +138,7 @@ class GrpcStream:
             return
         message = wire.batch_bytes(batch)
         if len(message) > self._message_bytes:
-            words = (
-                f"a batch makes a message of {len(message)} bytes, and at most {self._message_bytes} may be"
-            )
-            self._end(f"{words} sent: entries {batch.parts[0].position} to {batch.last_position}")
+            self._end(too_large(batch, len(message), self._message_bytes))
             return
         self._batch = message
         self._wake()

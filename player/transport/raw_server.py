@@ -50,6 +50,7 @@ class RawServer:
         self.message_bytes = message_bytes
         self.hello_timeout_s = hello_timeout_s
         self.streams: set[_Stream] = set()
+        self.is_closed = False
         self._server: asyncio.Server | None = None
 
     async def start(self, address: str) -> str:
@@ -62,6 +63,7 @@ class RawServer:
         return bound(address, self._server.sockets[0].getsockname()[1])
 
     async def close(self, grace_s: float = 5.0) -> None:
+        self.is_closed = True
         if self._server is not None:
             self._server.close()
         streams = list(self.streams)
@@ -118,6 +120,8 @@ class _Stream(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
+        if self._server.is_closed:
+            self.abort()  # it had come before the listener was closed
         streams = self._server.streams
         streams.add(self)
         _tune(transport.get_extra_info("socket"))

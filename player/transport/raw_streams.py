@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from player.core.messages import Batch
 from player.transport import frames
 from player.transport.addresses import split
 from player.transport.limits import MESSAGE_BYTES, UNSENT_BYTES
-from player.transport.seam import Greeting, Malformed, StreamEvents
+from player.transport.seam import Greeting, Malformed, StreamEvents, too_large
 from protocol.framing import FrameReader, MalformedFrame
 
 logger = logging.getLogger(__name__)
@@ -78,10 +79,7 @@ class RawStream(asyncio.BufferedProtocol):
             return
         frame = frames.batch_frame(batch)
         if len(frame) - 4 > self._message_bytes:
-            words = (
-                f"a batch makes a message of {len(frame) - 4} bytes, and at most {self._message_bytes} may be"
-            )
-            self._end(f"{words} sent: entries {batch.parts[0].position} to {batch.last_position}")
+            self._end(too_large(batch, len(frame) - 4, self._message_bytes))
             return
         if self._transport is None:
             self._first += frame
@@ -192,4 +190,6 @@ class RawStream(asyncio.BufferedProtocol):
 
 
 def _words(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    if isinstance(error, OSError) and (error.errno or 0) > 0:  # those of names are below
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

@@ -59,6 +59,12 @@ class Stream(Protocol):
         """For good; nothing is told of it afterwards."""
 
 
+def too_large(batch: Batch, message_bytes: int, limit_bytes: int) -> str:
+    """Why a stream ends instead of sending it."""
+    entries = f"entries {batch.parts[0].position} to {batch.last_position}"
+    return f"{entries} make a message of {message_bytes} bytes, and at most {limit_bytes} may be sent"
+
+
 class Streams(Protocol):
     """A transport, on the player's side."""
 

@@ -1,8 +1,9 @@
-"""A batch opened only as far as its keys, and made again with fewer records: what compaction needs of one.
+"""A batch opened only as far as its keys, and made again with fewer records: what compaction, and a player
+that sends each target its own records, need of one.
 
-Owns: where each record of a batch lies, its key and whether it has a value; and the shortened batch. That
-keeps base offset, last offset delta, leader epoch, codec and the producer's fields, so that offsets and
-sequences stay what they were; count, checksum, length and newest timestamp are its own.
+Owns: where each record of a batch lies, its key and whether it has a value; and the batch made again. That
+keeps base offset, last offset delta, leader epoch and the producer's fields, so that offsets and sequences
+stay what they were; count, checksum, length and newest timestamp are its own.
 
 Invariants: what is kept of a record are its very bytes, unless the batch gets a delete horizon (KIP-534):
 then the base timestamp is that horizon, and every record's timestamp counts from there, in 64 bits that wrap
@@ -22,6 +23,7 @@ from typing import NamedTuple
 
 from protocol.records.batch import (
     BATCH_HEADER_BYTES,
+    CODEC_MASK,
     DELETE_HORIZON_FLAG,
     LENGTH_PREFIX_BYTES,
     BatchHeader,
@@ -117,28 +119,49 @@ def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None
 
     MalformedBatch where what comes out is no batch: the horizon, or its length, has too many bits."""
     was = batch.header
-    base_timestamp = was.base_timestamp if horizon_ms is None else horizon_ms
-    body = b"".join([batch.data[part.start : part.end] for part in kept])
-    if horizon_ms is not None:
+    if horizon_ms is None:
+        body = b"".join([batch.data[part.start : part.end] for part in kept])
+    else:
         body = b"".join([_moved(batch.data, part, was.base_timestamp - horizon_ms) for part in kept])
-    newest = was.max_timestamp
-    if not was.is_log_append_time:
-        newest = max([wrapped(was.base_timestamp + part.timestamp_delta) for part in kept])
-    records = compress(Codec(was.codec), body)
+    newest = newest_of(batch, kept)
+    return Shortened(remade(was, body, len(kept), newest, Codec(was.codec), horizon_ms), newest)
+
+
+def newest_of(batch: Opened, kept: Sequence[Part]) -> int:
+    """The largest timestamp of these of its records."""
+    was = batch.header
+    if was.is_log_append_time:
+        return was.max_timestamp
+    return max([wrapped(was.base_timestamp + part.timestamp_delta) for part in kept])
+
+
+def remade(
+    was: BatchHeader, body: Buffer, count: int, newest: int, codec: Codec, horizon_ms: int | None = None
+) -> bytes:
+    """A batch of these records in place of those that it had. Raises as `shortened`.
+
+    Args:
+        was: the header as it was, which stays as it is.
+        body: the records, not compressed.
+        newest: the largest timestamp among them.
+        codec: what to compress them with.
+    """
+    records = compress(codec, body)
+    attributes = was.attributes & ~CODEC_MASK | codec
     header = BatchHeader(
         was.base_offset,
         BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES + len(records),
         was.leader_epoch,
         was.magic,
         0,
-        was.attributes | (DELETE_HORIZON_FLAG if horizon_ms is not None else 0),
+        attributes | (DELETE_HORIZON_FLAG if horizon_ms is not None else 0),
         was.last_offset_delta,
-        base_timestamp,
+        was.base_timestamp if horizon_ms is None else horizon_ms,
         newest,
         was.producer_id,
         was.producer_epoch,
         was.base_sequence,
-        len(kept),
+        count,
     )
     try:
         made = bytearray(header.pack())
@@ -146,7 +169,24 @@ def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None
         raise MalformedBatch(f"batch {was.base_offset} cannot be made again: {error}") from None
     made += records
     made[_CRC_AT : _CRC_AT + 4] = crc_of(made, 0, len(made)).to_bytes(4, "big")
-    return Shortened(bytes(made), newest)
+    return bytes(made)
+
+
+def with_value(batch: Opened, part: Part, value: bytes | None) -> bytes:
+    """A record with another value, and all else as it was."""
+    data = batch.data
+    _, body_at = read_varint(data, part.start)
+    _, at = read_varint(data, part.rest)
+    key_bytes, at = read_varint(data, at)
+    value_at = at + max(key_bytes, 0)
+    value_bytes, at = read_varint(data, value_at)
+    body = bytearray(data[body_at:value_at])
+    write_varint(body, -1 if value is None else len(value))
+    body += value or b""
+    body += data[at + max(value_bytes, 0) : part.end]
+    record = bytearray()
+    write_varint(record, len(body))
+    return bytes(record + body)
 
 
 def _moved(data: memoryview, part: Part, by_ms: int) -> bytes:

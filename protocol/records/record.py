@@ -90,7 +90,11 @@ def iter_records(
     """
     header = read_header(buf, pos)
     body = memoryview(buf)[pos + BATCH_HEADER_BYTES : pos + header.total_bytes]
-    data = memoryview(decompress(header.codec, body, max_decompressed_bytes))
+    yield from records_in(header, memoryview(decompress(header.codec, body, max_decompressed_bytes)))
+
+
+def records_in(header: BatchHeader, data: memoryview) -> Iterator[Record]:
+    """The records of a batch that is decompressed already; raises MalformedBatch as `iter_records`."""
     base_offset = header.base_offset
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
     at = 0

@@ -11,9 +11,7 @@ from uuid import uuid4
 import pytest
 
 import lockstep.testing
-from compat_tests.kafka_jars import skip_or_fail
 from lockstep.cli import main
-from tests.lockstep.postgres import Postgres, PostgresMissing, postgres
 
 
 class Outcome(NamedTuple):
@@ -31,16 +29,6 @@ Run = Callable[..., Outcome]
 def running() -> Iterator[lockstep.testing.RunningBroker]:
     with lockstep.testing.broker_in_thread(log_flush="os") as broker:
         yield broker
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Postgres]:
-    """A real PostgreSQL; make a database of your own in it."""
-    try:
-        with postgres() as server:
-            yield server
-    except PostgresMissing as missing:
-        skip_or_fail(str(missing))
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 from broker.server import Broker
 from lockstep.playing import hosted
 from lockstep.playing.hosted import Hosted
+from player.playing.ended import Deposed
 from player.source.seam import Source, SourceEnded
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
@@ -33,11 +34,15 @@ class Plays:
         self.under_way: list[Source] = []
         self.read: dict[str, list[int]] = {}
         """log id -> positions"""
+        self.player_terms: dict[str, int] = {}
+        """log id -> newest"""
         self.let_go = asyncio.Event()
         self.let_go.set()
         self.fail: Exception | None = None
 
-    async def __call__(self, source: Source) -> None:
+    async def __call__(self, source: Source, player_term: int) -> None:
+        assert player_term > self.player_terms.get(source.log_id, 0)
+        self.player_terms[source.log_id] = player_term
         assert source.log_id not in [each.log_id for each in self.under_way]
         self.sources.append(source)
         self.under_way.append(source)
@@ -126,7 +131,7 @@ async def test_what_fails_is_tried_again(
     plays = Plays()
     await client.create("t")
     players = Hosted(broker.services, "t", plays)
-    for failure in (ValueError("a router"), SourceEnded("so it says")):
+    for failure in (ValueError("a router"), SourceEnded("so it says"), Deposed(1 << 50)):
         plays.fail = failure
         began = len(plays.sources)
         players.start()
@@ -135,6 +140,7 @@ async def test_what_fails_is_tried_again(
         await until(lambda: plays.partitions == [0])
         await client.produce("t", batch(b"a"))
         await players.stop()
+    assert plays.player_terms[plays.sources[0].log_id] > 1 << 50, "above whoever plays elsewhere"
     assert [each for each in plays.told if each == "+t-0"] == ["+t-0"] * len(plays.sources)
 
 
@@ -170,6 +176,7 @@ async def test_who_leads_plays(start_cluster: StartCluster) -> None:
 
     number = cluster.brokers[1].services.cluster.topics()[0].partitions[0].group.group_id
     begun: list[int] = []
+    terms: list[int] = []
     for turn in range(4):
         await until(lambda: cluster.leader_of(number) is not None)
         leader = cluster.leader_of(number)
@@ -179,6 +186,7 @@ async def test_who_leads_plays(start_cluster: StartCluster) -> None:
         await (await cluster.client(leader)).produce("t", batch(b"%d" % turn))
         playing = plays[leader]
         log_id = playing.under_way[0].log_id
+        terms.append(playing.player_terms[log_id])
         wanted = list(range(turn + 1))
         await until(lambda: playing.read[log_id][-turn - 1 :] == wanted)  # noqa: B023
         if turn == 1:
@@ -190,6 +198,7 @@ async def test_who_leads_plays(start_cluster: StartCluster) -> None:
             group.hand_over()
             await until(lambda leader=leader: cluster.leader_of(number) not in (None, leader))  # type: ignore[misc]
     assert len(set(begun)) > 1
+    assert terms == sorted(set(terms)), "each player's term is above all before"
     assert len({source.log_id for each in plays.values() for source in each.sources}) == 1
     for each in players.values():
         await each.stop()

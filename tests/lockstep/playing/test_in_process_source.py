@@ -175,6 +175,46 @@ async def test_waits_for_the_commit_and_no_longer(broker: Broker, client: Client
     assert broker.services.waiting_fetches.count == 0
 
 
+async def test_what_is_committed_is_handed_over_at_once(broker: Broker, client: Client) -> None:
+    """In so many turns of the loop; with `-s` it says in how much time. Nothing waits for a clock."""
+    await client.create("t")
+    found = broker.services.cluster.partition("t", 0)
+    assert found is not None
+    source, loop = source_of(broker), asyncio.get_running_loop()
+    committed_at, turn, counting = 0.0, 0, False
+    seconds: list[float] = []
+    turns: list[int] = []
+
+    def committed() -> None:
+        nonlocal committed_at, turn, counting
+        committed_at, turn, counting = loop.time(), -1, True
+        next_turn()
+
+    def next_turn() -> None:
+        nonlocal turn
+        turn += 1
+        if counting:
+            loop.call_soon(next_turn)
+
+    async def take(position: int) -> Chunk:
+        nonlocal counting
+        chunk = await source.read(position, 1 << 20, LONG_S)
+        seconds.append(loop.time() - committed_at)
+        turns.append(turn)
+        counting = False
+        return chunk
+
+    found.log.on_advance.insert(0, committed)  # before the waiters are woken
+    for position in range(200):
+        reading = asyncio.ensure_future(take(position))
+        await waits(broker, reading)
+        await client.produce("t", batch(b"x" * 1000))
+        assert (await asyncio.wait_for(reading, LONG_S)).through_position == position
+    assert max(turns) <= 2
+    seconds.sort()
+    print(f"from commit to entry: median {seconds[100] * 1e6:.0f} us, p99 {seconds[198] * 1e6:.0f} us")
+
+
 async def test_is_closed(broker: Broker, client: Client) -> None:
     await client.create("t")
     source = source_of(broker)

@@ -320,6 +320,6 @@ async def test_what_is_closed_connects_no_more(running: RunningBroker) -> None:
             await log.end(0)
         with pytest.raises(ClientError, match="closed"):
             await log.read(0, 0, 0.01)
-    clients = [log._client, *log._readers.values()]
+    clients = [log._client, *(reader.client for reader in log._readers.values())]
     connections = [each for client in clients for each in (client._first, *client._leaders.values())]
     assert not any(each.is_open for each in connections if each is not None)

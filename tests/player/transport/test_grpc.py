@@ -80,8 +80,20 @@ async def test_bytes_that_are_no_message() -> None:
 
 
 async def test_no_hello() -> None:
-    async with called(Target(), hello_timeout_s=0.05) as call:
-        assert (await status(call))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+    """Who has greeted may be silent for as long as it likes."""
+    heard = Heard()
+    server = GrpcServer(Target(), hello_timeout_s=0.5)
+    address = await server.start("localhost:0")
+    streams = GrpcStreams()
+    stream = streams.open(address, greeting(), heard)
+    await heard.told("greeted")
+    async with grpc.aio.insecure_channel(address) as channel, asyncio.timeout(PATIENCE_S):
+        play: Any = channel.stream_stream(PATH, None, None)
+        assert (await status(play()))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+    stream.heartbeat()
+    await heard.told("acknowledged")
+    await streams.close()
+    await server.close(0)
 
 
 async def test_a_client_that_sends_no_more_is_done() -> None:

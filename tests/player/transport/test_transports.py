@@ -281,19 +281,6 @@ async def test_a_batch_above_the_limit_of_the_target(on_sockets: Kind) -> None:
     assert not served.batches
 
 
-async def test_a_stream_that_does_not_greet_is_ended(on_sockets: Kind) -> None:
-    """A connection, here; what it is ended with is each transport's own."""
-    address = await on_sockets.serve(Target(), hello_timeout_s=0.1)
-    # a good player is not ended by it
-    heard = Heard()
-    stream = on_sockets.streams().open(address, greeting(), heard)
-    await heard.told("greeted")
-    await asyncio.sleep(0.3)
-    stream.heartbeat()
-    await heard.told("acknowledged")
-    assert not heard.of("closed")
-
-
 async def test_a_peer_that_accepts_and_says_nothing(on_sockets: Kind) -> None:
     """Half open, or stopped: nothing is told, and closing does not wait for it."""
     if on_sockets.name.endswith("-unix"):

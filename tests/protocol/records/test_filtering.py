@@ -8,7 +8,7 @@ import pytest
 
 from protocol.records.batch import MalformedBatch, read_header, set_log_append_time, verify
 from protocol.records.compression import Codec, DecompressedTooLarge
-from protocol.records.filtering import beyond_time, keyless, opened, shortened
+from protocol.records.filtering import beyond_time, keyless, opened, remade, shortened, with_value
 from protocol.records.record import BatchBuilder, iter_records
 
 
@@ -124,3 +124,17 @@ def test_times_that_no_clock_says_keep_no_batch_from_being_made(base: int, codec
         made, newest = shortened(was, was.parts[1:], horizon_ms)
         assert list(iter_records(made)) == records[1:]
         assert newest == read_header(made).max_timestamp == max(r.timestamp for r in records[1:])
+
+
+@pytest.mark.parametrize("value", [None, b"", b"v", b"x" * 200])
+def test_a_record_with_another_value_is_the_same_otherwise(value: bytes | None) -> None:
+    batch = some(count=6)
+    was, records = opened(batch), list(iter_records(batch))
+    body = b"".join([with_value(was, part, value) for part in was.parts])
+    made = remade(was.header, body, len(records), was.header.max_timestamp, Codec.LZ4)
+    header = read_header(made)
+    verify(made, 0, header)
+    assert header.codec == Codec.LZ4
+    for record in records:
+        record.value = value
+    assert list(iter_records(made)) == records

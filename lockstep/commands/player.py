@@ -1,0 +1,303 @@
+"""`lockstep player run|status|pause|resume|add|remove`: a player in this process, and questions to one.
+
+Reads the configuration; everything else that `run` does is `lockstep.playing.running`'s. The others ask a
+player over HTTP, at the address that its configuration has as `listen`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from lockstep.commands.options import Families, add_json, positive_seconds, print_json, print_table
+from lockstep.failures import CommandFailed
+
+if TYPE_CHECKING:
+    from lockstep.playing.config import PlayerConfig
+    from lockstep.playing.running import PlayerProcess
+
+DEFAULT_ADDRESS: Final = "localhost:9780"
+
+_RUN: Final = (
+    "Play a topic to its targets, as FILE says (docs/player.md), in the foreground; or stand by while another "
+    "player plays it. SIGTERM or Ctrl-C stops it cleanly: a standby takes over at once."
+)
+_CHANGE: Final = "It lasts until the player's process ends: its configuration's file is not changed."
+_STATUS: Final = (
+    "The logs of a player, and its targets. Exit status: 0 if all that is played here reaches all targets that "
+    "are not paused, 1 otherwise."
+)
+
+
+def add_to(families: Families) -> None:
+    """Declare the command."""
+    family = families.add_parser("player", help="play a topic to targets: databases, caches, services")
+    commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    run = commands.add_parser("run", help="run a player", description=_RUN)
+    run.add_argument("file", metavar="FILE", help="the configuration, in TOML")
+    run.set_defaults(run=_run)
+
+    status = commands.add_parser("status", help="what is played, to whom, how far", description=_STATUS)
+    status.set_defaults(run=_status)
+    add_json(status, "one object")
+
+    pause = commands.add_parser("pause", help="send nothing to a target", description=_CHANGE)
+    pause.set_defaults(run=_pause)
+    resume = commands.add_parser(
+        "resume",
+        help="go on with a target",
+        description=f"With one that was paused, or that the player has stopped for an error. {_CHANGE}",
+    )
+    resume.set_defaults(run=_resume)
+    add = commands.add_parser("add", help="add a target", description=_CHANGE)
+    add.set_defaults(run=_add)
+    remove = commands.add_parser(
+        "remove", help="remove a target", description=f"Its mark stays with it. {_CHANGE}"
+    )
+    remove.set_defaults(run=_remove)
+    for command in (pause, resume, add, remove):
+        command.add_argument("target", metavar="TARGET", help="the target's name")
+    add.add_argument("address", metavar="ADDRESS", help="where it listens: HOST:PORT, or unix:/path")
+    add.add_argument(
+        "--first",
+        default="earliest",
+        metavar="earliest|latest|OFFSET",
+        help="where it begins if it has no mark (default: earliest)",
+    )
+    for command in (status, pause, resume, add, remove):
+        command.add_argument(
+            "--player",
+            default=DEFAULT_ADDRESS,
+            metavar="HOST:PORT",
+            help=f"where the player listens (default {DEFAULT_ADDRESS})",
+        )
+        command.add_argument(
+            "--timeout",
+            type=positive_seconds,
+            default=30.0,
+            metavar="SECONDS",
+            help="how long to wait for an answer (default 30)",
+        )
+    for command in (pause, resume, add, remove):
+        add_json(command, "one object")
+
+
+# --- a player in this process ---------------------------------------------------------------------------------
+
+
+def _run(options: argparse.Namespace) -> int:
+    import asyncio
+    import sys
+    from pathlib import Path
+
+    import uvloop
+
+    from lockstep.playing.config import ByFunction, ConfigError
+    from lockstep.playing.running import CannotPlay, PlayerProcess
+
+    config = _config(options.file)
+    if isinstance(config.route, ByFunction):  # found beside the file that names it
+        sys.path.insert(0, str(Path(options.file).resolve().parent))
+    _log_to_stderr()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_until_stopped(PlayerProcess(config)))
+    except ConfigError as error:
+        raise CommandFailed(f"{options.file}: {error}") from error
+    except CannotPlay as error:
+        raise CommandFailed(str(error)) from error
+    return 0
+
+
+def _config(file: str) -> PlayerConfig:
+    from pathlib import Path
+
+    from lockstep.playing.config import ConfigError, parse
+
+    try:
+        return parse(Path(file).read_text(encoding="utf-8"))
+    except ConfigError as error:
+        raise CommandFailed(f"{file}: {error}") from error
+    except OSError as error:
+        raise CommandFailed(f"cannot read {error.filename}: {(error.strerror or '').lower()}") from error
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"{file} is not a text file in UTF-8: {error}") from error
+
+
+async def _until_stopped(process: PlayerProcess) -> None:
+    """Raises CannotPlay."""
+    import asyncio
+    import signal
+
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    stopping = asyncio.ensure_future(stopped.wait())
+    living = asyncio.ensure_future(_live(process))
+    try:
+        await asyncio.wait((stopping, living), return_when=asyncio.FIRST_COMPLETED)
+        if living.done():
+            living.result()
+    finally:
+        for task in (stopping, living):
+            task.cancel()
+        await asyncio.gather(stopping, living, return_exceptions=True)
+        await process.stop()
+
+
+async def _live(process: PlayerProcess) -> None:
+    await process.start()
+    config = process.config
+    where = f", status and metrics at http://{process.address}" if process.address else ""
+    print(f"player {config.player} is ready to play {config.topic}{where}", flush=True)
+    await process.until_over()
+
+
+def _log_to_stderr() -> None:
+    import logging
+    import sys
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s"))
+    for name in ("lockstep", "player"):
+        log = logging.getLogger(name)
+        log.handlers = [handler]
+        log.setLevel(logging.INFO)
+        log.propagate = False
+
+
+# --- questions to one -----------------------------------------------------------------------------------------
+
+
+def _status(options: argparse.Namespace) -> int:
+    found = _ask(options, "GET", "/status")
+    if options.json:
+        print_json(found)
+    else:
+        _show(found)
+    return 0 if _is_well(found) else 1
+
+
+def _pause(options: argparse.Namespace) -> int:
+    return _changed(options, "POST", f"/targets/{quote(options.target, '')}/pause")
+
+
+def _resume(options: argparse.Namespace) -> int:
+    return _changed(options, "POST", f"/targets/{quote(options.target, '')}/resume")
+
+
+def _remove(options: argparse.Namespace) -> int:
+    return _changed(options, "DELETE", f"/targets/{quote(options.target, '')}")
+
+
+def _add(options: argparse.Namespace) -> int:
+    first = int(options.first) if options.first.isdecimal() else options.first
+    target = {"name": options.target, "address": options.address, "first": first}
+    return _changed(options, "POST", "/targets", target)
+
+
+def _changed(options: argparse.Namespace, method: str, path: str, body: object = None) -> int:
+    answer = _ask(options, method, path, body)
+    if options.json:
+        print_json(answer)
+    else:
+        print(f"target {answer['target']} is {answer['done']}, {answer['lasts']}")
+    return 0
+
+
+def _ask(options: argparse.Namespace, method: str, path: str, body: object = None) -> dict[str, Any]:
+    """The answer. Raises CommandFailed."""
+    import http.client
+    import json
+
+    from broker.addresses import parse_listener
+    from broker.properties import ConfigError
+
+    try:
+        where = parse_listener(options.player, "--player")
+    except ConfigError as error:
+        raise CommandFailed(str(error)) from error
+    connection = http.client.HTTPConnection(where.host, where.port, timeout=options.timeout)
+    try:
+        headers = {"Content-Type": "application/json"} if method == "POST" else {}
+        connection.request(method, path, "" if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        text = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        why = str(error) or type(error).__name__
+        raise CommandFailed(f"no player answers at {options.player}: {why}") from error
+    finally:
+        connection.close()
+    try:
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError
+    except ValueError:
+        raise CommandFailed(f"what answers at {options.player} is no player: {text[:80]!r}") from None
+    if answer.status != 200:
+        raise CommandFailed(str(found.get("error", found)))
+    return found
+
+
+def _is_well(found: dict[str, Any]) -> bool:
+    paused = {name for name, target in found["targets"].items() if target["paused"]}
+    for log in found["logs"]:
+        if log["failed"] or (log["is_playing"] and log["played"] is None):
+            return False
+        for target in (log["played"] or {}).get("targets", ()):
+            if target["name"] not in paused and (target["link"] != "open" or target["cannot_keep_up"]):
+                return False
+    return bool(found["logs"])
+
+
+# --- for people -----------------------------------------------------------------------------------------------
+
+
+def _show(found: dict[str, Any]) -> None:
+    print(f"player {found['player']}, topic {found['topic']}\n")
+    print_table(
+        ("PARTITION", "HERE", "PLAYER", "TERM", "POSITION", "PROBLEM"),
+        [
+            (
+                each["partition"],
+                "plays" if each["is_playing"] else "failed" if each["failed"] else "stands by",
+                each["holder"] or "nobody",
+                each["player_term"] or "-",
+                each["played"]["current_position"] if each["played"] else "-",
+                each["failed"],
+            )
+            for each in found["logs"]
+        ],
+    )
+    print()
+    print_table(
+        ("PARTITION", "TARGET", "ADDRESS", "LINK", "STATE", "STORED", "LAG", "WAITING", "UNACKED", "PROBLEM"),
+        [
+            (
+                log["partition"],
+                each["name"],
+                each["address"],
+                each["link"],
+                each["state"],
+                each["last_ack"],
+                each["lag"],
+                each["waiting_entries"],
+                each["unacknowledged_entries"],
+                _problem(each),
+            )
+            for log in found["logs"]
+            if log["played"]
+            for each in log["played"]["targets"]
+        ],
+    )
+
+
+def _problem(target: dict[str, Any]) -> str:
+    if target["stopped_because"]:
+        return str(target["stopped_because"])
+    if target["cannot_keep_up"]:
+        return "cannot keep up"
+    return "" if target["link"] == "open" else str(target["closed_because"])

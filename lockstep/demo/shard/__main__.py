@@ -1,0 +1,125 @@
+"""`python -m lockstep.demo.shard`: a shard that listens for a player until Ctrl-C or SIGTERM, or an audit of
+one.
+
+Exit status: 0 done, 1 an audit found something, or it could not be done (one line on standard error says
+why), 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import sqlite3
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lockstep.demo.shard.tables import Tables
+from lockstep.target import SqliteStore, serve
+from player.target.store import Store
+
+SQLITE = "sqlite:///"
+POSTGRES = ("postgresql://", "postgres://")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m lockstep.demo.shard",
+        description="A shard that a player sends to: the newest value of each key, and what was applied.",
+    )
+    root.add_argument(
+        "--store",
+        required=True,
+        type=_store_url,
+        metavar="URL",
+        help="sqlite:///file.db (one more slash for an absolute path), or postgresql://...",
+    )
+    root.add_argument(
+        "--listen",
+        default="localhost:7100",
+        metavar="HOST:PORT",
+        help="where players connect (default: localhost:7100; port 0: any that is free)",
+    )
+    root.add_argument("--transport", choices=("grpc", "raw"), default="grpc", help="(default: grpc)")
+    root.add_argument(
+        "--audit", action="store_true", help="read what was applied, say what is wrong, and end"
+    )
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    options = parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    is_postgres = options.store.startswith(POSTGRES)
+    tables = Tables(is_postgres)
+    try:
+        with _connected(options.store) as connection:
+            tables.create(connection)
+            if options.audit:
+                return _audit(tables, connection)
+        asyncio.run(_serve(_store(options.store, tables), options))
+    except (OSError, ImportError, sqlite3.Error) as error:
+        return _failed(error)
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "psycopg":
+            raise
+        return _failed(error)
+    return 0
+
+
+async def _serve(store: Store, options: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with serve(store, options.listen, transport=options.transport) as serving:
+        print(f"listening at {serving.address}", flush=True)
+        await stop.wait()
+
+
+def _store(url: str, tables: Tables) -> Store:
+    if not url.startswith(POSTGRES):
+        return SqliteStore(url.removeprefix(SQLITE), tables.apply)
+    from lockstep.target import PostgresStore
+
+    return PostgresStore(url, tables.apply)
+
+
+@contextlib.contextmanager
+def _connected(url: str) -> Iterator[Any]:
+    if url.startswith(POSTGRES):
+        import psycopg
+
+        with psycopg.connect(url) as connection:
+            yield connection
+        return
+    with contextlib.closing(sqlite3.connect(url.removeprefix(SQLITE))) as connection, connection:
+        yield connection
+
+
+def _audit(tables: Tables, connection: Any) -> int:
+    found = tables.audit(connection)
+    for problem in found.problems:
+        print(f"error: {problem}", file=sys.stderr)
+    print(found)
+    return 1 if found.problems else 0
+
+
+def _failed(error: Exception) -> int:
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    return 1
+
+
+def _store_url(text: str) -> str:
+    """An argument type."""
+    if (text.startswith(SQLITE) and text != SQLITE) or text.startswith(POSTGRES):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is neither sqlite:///FILE nor postgresql://...")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""One topic of a cluster, followed while its leaders move and its brokers come and go.
+
+Owns: the topic as the cluster's metadata last said it; which refusals pass by themselves, and the pauses
+between one try and the next. Invariants: it is the same topic for as long as this lives: one that was made
+anew under its name is another one. Only questions are asked again here; what is not a question is for the
+caller, who knows what it means to do it twice.
+Does not: close its client; know what is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from lockstep.client import LATEST, Client, FetchedPartition, Topic
+from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed
+from protocol.errors import ErrorCode
+
+T = TypeVar("T")
+
+PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
+
+PASSING: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+"""Refusals that end by themselves."""
+
+
+class TopicGone(ClientError):
+    """There is no such topic any more, or one of its name that is another one."""
+
+
+class Tries:
+    """Pauses between one try and the next, until a deadline of the running loop."""
+
+    __slots__ = ("_count", "_deadline")
+
+    def __init__(self, deadline: float = float("inf")) -> None:
+        self._deadline = deadline
+        self._count = 0
+
+    @property
+    def left_s(self) -> float:
+        return max(0.001, self._deadline - asyncio.get_running_loop().time())
+
+    async def again(self) -> bool:
+        """Wait a little; False where the time is over."""
+        pause_s = PAUSES_S[min(self._count, len(PAUSES_S) - 1)]
+        self._count += 1
+        if asyncio.get_running_loop().time() + pause_s >= self._deadline:
+            return False
+        await asyncio.sleep(pause_s)
+        return True
+
+
+class FollowedTopic:
+    """See the module.
+
+    Args:
+        client: its alone where a read may wait long, since a connection answers in order.
+        deleted_after_s: so long may brokers say that there is no such topic, before that is believed: one
+            that has just been started may not know it yet.
+    """
+
+    __slots__ = ("_deleted_after_s", "_unknown_since", "client", "topic")
+
+    def __init__(self, client: Client, topic: Topic, deleted_after_s: float = float("inf")) -> None:
+        self.client = client
+        self.topic = topic
+        self._deleted_after_s = deleted_after_s
+        self._unknown_since: float | None = None
+
+    async def leader(self, partition: int) -> Connection:
+        """Whom to ask about a partition. Raises ClientError."""
+        return await self.client.leader_of(self.topic, partition)
+
+    async def refresh(self) -> None:
+        """Learn who leads now, as far as anybody can say. Raises TopicGone, and ClientError once closed."""
+        if self.client.is_closed:
+            raise ClientError("the client is closed")
+        try:
+            (found,) = await self.client.topics([self.topic.name])
+        except BrokerError as error:
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._not_found()
+            return
+        except ClientError:
+            return  # whoever asks next learns it
+        self._unknown_since = None
+        if found.topic_id != self.topic.topic_id:
+            raise TopicGone(f"topic {self.topic.name} was deleted and made anew")
+        self.topic = found
+
+    def _not_found(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._unknown_since is None:
+            self._unknown_since = now
+        if now - self._unknown_since >= self._deleted_after_s:
+            raise TopicGone(f"topic {self.topic.name} was deleted")
+
+    async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """The answer to a question, for as long as it takes. Raises TopicGone, and ClientError for good."""
+        tries = Tries()
+        while True:
+            try:
+                return await ask()
+            except BrokerError as error:
+                if error.code not in PASSING:
+                    raise
+            except ConnectionFailed:
+                pass
+            await tries.again()
+            await self.refresh()
+
+    async def fetch_committed(
+        self, partition: int, position: int, wait_s: float, max_bytes: int
+    ) -> FetchedPartition:
+        """What follows on a position, below the last stable offset; waits up to `wait_s` for it.
+
+        Raises TopicGone; BrokerError: OFFSET_OUT_OF_RANGE, and what else does not pass.
+        """
+
+        async def ask() -> FetchedPartition:
+            (found,) = await self.client.fetch(
+                self.topic,
+                {partition: position},
+                max_wait_ms=int(wait_s * 1000),
+                max_bytes=max_bytes,
+                partition_max_bytes=max_bytes,
+                committed=True,
+            )
+            return found
+
+        return await self.patiently(ask)
+
+    async def offset(self, partition: int, timestamp: int = LATEST) -> int:
+        """As `Client.offsets` with `committed`. Raises TopicGone, and BrokerError for what does not pass."""
+
+        async def ask() -> int:
+            found = await self.client.offsets(self.topic, [partition], timestamp, committed=True)
+            return found[partition]
+
+        return await self.patiently(ask)

@@ -1,0 +1,121 @@
+"""A player's HTTP: its status, its metrics, and changes of targets while it runs.
+
+| request | what it does |
+|---|---|
+| `GET /status` | the targets, each log and who plays it, as JSON |
+| `GET /metrics` | the same in numbers, for Prometheus |
+| `GET /ping` | says that the process lives |
+| `POST /targets` | adds a target: `{"name": ..., "address": ..., "first": ...}` |
+| `DELETE /targets/NAME` | removes it |
+| `POST /targets/NAME/pause`, `POST /targets/NAME/resume` | as they say |
+
+Owns: what is asked and answered. Invariants: every answer to a change says that it lasts as long as the
+process. Does not: ask who it is; whoever reaches the port may do all of it (`broker.metrics.http` keeps out
+web pages that a browser on the same machine shows).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from broker.metrics.http import Change, Page
+from lockstep.playing.config import ConfigError, target_of
+from lockstep.playing.exposition import PlayerCollector
+from lockstep.playing.players import Players
+
+LASTS: Final = "until this process ends: the configuration's file is not changed"
+_TARGET: Final = re.compile(r"/targets/([A-Za-z0-9._-]{1,100})(?:/(pause|resume))?")
+
+Status = Callable[[], dict[str, Any]]
+
+
+def pages(players: Players, status: Status) -> Mapping[str, Callable[[], Page]]:
+    """By path."""
+    registry = CollectorRegistry()
+    registry.register(PlayerCollector(players))
+    ProcessCollector(registry=registry)
+    return {
+        "/status": lambda: _json(HTTPStatus.OK, status()),
+        "/metrics": lambda: Page(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4),
+        "/ping": lambda: Page(HTTPStatus.OK, b"pong\n"),
+    }
+
+
+class Changes:
+    """What may be changed; a `broker.metrics.http.Changing`. One process's players hear of all of it."""
+
+    def __init__(self, players: Players) -> None:
+        self._players = players
+
+    async def __call__(self, change: Change) -> Page | None:
+        """None for what is not there."""
+        try:
+            if change.path == "/targets":
+                return await self._added(change.body) if change.method == "POST" else None
+            found = _TARGET.fullmatch(change.path)
+            if found is None or (change.method == "DELETE") == (found[2] is not None):
+                return None
+            return self._changed(found[1], found[2] or "remove")
+        except _Refused as refused:
+            return _json(refused.status, {"error": str(refused)})
+
+    async def _added(self, body: bytes) -> Page:
+        asked = _object(body)
+        unknown = asked.keys() - {"name", "address", "first"}
+        if unknown:
+            raise _Refused(HTTPStatus.BAD_REQUEST, f"there is no {min(unknown)!r} of a target")
+        name = asked.get("name")
+        if not isinstance(name, str):
+            raise _Refused(HTTPStatus.BAD_REQUEST, "name is missing")
+        try:
+            target = target_of(name, asked.get("address"), asked.get("first", "earliest"))
+        except ConfigError as error:
+            raise _Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
+        try:
+            await self._players.add(name, target)
+        except ValueError as error:
+            raise _Refused(HTTPStatus.CONFLICT, str(error)) from None
+        return _done(name, "added")
+
+    def _changed(self, name: str, what: str) -> Page:
+        change, done = {
+            "remove": (self._players.remove, "removed"),
+            "pause": (self._players.pause, "paused"),
+            "resume": (self._players.resume, "resumed"),
+        }[what]
+        try:
+            change(name)
+        except KeyError:
+            raise _Refused(HTTPStatus.NOT_FOUND, f"there is no target {name!r}") from None
+        return _done(name, done)
+
+
+class _Refused(Exception):
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def _object(body: bytes) -> dict[str, object]:
+    try:
+        asked = json.loads(body)
+    except ValueError:
+        asked = None
+    if not isinstance(asked, dict):
+        raise _Refused(HTTPStatus.BAD_REQUEST, "the body is not a JSON object")
+    return asked
+
+
+def _done(name: str, done: str) -> Page:
+    return _json(HTTPStatus.OK, {"target": name, "done": done, "lasts": LASTS})
+
+
+def _json(status: HTTPStatus, document: object) -> Page:
+    return Page(status, json.dumps(document).encode() + b"\n", "application/json")

@@ -1,0 +1,116 @@
+"""Who plays which log, as committed claims say: what a claim's record is, and when one is due. Pure.
+
+Owns: the newest claim of each log, with the time at which this process read it. Invariants: a claim follows
+on the newest that was read, with a higher term; a lease counts from the moment of reading, on this process's
+own clock. Does not: append (`claims`). Time decides only when somebody tries: of two that do, the topic's lock
+refuses one, and of two that play, the targets refuse the one with the lower term.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from lockstep.transactions.model import Record
+
+
+class Claim(NamedTuple):
+    """What stands in a record; its key is the log's id."""
+
+    log_id: str
+    player_term: int
+    player: str | None
+    """None: given up."""
+    process: str
+    """Which process of that name."""
+    taken_at_ms: int
+    """By the wall clock of who took it: for people."""
+
+
+class Held(NamedTuple):
+    """The newest claim of a log."""
+
+    claim: Claim
+    offset: int
+    read_ms: int
+
+
+def record_of(claim: Claim) -> Record:
+    """For the topic."""
+    value = {
+        "player": claim.player,
+        "player_term": claim.player_term,
+        "process": claim.process,
+        "taken_at_ms": claim.taken_at_ms,
+    }
+    return Record(json.dumps(value).encode(), claim.log_id.encode())
+
+
+def claim_of(record: Record) -> Claim | None:
+    """From the topic; None for what is no claim."""
+    try:
+        value = json.loads(record.value or b"")
+        log_id = (record.key or b"").decode()
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or not log_id:
+        return None
+    term, player, process = value.get("player_term"), value.get("player"), value.get("process")
+    taken_at_ms = value.get("taken_at_ms")
+    if not isinstance(term, int) or term < 1 or not isinstance(process, str):
+        return None
+    if not isinstance(player, str | None) or not isinstance(taken_at_ms, int):
+        return None
+    return Claim(log_id, term, player, process, taken_at_ms)
+
+
+class ClaimTable:
+    """See the module. Args: player, process: this one, as its claims say."""
+
+    def __init__(self, player: str, process: str) -> None:
+        self._player = player
+        self._process = process
+        self._newest: dict[str, Held] = {}
+        self._inherited: dict[str, int] = {}
+        """Offsets of claims that an earlier process of this name has left."""
+
+    @property
+    def newest(self) -> Mapping[str, Held]:
+        """By log."""
+        return self._newest
+
+    @property
+    def first_needed(self) -> int | None:
+        """Nothing below this offset says anything any more; None where there is no claim."""
+        return min((held.offset for held in self._newest.values()), default=None)
+
+    def read(self, claim: Claim, offset: int, now_ms: int) -> None:
+        """A record of the topic, in order."""
+        self._newest[claim.log_id] = Held(claim, offset, now_ms)
+
+    def begun(self) -> None:
+        """Everything that was there at the start has been read: of that, what is this name's is taken over
+        at once. Not later: two processes of one name would take it from each other for ever."""
+        for log_id, held in self._newest.items():
+            if held.claim.player == self._player:
+                self._inherited[log_id] = held.offset
+
+    def is_own(self, held: Held) -> bool:
+        """Whether this process took it."""
+        return held.claim.process == self._process and held.claim.player is not None
+
+    def due_ms(self, log_id: str, lease_ms: int) -> int:
+        """When the log may be claimed; 0 for at once."""
+        held = self._newest.get(log_id)
+        if held is None or held.claim.player is None or self.is_own(held):
+            return 0
+        if self._inherited.get(log_id) == held.offset:
+            return 0
+        return held.read_ms + lease_ms
+
+    def next_claim(self, log_id: str, above_term: int, taken_at_ms: int) -> Claim:
+        """One that follows on the newest, in a term above that and `above_term`."""
+        held = self._newest.get(log_id)
+        term = max(above_term, held.claim.player_term if held else 0) + 1
+        return Claim(log_id, term, self._player, self._process, taken_at_ms)

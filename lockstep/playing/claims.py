@@ -1,0 +1,250 @@
+"""One player plays a log, the others stand by: claims in a topic with locks, renewed while they are held.
+
+Owns: claiming, renewing and giving up; reading the claims of all. Invariants: a claim is appended under the
+log's lock and on the condition that no claim of that log stands behind those it was computed from, so that of
+two at once one is refused and terms only grow; a renewal, that nothing but the own claim stands there. Where
+an answer is lost, the topic is read to its end: either the record is there, or the next one's condition keeps
+it out for ever. Safety rests on the terms alone, which the targets persist: a holder that was paused, or has
+lost the brokers, may go on playing, and does no harm. Leases only say when a standby tries.
+Does not: play. Source: docs/locks.md; specs of the player (Fence).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import Final, Protocol
+from uuid import uuid4
+
+from lockstep.playing.claim_table import Claim, ClaimTable, Held, claim_of, record_of
+from lockstep.playing.config import ClaimsConfig
+from lockstep.transactions.log import (
+    Append,
+    AppendExpired,
+    AppendFailed,
+    AppendRefused,
+    AppendUnknown,
+    Log,
+    Part,
+    Trimmed,
+)
+from lockstep.transactions.model import RequestId
+
+log = logging.getLogger("lockstep.player")
+
+PARTITION: Final = 0
+APPEND_S: Final = 5.0
+READ_WAIT_S: Final = 1.0
+KEPT_RECORDS: Final = 1000
+"""Superseded claims that may stand in the topic before they are deleted."""
+LASTING: Final = frozenset(
+    {"LOCKS_OFF", "BAD_HEADER", "NO_HWM", "OTHER_TOPIC", "TOO_MANY_LOCKS", "TRANSACTIONAL"}
+)
+"""Refusals that reading on does not help against."""
+
+
+class ClaimLost(Exception):
+    """Somebody else has claimed the log."""
+
+    def __init__(self, held: Held) -> None:
+        who = held.claim.player or "nobody"
+        super().__init__(f"{who} has claimed {held.claim.log_id} in term {held.claim.player_term}")
+
+
+class ClaimsUnusable(Exception):
+    """The topic of the claims cannot be used as it is: nothing can be claimed."""
+
+
+class ClaimsLog(Log, Protocol):
+    """A topic of one partition, with locks."""
+
+    async def first_position(self) -> int:
+        """Where it begins."""
+
+    async def trim(self, position: int) -> None:
+        """Delete what stands below; failures pass, the next call deletes more."""
+
+
+class Claims:
+    """This process's part, from `open` to `close`. `topic` is its own from then on."""
+
+    def __init__(
+        self, topic: ClaimsLog, player: str, settings: ClaimsConfig, process: str | None = None
+    ) -> None:
+        self.process = process or uuid4().hex
+        self._topic = topic
+        self._settings = settings
+        self._table = ClaimTable(player, self.process)
+        self._position = 0
+        self._deleted_before = 0
+        self._sequence = 0
+        self._changed = asyncio.Event()
+        """Set, and replaced, whenever something was read."""
+        self._following: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Read all claims that there are. Raises ClientError, ClaimsUnusable."""
+        if await self._topic.open() != 1:
+            raise ClaimsUnusable("the topic of the claims has more than one partition")
+        self._position = self._deleted_before = await self._topic.first_position()
+        self._following = asyncio.create_task(self._follow(), name="claims")
+        await self._read_to_end()
+        self._table.begun()
+
+    async def close(self) -> None:
+        """What is held stays held until it is taken."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        await self._topic.close()
+
+    def holder(self, log_id: str) -> Claim | None:
+        """The newest claim of a log, as far as it was read."""
+        held = self._table.newest.get(log_id)
+        return held and held.claim
+
+    async def claim(self, log_id: str, *, above_term: int = 0, at_once: bool = False) -> Held:
+        """Wait until the log is free, and claim it. Raises ClaimsUnusable.
+
+        Args:
+            above_term: a term that a target has named; the claim's is higher.
+            at_once: do not wait for the holder's lease: for who knows that it is to play.
+        """
+        while True:
+            due_ms = 0 if at_once else self._table.due_ms(log_id, self._settings.lease_ms)
+            if due_ms > _now_ms():
+                await self._reads_more(due_ms)
+                continue
+            claim = self._table.next_claim(log_id, above_term, _wall_ms())
+            offset = await self._append(claim, self._position - 1)
+            if offset is not None:
+                return Held(claim, offset, _now_ms())
+            await self._read_to_end()
+            held = self._table.newest.get(log_id)
+            if held is not None and self._table.is_own(held) and held.claim.player_term == claim.player_term:
+                return held  # the answer was lost
+
+    async def keep(self, held: Held) -> None:
+        """Renew the claim until it is lost. Raises ClaimLost, ClaimsUnusable."""
+        renew_s = self._settings.renew_ms / 1000
+        renew_ms = _now_ms() + self._settings.renew_ms
+        while True:
+            held = self._still(held)
+            if _now_ms() < renew_ms:
+                await self._reads_more(renew_ms)
+                continue
+            renew_ms = _now_ms() + self._settings.renew_ms
+            offset = await self._append(held.claim._replace(taken_at_ms=_wall_ms()), held.offset)
+            if offset is not None:
+                held = held._replace(offset=offset)
+                await self._trim()
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(renew_s):
+                    await self._read_to_end()
+
+    async def give_up(self, held: Held) -> None:
+        """Let a standby take over at once, if the brokers are there; else it waits for the lease."""
+        try:
+            async with asyncio.timeout(APPEND_S):
+                given_up = held.claim._replace(player=None, taken_at_ms=_wall_ms())
+                while self.holder(held.claim.log_id) != given_up:
+                    held = self._still(held)
+                    if await self._append(given_up, held.offset) is not None:
+                        return
+                    await self._read_to_end()
+        except (TimeoutError, ClaimLost, ClaimsUnusable) as error:
+            log.info("%s: the claim was not given up: %s", held.claim.log_id, error or "no answer in time")
+
+    # --- within -------------------------------------------------------------------------------------------
+
+    def _still(self, held: Held) -> Held:
+        """The claim at its newest record. Raises ClaimLost."""
+        newest = self._table.newest.get(held.claim.log_id)
+        if newest is None or newest.offset <= held.offset:
+            return held
+        is_same = self._table.is_own(newest) and newest.claim.player_term == held.claim.player_term
+        if not is_same:
+            raise ClaimLost(newest)
+        return newest
+
+    async def _append(self, claim: Claim, hwm: int) -> int | None:
+        """The record's offset; None where it was refused, or nobody knows: read to the end, and look.
+
+        It is not appended where another claim of the log stands above `hwm`. Raises ClaimsUnusable.
+        """
+        self._sequence += 1
+        part = Part((record_of(claim),), hwm, write_locks=(claim.log_id.encode(),))
+        append = Append(RequestId(self.process, 0, self._sequence), {PARTITION: part})
+        try:
+            return (await self._topic.append(append, APPEND_S))[PARTITION]
+        except AppendRefused as error:
+            if error.refusal.reason in LASTING:
+                raise ClaimsUnusable(error.refusal.text) from None
+        except AppendUnknown:
+            with contextlib.suppress(AppendUnknown):
+                await self._topic.fence(append, APPEND_S)
+        except AppendFailed as error:
+            raise ClaimsUnusable(str(error)) from None
+        except AppendExpired as error:
+            log.warning("%s: no claim could be sent: %s", claim.log_id, error)
+        return None
+
+    async def _trim(self) -> None:
+        first = self._table.first_needed
+        if first is not None and first - self._deleted_before >= KEPT_RECORDS:
+            self._deleted_before = first
+            await self._topic.trim(first)
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                chunk = await self._topic.read(PARTITION, self._position, READ_WAIT_S)
+            except Trimmed:  # below the newest claim of every log
+                self._moved_to(await self._topic.first_position())
+                continue
+            now_ms = _now_ms()
+            for entry in chunk.entries:
+                for record in entry.records:
+                    claim = claim_of(record)
+                    if claim is None:
+                        log.warning("offset %d of the topic of the claims is no claim", entry.offset)
+                    else:
+                        self._table.read(claim, entry.offset, now_ms)
+            self._moved_to(chunk.position)
+
+    def _moved_to(self, position: int) -> None:
+        if position > self._position:
+            self._position = position
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    async def _read_to_end(self) -> None:
+        end = await self._topic.end(PARTITION)
+        while self._position < end:
+            await self._reads_more(None)
+
+    async def _reads_more(self, until_ms: int | None) -> None:
+        """Wait until something was read, or the time. Raises ClaimsUnusable where reading has ended."""
+        assert self._following is not None
+        changed = asyncio.ensure_future(self._changed.wait())
+        timeout_s = None if until_ms is None else max(0.0, (until_ms - _now_ms()) / 1000)
+        try:
+            await asyncio.wait(
+                (changed, self._following), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            changed.cancel()
+        if self._following.done():
+            error = None if self._following.cancelled() else self._following.exception()
+            raise ClaimsUnusable(f"the claims cannot be read: {error or 'closed'}") from error
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,326 @@
+"""What a player is to do, from TOML text: every mistake is named with its key. Pure.
+
+Owns: names, kinds and defaults of the settings (docs/player.md has them as a table). Does not: look whether
+the broker, the topic or the targets are there, or load a routing function.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, TypeVar, get_args
+
+from player.core.settings import Bound, PlayerSettings
+
+T = TypeVar("T")
+Table = Mapping[str, Any]
+
+Transport = Literal["grpc", "raw"]
+First = int | Literal["earliest", "latest"]
+
+CLAIMS_TOPIC: Final = "lockstep-players"
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+"""Of players and targets: they stand in headers with commas between, in paths and in metrics."""
+_HOST_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the text begins with its key."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.key = key
+
+
+@dataclass(frozen=True)
+class ByHeader:
+    """The record's header `lockstep-targets` names them. `otherwise`: the targets of records without one."""
+
+    otherwise: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ByKey:
+    """The hash of the record's key chooses one of `targets`: their order and number are the placement.
+
+    `without_key`: the targets of records without a key.
+    """
+
+    targets: tuple[str, ...]
+    without_key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ByFunction:
+    """`module:name` of a function as `player.routing.seam.Choice` says."""
+
+    function: str
+
+
+@dataclass(frozen=True)
+class ToAll:
+    """Every record for each of `targets`; no batch is opened."""
+
+    targets: tuple[str, ...]
+
+
+Route = ByHeader | ByKey | ByFunction | ToAll
+
+
+@dataclass(frozen=True)
+class TargetConfig:
+    """One target. `first`: where it begins if it has no mark yet."""
+
+    address: str
+    first: First = "earliest"
+
+
+@dataclass(frozen=True)
+class ClaimsConfig:
+    """Who plays: the topic of the claims, how often a claim is renewed, after what silence one is taken."""
+
+    topic: str = CLAIMS_TOPIC
+    renew_ms: int = 2000
+    lease_ms: int = 10_000
+
+
+@dataclass(frozen=True)
+class PlayerConfig:
+    """A whole player."""
+
+    player: str
+    """Its name: of all that play this topic each has its own."""
+    topic: str
+    route: Route
+    targets: Mapping[str, TargetConfig]
+    bootstrap: str = "localhost:9092"
+    partitions: tuple[int, ...] | None = None
+    """None for all that there are when the player starts."""
+    transport: Transport = "grpc"
+    listen: str | None = None
+    """HOST:PORT of status, metrics and changes at run time; None for no such thing."""
+    settings: PlayerSettings = field(default_factory=PlayerSettings)
+    claims: ClaimsConfig = field(default_factory=ClaimsConfig)
+
+
+def parse(text: str) -> PlayerConfig:
+    """A player from TOML. Raises ConfigError."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("TOML", str(error)) from None
+    return from_table(document)
+
+
+def from_table(document: Table) -> PlayerConfig:
+    """The same from what TOML becomes. Raises ConfigError."""
+    top = _Reader("", document)
+    targets = {
+        _named(f"targets.{name}", name): _target(f"targets.{name}", table)
+        for name, table in top.take("targets", _table, {}).items()
+    }
+    config = PlayerConfig(
+        player=_named("player", top.take("player", _text)),
+        topic=top.take("topic", _text),
+        route=_route(top.take("route", _table), targets),
+        targets=targets,
+        bootstrap=top.take("bootstrap", _text, PlayerConfig.bootstrap),
+        partitions=top.take("partitions", _partitions, None),
+        transport=top.take("transport", _one_of(*get_args(Transport)), PlayerConfig.transport),
+        listen=top.take("listen", _host_port, None),
+        settings=_settings(top.take("settings", _table, {})),
+        claims=_claims(top.take("claims", _table, {})),
+    )
+    top.end()
+    return config
+
+
+def target_of(name: str, address: object, first: object = "earliest") -> TargetConfig:
+    """One target that comes at run time. Raises ConfigError."""
+    _named("name", name)
+    return _target("target", {"address": address, "first": first})
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+
+
+def _target(where: str, table: object) -> TargetConfig:
+    reader = _Reader(where, _checked(where, table, _table))
+    target = TargetConfig(reader.take("address", _address), reader.take("first", _first, TargetConfig.first))
+    reader.end()
+    return target
+
+
+def _route(table: Table, targets: Collection[str]) -> Route:
+    reader = _Reader("route", table)
+    by = reader.take("by", _one_of("header", "key", "function", "all"))
+    known = _target_names(targets)
+    route: Route
+    if by == "header":
+        route = ByHeader(reader.take("otherwise", known, ()))
+    elif by == "key":
+        route = ByKey(reader.take("targets", known), reader.take("without_key", known, ()))
+    elif by == "all":
+        route = ToAll(reader.take("targets", known, tuple(targets)))
+    else:
+        route = ByFunction(reader.take("function", _function))
+    reader.end()
+    return route
+
+
+def _settings(table: Table) -> PlayerSettings:
+    reader = _Reader("settings", table)
+    found: dict[str, Any] = {}
+    for each in fields(PlayerSettings):
+        default = each.default
+        kind: Callable[[object], object] = _bound if isinstance(default, Bound) else _number
+        found[each.name] = reader.take(each.name, kind, default)
+    reader.end()
+    try:
+        return PlayerSettings(**found)
+    except ValueError as error:
+        raise ConfigError("settings", str(error)) from None
+
+
+def _claims(table: Table) -> ClaimsConfig:
+    reader = _Reader("claims", table)
+    default = ClaimsConfig()
+    claims = ClaimsConfig(
+        reader.take("topic", _text, default.topic),
+        reader.take("renew_ms", _number, default.renew_ms),
+        reader.take("lease_ms", _number, default.lease_ms),
+    )
+    reader.end()
+    if claims.renew_ms < 10:
+        raise ConfigError("claims.renew_ms", f"{claims.renew_ms} is below 10")
+    if claims.lease_ms < 2 * claims.renew_ms:
+        raise ConfigError("claims.lease_ms", f"{claims.lease_ms} is not twice claims.renew_ms")
+    return claims
+
+
+# --- values: each raises ValueError for what it does not take -----------------------------------------------
+
+
+def _table(value: object) -> Table:
+    if not isinstance(value, dict):
+        raise ValueError("is not a table")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{value!r} is not a text")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 53:
+        raise ValueError(f"{value!r} is not a whole number of 0 or more")
+    return value
+
+
+def _one_of(*words: str) -> Callable[[object], Any]:
+    def kind(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"{value!r} is none of {', '.join(words)}")
+        return str(value)
+
+    return kind
+
+
+def _first(value: object) -> First:
+    if value in ("earliest", "latest"):
+        return value
+    try:
+        return _number(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is neither earliest nor latest nor an offset") from None
+
+
+def _host_port(value: object) -> str:
+    found = _HOST_PORT.fullmatch(_text(value))
+    if found is None or int(found[2]) > 65535:
+        raise ValueError(f"{value!r} is not of the form HOST:PORT")
+    return found[0]
+
+
+def _address(value: object) -> str:
+    text = _text(value)
+    return text if text.startswith("unix:") and len(text) > len("unix:") else _host_port(value)
+
+
+def _function(value: object) -> str:
+    if not _FUNCTION.fullmatch(_text(value)):
+        raise ValueError(f"{value!r} is not of the form module:name")
+    return str(value)
+
+
+def _bound(value: object) -> Bound:
+    reader = _Reader("", _table(value))
+    try:
+        bound = Bound(reader.take("entries", _number), reader.take("size_bytes", _number))
+        reader.end()
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return bound
+
+
+def _partitions(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value or len(set(map(repr, value))) < len(value):
+        raise ValueError(f"{value!r} is not a list of partitions, each of them once")
+    return tuple(map(_number, value))
+
+
+def _target_names(targets: Collection[str]) -> Callable[[object], tuple[str, ...]]:
+    def kind(value: object) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise ValueError(f"{value!r} is not a list of targets")
+        for each in value:
+            if each not in targets:
+                raise ValueError(f"there is no target {each!r}")
+        if len(set(value)) < len(value) or not value:
+            raise ValueError(f"{value!r} names no target, or one twice")
+        return tuple(value)
+
+    return kind
+
+
+def _named(where: str, name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ConfigError(where, f"{name!r}: a name has 1 to 100 letters, digits, dots, dashes, underscores")
+    return name
+
+
+_REQUIRED: Final[Any] = object()
+
+
+def _checked(key: str, value: object, kind: Callable[[object], T]) -> T:
+    try:
+        return kind(value)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(key, str(error)) from None
+
+
+class _Reader:
+    """One table: each key is taken once, and none may be left over."""
+
+    def __init__(self, where: str, table: Table) -> None:
+        self._where = f"{where}." if where else ""
+        self._left = dict(table)
+
+    def take(self, key: str, kind: Callable[[object], T], default: Any = _REQUIRED) -> T:
+        if key not in self._left:
+            if default is _REQUIRED:
+                raise ConfigError(self._where + key, "is missing")
+            found: T = default
+            return found
+        return _checked(self._where + key, self._left.pop(key), kind)
+
+    def end(self) -> None:
+        for key in self._left:
+            raise ConfigError(self._where + key, "there is no such setting")

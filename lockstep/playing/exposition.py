@@ -1,0 +1,130 @@
+"""What Prometheus is told of a player: its own counts and positions, read when it asks.
+
+Owns: names, units and words of every metric (docs/player.md lists them). Labels are partitions and targets of
+one topic, as the configuration has them. Counters begin at 0 whenever a partition begins to be played here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from lockstep.playing.players import Players
+from player.core.target import Link
+from player.core.transitions import State
+from player.playing.counters import TargetCounters
+from player.playing.status import PlayingStatus, TargetStatus
+
+PREFIX: Final = "lockstep_player_"
+
+LOG_GAUGES: Final[tuple[tuple[str, str, Callable[[PlayingStatus], float]], ...]] = (
+    ("term", "player_term in which this process plays the partition", attrgetter("player_term")),
+    ("started", "1 where the main stream has begun to be read", attrgetter("started")),
+    (
+        "position",
+        "Up to there the main stream has been read; -1 before anything was",
+        attrgetter("current_position"),
+    ),
+)
+
+TARGET_GAUGES: Final[tuple[tuple[str, str, Callable[[TargetStatus], float]], ...]] = (
+    ("target_open", "1 where the target is being played to", lambda each: each.link == Link.OPEN.value),
+    (
+        "target_stopped",
+        "1 where nothing is sent to the target until somebody resumes it",
+        lambda each: each.link == Link.STOPPED.value,
+    ),
+    (
+        "target_recovering",
+        "1 where the target is sent what it has missed",
+        lambda each: each.state in (State.RECOVERY_FETCHING.value, State.FETCHING_COMPLETED.value),
+    ),
+    ("target_term", "Term of the newest stream to the target", attrgetter("target_term")),
+    (
+        "target_last_ack_position",
+        "The target has stored everything up to there; -1 where nothing is known of it",
+        attrgetter("last_ack"),
+    ),
+    (
+        "target_lag_positions",
+        "Positions between what the main stream has read and what the target has stored",
+        attrgetter("lag"),
+    ),
+    ("target_waiting_entries", "Entries that wait to be sent", attrgetter("waiting_entries")),
+    ("target_waiting_bytes", "Size in bytes of what waits to be sent", attrgetter("waiting_bytes")),
+    (
+        "target_unacknowledged_entries",
+        "Entries that were sent and are not acknowledged",
+        attrgetter("unacknowledged_entries"),
+    ),
+    (
+        "target_unacknowledged_bytes",
+        "Size in bytes of what was sent and is not acknowledged",
+        attrgetter("unacknowledged_bytes"),
+    ),
+    (
+        "target_overflows",
+        "How often in a row too much was waiting for the target",
+        attrgetter("overflows"),
+    ),
+    ("target_failures", "Streams to the target in a row that came to nothing", attrgetter("failures")),
+)
+
+TARGET_COUNTERS: Final[tuple[tuple[str, str, Callable[[TargetCounters], float]], ...]] = (
+    ("target_streams", "Streams opened to the target", attrgetter("streams")),
+    (
+        "target_recoveries",
+        "Streams on which the target had missed something that was read from the log",
+        attrgetter("recoveries"),
+    ),
+    ("target_recovery_reads", "Reads of the log for recoveries", attrgetter("fetches")),
+    ("target_batches", "Batches sent", attrgetter("batches")),
+    ("target_parts", "Entries sent, dummies not counted", attrgetter("parts")),
+    ("target_dummies", "Dummies sent, which only move the target's mark", attrgetter("dummies")),
+    ("target_sent_bytes", "Payload in bytes that was sent", attrgetter("sent_bytes")),
+    (
+        "target_acknowledgements",
+        "Acknowledgements received, answers to heartbeats among them",
+        attrgetter("acknowledgements"),
+    ),
+)
+
+
+class PlayerCollector(Collector):
+    """Of one process."""
+
+    def __init__(self, players: Players) -> None:
+        self._players = players
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Collector`."""
+        playings = list(self._players.playings.values())
+        statuses = [each.status() for each in playings]
+        for name, words, of_log in LOG_GAUGES:
+            gauge = GaugeMetricFamily(PREFIX + name, words, labels=("partition",))
+            for status in statuses:
+                gauge.add_metric([str(status.partition)], of_log(status))
+            yield gauge
+        unrouted = CounterMetricFamily(
+            PREFIX + "unrouted", "Parts of entries for targets that there are not", labels=("partition",)
+        )
+        for status in statuses:
+            unrouted.add_metric([str(status.partition)], status.unrouted)
+        yield unrouted
+        for name, words, of_target in TARGET_GAUGES:
+            gauge = GaugeMetricFamily(PREFIX + name, words, labels=("partition", "target"))
+            for status in statuses:
+                for target in status.targets:
+                    gauge.add_metric([str(status.partition), target.name], of_target(target))
+            yield gauge
+        for name, words, count in TARGET_COUNTERS:
+            counter = CounterMetricFamily(PREFIX + name, words, labels=("partition", "target"))
+            for playing, status in zip(playings, statuses, strict=True):
+                for target in status.targets:
+                    labels = [str(status.partition), target.name]
+                    counter.add_metric(labels, count(playing.target_counters(target.name)))
+            yield counter

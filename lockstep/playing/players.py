@@ -1,0 +1,127 @@
+"""The logs that one process plays, and the targets that all of them have: changed while they play.
+
+Owns: which targets there are and which are paused, in every playing of this process, now and later. What is
+changed here lasts as long as the process: the configuration's file is the truth, and is read at the start.
+Does not: decide who plays (`standing_by`, `hosted`), or read a log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lockstep.playing.config import First, PlayerConfig, TargetConfig
+from player.core.routing import Router
+from player.playing.playing import PlayedTarget, Playing
+from player.source.seam import Bounds, Source
+from player.transport.seam import Streams
+
+PAUSED: Final = "paused"
+
+
+class Players:
+    """See the module. Args: route, streams: shared by all logs; they stay whoever made them's to close."""
+
+    def __init__(self, config: PlayerConfig, route: Router, streams: Streams) -> None:
+        self.config = config
+        self._route = route
+        self._streams = streams
+        self._targets: dict[str, TargetConfig] = dict(config.targets)
+        self._paused: set[str] = set()
+        self._playings: dict[str, Playing] = {}
+        """By log."""
+
+    async def play(self, source: Source, player_term: int) -> None:
+        """Play one log until cancelled; the source stays open. Raises PlayingEnded, SourceEnded.
+
+        `player_term`: of a committed record, higher than that of every player before.
+        """
+        bounds = await source.bounds()
+        playing = Playing(
+            source,
+            self._streams,
+            self._route,
+            self.config.settings,
+            player_term,
+            [_placed(name, each, bounds) for name, each in self._targets.items()],
+        )
+        for name in self._paused:
+            playing.stop(name, PAUSED)
+        self._playings[source.log_id] = playing
+        try:
+            await playing.run()
+        finally:
+            if self._playings.get(source.log_id) is playing:
+                del self._playings[source.log_id]
+
+    # --- changes at run time --------------------------------------------------------------------------------
+
+    async def add(self, name: str, target: TargetConfig) -> None:
+        """One more target of every log. Raises ValueError: there is one of that name."""
+        if name in self._targets:
+            raise ValueError(f"there is a target {name!r}")
+        self._targets[name] = target
+        for playing in list(self._playings.values()):
+            placed = _placed(name, target, await playing.source.bounds())
+            is_wanted = self._targets.get(name) is target  # it may have been removed meanwhile
+            if is_wanted and self._playings.get(playing.source.log_id) is playing:
+                playing.add(*placed)
+                if name in self._paused:
+                    playing.stop(name, PAUSED)
+
+    def remove(self, name: str) -> None:
+        """Nothing more is sent to it; its mark stays with it. KeyError: there is none."""
+        del self._targets[name]
+        self._paused.discard(name)
+        for playing in self._having(name):
+            playing.remove(name)
+
+    def pause(self, name: str) -> None:
+        """Send nothing to a target until it is resumed. KeyError: there is none."""
+        self._paused.add(self._known(name))
+        for playing in self._having(name):
+            playing.stop(name, PAUSED)
+
+    def resume(self, name: str) -> None:
+        """Go on with a target that is paused, or that was stopped for an error. KeyError: there is none."""
+        self._paused.discard(self._known(name))
+        for playing in self._having(name):
+            playing.resume(name)
+
+    def _known(self, name: str) -> str:
+        self._targets[name]
+        return name
+
+    def _having(self, name: str) -> list[Playing]:
+        return [each for each in self._playings.values() if name in each.core.targets]
+
+    # --- for who looks ----------------------------------------------------------------------------------------
+
+    @property
+    def playings(self) -> Mapping[str, Playing]:
+        """What is played here now, by log."""
+        return self._playings
+
+    def status(self) -> dict[str, Any]:
+        """For JSON: the targets as they are now, and each log that is played here."""
+        return {
+            "player": self.config.player,
+            "topic": self.config.topic,
+            "targets": {
+                name: {**dataclasses.asdict(target), "paused": name in self._paused}
+                for name, target in self._targets.items()
+            },
+            "playing": [dataclasses.asdict(each.status()) for each in self._playings.values()],
+        }
+
+
+def _placed(name: str, target: TargetConfig, bounds: Bounds) -> PlayedTarget:
+    return PlayedTarget(name, target.address, first_position(target.first, bounds))
+
+
+def first_position(first: First, bounds: Bounds) -> int:
+    """Where a target without a mark begins. What the log has now, for `earliest` and `latest`."""
+    if first == "earliest":
+        return bounds.first_position
+    return bounds.next_position if first == "latest" else first

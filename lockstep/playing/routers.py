@@ -1,0 +1,32 @@
+"""The router that a configuration asks for."""
+
+from __future__ import annotations
+
+from lockstep.playing.config import ByFunction, ByHeader, ByKey, ConfigError, Route, ToAll
+from player.core.routing import Router
+from player.routing.everything import Everything
+from player.routing.function import NoSuchFunction, load
+from player.routing.header import HeaderChoice
+from player.routing.key_hash import KeyHashChoice
+from player.routing.reframing import Reframing
+from player.routing.seam import Choice
+
+
+def router_of(route: Route) -> Router:
+    """Raises ConfigError: a function that is not there."""
+    if isinstance(route, ToAll):
+        return Everything(route.targets)
+    return Reframing(_choice_of(route))
+
+
+def _choice_of(route: ByHeader | ByKey | ByFunction) -> Choice:
+    match route:
+        case ByHeader(otherwise):
+            return HeaderChoice(otherwise)
+        case ByKey(targets, without_key):
+            return KeyHashChoice(targets, without_key)
+        case ByFunction(function):
+            try:
+                return load(function)
+            except NoSuchFunction as error:
+                raise ConfigError("route.function", str(error)) from error

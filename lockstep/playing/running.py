@@ -1,0 +1,157 @@
+"""A whole player as a process: from its configuration to the logs that it plays, or stands by for.
+
+Owns: the connections, the claims, the HTTP listener, one task per partition. Invariants: a partition that
+cannot be played here any more (its topic is gone, its routing failed) is said so, and leaves the others alone;
+when none is left, or nobody can know who plays, the process is over. A clean stop gives all claims up.
+Does not: look for partitions that come later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from broker.addresses import parse_listener
+from broker.listening import CannotListen, bind, host_and_port
+from broker.metrics.http import HttpListener
+from lockstep.client import Client
+from lockstep.connection import ClientError
+from lockstep.playing.admin import LASTS, Changes, pages
+from lockstep.playing.claims import Claims, ClaimsUnusable
+from lockstep.playing.claims_topic import ClaimsTopic
+from lockstep.playing.config import PlayerConfig
+from lockstep.playing.players import Players
+from lockstep.playing.remote_source import RemoteSource
+from lockstep.playing.routers import router_of
+from lockstep.playing.standing_by import Standing, stand_by
+from player.playing.ended import PlayingEnded
+from player.source.seam import Source, SourceEnded
+from player.transport.seam import Streams
+
+log = logging.getLogger("lockstep.player")
+
+
+class CannotPlay(Exception):
+    """The process cannot begin, or go on; the text is for its operator."""
+
+
+class PlayerProcess:
+    """From `start` to `stop`."""
+
+    def __init__(self, config: PlayerConfig) -> None:
+        """Raises ConfigError: a routing function that is not there."""
+        self.config = config
+        self._client_id = f"lockstep-player-{config.player}"
+        self._route = router_of(config.route)
+        self._streams: Streams
+        self._claims: Claims
+        self._players: Players
+        self._standings: list[Standing] = []
+        self._sources: list[Source] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._http: HttpListener | None = None
+        self.address = ""
+        """HOST:PORT of the HTTP listener, once it listens."""
+
+    async def start(self) -> None:
+        """Raises CannotPlay; then `stop` still cleans up."""
+        config = self.config
+        self._streams = _streams(config.transport)
+        self._players = Players(config, self._route, self._streams)
+        self._claims = Claims(
+            ClaimsTopic(config.bootstrap, config.claims.topic, config.player), config.player, config.claims
+        )
+        try:
+            await self._listen()
+            await self._claims.open()
+            for partition in await self._partitions():
+                source = await RemoteSource.open(
+                    config.bootstrap, config.topic, partition, client_id=self._client_id
+                )
+                self._sources.append(source)
+        except (ClientError, ClaimsUnusable, CannotListen, SourceEnded) as error:
+            raise CannotPlay(str(error)) from error
+        for source in self._sources:
+            standing = Standing(source.topic, source.partition, source.log_id)
+            self._standings.append(standing)
+            self._tasks.append(asyncio.create_task(self._stand_by(standing, source)))
+
+    async def until_over(self) -> None:
+        """Until nothing is left to be done here. Raises CannotPlay: why."""
+        await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise CannotPlay(str(error)) from error
+        raise CannotPlay("; ".join(f"{each.log_id}: {each.failed}" for each in self._standings))
+
+    async def stop(self) -> None:
+        """Give all claims up, and close everything."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._http is not None:
+            await self._http.close()
+        await self._claims.close()
+        for source in self._sources:
+            await source.close()
+        await self._streams.close()
+
+    def status(self) -> dict[str, Any]:
+        """For JSON: `GET /status`."""
+        found = self._players.status()
+        playing = {each["log_id"]: each for each in found.pop("playing")}
+        logs = [{**self._standing(each), "played": playing.get(each.log_id)} for each in self._standings]
+        return {**found, "process": self._claims.process, "logs": logs, "changes_last": LASTS}
+
+    # --- within -------------------------------------------------------------------------------------------
+
+    def _standing(self, standing: Standing) -> dict[str, Any]:
+        claim = self._claims.holder(standing.log_id)
+        return {
+            "partition": standing.partition,
+            "log_id": standing.log_id,
+            "is_playing": standing.is_playing,
+            "holder": claim and claim.player,
+            "player_term": claim and claim.player_term,
+            "failed": standing.failed,
+        }
+
+    async def _stand_by(self, standing: Standing, source: Source) -> None:
+        """Raises ClaimsUnusable."""
+        try:
+            await stand_by(standing, source, self._claims, self._players, self.config.claims.lease_ms)
+        except (PlayingEnded, SourceEnded) as error:
+            standing.failed = str(error)
+            log.error("%s is not played here any more: %s", standing.log_id, error)
+
+    async def _listen(self) -> None:
+        """Raises CannotListen."""
+        if self.config.listen is None:
+            return
+        listener = parse_listener(self.config.listen, "listen")
+        sockets = bind(listener, "listen = HOST:PORT in its configuration")
+        self.address = host_and_port(listener.host, sockets[0].getsockname()[1])
+        self._http = HttpListener(pages(self._players, self.status), changing=Changes(self._players))
+        await self._http.open(sockets)
+
+    async def _partitions(self) -> list[int]:
+        """Raises ClientError, CannotPlay."""
+        async with Client(self.config.bootstrap, client_id=self._client_id) as client:
+            found = await client.topic(self.config.topic)
+        there = [each.index for each in found.partitions]
+        wanted = self.config.partitions
+        for each in wanted or ():
+            if each not in there:
+                raise CannotPlay(f"partitions: topic {found.name} has no partition {each}")
+        return there if wanted is None else list(wanted)
+
+
+def _streams(transport: str) -> Streams:
+    if transport == "raw":
+        from player.transport.raw_streams import RawStreams
+
+        return RawStreams()
+    from player.transport.grpc_streams import GrpcStreams
+
+    return GrpcStreams()

@@ -1,0 +1,83 @@
+"""One log as a process that is one of several sees it: claimed, played, lost, and waited for again.
+
+Owns: that a playing has the term of its claim, and ends when the claim is lost. Invariants: the claim is given
+up when the playing has ended, not before; a player that a target has refused does not come back at once.
+Does not: keep two players from sending at the same time. A process that does not run cannot know that its
+claim is lost; the targets know the terms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+
+from lockstep.playing.claim_table import Held
+from lockstep.playing.claims import ClaimLost, Claims
+from lockstep.playing.players import Players
+from player.playing.ended import Deposed
+from player.source.seam import Source
+
+log = logging.getLogger("lockstep.player")
+
+
+@dataclass
+class Standing:
+    """Where one log stands in this process, for who looks."""
+
+    topic: str
+    partition: int
+    log_id: str = ""
+    is_playing: bool = False
+    failed: str = ""
+    """Why this process does not try any more."""
+
+
+async def stand_by(
+    standing: Standing, source: Source, claims: Claims, players: Players, pause_ms: int
+) -> None:
+    """Wait for the claim, play while it is held, again and again until cancelled.
+
+    Args:
+        pause_ms: before the log is claimed again after a target refused this player.
+    Raises:
+        PlayingEnded, SourceEnded: there is no going on here.
+        ClaimsUnusable: there is no knowing who plays.
+    """
+    above_term = 0
+    while True:
+        held = await claims.claim(source.log_id, above_term=above_term)
+        log.info("%s: played here in term %d", source.log_id, held.claim.player_term)
+        standing.is_playing = True
+        try:
+            await _play(source, held, claims, players)
+        except ClaimLost as lost:
+            log.warning("%s; standing by", lost)
+        except Deposed as deposed:
+            log.warning("%s: %s; standing by", source.log_id, deposed)
+            above_term = max(above_term, deposed.player_term)
+        finally:
+            standing.is_playing = False
+        await asyncio.sleep(pause_ms / 1000)
+
+
+async def _play(source: Source, held: Held, claims: Claims, players: Players) -> None:
+    """Until either ends. Raises what it ended with; cancelled or failed, the claim is free afterwards."""
+    playing = asyncio.create_task(players.play(source, held.claim.player_term))
+    keeping = asyncio.create_task(claims.keep(held))
+    try:
+        await asyncio.wait((playing, keeping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (playing, keeping):
+            task.cancel()
+        await asyncio.gather(playing, keeping, return_exceptions=True)
+        if not _is_lost(playing) and not _is_lost(keeping):
+            await claims.give_up(held)
+    for task in (playing, keeping):
+        with suppress(asyncio.CancelledError):
+            task.result()
+
+
+def _is_lost(task: asyncio.Task[None]) -> bool:
+    return not task.cancelled() and isinstance(task.exception(), ClaimLost | Deposed)

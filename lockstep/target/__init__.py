@@ -1,0 +1,69 @@
+"""What an application needs to be a target of a player: it is sent a log, and stores each record once.
+
+    def apply(connection: sqlite3.Connection, delivered: Delivered) -> None:
+        for record in delivered.records:
+            connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (record.key, record.value))
+
+    async with serve(SqliteStore("state.db", apply), "localhost:7100"):
+        await asyncio.Event().wait()
+
+| name | what it is |
+|---|---|
+| `SqliteStore`, `PostgresStore` | the application's tables and the mark change together: exactly once |
+| `FileStore` | the mark in a file, effects anywhere: at least once, or once where the application looks |
+| `Webhook` | each entry posted to an HTTP server: at least once, or once where that honours a key |
+| `serve`, `serve_in_thread` | listen for players |
+| `Delivered`, `EntryRecords`, `Record` | what is applied |
+| `ForbiddenInApply` | what an application is told that commits by itself |
+| `TargetSettings` | bounds |
+
+`PostgresStore` needs psycopg 3, which the extra `sql` brings. The rules are in `player.target.marks`; a
+store of one's own keeps to `player.target.store`. `python -m lockstep.demo.shard` is an example.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lockstep.target.serving import Serving, serve, serve_in_thread
+from player.target.file import FileStore
+from player.target.guard import ForbiddenInApply
+from player.target.records import Delivered, EntryRecords, LogName
+from player.target.sessions import TargetSettings
+from player.target.sqlite import SqliteStore
+from player.target.webhook import Webhook
+from protocol.records.record import Record
+
+if TYPE_CHECKING:
+    from player.target.postgres import PostgresStore
+
+__all__ = [
+    "Delivered",
+    "EntryRecords",
+    "FileStore",
+    "ForbiddenInApply",
+    "LogName",
+    "PostgresStore",
+    "Record",
+    "Serving",
+    "SqliteStore",
+    "TargetSettings",
+    "Webhook",
+    "serve",
+    "serve_in_thread",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """`PostgresStore`, for those who have psycopg."""
+    if name != "PostgresStore":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from player.target.postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise ImportError(
+            "PostgresStore needs psycopg: install lockstep-broker[sql]", name="psycopg"
+        ) from error
+    return PostgresStore

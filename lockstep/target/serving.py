@@ -1,0 +1,80 @@
+"""A target that listens: a store, its sessions, and a transport's server, begun and ended together.
+
+Owns: their order. At the end the streams are told so, what is being applied is finished, and what waits is
+dropped: it comes again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
+from typing import Literal, NamedTuple
+
+from player.target.sessions import StoreSessions, TargetSettings
+from player.target.store import Store
+from player.target.threads import in_thread
+from player.transport.seam import Server, Sessions
+
+Transport = Literal["grpc", "raw"]
+
+
+class Serving(NamedTuple):
+    """A target that listens."""
+
+    address: str
+    """What the player's configuration names."""
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    store: Store,
+    listen: str = "localhost:0",
+    *,
+    transport: Transport = "grpc",
+    inline: bool = False,
+    settings: TargetSettings | None = None,
+) -> AsyncIterator[Serving]:
+    """Listen for players, until the block ends.
+
+    Args:
+        listen: HOST:PORT (port 0: any that is free), or unix:PATH. There is no encryption: who can connect
+        can
+            send.
+        transport: raw frames have less delay; the player must be told the same.
+        inline: apply on the event loop. See `StoreSessions`.
+    Raises:
+        OSError: the address is not to be had.
+        ValueError: there is no such transport.
+    """
+    sessions = StoreSessions(store, settings, inline=inline)
+    server = _server(transport, sessions)
+    address = await server.start(listen)
+    try:
+        yield Serving(address)
+    finally:
+        await sessions.close()
+        await server.close()
+
+
+def serve_in_thread(
+    store: Store,
+    listen: str = "localhost:0",
+    *,
+    transport: Transport = "grpc",
+    settings: TargetSettings | None = None,
+) -> AbstractContextManager[Serving]:
+    """The same for applications without asyncio: on a loop in a thread. `apply` runs in other threads."""
+    return in_thread(lambda: serve(store, listen, transport=transport, settings=settings))
+
+
+def _server(transport: Transport, sessions: Sessions) -> Server:
+    if transport == "grpc":
+        from player.transport.grpc_server import GrpcServer
+
+        return GrpcServer(sessions)
+    if transport == "raw":
+        from player.transport.raw_server import RawServer
+
+        return RawServer(sessions)
+    raise ValueError(f"there is no transport {transport!r}: grpc, raw")

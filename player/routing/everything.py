@@ -1,0 +1,23 @@
+"""The router of a log that every target gets whole: no batch is opened, no byte touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from player.core.messages import Entry, Part
+from player.core.routing import Parts
+
+
+class Everything:
+    """Every batch for each of these targets."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(dict.fromkeys(names))
+
+    def __call__(self, entry: Entry) -> Parts:
+        payload = entry.payload
+        assert isinstance(payload, bytes)
+        part = Part(entry.position, payload, len(payload))
+        return [(name, part) for name in self._names]

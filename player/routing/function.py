@@ -1,0 +1,35 @@
+"""The choice that a function of the user's makes.
+
+Owns: how one is named, `module:name` (a name may have dots), and what is said where it cannot be had. It is
+loaded once; what it returns is looked at by `reframing.py`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from player.routing.seam import Choice
+
+
+class NoSuchFunction(ValueError):
+    """There is no function of that name that could be called."""
+
+
+def load(name: str) -> Choice:
+    """The function `module:name`. Raises NoSuchFunction."""
+    module_name, colon, path = name.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
+        raise NoSuchFunction(f"{name!r} is not of the form module:name")
+    try:
+        found: object = import_module(module_name)
+    except Exception as error:  # whatever the module does while it is loaded
+        raise NoSuchFunction(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from error
+    for part in path.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise NoSuchFunction(f"{module_name} has no {path}") from None
+    if not callable(found):
+        raise NoSuchFunction(f"{name} is a {type(found).__name__}, which cannot be called")
+    chosen: Choice = found
+    return chosen

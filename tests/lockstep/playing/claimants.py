@@ -1,0 +1,51 @@
+"""Claimants on a log in memory that loses answers, and what must hold of what they have written."""
+
+from __future__ import annotations
+
+from lockstep.playing.claim_table import Claim, claim_of
+from lockstep.playing.claims import Claims
+from lockstep.playing.config import ClaimsConfig
+from lockstep.testing.memory_connection import MemoryConnection
+from lockstep.testing.memory_log import MemoryLog
+
+SETTINGS = ClaimsConfig(renew_ms=20, lease_ms=60)
+
+
+class MemoryTopic(MemoryConnection):
+    """A `ClaimsLog` that begins at 0, or where it was trimmed."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        super().__init__(log)
+        self.log = log
+        self.first = 0
+
+    async def first_position(self) -> int:
+        return self.first
+
+    async def trim(self, position: int) -> None:
+        self.first = position
+        self.log.trim(0, position)
+
+
+def claims_of(log: MemoryLog, player: str, process: str, settings: ClaimsConfig = SETTINGS) -> Claims:
+    """A process of a player."""
+    return Claims(MemoryTopic(log), player, settings, process)
+
+
+def written(log: MemoryLog) -> list[Claim]:
+    """All claims that the log has."""
+    found = [claim_of(record) for entry in log.entries(0) for record in entry.records]
+    return [claim for claim in found if claim is not None]
+
+
+def check(claims: list[Claim]) -> None:
+    """Of each log, a term belongs to one process, terms grow, and nobody comes back to one that is over."""
+    newest: dict[str, Claim] = {}
+    for claim in claims:
+        before = newest.get(claim.log_id)
+        if before is not None:
+            assert claim.player_term >= before.player_term, (before, claim)
+            if claim.player_term == before.player_term:
+                assert claim.process == before.process, (before, claim)
+                assert before.player is not None, "it was given up"
+        newest[claim.log_id] = claim

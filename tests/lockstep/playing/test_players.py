@@ -1,0 +1,145 @@
+"""Targets of several logs, changed while they are played; over doubles in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from lockstep.playing.config import PlayerConfig, TargetConfig, ToAll
+from lockstep.playing.players import Players, first_position
+from player.playing.ended import PlayingEnded
+from player.source.seam import Bounds
+from tests.player.playing.doubles import MemoryLog, MemoryStreams, has_all, route, settings, until
+
+
+def players_of(streams: MemoryStreams, *names: str) -> Players:
+    """With these targets."""
+    targets = {name: TargetConfig(name) for name in names}
+    config = PlayerConfig("one", "topic", ToAll(names), targets, settings=settings())
+    return Players(config, route, streams)
+
+
+@asynccontextmanager
+async def played(players: Players, log: MemoryLog, player_term: int = 1) -> AsyncIterator[None]:
+    task = asyncio.create_task(players.play(log, player_term))
+    try:
+        await until(lambda: log.log_id in players.playings)
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def test_where_a_target_begins() -> None:
+    bounds = Bounds(3, 9)
+    assert [first_position(each, bounds) for each in ("earliest", "latest", 5)] == [3, 9, 5]
+
+
+async def test_targets_come_and_go_while_a_log_is_played() -> None:
+    log, streams = MemoryLog(), MemoryStreams("a", "b")
+    log.append("a b", "a")
+    players = players_of(streams, "a")
+    async with played(players, log):
+        await until(lambda: has_all(log, streams, "a"))
+        assert not streams["b"].applied
+        await players.add("b", TargetConfig("b"))
+        await until(lambda: has_all(log, streams, "b"))
+        players.remove("a")
+        log.append("a b")
+        await until(lambda: has_all(log, streams, "b"))
+        assert len(streams["a"].applied) == 2
+        assert list(players.status()["targets"]) == ["b"]
+    log.append("b")
+    async with played(players, log, player_term=2):
+        await until(lambda: has_all(log, streams, "b"))
+        assert len(streams["a"].applied) == 2, "what was changed holds for the next playing, too"
+
+
+async def test_a_target_that_begins_later() -> None:
+    log, streams = MemoryLog(), MemoryStreams("a", "b", "c")
+    log.append("a b c", "a b c")
+    players = players_of(streams, "a")
+    async with played(players, log):
+        await until(lambda: has_all(log, streams, "a"))
+        await players.add("b", TargetConfig("b", "latest"))
+        await players.add("c", TargetConfig("c", 1))
+        log.append("b c")
+        await until(lambda: streams["b"].applied == [2] and streams["c"].applied == [1, 2])
+
+
+async def test_a_pause_holds_for_the_next_playing() -> None:
+    log, streams = MemoryLog(), MemoryStreams("a", "b")
+    players = players_of(streams, "a", "b")
+    async with played(players, log):
+        log.append("a b")
+        await until(lambda: has_all(log, streams))
+        players.pause("b")
+        log.append("a b")
+        await until(lambda: has_all(log, streams, "a"))
+        assert players.status()["targets"]["b"]["paused"]
+        assert players.status()["playing"][0]["targets"][1]["stopped_because"] == "paused"
+    async with played(players, log, player_term=2):
+        log.append("a b")
+        await until(lambda: has_all(log, streams, "a"))
+        assert streams["b"].applied == [0]
+        players.resume("b")
+        await until(lambda: has_all(log, streams))
+        assert not players.status()["targets"]["b"]["paused"]
+
+
+async def test_a_target_is_added_paused_where_nothing_is_played() -> None:
+    log, streams = MemoryLog(), MemoryStreams("a", "b")
+    players = players_of(streams, "a")
+    await players.add("b", TargetConfig("b"))
+    players.pause("b")
+    log.append("a b")
+    async with played(players, log):
+        await until(lambda: has_all(log, streams, "a"))
+        assert not streams["b"].applied
+
+
+async def test_one_that_is_removed_before_it_has_come() -> None:
+    class Log(MemoryLog):
+        async def bounds(self) -> Bounds:
+            if "b" in players.status()["targets"]:
+                players.remove("b")
+            return await super().bounds()
+
+    log, streams = Log(), MemoryStreams("a", "b")
+    players = players_of(streams, "a")
+    log.append("a b")
+    async with played(players, log):
+        await until(lambda: has_all(log, streams, "a"))
+        await players.add("b", TargetConfig("b"))
+        assert list(players.status()["targets"]) == ["a"]
+        assert [each["name"] for each in players.status()["playing"][0]["targets"]] == ["a"]
+
+
+async def test_who_is_not_there() -> None:
+    players = players_of(MemoryStreams("a"), "a")
+    for change in (players.remove, players.pause, players.resume):
+        with pytest.raises(KeyError):
+            change("nobody")
+    with pytest.raises(ValueError, match="there is a target 'a'"):
+        await players.add("a", TargetConfig("a"))
+    assert players.status() == {
+        "player": "one",
+        "topic": "topic",
+        "targets": {"a": {"address": "a", "first": "earliest", "paused": False}},
+        "playing": [],
+    }
+
+
+async def test_what_ends_a_playing_is_told() -> None:
+    log, streams = MemoryLog(), MemoryStreams("a")
+    players = players_of(streams, "a")
+    task = asyncio.create_task(players.play(log, 1))
+    await until(lambda: bool(players.playings))
+    log.end()
+    with pytest.raises(PlayingEnded, match="deleted"):
+        await asyncio.wait_for(task, 20)
+    assert not players.playings

@@ -1,0 +1,42 @@
+"""Each route of a configuration becomes a router that does what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockstep.playing.config import ByFunction, ByHeader, ByKey, ConfigError, Route, ToAll
+from lockstep.playing.routers import router_of
+from player.core.messages import Entry
+from protocol.records.record import BatchBuilder
+
+
+def by_value(record: object) -> list[str]:
+    """A routing function as users write them."""
+    return [record.value.decode()]  # type: ignore[attr-defined]
+
+
+def entry() -> Entry:
+    builder = BatchBuilder()
+    builder.append(b"a", b"k", timestamp_ms=1, headers=[("lockstep-targets", b"b")])
+    builder.append(b"b", None, timestamp_ms=1)
+    return Entry(1, bytes(builder.build()))
+
+
+@pytest.mark.parametrize(
+    ("route", "expected"),
+    [
+        (ToAll(("a", "b")), {"a", "b"}),
+        (ByHeader(), {"b"}),
+        (ByHeader(("a",)), {"a", "b"}),
+        (ByKey(("a",)), {"a"}),
+        (ByKey(("a",), ("b",)), {"a", "b"}),
+        (ByFunction(f"{__name__}:by_value"), {"a", "b"}),
+    ],
+)
+def test_whom_it_reaches(route: Route, expected: set[str]) -> None:
+    assert {name for name, _ in router_of(route)(entry())} == expected
+
+
+def test_a_function_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="^route.function: .* has no nothing"):
+        router_of(ByFunction(f"{__name__}:nothing"))

@@ -1,0 +1,106 @@
+"""A target that listens, with the player's end of each transport against it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from lockstep.target import Delivered, SqliteStore, serve, serve_in_thread
+from lockstep.target.serving import Transport
+from player.transport.grpc_streams import GrpcStreams
+from player.transport.raw_streams import RawStreams
+from player.transport.seam import Streams
+from tests.player.target.streams import batch, hello
+from tests.player.transport.ends import Heard
+
+
+class Numbers:
+    """An application that notes each offset."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS numbers (at INTEGER PRIMARY KEY)")
+        self.store = SqliteStore(path, self.apply)
+
+    def apply(self, connection: sqlite3.Connection, delivered: Delivered) -> None:
+        for record in delivered.records:
+            connection.execute("INSERT INTO numbers VALUES (?)", (record.offset,))
+
+    def applied(self) -> list[int]:
+        with contextlib.closing(sqlite3.connect(self.path)) as connection:
+            return [row[0] for row in connection.execute("SELECT at FROM numbers ORDER BY at")]
+
+
+@contextlib.asynccontextmanager
+async def streams(transport: Transport) -> AsyncIterator[Streams]:
+    made: Streams = GrpcStreams() if transport == "grpc" else RawStreams()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.mark.parametrize("transport", ["grpc", "raw"])
+async def test_what_is_sent_is_stored(tmp_path: Path, transport: Transport) -> None:
+    numbers = Numbers(tmp_path / "state.db")
+    last = -1
+    for term in (1, 2):
+        async with serve(numbers.store, transport=transport) as serving, streams(transport) as players:
+            heard = Heard()
+            stream = players.open(serving.address, hello(1, term), heard)
+            assert await heard.told("greeted") == last
+            for count in range(1, 21):
+                stream.write(batch(last, last + 1))
+                last += 1
+                await heard.told("written", count)
+            stream.write(batch(last, last + 5, dummies=[last + 5]))
+            last += 5
+            await heard.until(lambda heard=heard, last=last: heard.of("acknowledged")[-1:] == [last])
+    assert numbers.applied() == [*range(20), *range(25, 45)]
+
+
+async def test_who_shuts_down_says_so(tmp_path: Path) -> None:
+    numbers = Numbers(tmp_path / "state.db")
+    async with streams("grpc") as players:
+        heard = Heard()
+        async with serve(numbers.store, f"unix:{tmp_path}/socket") as serving:
+            players.open(serving.address, hello(1, 1), heard)
+            await heard.told("greeted")
+        assert "shutting down" in str(await heard.told("closed"))
+
+
+async def test_in_a_thread(tmp_path: Path) -> None:
+    numbers = Numbers(tmp_path / "state.db")
+    entered = serve_in_thread(numbers.store)
+    serving = await asyncio.to_thread(entered.__enter__)
+    async with streams("grpc") as players:
+        heard = Heard()
+        stream = players.open(serving.address, hello(1, 1), heard)
+        await heard.told("greeted")
+        stream.write(batch(-1, 0))
+        await heard.until(lambda: heard.of("acknowledged") == [0])
+        await asyncio.to_thread(entered.__exit__, None, None, None)
+    assert numbers.applied() == [0]
+
+
+async def test_an_address_that_is_taken(tmp_path: Path) -> None:
+    numbers = Numbers(tmp_path / "state.db")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(OSError, match=""):
+            async with serve(numbers.store, f"127.0.0.1:{taken.getsockname()[1]}"):
+                pass
+
+
+async def test_there_is_no_such_transport(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no transport 'pigeon'"):
+        async with serve(Numbers(tmp_path / "state.db").store, transport="pigeon"):  # type: ignore[arg-type]
+            pass

@@ -1,0 +1,39 @@
+"""The header `lockstep-targets`."""
+
+from __future__ import annotations
+
+import pytest
+
+from player.routing.header import HeaderChoice
+from protocol.records.record import Record
+
+
+def said(*headers: bytes | None, name: str = "lockstep-targets") -> Record:
+    return Record(0, 0, b"key", b"value", [("other", b"x"), *[(name, each) for each in headers]])
+
+
+@pytest.mark.parametrize(
+    ("headers", "names"),
+    [
+        ([b"a"], ["a"]),
+        ([b"a,b"], ["a", "b"]),
+        ([b" a , b\t"], ["a", "b"]),
+        ([b"a", b"b, c"], ["a", "b", "c"]),
+        ([b"a,,b,"], ["a", "b"]),
+        ([b""], []),
+        ([None], []),
+        ([b"\xff"], ["�"]),
+    ],
+)
+def test_names(headers: list[bytes | None], names: list[str]) -> None:
+    assert list(HeaderChoice(["default"])(said(*headers))) == names
+
+
+def test_without_the_header_it_is_the_default() -> None:
+    assert list(HeaderChoice(["x", "y"])(said())) == ["x", "y"]
+    assert list(HeaderChoice()(said())) == []
+
+
+def test_another_name() -> None:
+    choice = HeaderChoice(["default"], "shards")
+    assert list(choice(said(b"a", name="shards"))) == ["a"] and list(choice(said(b"a"))) == ["default"]

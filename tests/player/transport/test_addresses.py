@@ -1,0 +1,35 @@
+"""What an address says."""
+
+from __future__ import annotations
+
+import pytest
+
+from player.transport.addresses import bound, split
+
+
+@pytest.mark.parametrize(
+    "address, said",
+    [
+        ("unix:/run/target", "/run/target"),
+        ("unix:relative", "relative"),
+        ("localhost:9000", ("localhost", 9000)),
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("[::1]:65535", ("::1", 65535)),
+    ],
+)
+def test_what_it_says(address: str, said: str | tuple[str, int]) -> None:
+    assert split(address) == said
+
+
+@pytest.mark.parametrize(
+    "address", ["", "unix:", "host", "host:", ":9000", "host:x", "host:65536", "::1:9000", "host:²"]
+)
+def test_what_says_nothing(address: str) -> None:
+    with pytest.raises(ValueError, match=r"address|neither"):
+        split(address)
+
+
+def test_the_port_that_was_bound() -> None:
+    assert bound("[::1]:0", 17) == "[::1]:17"
+    assert bound("localhost:9", 9) == "localhost:9"
+    assert bound("unix:/run/target", 1) == "unix:/run/target"

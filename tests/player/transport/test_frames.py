@@ -1,0 +1,120 @@
+"""Messages to frames of our own and back."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from player.core.messages import Batch, Hello
+from player.transport import frames
+from player.transport.seam import Greeting, Malformed
+from tests.player.transport.ends import Heard, batch, shape
+
+POSITIONS = st.integers(-1, 2**63 - 2000)
+PAYLOADS = st.lists(st.none() | st.binary(min_size=1, max_size=200), min_size=1, max_size=20)
+
+
+def body(frame: bytes) -> memoryview:
+    """Without its length, which is right."""
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    return memoryview(frame)[4:]
+
+
+@given(POSITIONS, PAYLOADS)
+def test_batches_come_back(previous: int, payloads: list[bytes | None]) -> None:
+    sent = batch(previous, *payloads)
+    came = frames.from_player(body(frames.batch_frame(sent)))
+    assert isinstance(came, Batch)
+    assert shape(came) == shape(sent)
+    assert all(type(part.payload) in (bytes, type(None)) for part in came.parts)
+
+
+@given(st.text(), POSITIONS, POSITIONS, POSITIONS, st.text(), st.integers(0, 2**31 - 1))
+def test_greetings_come_back(
+    log_id: str, term: int, other: int, first: int, topic: str, partition: int
+) -> None:
+    sent = Greeting(Hello(log_id, term, other, first), topic, partition)
+    came = frames.from_player(body(frames.greeting_frame(sent)))
+    assert isinstance(came, Greeting)
+    hello = came.hello
+    assert (hello.log_id, hello.player_term, hello.target_term) == (log_id, term, other)
+    assert (hello.first_position, came.topic, came.partition) == (first, topic, partition)
+
+
+def test_a_heartbeat_comes_back() -> None:
+    assert frames.from_player(body(frames.HEARTBEAT)) is None
+
+
+@given(POSITIONS, POSITIONS)
+def test_answers_come_back(one: int, other: int) -> None:
+    heard = Heard()
+    for frame in (frames.greeted_frame(one), frames.acknowledged_frame(one), frames.stale_frame(one, other)):
+        assert frames.tell(body(frame), heard) is None
+    assert heard.all == [("greeted", one), ("acknowledged", one), ("stale", one)]
+
+
+@given(st.text())
+def test_the_last_words_come_back(words: str) -> None:
+    heard = Heard()
+    assert frames.tell(body(frames.ended_frame(words)), heard) == words
+    assert not heard.all
+
+
+def test_last_words_that_are_no_utf_8_are_words_still() -> None:
+    assert frames.tell(body(frames.ended_frame("a\ud800b")), Heard()) == "a?b"
+    assert frames.tell(memoryview(bytes([frames.ENDED]) + b"\xff!"), Heard()) == "\ufffd!"
+
+
+GREETING = Greeting(Hello("log", 1, 2, 3), "topic", 0)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\0",
+        bytes([99]),
+        bytes([frames.ACKNOWLEDGED]),
+        bytes([frames.BATCH]),
+        bytes([frames.HELLO]),
+        bytes(body(frames.greeting_frame(GREETING))).replace(b"lockstep", b"lockstop"),
+        bytes(body(frames.greeting_frame(GREETING)))[:-9],
+        bytes(body(frames.greeting_frame(GREETING)))[:-6],
+        bytes(body(frames.greeting_frame(GREETING))).replace(b"topic", b"\xff\xff\xff\xff\xff"),
+        bytes([frames.BATCH]) + bytes(12),  # no parts
+        bytes([frames.BATCH]) + bytes(8) + b"\xff\xff\xff\xff",
+        bytes(body(frames.batch_frame(batch(0, b"one", b"two"))))[:-1],
+        bytes(body(frames.batch_frame(batch(0, b"one", b"two")))) + b"!",
+    ],
+)
+def test_what_is_no_frame_of_a_player(frame: bytes) -> None:
+    with pytest.raises(Malformed):
+        frames.from_player(memoryview(frame))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        b"\0",
+        bytes([frames.BATCH]),
+        bytes([frames.ACKNOWLEDGED]) + bytes(7),
+        bytes([frames.STALE]) + bytes(8),
+    ],
+)
+def test_what_is_no_frame_of_a_target(frame: bytes) -> None:
+    heard = Heard()
+    with pytest.raises(Malformed):
+        frames.tell(memoryview(frame), heard)
+    assert not heard.all
+
+
+@given(st.integers(0, 8), st.binary(max_size=100))
+def test_noise_is_malformed_or_a_message(kind: int, data: bytes) -> None:
+    with contextlib.suppress(Malformed):
+        frames.from_player(memoryview(bytes([kind]) + data))
+    with contextlib.suppress(Malformed):
+        frames.tell(memoryview(bytes([kind]) + data), Heard())
