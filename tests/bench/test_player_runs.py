@@ -87,7 +87,7 @@ def test_a_child_that_fails_says_why(session: Any) -> None:
     with Child("writer", {"way": "log"}) as child:
         with pytest.raises(RoundFailed, match="KeyError"):
             child.heard()
-        with pytest.raises(RoundFailed, match="ended with 1"):
+        with pytest.raises(RoundFailed, match="the writer ended"):
             child.heard()
 
 
