@@ -24,14 +24,16 @@ THROUGHPUT_TARGETS = 4
 KEYS = 10_000
 BATCH_RECORDS = 100
 """In the batches that are played as fast as possible."""
+FILL_WINDOW = 10_000
+DUMMY_WINDOW = 4
 PLAYED_TIMEOUT_S = 300.0
 WARM_ENTRIES = 10
 BACKOFF_MS = 100
 """The most that a player waits here before it tries a target again."""
 
 
-def fill(bootstrap: str, topic: str, records: int, batch_records: int, keys: int) -> None:
-    """Records of 1 KB, with so many different keys. Raises NotWritten."""
+def fill(bootstrap: str, topic: str, records: int, batch_records: int, keys: int, window: int) -> None:
+    """Records of 1 KB, with so many different keys, `window` of them on their way. Raises NotWritten."""
     failed: list[str] = []
     producer = Producer(
         {
@@ -40,7 +42,7 @@ def fill(bootstrap: str, topic: str, records: int, batch_records: int, keys: int
             "linger.ms": 5 if batch_records > 1 else 0,
             "batch.num.messages": batch_records,
             "enable.idempotence": True,
-            "queue.buffering.max.messages": 10_000,
+            "queue.buffering.max.messages": window,
         }
     )
 
@@ -70,7 +72,8 @@ class Backlogs:
     def throughput(self, system: str) -> None:
         """One target per record, four targets, from the log's beginning. RoundFailed."""
         count = self.axes.throughput_records
-        topic = self._filled(count, BATCH_RECORDS, KEYS)
+        topic = self.session.topic(FLUSH)
+        self._fill(topic, count, BATCH_RECORDS)
         with (
             self._targets(THROUGHPUT_TARGETS, "raw" if system == RAW else "grpc") as targets,
             self._player(topic, targets.heard()["addresses"], system, "key") as player,
@@ -109,11 +112,12 @@ class Backlogs:
     def dummies(self, every: int) -> None:
         """A target that gets the first entry only, and a player that starts again. RoundFailed."""
         count = self.axes.dummy_entries
-        topic = self._filled(count, 1, keys=count)
+        topic = self.session.topic(FLUSH)
         with self._targets(2, "grpc") as targets:
             addresses = targets.heard()["addresses"]
             with self._player(topic, addresses, GRPC, "rare", dummy_every=every) as player:
                 player.heard()
+                self._fill(topic, count, keys=count, window=DUMMY_WINDOW)  # so that few come at a time
                 self._wait(targets, [count, 1])
                 sent = self._settled(player)["dummies"]
             with self._player(topic, addresses, GRPC, "rare", dummy_every=every, player_term=2) as again:
@@ -125,14 +129,11 @@ class Backlogs:
 
     # -- parts ------------------------------------------------------------------------------------------
 
-    def _filled(self, records: int, batch_records: int, keys: int) -> str:
-        topic = self.session.topic(FLUSH)
-        self._fill(topic, records, batch_records, keys)
-        return topic
-
-    def _fill(self, topic: str, records: int, batch_records: int = 1, keys: int = KEYS) -> None:
+    def _fill(
+        self, topic: str, records: int, batch_records: int = 1, keys: int = KEYS, window: int = FILL_WINDOW
+    ) -> None:
         try:
-            fill(self.session.target.bootstrap, topic, records, batch_records, keys)
+            fill(self.session.target.bootstrap, topic, records, batch_records, keys, window)
         except NotWritten as error:
             raise RoundFailed(str(error)) from error
 

@@ -11,8 +11,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 
-import uvloop
-
 from bench.player.children import Words, answer, child_main, next_line
 from bench.player.workload import SplitByKey
 from lockstep.playing.remote_source import RemoteSource
@@ -171,7 +169,7 @@ async def play_from_far(job: Words) -> None:
 
 
 def work(job: Words) -> None:
-    uvloop.run(play_from_far(job))
+    asyncio.run(play_from_far(job))
 
 
 if __name__ == "__main__":

@@ -67,7 +67,8 @@ class Axes:
     throughput_records: int = 200_000
     missed: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
     dummies: tuple[int, ...] = (0, 1_000, 100, 10)
-    dummy_entries: int = 20_000
+    """0: off."""
+    dummy_entries: int = 9_999
 
     @property
     def points(self) -> list[Point]:
@@ -93,7 +94,7 @@ QUICK: Final = Axes(
     throughput_records=50_000,
     missed=(100, 10_000),
     dummies=(0, 100),
-    dummy_entries=5_000,
+    dummy_entries=1_999,
 )
 SMOKE: Final = Axes(
     "smoke",
@@ -112,6 +113,6 @@ SMOKE: Final = Axes(
     throughput_records=2_000,
     missed=(50,),
     dummies=(0, 10),
-    dummy_entries=200,
+    dummy_entries=199,
 )
 """Whether it works, in a few seconds: one node, no Kafka."""
