@@ -20,6 +20,7 @@ from typing import Any
 from bench import comparison
 from bench.compare import compare
 from bench.kept import keep
+from bench.nodes_session import HEAP
 from bench.player import tables
 from bench.player.points import FULL, OPEN, QUICK, SMOKE, Axes
 from bench.player.ratios import GOALS, RATIOS
@@ -71,7 +72,7 @@ def _words(options: argparse.Namespace, parts: frozenset[str]) -> str:
     for name in ("rounds", "seconds", "rate"):
         words += [f"--{name}", str(getattr(options, name))] if getattr(options, name) else []
     words += [word for each in options.require for word in ("--require", each)]
-    return " ".join([*words, *(["--heap", options.heap] if options.heap != comparison.HEAP else [])])
+    return " ".join([*words, *(["--heap", options.heap] if options.heap != HEAP else [])])
 
 
 def notes(sessions: list[dict[str, Any]], axes: dict[str, Any]) -> list[str]:

@@ -57,7 +57,7 @@ class ShardConsumer(threading.Thread):
                     continue
                 if message.error() is not None:
                     raise NotConsumed(str(message.error()))
-                self.noted.note(message.value(), at_ns)
+                self.noted.note(message.value() or b"", at_ns)
         except (KafkaException, NotConsumed) as error:
             self.error = str(error)
             self.assigned.set()

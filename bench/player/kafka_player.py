@@ -53,7 +53,7 @@ class KafkaPlayer(threading.Thread):
                     continue
                 if message.error() is not None:
                     raise KafkaException(message.error())
-                self._play(message.value(), message.offset(), dispatched_ns)
+                self._play(message.value() or b"", message.offset() or 0, dispatched_ns)
         except KafkaException as error:
             self.error = str(error)
             self.assigned.set()

@@ -100,7 +100,7 @@ SMOKE: Final = Axes(
     "smoke",
     targets=(2,),
     targets_keys=3,
-    keys=(1,),
+    keys=(3,),
     keys_targets=2,
     closed_s=0.5,
     open_s=0.5,

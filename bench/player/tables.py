@@ -96,8 +96,10 @@ def _table(rows: list[list[str]], heads: list[str], style: str) -> str:
 def _delays(result: dict[str, Any], style: str) -> str:
     heads = ["system", "loop", "targets", "KB", "rate/s", "apply avg", "p50", "p99"]
     heads += ["LogPlayer avg", "p50", "p99", "append avg"]
-    names = ("apply_mean_ms", "apply_p50_ms", "apply_p99_ms", "player_mean_ms", "player_p50_ms")
-    names += ("player_p99_ms", "append_mean_ms")
+    names = [
+        *("apply_mean_ms", "apply_p50_ms", "apply_p99_ms"),
+        *("player_mean_ms", "player_p50_ms", "player_p99_ms", "append_mean_ms"),
+    ]
     rows = [
         [system, loop, str(point.targets), str(point.keys), f"{figures['per_s']:,.0f}"]
         + [f"{figures[name]:,.3f}" if name in figures else "" for name in names]

@@ -13,7 +13,7 @@ import asyncio
 import sqlite3
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from player.transport.raw_server import RawServer
 from player.transport.seam import Server, Sessions
 
 LOOK_S = 0.01
-SERVERS = {"grpc": GrpcServer, "raw": RawServer}
+SERVERS: dict[str, Callable[[Sessions], Server]] = {"grpc": GrpcServer, "raw": RawServer}
 
 
 class NotReceived(RuntimeError):
@@ -69,7 +69,7 @@ class Targets:
         self._servers: list[Server | None] = [None] * len(self.watched)
 
     async def listen(self, target: int) -> None:
-        server: Server = SERVERS[self._transport](self.watched[target])
+        server = SERVERS[self._transport](self.watched[target])
         self.addresses[target] = await server.start(self.addresses[target])
         self._servers[target] = server
 

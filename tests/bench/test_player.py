@@ -78,7 +78,7 @@ def test_parts_are_the_whole_transaction_once_and_everybody_gets_equally_much(
 def test_the_player_splits_by_name_and_tells_when_it_began() -> None:
     choice = SplitByKey(target_names(3))
     choice.dispatched_ns = 11
-    parts = choice(Record(0, 0, None, transaction(1, 5, 2), ()))
+    parts = choice(Record(0, 0, None, transaction(1, 5, 2), []))
     assert list(parts) == ["target-2", "target-0"]
     assert head_of(parts["target-0"] or b"") == (1, 5, 11)
 
