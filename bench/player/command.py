@@ -23,7 +23,7 @@ from bench.kept import keep
 from bench.nodes_session import HEAP
 from bench.player import tables
 from bench.player.points import FULL, OPEN, QUICK, SMOKE, Axes
-from bench.player.ratios import GOALS, RATIOS
+from bench.player.ratios import GOALS, RATE_SHARE, RATIOS
 from bench.player.sessions import (
     KAFKA,
     LOCKSTEP,
@@ -39,9 +39,6 @@ from bench.player.sessions import measure as measure_session
 from bench.session import say
 from bench.settings import NODES_FULL, NODES_QUICK, Sizes
 from bench.tables import table
-
-RATE_SHARE = 0.95
-"""Of the rate asked for, for an open loop to have kept it."""
 
 
 def _parser() -> argparse.ArgumentParser:

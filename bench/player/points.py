@@ -53,8 +53,8 @@ class Axes:
     keys: tuple[int, ...] = (1, 2, 5, 10)
     keys_targets: int = 20
     """Targets where the size varies: its figures 10, 12b, 13c, 13d."""
-    closed_s: float = 8.0
-    open_s: float = 15.0
+    closed_s: float = 6.0
+    open_s: float = 12.0
     warmup_s: float = 2.0
     rate: float = 8.0
     """Transactions of an open loop, equal for all; a Kafka transaction takes most of 100 ms here."""

@@ -25,7 +25,10 @@ from bench.settings import FLUSH
 THROUGHPUT: Final = 50_000.0
 """Records of 1 KB a second, from a log that is there."""
 CALM_MS: Final = 0.32
-"""The seed's average LogPlayer delay: up to which rate is ours no longer?"""
+"""The seed's average LogPlayer delay: at which rates is ours not longer?"""
+
+RATE_SHARE: Final = 0.95
+"""Of the rate asked for, for an open loop to have kept it."""
 
 _FIGURES: Final = {"mean": "average", "p99": "p99"}
 _BASELINES: Final = {PLAIN: "plain Kafka", TRANSACTIONS: "Kafka transactions"}

@@ -16,7 +16,7 @@ from bench.player.backlogs import Backlogs
 from bench.player.children import HOSTING
 from bench.player.delays import Blocks
 from bench.player.points import GRPC, LOG_PLAYERS, LOOPS, OPEN, PLAIN, STORED, TRANSACTIONS, Axes, Point
-from bench.player.ratios import CALM_MS
+from bench.player.ratios import CALM_MS, RATE_SHARE
 from bench.session import Running
 from bench.settings import FLUSH, Sizes
 from compat_tests.clusters import KafkaCluster, LockstepCluster
@@ -25,6 +25,7 @@ from compat_tests.targets import ROOT, LockstepTarget
 DELAYS, SUSTAINED, BACKLOGS = "delays", "sustained", "backlogs"
 PARTS = (DELAYS, SUSTAINED, BACKLOGS)
 KAFKA, LOCKSTEP, ONE = "kafka", "lockstep", "one"
+FAR_TOO_LONG = 4
 TRANSACTION_WIDTH = 3
 """Of those that Kafka is warmed up with."""
 
@@ -137,8 +138,9 @@ def _kafka(blocks: Blocks, axes: Axes, *, with_two_level: bool) -> None:
 
 def _log_player(blocks: Blocks, axes: Axes) -> None:
     for point in axes.points:
+        systems = LOG_PLAYERS if point.keys == axes.targets_keys else (GRPC,)
         for loop in LOOPS:
-            for system in LOG_PLAYERS:
+            for system in systems:
                 blocks.log_player(system, loop, point)
     for point in axes.stored:
         for loop in LOOPS:
@@ -146,14 +148,15 @@ def _log_player(blocks: Blocks, axes: Axes) -> None:
 
 
 def _sustained(blocks: Blocks, axes: Axes) -> None:
-    """Rates ascend until the delay is too long on average."""
+    """Rates ascend until one is not kept, or the delay is far too long."""
     for targets in axes.sustained_targets:
         for rate in axes.sustained_rates:
             name = f"sustained_t{targets}_r{rate:.0f}"
             words = {"rate": rate, "seconds": axes.sustained_s}
             point = Point(targets, axes.targets_keys)
             block = blocks.log_player(GRPC, OPEN, point, name=name, **words)
-            if block["figures"]["player_mean_ms"] > CALM_MS:
+            figures = block["figures"]
+            if figures["per_s"] < RATE_SHARE * rate or figures["player_mean_ms"] > FAR_TOO_LONG * CALM_MS:
                 break
 
 
