@@ -490,12 +490,9 @@ async def _serve_until_stopped(settings: Settings, beside: Beside | None) -> Non
     # What lives now lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    ready = f"Lockstep {VERSION} ready on {broker.bootstrap_servers}, data in {_shown(settings.log_dirs)}"
-    told = broker.told_elsewhere
-    ready += f", clients are told {' and '.join(told)}" if told else ""
-    print(ready + (f", waits for {broker.waits_for}" if broker.waits_for else ""), flush=True)
     try:
         async with contextlib.nullcontext() if beside is None else beside(broker):
+            print(_ready(broker), flush=True)
             await _until_over(broker, stopped)
             log.info("stopping")
     finally:
@@ -505,6 +502,16 @@ async def _serve_until_stopped(settings: Settings, beside: Beside | None) -> Non
     log.info("stopped")
     if never_part:
         raise CannotStart("this node was removed from the cluster while it was down")
+
+
+def _ready(broker: Broker) -> str:
+    """The one line on stdout."""
+    told = broker.told_elsewhere
+    text = (
+        f"Lockstep {VERSION} ready on {broker.bootstrap_servers}, data in {_shown(broker.settings.log_dirs)}"
+    )
+    text += f", clients are told {' and '.join(told)}" if told else ""
+    return text + (f", waits for {broker.waits_for}" if broker.waits_for else "")
 
 
 async def _until_over(broker: Broker, stopped: asyncio.Event) -> None:

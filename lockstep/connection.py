@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from protocol.api import ApiKey, request_header_version, response_header_version
 from protocol.cluster_messages import PRIVATE_MESSAGES
@@ -252,8 +252,7 @@ class _Wire(asyncio.BufferedProtocol):
         self._paused: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
-        self.transport = transport
+        self.transport = cast(asyncio.WriteTransport, transport)  # uvloop's derive from nothing of asyncio's
 
     def expect(self, correlation_id: int) -> asyncio.Future[memoryview]:
         future = asyncio.get_running_loop().create_future()

@@ -39,7 +39,8 @@ PURE_FORBIDDEN = frozenset(
 PURE = (
     "player/core/",
     "player/routing/",
-    "player/source/",
+    "player/source/cutting.py",
+    "player/source/log_id.py",
     "player/target/guard.py",
     "player/target/marks.py",
     "player/target/records.py",
@@ -91,6 +92,8 @@ PURE = (
     "broker/transactions/state.py",
     "broker/transactions/transitions.py",
     "lockstep/demo/bank/table.py",
+    "lockstep/playing/claim_table.py",
+    "lockstep/playing/config.py",
     "lockstep/testing/memory_partition.py",
     "lockstep/transactions/draft.py",
     "lockstep/transactions/giving_way.py",
@@ -100,6 +103,7 @@ PURE = (
 LISTING = (
     "broker/groups",
     "broker/transactions",
+    "lockstep/playing",
     "player/core",
     "player/playing",
     "player/routing",

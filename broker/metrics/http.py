@@ -1,8 +1,8 @@
 """A few pages over HTTP, for whoever may reach the port, and changes where they are wanted.
 
-Owns: reading a request within limits, one per connection, and writing the answer. Invariants: whatever is sent
-here ends at most its own connection, after `seconds` at the latest; no more than `MOST_CONNECTIONS` are open;
-bodies are read for changes alone, and only as JSON, which no page of another site may send unasked.
+Owns: reading a request within limits, one per connection, and writing the answer. Invariants: whatever is
+sent here ends at most its own connection, after `seconds` at the latest; no more than `MOST_CONNECTIONS` are
+open; bodies are read for changes alone, and only as JSON, which no page of another site may send unasked.
 
 Pages are made on the event loop and not on a thread, as the library's own server would: they read what only
 the loop changes (dicts that may grow meanwhile), and a page takes it a millisecond or two. A web framework

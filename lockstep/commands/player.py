@@ -14,19 +14,18 @@ from lockstep.commands.options import Families, add_json, positive_seconds, prin
 from lockstep.failures import CommandFailed
 
 if TYPE_CHECKING:
-    from lockstep.playing.config import PlayerConfig
     from lockstep.playing.running import PlayerProcess
 
 DEFAULT_ADDRESS: Final = "localhost:9780"
 
 _RUN: Final = (
-    "Play a topic to its targets, as FILE says (docs/player.md), in the foreground; or stand by while another "
-    "player plays it. SIGTERM or Ctrl-C stops it cleanly: a standby takes over at once."
+    "Play a topic to its targets, as FILE says (docs/player.md), in the foreground; or stand by while "
+    "another player plays it. SIGTERM or Ctrl-C stops it cleanly: a standby takes over at once."
 )
 _CHANGE: Final = "It lasts until the player's process ends: its configuration's file is not changed."
 _STATUS: Final = (
-    "The logs of a player, and its targets. Exit status: 0 if all that is played here reaches all targets that "
-    "are not paused, 1 otherwise."
+    "The logs of a player, and its targets. Exit status: 0 if all that is played here reaches all targets "
+    "that are not paused, 1 otherwise."
 )
 
 
@@ -84,22 +83,19 @@ def add_to(families: Families) -> None:
         add_json(command, "one object")
 
 
-# --- a player in this process ---------------------------------------------------------------------------------
+# --- a player in this process -----------------------------------------------------------------------------
 
 
 def _run(options: argparse.Namespace) -> int:
     import asyncio
-    import sys
-    from pathlib import Path
 
     import uvloop
 
-    from lockstep.playing.config import ByFunction, ConfigError
+    from lockstep.playing.config import ConfigError
+    from lockstep.playing.config_file import read
     from lockstep.playing.running import CannotPlay, PlayerProcess
 
-    config = _config(options.file)
-    if isinstance(config.route, ByFunction):  # found beside the file that names it
-        sys.path.insert(0, str(Path(options.file).resolve().parent))
+    config = read(options.file)
     _log_to_stderr()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -109,21 +105,6 @@ def _run(options: argparse.Namespace) -> int:
     except CannotPlay as error:
         raise CommandFailed(str(error)) from error
     return 0
-
-
-def _config(file: str) -> PlayerConfig:
-    from pathlib import Path
-
-    from lockstep.playing.config import ConfigError, parse
-
-    try:
-        return parse(Path(file).read_text(encoding="utf-8"))
-    except ConfigError as error:
-        raise CommandFailed(f"{file}: {error}") from error
-    except OSError as error:
-        raise CommandFailed(f"cannot read {error.filename}: {(error.strerror or '').lower()}") from error
-    except UnicodeDecodeError as error:
-        raise CommandFailed(f"{file} is not a text file in UTF-8: {error}") from error
 
 
 async def _until_stopped(process: PlayerProcess) -> None:
@@ -169,7 +150,7 @@ def _log_to_stderr() -> None:
         log.propagate = False
 
 
-# --- questions to one -----------------------------------------------------------------------------------------
+# --- questions to one -------------------------------------------------------------------------------------
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -253,7 +234,7 @@ def _is_well(found: dict[str, Any]) -> bool:
     return bool(found["logs"])
 
 
-# --- for people -----------------------------------------------------------------------------------------------
+# --- for people -------------------------------------------------------------------------------------------
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -6,9 +6,14 @@ Reads the settings; everything else, the reason why it cannot start included, is
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from lockstep.commands.options import Families
 from lockstep.failures import CommandFailed
+
+if TYPE_CHECKING:
+    from broker.config import Settings
+    from broker.server import Beside
 
 
 def add_to(families: Families) -> None:
@@ -68,5 +73,21 @@ def _run(options: argparse.Namespace) -> int:
 
     from broker import server
 
-    server.run(settings)
+    server.run(settings, _beside(settings))
     return 0
+
+
+def _beside(settings: Settings) -> Beside | None:
+    """The player that is to run in this process. Raises CommandFailed."""
+    if not settings.lockstep_player_config:
+        return None
+    # Here and not above: what a player needs takes time and memory, which only who plays should pay.
+    from lockstep.playing.config import ConfigError
+    from lockstep.playing.config_file import read
+    from lockstep.playing.in_broker import PlayerInBroker
+
+    file = settings.lockstep_player_config
+    try:
+        return PlayerInBroker(read(file))
+    except ConfigError as error:
+        raise CommandFailed(f"{file}: {error}") from error

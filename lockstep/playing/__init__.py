@@ -2,13 +2,15 @@
 
 | module | owns |
 |---|---|
-| `config` | what a player is to do, from its file (pure) |
+| `config`, `config_file` | what a player is to do (pure); its file |
 | `running` | a whole player as a process: `lockstep player run` |
 | `players` | the logs that a process plays, and their targets, changed at run time |
-| `routers` | the router that a configuration asks for |
+| `routers`, `transports` | the router, and the transport, that a configuration asks for |
 | `standing_by` | one log: claimed, played, lost, waited for again |
-| `claims`, `claim_table`, `claims_topic` | who plays: claims in a topic with locks; what they say; that topic |
+| `claims`, `claim_table`, `claims_topic` | who plays: claims; what they say (pure); their topic |
 | `admin`, `exposition` | a player's HTTP: status and changes; metrics |
+| `remote_source` | the log as its brokers serve it to any client |
 | `in_process_source` | the log as the broker that leads it has it in memory |
 | `hosted` | the players of one broker: each partition is played where it is led |
+| `in_broker` | a whole player beside a broker: `lockstep serve` with `lockstep.player.config` |
 """

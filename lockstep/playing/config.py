@@ -201,7 +201,7 @@ def _claims(table: Table) -> ClaimsConfig:
     return claims
 
 
-# --- values: each raises ValueError for what it does not take -----------------------------------------------
+# --- values: each raises ValueError for what it does not take ---------------------------------------------
 
 
 def _table(value: object) -> Table:
@@ -300,8 +300,6 @@ _REQUIRED: Final[Any] = object()
 def _checked(key: str, value: object, kind: Callable[[object], T]) -> T:
     try:
         return kind(value)
-    except ConfigError:
-        raise
     except ValueError as error:
         raise ConfigError(key, str(error)) from None
 

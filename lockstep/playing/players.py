@@ -55,7 +55,7 @@ class Players:
             if self._playings.get(source.log_id) is playing:
                 del self._playings[source.log_id]
 
-    # --- changes at run time --------------------------------------------------------------------------------
+    # --- changes at run time ------------------------------------------------------------------------------
 
     async def add(self, name: str, target: TargetConfig) -> None:
         """One more target of every log. Raises ValueError: there is one of that name."""
@@ -96,7 +96,7 @@ class Players:
     def _having(self, name: str) -> list[Playing]:
         return [each for each in self._playings.values() if name in each.core.targets]
 
-    # --- for who looks ----------------------------------------------------------------------------------------
+    # --- for who looks ------------------------------------------------------------------------------------
 
     @property
     def playings(self) -> Mapping[str, Playing]:

@@ -1,8 +1,9 @@
 """A whole player as a process: from its configuration to the logs that it plays, or stands by for.
 
 Owns: the connections, the claims, the HTTP listener, one task per partition. Invariants: a partition that
-cannot be played here any more (its topic is gone, its routing failed) is said so, and leaves the others alone;
-when none is left, or nobody can know who plays, the process is over. A clean stop gives all claims up.
+cannot be played here any more (its topic is gone, its routing failed) leaves the others alone, and the status
+says why; when none is left, or nobody can know who plays, the process is over. A clean stop gives all claims
+up.
 Does not: look for partitions that come later.
 """
 
@@ -25,6 +26,7 @@ from lockstep.playing.players import Players
 from lockstep.playing.remote_source import RemoteSource
 from lockstep.playing.routers import router_of
 from lockstep.playing.standing_by import Standing, stand_by
+from lockstep.playing.transports import streams_of
 from player.playing.ended import PlayingEnded
 from player.source.seam import Source, SourceEnded
 from player.transport.seam import Streams
@@ -57,7 +59,7 @@ class PlayerProcess:
     async def start(self) -> None:
         """Raises CannotPlay; then `stop` still cleans up."""
         config = self.config
-        self._streams = _streams(config.transport)
+        self._streams = streams_of(config.transport)
         self._players = Players(config, self._route, self._streams)
         self._claims = Claims(
             ClaimsTopic(config.bootstrap, config.claims.topic, config.player), config.player, config.claims
@@ -72,10 +74,10 @@ class PlayerProcess:
                 self._sources.append(source)
         except (ClientError, ClaimsUnusable, CannotListen, SourceEnded) as error:
             raise CannotPlay(str(error)) from error
-        for source in self._sources:
-            standing = Standing(source.topic, source.partition, source.log_id)
+        for opened in self._sources:
+            standing = Standing(opened.topic, opened.partition, opened.log_id)
             self._standings.append(standing)
-            self._tasks.append(asyncio.create_task(self._stand_by(standing, source)))
+            self._tasks.append(asyncio.create_task(self._stand_by(standing, opened)))
 
     async def until_over(self) -> None:
         """Until nothing is left to be done here. Raises CannotPlay: why."""
@@ -145,13 +147,3 @@ class PlayerProcess:
             if each not in there:
                 raise CannotPlay(f"partitions: topic {found.name} has no partition {each}")
         return there if wanted is None else list(wanted)
-
-
-def _streams(transport: str) -> Streams:
-    if transport == "raw":
-        from player.transport.raw_streams import RawStreams
-
-        return RawStreams()
-    from player.transport.grpc_streams import GrpcStreams
-
-    return GrpcStreams()

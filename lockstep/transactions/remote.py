@@ -145,9 +145,7 @@ class RemoteLog:
             if not self._create or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
         try:
-            return await self._client.create_topic(
-                self._name, partitions=self._create, configs=self._configs
-            )
+            return await self._client.create_topic(self._name, partitions=self._create, configs=self._configs)
         except BrokerError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
@@ -324,6 +322,8 @@ class RemoteLog:
         """As `Log.read`; asks again for as long as it takes. Raises Trimmed, or ClientError for good."""
         reader = self._readers.get(partition)
         if reader is None:
+            if self._client.is_closed:
+                raise ClientError("the client is closed")
             reader = self._readers[partition] = FollowedTopic(self._new_client(), self._followed.topic)
             await reader.refresh()
         try:

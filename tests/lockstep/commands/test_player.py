@@ -68,13 +68,17 @@ class Asked:
     """A player as far as the command sees it."""
 
     def __init__(self) -> None:
-        self.server: Any = HTTPServer(("127.0.0.1", 0), _Handler)
+        server: Any = HTTPServer(("127.0.0.1", 0), _Handler)
+        self.server = server
         self.server.asked = []
         self.answers({})
         self.where = ("--player", f"127.0.0.1:{self.server.server_port}")
 
     def answers(self, document: object, status: int = 200) -> None:
-        self.server.answer = status, document if isinstance(document, bytes) else json.dumps(document).encode()
+        self.server.answer = (
+            status,
+            document if isinstance(document, bytes) else json.dumps(document).encode(),
+        )
 
     @property
     def asked(self) -> list[tuple[str, str, str | None, bytes]]:
@@ -136,7 +140,9 @@ def test_a_standby_and_a_failed_one(command: Run, player: Asked) -> None:
     player.answers({**STATUS, "logs": [{**log, "holder": None, "player_term": None, "failed": "no topic"}]})
     done = command("player", "status", *player.where)
     assert done.status == 1
-    assert ["0", "failed", "nobody", "-", "-", "no", "topic"] in [line.split() for line in done.out.splitlines()]
+    assert ["0", "failed", "nobody", "-", "-", "no", "topic"] in [
+        line.split() for line in done.out.splitlines()
+    ]
     player.answers({**STATUS, "logs": []})
     assert command("player", "status", *player.where).status == 1
 
@@ -202,9 +208,13 @@ def test_configurations_that_cannot_be_run(command: Run, tmp_path: Path) -> None
         assert said in done.err
 
 
-def test_a_topic_or_a_broker_that_is_not_there(command: Run, running: Any, topic: str, tmp_path: Path) -> None:
+def test_a_topic_or_a_broker_that_is_not_there(
+    command: Run, running: Any, topic: str, tmp_path: Path
+) -> None:
     file = tmp_path / "player.toml"
-    text = 'player = "x"\ntopic = "{}"\nroute = {{by = "all"}}\nbootstrap = "{}"\n{}\n[claims]\ntopic = "{}"\n'
+    text = (
+        'player = "x"\ntopic = "{}"\nroute = {{by = "all"}}\nbootstrap = "{}"\n{}\n[claims]\ntopic = "{}"\n'
+    )
     bootstrap = running.bootstrap_servers
     for values, said in (
         ((topic, "127.0.0.1:1", "", topic), "127.0.0.1:1"),

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+
+from compat_tests.probe import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-m", "lockstep"]
@@ -128,3 +134,45 @@ def test_a_second_start_goes_on(tmp_path: Path) -> None:
     with served(*where) as (_, address):
         run("produce", "t", "-b", address, stdin="two\n")
         assert run("consume", "t", "-b", address, "--from-beginning").split() == ["one", "two"]
+
+
+def test_a_player_that_cannot_be_is_refused_before_the_broker_starts(tmp_path: Path) -> None:
+    where = ("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    config = tmp_path / "player.toml"
+    assert f"cannot read {config}" in failed(*where, "--set", f"lockstep.player.config={config}")
+    config.write_text('player = "p"\ntopic = "t"\n')
+    assert "player.toml: route: is missing" in failed(*where, "--set", f"lockstep.player.config={config}")
+    assert not (tmp_path / "data").exists()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config.write_text(
+            f'player = "p"\ntopic = "t"\nlisten = "127.0.0.1:{port}"\n[route]\nby = "header"\n'
+            '[targets.a]\naddress = "127.0.0.1:1"\n'
+        )
+        said = failed(*where, "--set", f"lockstep.player.config={config}")
+        assert f"cannot start: the player: port {port} is in use" in said
+
+
+def test_serves_and_plays(tmp_path: Path) -> None:
+    config = tmp_path / "player.toml"
+    port = free_port()
+    config.write_text(
+        f'player = "p"\ntopic = "t"\nlisten = "127.0.0.1:{port}"\n[route]\nby = "header"\n'
+        '[targets.a]\naddress = "127.0.0.1:1"\n'
+    )
+    where = ("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    with served(*where, "--set", f"lockstep.player.config={config}") as (process, address):
+        run("topics", "create", "t", "-b", address)
+        deadline = time.monotonic() + 30
+        while not (logs := player_status(port)["logs"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert [(each["partition"], each["is_playing"]) for each in logs] == [(0, True)]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def player_status(port: int) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=30) as answer:
+        found: dict[str, Any] = json.loads(answer.read())
+        return found

@@ -1,6 +1,6 @@
 """A process that claims one log and keeps it, again and again, and says so: what a test kills and stops.
 
-    python -m tests.lockstep.playing.claimant_process BOOTSTRAP TOPIC NAME LOG_ID RENEW_MS LEASE_MS
+python -m tests.lockstep.playing.claimant_process BOOTSTRAP TOPIC NAME LOG_ID RENEW_MS LEASE_MS
 """
 
 from __future__ import annotations

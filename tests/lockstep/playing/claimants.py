@@ -12,18 +12,17 @@ SETTINGS = ClaimsConfig(renew_ms=20, lease_ms=60)
 
 
 class MemoryTopic(MemoryConnection):
-    """A `ClaimsLog` that begins at 0, or where it was trimmed."""
+    """A `ClaimsLog`: each claim is one record."""
 
     def __init__(self, log: MemoryLog) -> None:
         super().__init__(log)
         self.log = log
-        self.first = 0
 
     async def first_position(self) -> int:
-        return self.first
+        entries = self.log.entries(0)
+        return entries[0].offset if entries else self.log.end(0)
 
     async def trim(self, position: int) -> None:
-        self.first = position
         self.log.trim(0, position)
 
 

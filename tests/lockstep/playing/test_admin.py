@@ -40,7 +40,9 @@ async def port(players: Players) -> AsyncIterator[int]:
 async def ask(port: int, method: str, path: str, body: Any = b"") -> tuple[int, dict[str, Any]]:
     """Status, and the JSON that came."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = f"{method} {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(sent)}\r\n\r\n"
+    head = (
+        f"{method} {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {len(sent)}\r\n\r\n"
+    )
     answer = await said(port, head.encode() + sent)
     head_bytes, _, text = answer.partition(b"\r\n\r\n")
     status = int(head_bytes.split()[1])

@@ -63,7 +63,7 @@ async def test_the_topic_is_made_for_claims(running: RunningBroker, topic: str) 
 async def test_a_topic_without_locks_is_refused(running: RunningBroker, topic: str) -> None:
     async with Client(running.bootstrap_servers) as client:
         await client.create_topic(topic, partitions=1)
-    with pytest.raises(ClientError, match="locks need lockstep.locks=true"):
+    with pytest.raises(ClientError, match=r"locks need lockstep\.locks=true"):
         await opened(running, topic, "anna")
 
 
@@ -108,7 +108,7 @@ async def test_what_is_superseded_is_deleted(
     async with Client(running.bootstrap_servers) as client:
         found = await client.topic(topic)
         async with asyncio.timeout(30):
-            while (await client.offsets(found, [0], EARLIEST))[0] < 6:
+            while (await client.offsets(found, [0], EARLIEST))[0] < 6:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     keeping.cancel()
     clara = await opened(running, topic, "clara")

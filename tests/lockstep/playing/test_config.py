@@ -168,7 +168,7 @@ def test_mistakes_are_named(key: str, value: object, said: str) -> None:
 
 
 def test_what_is_no_toml() -> None:
-    with pytest.raises(ConfigError, match="^TOML: .*line 2"):
+    with pytest.raises(ConfigError, match=r"^TOML: .*key"):
         parse("player = 'x'\ntopic")
 
 

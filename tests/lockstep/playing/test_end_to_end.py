@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker.server import Broker
+from compat_tests.probe import free_port
 from lockstep.client import Client
 from lockstep.playing.remote_source import RemoteSource
 from player.core.settings import PlayerSettings
@@ -25,7 +26,6 @@ from player.transport.grpc_server import GrpcServer
 from player.transport.grpc_streams import GrpcStreams
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder
-from tests.broker.cluster.brokers import free_port
 from tests.broker.conftest import StartBroker, start_broker
 
 __all__ = ["start_broker"]

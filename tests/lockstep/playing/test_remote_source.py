@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.server import Broker
+from compat_tests.probe import free_port
 from lockstep.connection import BrokerError, ClientError, Connection, Unsupported
 from lockstep.playing import remote_source
 from lockstep.playing.remote_source import RemoteSource
@@ -19,7 +20,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest
-from tests.broker.cluster.brokers import BrokerCluster, free_port
+from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster, start_broker, start_cluster
 from tests.broker.test_compaction import TINY, filler, keyed
 from tests.broker.transactions.producers import Producer

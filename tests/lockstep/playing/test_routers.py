@@ -38,5 +38,5 @@ def test_whom_it_reaches(route: Route, expected: set[str]) -> None:
 
 
 def test_a_function_that_is_not_there() -> None:
-    with pytest.raises(ConfigError, match="^route.function: .* has no nothing"):
+    with pytest.raises(ConfigError, match=r"^route.function: .* has no nothing"):
         router_of(ByFunction(f"{__name__}:nothing"))

@@ -68,15 +68,11 @@ class Place:
 
     async def shard(self, name: str, port: int = 0) -> Command:
         store = f"sqlite:///{self.directory}/{name}.db"
-        return await self.start(
-            "lockstep.demo.shard", "--store", store, "--listen", f"127.0.0.1:{port}"
-        )
+        return await self.start("lockstep.demo.shard", "--store", store, "--listen", f"127.0.0.1:{port}")
 
     async def player(self, name: str, ports: dict[str, int], text: str = "") -> Command:
         file = self.directory / f"{name}.toml"
-        targets = "".join(
-            f'[targets.{each}]\naddress = "127.0.0.1:{port}"\n' for each, port in ports.items()
-        )
+        targets = "".join(f'[targets.{each}]\naddress = "127.0.0.1:{port}"\n' for each, port in ports.items())
         file.write_text(
             f'player = "{name}"\ntopic = "{self.topic}"\nbootstrap = "{self.broker.bootstrap_servers}"\n'
             f'listen = "127.0.0.1:0"\nroute = {{by = "header"}}\n{targets}{text}\n'
@@ -88,7 +84,12 @@ class Place:
         topic = await client.topic(self.topic, create=True)
         builder = BatchBuilder()
         for number in range(count):
-            builder.append(b"%d" % number, b"k%d" % number, headers=[("lockstep-targets", targets.encode())])
+            builder.append(
+                b"%d" % number,
+                b"k%d" % number,
+                timestamp_ms=1,
+                headers=[("lockstep-targets", targets.encode())],
+            )
         offset = await client.produce(topic, 0, builder.build())
         for target in targets.split(","):
             self.sent.setdefault(target, []).extend(range(offset, offset + count))
@@ -201,7 +202,9 @@ async def test_what_an_operator_does(place: Place, running: RunningBroker) -> No
 
 
 async def test_a_function_beside_the_file(place: Place, running: RunningBroker) -> None:
-    (place.directory / "routes_beside.py").write_text("def odd(record):\n    return [['a'], ['b']][record.offset % 2]\n")
+    (place.directory / "routes_beside.py").write_text(
+        "def odd(record):\n    return [['a'], ['b']][record.offset % 2]\n"
+    )
     ports = {name: (await place.shard(name)).port for name in ("a", "b")}
     file = place.directory / "function.toml"
     file.write_text(

@@ -92,7 +92,7 @@ async def test_a_target_that_knows_a_higher_term(claims: ClaimsLog) -> None:
     anna = await Process(claims, "anna", log, QUICK).start(streams)
     await until(lambda: has_all(log, streams))
     await anna.stop()
-    assert [each.player_term for each in written(claims)][0] == 1
+    assert next(each.player_term for each in written(claims)) == 1
     assert written(claims)[-1].player_term == 8
 
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from player.core.messages import Entry, Part
+from player.core.routing import Router
 from player.core.settings import Bound
 from player.playing.ended import Deposed, PlayingEnded
 from player.playing.playing import PlayedTarget, Playing
@@ -67,7 +68,7 @@ async def test_the_loop_does_not_turn_between_a_read_and_what_is_written() -> No
                 written_before_a_turn.append(not turned.is_set())
                 write(batch)  # type: ignore[operator]
 
-            stream.write = noted  # type: ignore[method-assign,assignment]
+            stream.write = noted  # type: ignore[method-assign]
         for count in range(1, 6):
             log.append("a b")
             await until(lambda count=count: len(streams["b"].applied) == count)  # type: ignore[misc]
@@ -201,17 +202,10 @@ async def test_a_newer_player_ends_this_one(log: MemoryLog) -> None:
     assert [stream.is_closed or stream.is_broken for stream in streams.opened] == [True, True]
 
 
-async def ended(log: MemoryLog, streams: MemoryStreams, **others: object) -> PlayingEnded:
+async def ended(log: MemoryLog, streams: MemoryStreams, router: Router = route) -> PlayingEnded:
     with pytest.raises(PlayingEnded) as raised:
         async with asyncio.timeout(20):
-            await Playing(
-                log,
-                streams,
-                others.get("route", route),
-                settings(),
-                1,
-                [PlayedTarget("a", "a")],  # type: ignore[arg-type]
-            ).run()
+            await Playing(log, streams, router, settings(), 1, [PlayedTarget("a", "a")]).run()
     assert all(stream.is_closed for stream in streams.opened)
     return raised.value
 
@@ -221,12 +215,12 @@ async def test_a_router_that_fails_ends_the_playing(log: MemoryLog) -> None:
         raise KeyError(f"entry {entry.position}")
 
     log.append("a")
-    assert "entry 0" in str(await ended(log, MemoryStreams("a"), route=fails))
+    assert "entry 0" in str(await ended(log, MemoryStreams("a"), router=fails))
 
     def doubles(entry: Entry) -> list[tuple[str, Part]]:
         return route(entry) * 2
 
-    assert "two parts" in str(await ended(log, MemoryStreams("a"), route=doubles))
+    assert "two parts" in str(await ended(log, MemoryStreams("a"), router=doubles))
 
 
 async def test_a_source_that_ends_or_fails_ends_the_playing(log: MemoryLog) -> None:

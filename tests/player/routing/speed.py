@@ -70,6 +70,17 @@ def main() -> None:
     print(f"{'by key, 1,000 of them':24} {rate(known, batches(50, keys=1000)):12,.0f} records/s")
     for codec in list(Codec)[1:]:
         print(f"{'by key, ' + codec.name + ' in':24} {rate(known, batches(20, codec)):12,.0f} records/s")
+    for count in (1, 4, 10):
+        builder = BatchBuilder()
+        for at in range(count):
+            builder.append(bytes(VALUE_BYTES), b"%012d" % at, timestamp_ms=0)
+        one = Entry(count - 1, bytes(builder.build()))
+        each = Reframing(lambda record: (str(record.offset),))
+        begin = time.process_time()
+        for _ in range(2000):
+            each(one)
+        us = (time.process_time() - begin) / 2000 * 1e6
+        print(f"a batch of {count:2} records, a target each: {us:6.1f} us")
     body = entries[0].payload
     assert isinstance(body, bytes)
     quarter = body[: len(body) // 4]

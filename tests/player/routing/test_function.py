@@ -24,7 +24,7 @@ NOT_A_FUNCTION = 7
 
 def test_a_function_is_found() -> None:
     choice = load(f"{__name__}:Choices.everybody")
-    assert choice is Choices.everybody  # type: ignore[comparison-overlap]
+    assert choice is Choices.everybody
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,9 @@ def test_all_records_replaced_is_not_untouched() -> None:
 
 
 def test_the_time_of_the_broker_stays() -> None:
-    data = bytearray(batch(b"a", b"b", b"a").payload)  # type: ignore[arg-type]
+    payload = batch(b"a", b"b", b"a").payload
+    assert isinstance(payload, bytes)
+    data = bytearray(payload)
     set_log_append_time(data, 99_000)
     found = parts(Entry(BASE + 2, bytes(data)))
     assert [each.timestamp for each in records(found["a"])] == [99_000, 99_000]

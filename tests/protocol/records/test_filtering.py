@@ -126,6 +126,12 @@ def test_times_that_no_clock_says_keep_no_batch_from_being_made(base: int, codec
         assert newest == read_header(made).max_timestamp == max(r.timestamp for r in records[1:])
 
 
+def test_a_horizon_of_too_many_bits_makes_no_batch() -> None:
+    was = opened(some())
+    with pytest.raises(MalformedBatch, match="cannot be made again"):
+        shortened(was, was.parts, 1 << 63)
+
+
 @pytest.mark.parametrize("value", [None, b"", b"v", b"x" * 200])
 def test_a_record_with_another_value_is_the_same_otherwise(value: bytes | None) -> None:
     batch = some(count=6)

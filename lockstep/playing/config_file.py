@@ -1,0 +1,24 @@
+"""A player's configuration from its file, and where a function that it names is looked for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from lockstep.failures import CommandFailed
+from lockstep.playing.config import ByFunction, ConfigError, PlayerConfig, parse
+
+
+def read(file: str) -> PlayerConfig:
+    """Raises CommandFailed: it cannot be read, or used. A routing function may stand beside the file."""
+    try:
+        config = parse(Path(file).read_text(encoding="utf-8"))
+    except ConfigError as error:
+        raise CommandFailed(f"{file}: {error}") from error
+    except OSError as error:
+        raise CommandFailed(f"cannot read {error.filename}: {(error.strerror or '').lower()}") from error
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"{file} is not a text file in UTF-8: {error}") from error
+    if isinstance(config.route, ByFunction):
+        sys.path.insert(0, str(Path(file).resolve().parent))
+    return config

@@ -1,0 +1,80 @@
+"""The player that `lockstep serve` runs in its own process (`lockstep.player.config`).
+
+Owns: what it takes to play a configured topic wherever this broker leads it: transport, router, targets, the
+HTTP listener. Invariants: what cannot be used of the configuration is said before the broker starts; all
+playings have ended before the broker stops. Does not: claim anything (`hosted` says why), or connect to a
+broker: `bootstrap` and `claims` of the configuration have no effect here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from broker.addresses import parse_listener
+from broker.listening import CannotListen, bind
+from broker.metrics.http import HttpListener
+from broker.server import Broker, CannotStart
+from lockstep.playing.admin import LASTS, Changes, pages
+from lockstep.playing.config import PlayerConfig
+from lockstep.playing.hosted import Hosted
+from lockstep.playing.players import Players
+from lockstep.playing.routers import router_of
+from lockstep.playing.transports import streams_of
+
+
+class PlayerInBroker:
+    """A `broker.server.Beside`: entered, it plays; left, it has let go of everything.
+
+    Raises ConfigError: a routing function that is not there.
+    """
+
+    def __init__(self, config: PlayerConfig) -> None:
+        self.config = config
+        self._route = router_of(config.route)
+
+    @contextlib.asynccontextmanager
+    async def __call__(self, broker: Broker) -> AsyncIterator[Players]:
+        """Raises CannotStart: where it is to listen it cannot."""
+        streams = streams_of(self.config.transport)
+        players = Players(self.config, self._route, streams)
+        hosted = Hosted(broker.services, self.config.topic, players.play, self.config.partitions)
+        http = await self._listen(players)
+        hosted.start()
+        try:
+            yield players
+        finally:
+            if http is not None:
+                await http.close()
+            await hosted.stop()
+            await streams.close()
+
+    async def _listen(self, players: Players) -> HttpListener | None:
+        if self.config.listen is None:
+            return None
+        http = HttpListener(pages(players, lambda: _status(players)), changing=Changes(players))
+        try:
+            listener = parse_listener(self.config.listen, "listen")
+            await http.open(bind(listener, "listen = HOST:PORT in its configuration"))
+        except CannotListen as error:
+            raise CannotStart(f"the player: {error}") from error
+        return http
+
+
+def _status(players: Players) -> dict[str, Any]:
+    """In the form of a process that only plays: here whoever leads a log holds it."""
+    found = players.status()
+    logs = [
+        {
+            "partition": played["partition"],
+            "log_id": played["log_id"],
+            "is_playing": True,
+            "holder": players.config.player,
+            "player_term": played["player_term"],
+            "failed": "",
+            "played": played,
+        }
+        for played in found.pop("playing")
+    ]
+    return {**found, "logs": logs, "changes_last": LASTS}
