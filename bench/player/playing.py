@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 
+import uvloop
+
 from bench.player.children import Words, answer, child_main, next_line
 from bench.player.workload import SplitByKey
 from lockstep.playing.remote_source import RemoteSource
@@ -169,7 +171,7 @@ async def play_from_far(job: Words) -> None:
 
 
 def work(job: Words) -> None:
-    asyncio.run(play_from_far(job))
+    uvloop.run(play_from_far(job))
 
 
 if __name__ == "__main__":
