@@ -20,6 +20,7 @@ from bench.compare import BASELINE, GOALS, SUBJECT
 from bench.contention import command as contention
 from bench.feed import command as feed
 from bench.logstore import command as logstore
+from bench.player import command as player
 from bench.process import RssSampler
 from bench.rows import run_rows
 from bench.session import Session, say
@@ -41,6 +42,7 @@ TOOLS = {
     "logstore": logstore.main,
     "nodes3": nodes3.main,
     "transactions": transactions.main,
+    "player": player.main,
     "profile": profile.main,
     "micro": micro.main,
 }
@@ -101,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         epilog="Also: 'python -m bench nodes3' compares three nodes, 'transactions' their transactions, "
         "'atomic' atomic appends with those; 'contention' and 'feed' measure transactions over locks; "
-        "'logstore' repeats seed 001; 'profile' and 'micro' look inside Lockstep alone; "
+        "'logstore' repeats seed 001, 'player' seed 000; 'profile' and 'micro' look inside Lockstep alone; "
         "'python -m bench.report RESULT.json ...' writes docs/benchmarks.md.",
     )
     parser.add_argument(

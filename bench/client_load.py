@@ -90,13 +90,14 @@ def transactions(job: Result) -> Result:
         }
     )
     try:
-        _initialized(producer)
+        initialized(producer)
         return _transactions(job, producer)
     except KafkaException as error:
         raise WrongAnswer(str(error)) from error
 
 
-def _initialized(producer: Producer) -> None:
+def initialized(producer: Producer) -> None:
+    """Has the producer's transactions begin; tries again where the coordinator is just moving."""
     for attempt in range(INIT_ATTEMPTS):
         try:
             producer.init_transactions(ACK_TIMEOUT_S)

@@ -56,6 +56,8 @@ class Ratio:
     """Set for growth: the baseline is this figure of the same side."""
     bound: float = 0.0
     """Set for what has a bound of its own, in `unit`: the baseline is the bound."""
+    against: str = ""
+    """Set where the baseline's figure has another name than the subject's."""
 
 
 def _ratios() -> Iterable[Ratio]:
@@ -211,7 +213,7 @@ def compare(
         elif ratio.bound:
             baseline = [ratio.bound]
         else:
-            baseline = figures.get((BASELINE, ratio.figure, ratio.policies[1]))
+            baseline = figures.get((BASELINE, ratio.against or ratio.figure, ratio.policies[1]))
         if not subject or not baseline:
             if ratio.name in needed:
                 rows.append(

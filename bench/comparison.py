@@ -209,6 +209,11 @@ def _finish(name: str, result: dict[str, Any], options: argparse.Namespace, requ
     else:
         print(table(result))
     say(f"kept: {os.path.relpath(path)}")
+    return exit_status(result, required)
+
+
+def exit_status(result: dict[str, Any], required: frozenset[str]) -> int:
+    """What the command ends with; says what failed, and what was missed. Args: required: names of ratios."""
     for failure in result["failures"]:
         say(f"FAILED: {failure}")
     if result["failures"]:

@@ -15,6 +15,7 @@ from typing import Any
 from tabulate import tabulate
 
 from bench import sections
+from bench.player import section as player
 from bench.tables import facts, table, written_blocks
 
 
@@ -73,6 +74,7 @@ def page(results: list[dict[str, Any]]) -> str:
         "atomic": sections.atomic,
         "contention": sections.contention,
         "feed": sections.feed,
+        "player": player.section,
         "logstore": sections.logstore,
     }
     return "\n".join(make(by_kind[kind]) for kind, make in makers.items() if kind in by_kind)

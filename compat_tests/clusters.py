@@ -17,7 +17,7 @@ import socket
 import struct
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -80,11 +80,13 @@ class LockstepNode(LockstepTarget):
         node_id: int,
         peers: Mapping[int, int],
         settings: Mapping[str, str],
+        *,
+        command: Sequence[str] | None = None,
         **options: Unpack[TargetOptions],
     ) -> None:
         self.node_id = node_id
         self._peers = ",".join(f"{each}@{HOST}:{at}" for each, at in peers.items())
-        super().__init__(settings, **options)
+        super().__init__(settings, command=command, **options)
 
     def _command(self) -> list[str]:
         return [*super()._command(), "--node-id", str(self.node_id), "--peers", self._peers]
@@ -200,7 +202,7 @@ class KafkaCluster(Cluster):
 
 
 class LockstepCluster(Cluster):
-    """Lockstep nodes that replicate to each other."""
+    """Lockstep nodes that replicate to each other. `command` replaces the words before `serve`."""
 
     name = "lockstep"
 
@@ -211,6 +213,7 @@ class LockstepCluster(Cluster):
         *,
         directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        command: Sequence[str] | None = None,
     ) -> None:
         super().__init__(directory)
         ports = free_ports(2 * count)
@@ -223,6 +226,7 @@ class LockstepCluster(Cluster):
                 directory=self.directory / f"node-{number}",
                 port=ports[number - 1],
                 environment=environment or {},
+                command=command,
             )
 
 

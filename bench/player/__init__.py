@@ -1,0 +1,28 @@
+"""Seed 000's measurements (its figures 9 to 13), and ours of recoveries and dummies, on this machine.
+
+| module | owns |
+|---|---|
+| `workload` | transactions of key-values: who gets what, and the times that travel with them (pure) |
+| `noted` | what one target received: nothing lost, doubled or out of order; both delays (pure) |
+| `points` | what is measured: numbers of targets, sizes, rates, and the names of the blocks (pure) |
+| `ratios` | what is divided by what, the goals, the seed's own figures (pure) |
+| `children` | processes that are told, and answer, in lines of JSON |
+| `writer` | the transaction manager: one log, a topic for each target, or a Kafka transaction over those |
+| `consumers` | Kafka's targets: a consumer for each topic |
+| `kafka_player` | the player of two-level Kafka: a Kafka transaction for each entry of the log |
+| `watched` | a target that notes when something came |
+| `targets` | the player's targets: lean ones, or SQLite |
+| `playing` | a player between a log and those |
+| `hosting` | a broker that players are put into |
+| `delays` | blocks of both sides: one run of a workload |
+| `backlogs` | blocks of what is in the log already: throughput, recovery, dummies |
+| `sessions` | the brokers, and which blocks each is for |
+| `command` | `python -m bench player` |
+| `tables` | the figures as numbers, with the seed's beside them |
+| `plots` | the figures as a picture |
+| `section` | what docs/benchmarks.md says of it |
+
+Writer, player and targets are processes of this machine, and share its monotonic clock. All targets of a run
+are in one process, on both sides: 20 of them would have 2 processors to share anyway. Both sides' writers,
+and Kafka's consumers, are librdkafka through confluent-kafka, without linger.
+"""

@@ -1,0 +1,185 @@
+"""Blocks of what is in the log already: how fast it is played, and what it takes to begin again.
+
+Owns: filling a log, and three questions: records a second from one node to four targets; how long a target
+that missed something takes to have it all; how many entries a player that starts again reads twice, which
+dummies are for. An entry is a record batch: where entries count, each has one record.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from confluent_kafka import Producer
+
+from bench.player.children import Child, Connected, Told, Words
+from bench.player.delays import PlayerSession, player_of
+from bench.player.points import GRPC, RAW, Axes
+from bench.player.workload import KEY_VALUE_BYTES
+from bench.player.writer import TIMEOUT_S, NotWritten
+from bench.session import RoundFailed, say
+from bench.settings import FLUSH
+
+THROUGHPUT_TARGETS = 4
+KEYS = 10_000
+BATCH_RECORDS = 100
+"""In the batches that are played as fast as possible."""
+FILL_WINDOW = 10_000
+DUMMY_WINDOW = 4
+PLAYED_TIMEOUT_S = 300.0
+WARM_ENTRIES = 10
+BACKOFF_MS = 100
+"""The most that a player waits here before it tries a target again."""
+
+
+def fill(bootstrap: str, topic: str, records: int, batch_records: int, keys: int, window: int) -> None:
+    """Records of 1 KB, with so many different keys, `window` of them on their way. Raises NotWritten."""
+    failed: list[str] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "linger.ms": 5 if batch_records > 1 else 0,
+            "batch.num.messages": batch_records,
+            "enable.idempotence": True,
+            "queue.buffering.max.messages": window,
+        }
+    )
+
+    def delivered(error: object, message: object) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    value = b"x" * KEY_VALUE_BYTES
+    for number in range(records):
+        while not failed:
+            try:
+                producer.produce(topic, value, b"%d" % (number % keys), partition=0, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    if producer.flush(TIMEOUT_S) or failed:
+        raise NotWritten(failed[0] if failed else f"no acknowledgement within {TIMEOUT_S:.0f} s")
+
+
+class Backlogs:
+    """Runs of one session, on one node."""
+
+    def __init__(self, session: PlayerSession, axes: Axes) -> None:
+        self.session = session
+        self.axes = axes
+
+    def throughput(self, system: str) -> None:
+        """One target per record, four targets, from the log's beginning. RoundFailed."""
+        count = self.axes.throughput_records
+        topic = self.session.topic(FLUSH)
+        self._fill(topic, count, BATCH_RECORDS)
+        with (
+            self._targets(THROUGHPUT_TARGETS, "raw" if system == RAW else "grpc") as targets,
+            self._player(topic, targets.heard()["addresses"], system, "key") as player,
+        ):
+            player.heard()
+            found = self._played(targets, count)
+        begun_ns = min(each["greeted_ns"] for each in found)
+        took_s = (max(each["last_ns"] for each in found) - begun_ns) / 1e9
+        name = "throughput" if system == GRPC else f"throughput_{system}"
+        per_s = count / took_s
+        figures = {"records": count, "seconds": took_s, "records_per_s": per_s}
+        self._note(name, {**figures, "mb_per_s": per_s * KEY_VALUE_BYTES / 1e6})
+        say(f"  {name:26} {per_s:,.0f} records/s")
+
+    def recovery(self, missed: int) -> None:
+        """One of two targets is away while so many entries are written. RoundFailed."""
+        topic = self.session.topic(FLUSH)
+        with (
+            self._targets(2, "grpc") as targets,
+            self._player(topic, targets.heard()["addresses"], GRPC, "all") as player,
+        ):
+            player.heard()
+            self._fill(topic, WARM_ENTRIES)
+            self._wait(targets, [WARM_ENTRIES] * 2)
+            targets.ask({"do": "away", "target": 1})
+            self._fill(topic, missed)
+            self._wait(targets, [WARM_ENTRIES + missed, WARM_ENTRIES])
+            back_ns = time.monotonic_ns()
+            targets.ask({"do": "back", "target": 1})
+            target = self._wait(targets, [WARM_ENTRIES + missed] * 2)[1]
+        took_s = (target["last_ns"] - target["greeted_ns"]) / 1e9
+        figures = {"missed": missed, "recovery_s": took_s, "entries_per_s": missed / took_s}
+        self._note(f"recovery{missed}", {**figures, "reconnect_s": (target["greeted_ns"] - back_ns) / 1e9})
+        say(f"  missed {missed:,} entries: {took_s:.3f} s from the greeting to the last")
+
+    def dummies(self, every: int) -> None:
+        """A target that gets the first entry only, and a player that starts again. RoundFailed."""
+        count = self.axes.dummy_entries
+        topic = self.session.topic(FLUSH)
+        with self._targets(2, "grpc") as targets:
+            addresses = targets.heard()["addresses"]
+            with self._player(topic, addresses, GRPC, "rare", dummy_every=every) as player:
+                player.heard()
+                self._fill(topic, count, keys=count, window=DUMMY_WINDOW)  # so that few come at a time
+                self._wait(targets, [count, 1])
+                sent = self._settled(player)["dummies"]
+            with self._player(topic, addresses, GRPC, "rare", dummy_every=every, player_term=2) as again:
+                again.heard()
+                found = self._settled(again)
+        figures = {name: found[name] for name in ("read_again", "start_s")}
+        self._note(f"dummies{every}", {"entries": count, "dummies": sent, **figures})
+        say(f"  a dummy every {every or 'never'}: {found['read_again']:,} of {count:,} entries read again")
+
+    # -- parts ------------------------------------------------------------------------------------------
+
+    def _fill(
+        self, topic: str, records: int, batch_records: int = 1, keys: int = KEYS, window: int = FILL_WINDOW
+    ) -> None:
+        try:
+            fill(self.session.target.bootstrap, topic, records, batch_records, keys, window)
+        except NotWritten as error:
+            raise RoundFailed(str(error)) from error
+
+    def _targets(self, count: int, transport: str) -> Child:
+        return Child("targets", {"targets": count, "transport": transport, "directory": "", "keep": False})
+
+    def _player(
+        self,
+        topic: str,
+        addresses: list[str],
+        system: str,
+        route: str,
+        *,
+        player_term: int = 1,
+        **settings: int,
+    ) -> Child | Connected:
+        words = {"player_term": player_term, "settings": {"longest_backoff_ms": BACKOFF_MS, **settings}}
+        return player_of(self.session, system, topic, addresses, route, **words)
+
+    def _played(self, targets: Child, count: int) -> list[Words]:
+        """Until the targets have so many records together."""
+        deadline = time.monotonic() + PLAYED_TIMEOUT_S
+        while True:
+            found: list[Words] = self._wait(targets, [0] * THROUGHPUT_TARGETS)
+            got = sum(each["records"] for each in found)
+            if got == count:
+                return found
+            if got > count or time.monotonic() > deadline:
+                raise RoundFailed(f"the targets have {got} records, {count} are in the log")
+            time.sleep(0.1)
+
+    def _wait(self, targets: Child, records: list[int]) -> list[Words]:
+        line = {"do": "wait", "records": records, "timeout_s": PLAYED_TIMEOUT_S}
+        found: list[Words] = targets.ask(line, PLAYED_TIMEOUT_S + 10)["targets"]
+        return found
+
+    def _settled(self, player: Told) -> Words:
+        """Its status when it has reached the end, and nothing is unacknowledged any more."""
+        deadline = time.monotonic() + PLAYED_TIMEOUT_S
+        while True:
+            found = player.ask({"do": "status"})
+            if found["settled"]:
+                return found
+            if time.monotonic() > deadline:
+                raise RoundFailed(f"the player does not come to an end: {found}")
+            time.sleep(0.05)
+
+    def _note(self, name: str, figures: dict[str, Any]) -> None:
+        self.session.blocks.append({"name": name, "policy": FLUSH, "figures": figures, "proven": True})

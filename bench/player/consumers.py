@@ -1,0 +1,108 @@
+"""Kafka's targets: a consumer for the topic of each, from its end on, each in a thread, all in one process.
+
+The time is noted when the message is handed to the application.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from bench.player.children import Words, answer, child_main, next_line, say_ready
+from bench.player.noted import Noted, delays, parts_wanted
+from bench.player.workload import Shape
+
+POLL_S = 0.2
+END_TIMEOUT_S = 30.0
+
+
+class NotConsumed(RuntimeError):
+    """Something was not delivered."""
+
+
+class ShardConsumer(threading.Thread):
+    """One target."""
+
+    def __init__(self, bootstrap: str, topic: str, isolation: str) -> None:
+        super().__init__(daemon=True)
+        self.noted = Noted()
+        self.error = ""
+        self._ended = threading.Event()
+        self.assigned = threading.Event()
+        self._topic = topic
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": f"bench-{topic}",
+                "enable.auto.commit": False,
+                "isolation.level": isolation,
+                "socket.nagle.disable": True,
+            }
+        )
+
+    def run(self) -> None:
+        try:
+            where = TopicPartition(self._topic, 0)
+            _, where.offset = self._consumer.get_watermark_offsets(where, timeout=30)
+            self._consumer.assign([where])
+            self._consumer.poll(POLL_S)  # a Fetch is under way
+            self.assigned.set()
+            while not self._ended.is_set():
+                message = self._consumer.poll(POLL_S)
+                at_ns = time.monotonic_ns()
+                if message is None:
+                    continue
+                if message.error() is not None:
+                    raise NotConsumed(str(message.error()))
+                self.noted.note(message.value() or b"", at_ns)
+        except (KafkaException, NotConsumed) as error:
+            self.error = str(error)
+            self.assigned.set()
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join(END_TIMEOUT_S)
+        self._consumer.close()
+
+
+def received(noted: list[Noted], wanted: list[int]) -> bool:
+    """Whether all have got as much as they wait for."""
+    return all(len(each) >= count for each, count in zip(noted, wanted, strict=True))
+
+
+def work(job: Words) -> None:
+    """Answers one line, {transactions, opens_ns, closes_ns, timeout_s}, when all has come."""
+    shape = Shape(job["targets"], job["keys"])
+    consumers = [ShardConsumer(job["bootstrap"], topic, job["isolation"]) for topic in job["topics"]]
+    for consumer in consumers:
+        consumer.start()
+    for consumer in consumers:
+        consumer.assigned.wait()
+    _look(consumers)
+    say_ready()
+    written = next_line()
+    if written is not None:
+        noted = [each.noted for each in consumers]
+        wanted = [parts_wanted(each, shape, written["transactions"]) for each in range(shape.targets)]
+        deadline = time.monotonic() + written["timeout_s"]
+        while not received(noted, wanted) and time.monotonic() < deadline:
+            _look(consumers)
+            time.sleep(0.05)
+        for consumer in consumers:
+            consumer.end()
+        for target, each in enumerate(noted):
+            each.check(target, shape, written["transactions"])
+        answer(delays(noted, written["opens_ns"], written["closes_ns"]))
+
+
+def _look(consumers: list[ShardConsumer]) -> None:
+    for consumer in consumers:
+        if consumer.error:
+            raise NotConsumed(consumer.error)
+
+
+if __name__ == "__main__":
+    sys.exit(child_main(work))

@@ -1,0 +1,182 @@
+"""Blocks of both sides: one run of a workload, from the writer to all targets.
+
+Owns: which processes a block has, the order in which they begin, and that everything arrived. Figures are the
+writer's (`append_*`, `per_s`, `most_late_ms`), and the targets' (`apply_*`: since just before the append was
+sent; `player_*`: since just before the player processed it), in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+from bench import process
+from bench.player.children import Child, Connected, Told, Words
+from bench.player.points import OPEN, PLAIN, RAW, REMOTE, STORED, TRANSACTIONS, Axes, Point, block_name
+from bench.player.workload import target_names
+from bench.player.writer import OUTSTANDING
+from bench.session import Block, Running, say
+from bench.settings import FLUSH
+
+ARRIVE_TIMEOUT_S = 60.0
+BACKLOG_TIMEOUT_S = 600.0
+"""Two-level Kafka plays its log long after it was written."""
+
+ISOLATION = {PLAIN: "read_uncommitted", TRANSACTIONS: "read_committed"}
+
+
+def load(axes: Axes, loop: str, point: Point, **more: Any) -> Words:
+    """What a writer does of one point."""
+    is_open = loop == OPEN
+    return {
+        **point._asdict(),
+        "rate": axes.rate if is_open else 0,
+        "seconds": axes.open_s if is_open else axes.closed_s,
+        "warmup_s": axes.warmup_s,
+        "count": 0,
+        **more,
+    }
+
+
+class PlayerSession(Protocol):
+    """A `Session` whose brokers take players."""
+
+    directory: Path
+    blocks: list[Block]
+
+    @property
+    def target(self) -> Running: ...
+    def topic(self, policy: str, partitions: int = 1) -> str: ...
+    def leader_directory(self, topic: str) -> Path:
+        """Of the broker that leads the topic, and takes players (`bench.player.hosting`)."""
+
+    def observe(
+        self, name: str, policy: str, work: Callable[[], Block], *, max_outstanding: int
+    ) -> Block: ...
+
+
+def player_of(
+    session: PlayerSession, system: str, topic: str, addresses: list[str], route: str, **more: Any
+) -> Child | Connected:
+    """A player that begins. Args: system: one of LOG_PLAYERS; more: of its job."""
+    words: Words = {
+        "bootstrap": session.target.bootstrap,
+        "topic": topic,
+        "transport": "raw" if system == RAW else "grpc",
+        "addresses": dict(zip(target_names(len(addresses)), addresses, strict=True)),
+        "route": route,
+        **more,
+    }
+    if system == REMOTE:
+        return Child("playing", words)
+    return Connected("player", session.leader_directory(topic), words)
+
+
+class Blocks:
+    """Runs of one session."""
+
+    def __init__(self, session: PlayerSession, axes: Axes) -> None:
+        self.session = session
+        self.axes = axes
+        self._shards: list[str] = []
+        self._runs = 0
+
+    # -- Kafka ------------------------------------------------------------------------------------------
+
+    def kafka(self, system: str, loop: str, point: Point) -> None:
+        """Kafka with or without transactions. RoundFailed."""
+        shards = self._topics(point.targets)
+        job = load(self.axes, loop, point, way=_way(system), topics=shards)
+
+        def work() -> Block:
+            with ExitStack() as stack:
+                consumers = self._consumers(stack, point, shards, ISOLATION[system])
+                return self._written(job, consumers, ARRIVE_TIMEOUT_S)
+
+        self._observe(block_name(system, loop, point), loop, work)
+
+    def two_level(self, targets: int) -> None:
+        """So many transactions as fast as the log takes them, and then all their parts. RoundFailed."""
+        point = Point(targets, self.axes.targets_keys)
+        shards, log = self._topics(targets), self.session.topic(FLUSH)
+        count = self.axes.two_level_transactions
+        until = {"count": count, "seconds": BACKLOG_TIMEOUT_S, "warmup_s": 0.0}
+        job = load(self.axes, "closed", point, way="log", topics=[log], **until)
+
+        def work() -> Block:
+            with ExitStack() as stack:
+                consumers = self._consumers(stack, point, shards, "read_committed")
+                words = {"bootstrap": self.session.target.bootstrap, "log": log, "topics": shards}
+                player = stack.enter_context(Child("kafka_player", words))
+                player.heard()
+                return self._written(job, consumers, BACKLOG_TIMEOUT_S)
+
+        self._observe(block_name("two_level", "closed", point), "closed", work)
+
+    def _topics(self, count: int) -> list[str]:
+        while len(self._shards) < count:
+            self._shards.append(self.session.topic(FLUSH))
+        return self._shards[:count]
+
+    def _consumers(self, stack: ExitStack, point: Point, topics: list[str], isolation: str) -> Child:
+        where = {"bootstrap": self.session.target.bootstrap, "topics": topics, "isolation": isolation}
+        child = stack.enter_context(Child("consumers", {**point._asdict(), **where}))
+        child.heard()
+        return child
+
+    # -- LogPlayer --------------------------------------------------------------------------------------
+
+    def log_player(self, system: str, loop: str, point: Point, *, name: str = "", **load_words: Any) -> Block:
+        """LogPlayer with a transport, or to durable targets. RoundFailed."""
+        topic = self.session.topic(FLUSH)
+        job = load(self.axes, loop, point, way="log", topics=[topic], **load_words)
+        transport = "raw" if system == RAW else "grpc"
+
+        def work() -> Block:
+            words = {**point._asdict(), "transport": transport, "directory": "", "name": topic}
+            if system == STORED:
+                words["directory"] = str(self.session.directory)
+            with Child("targets", words) as targets:
+                addresses = targets.heard()["addresses"]
+                with player_of(self.session, system, topic, addresses, "split") as player:
+                    player.heard()
+                    before_s = self._player_cpu(player)
+                    figures = self._written(job, targets, ARRIVE_TIMEOUT_S)
+                    used_s = self._player_cpu(player) - before_s
+                    return {**figures, "player_cpu_us": used_s / figures["writes"] * 1e6}
+
+        return self._observe(name or block_name(system, loop, point), loop, work)
+
+    def _player_cpu(self, player: Told) -> float:
+        """CPU seconds of whoever plays so far: a process of its own, or the brokers."""
+        pids = [player.pid] if isinstance(player, Child) else self.session.target.pids
+        return sum(map(process.cpu_seconds, pids))
+
+    # -- both -------------------------------------------------------------------------------------------
+
+    def _written(self, job: Words, targets: Child, timeout_s: float) -> Block:
+        self._runs += 1
+        name = f"bench-writer-{self._runs}"
+        with Child("writer", {**job, "bootstrap": self.session.target.bootstrap, "name": name}) as writer:
+            writer.heard()
+            written = writer.ask({}, job["seconds"] + job["warmup_s"] + ARRIVE_TIMEOUT_S)
+        window = {key: written.pop(key) for key in ("transactions", "opens_ns", "closes_ns")}
+        arrived = targets.ask({**window, "timeout_s": timeout_s}, timeout_s + ARRIVE_TIMEOUT_S)
+        return {**written, **arrived}
+
+    def _observe(self, name: str, loop: str, work: Any) -> Block:
+        outstanding = OUTSTANDING if loop == OPEN else 1
+        block = self.session.observe(name, FLUSH, work, max_outstanding=outstanding)
+        figures = block["figures"]
+        words = f"  {name:26} {figures['per_s']:6.1f}/s, apply {figures['apply_mean_ms']:8.2f} ms, "
+        words += f"p99 {figures['apply_p99_ms']:8.2f} ms"
+        if "player_mean_ms" in figures:
+            words += f"; player {figures['player_mean_ms']:.3f} ms, p99 {figures['player_p99_ms']:.3f} ms"
+        say(words)
+        return block
+
+
+def _way(system: str) -> str:
+    return "transactions" if system == TRANSACTIONS else "shards"

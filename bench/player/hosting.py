@@ -1,0 +1,85 @@
+"""A broker that players of a run are put into: `lockstep serve`, and a port where a player is asked for.
+
+`python -m bench.player.hosting serve ...` takes what `lockstep serve` takes. A connection to the port in the
+file PORT_FILE, beside its log file, is one player: its job is the first line, it ends with the connection.
+What plays, and from which source, is what `lockstep.player.config` would have a broker play with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from bench.player.children import PORT_FILE, Words
+from bench.player.playing import Lines, play
+from broker import server
+from broker.config import load
+from broker.server import Broker
+from compat_tests.probe import HOST
+from lockstep.commands import serve
+from lockstep.playing.in_process_source import InProcessSource
+
+
+@contextlib.asynccontextmanager
+async def taking_players(broker: Broker) -> AsyncIterator[None]:
+    """While the broker serves."""
+
+    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def told() -> Words | None:
+            line = await reader.readline()
+            return json.loads(line) if line else None
+
+        def say(words: Words) -> None:
+            writer.write(json.dumps(words).encode() + b"\n")
+
+        try:
+            await _play(broker, await told() or {}, told, say)
+        except Exception as error:
+            say({"error": f"{type(error).__name__}: {error}"})
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(serve_one, HOST, 0)
+    _tell(listening)
+    async with listening:
+        yield
+
+
+def _tell(listening: asyncio.Server) -> None:
+    Path(PORT_FILE).write_text(str(listening.sockets[0].getsockname()[1]))
+
+
+async def _play(broker: Broker, job: Words, told: Lines, say: Callable[[Words], None]) -> None:
+    topic = broker.services.cluster.topic(job["topic"])
+    if topic is None:
+        raise LookupError(f"there is no topic {job['topic']}")
+    source = InProcessSource(broker.services, topic.partitions[0])
+    try:
+        await play(job, source, told, say)
+    finally:
+        await source.close()
+
+
+def main() -> int:
+    """Serve until SIGTERM; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench.player.hosting")
+    serve.add_to(parser.add_subparsers(required=True))
+    options = parser.parse_args()
+    flags = {
+        "log.dirs": options.data_dir,
+        "listeners": options.listen,
+        "node.id": options.node_id,
+        "lockstep.peers": options.peers,
+    }
+    given = {name: text for name, text in flags.items() if text is not None}
+    server.run(load(None, options.set, given), taking_players)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

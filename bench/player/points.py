@@ -1,0 +1,118 @@
+"""What is measured: numbers of targets, sizes of transactions, rates, and what the blocks are called. Pure.
+
+A block is `SYSTEM_LOOP_tTARGETS_kKEYS`, such as `plain_open_t20_k10`: keys are key-values of 1 KB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+PLAIN: Final = "plain"
+"""Each target's part to the topic of that target; a consumer for each."""
+TRANSACTIONS: Final = "transactions"
+"""The same in one Kafka transaction; consumers read what is committed."""
+TWO_LEVEL: Final = "two_level"
+"""A log of one partition, a player with a Kafka transaction for each entry, then as above."""
+GRPC: Final = "grpc"
+"""LogPlayer in the broker that leads the log, with the transport it has by default."""
+RAW: Final = "raw"
+"""The same with frames on a plain TCP connection."""
+REMOTE: Final = "remote"
+"""LogPlayer in a process of its own, which reads the log as a client does; over gRPC."""
+STORED: Final = "stored"
+"""As the first to SQLite targets: what is timed ends when it is durable there."""
+LOG_PLAYERS: Final = (GRPC, RAW, REMOTE)
+CLOSED: Final = "closed"
+OPEN: Final = "open"
+LOOPS: Final = (CLOSED, OPEN)
+
+
+class Point(NamedTuple):
+    """Targets there are, key-values in a transaction."""
+
+    targets: int
+    keys: int
+
+    def __str__(self) -> str:
+        return f"t{self.targets}_k{self.keys}"
+
+
+def block_name(system: str, loop: str, point: Point) -> str:
+    return f"{system}_{loop}_{point}"
+
+
+@dataclass(frozen=True)
+class Axes:
+    """How much of all that. Times in seconds, rates a second."""
+
+    name: str
+    targets: tuple[int, ...] = (2, 5, 10, 15, 20)
+    targets_keys: int = 10
+    """Key-values where the number of targets varies: the seed's figures 9, 12a, 13a, 13b."""
+    keys: tuple[int, ...] = (1, 2, 5, 10)
+    keys_targets: int = 20
+    """Targets where the size varies: its figures 10, 12b, 13c, 13d."""
+    closed_s: float = 6.0
+    open_s: float = 12.0
+    warmup_s: float = 2.0
+    rate: float = 8.0
+    """Transactions of an open loop, equal for all; a Kafka transaction takes most of 100 ms here."""
+    two_level_targets: tuple[int, ...] = (2, 10, 20)
+    two_level_transactions: int = 1000
+    stored: tuple[Point, ...] = (Point(2, 10), Point(10, 10))
+    sustained_targets: tuple[int, ...] = (2, 5, 10, 20)
+    sustained_rates: tuple[float, ...] = (25, 50, 100, 150, 200, 300, 400, 600, 800)
+    sustained_s: float = 5.0
+    throughput_records: int = 200_000
+    missed: tuple[int, ...] = (100, 1_000, 10_000, 100_000)
+    dummies: tuple[int, ...] = (0, 1_000, 100, 10)
+    """0: off."""
+    dummy_entries: int = 9_999
+
+    @property
+    def points(self) -> list[Point]:
+        """All of both figures, each once."""
+        by_targets = [Point(each, self.targets_keys) for each in self.targets]
+        by_keys = [Point(self.keys_targets, each) for each in self.keys]
+        return sorted({*by_targets, *by_keys})
+
+
+FULL: Final = Axes("full")
+QUICK: Final = Axes(
+    "quick",
+    targets=(2, 10, 20),
+    keys=(1, 10),
+    closed_s=3.0,
+    open_s=5.0,
+    warmup_s=1.0,
+    two_level_targets=(2, 10),
+    two_level_transactions=100,
+    sustained_targets=(2, 10),
+    sustained_rates=(25, 100, 400),
+    sustained_s=2.0,
+    throughput_records=50_000,
+    missed=(100, 10_000),
+    dummies=(0, 100),
+    dummy_entries=1_999,
+)
+SMOKE: Final = Axes(
+    "smoke",
+    targets=(2,),
+    targets_keys=3,
+    keys=(3,),
+    keys_targets=2,
+    closed_s=0.5,
+    open_s=0.5,
+    warmup_s=0.1,
+    rate=50.0,
+    stored=(Point(2, 3),),
+    sustained_targets=(2,),
+    sustained_rates=(50,),
+    sustained_s=0.5,
+    throughput_records=2_000,
+    missed=(50,),
+    dummies=(0, 10),
+    dummy_entries=199,
+)
+"""Whether it works, in a few seconds: one node, no Kafka."""

@@ -1,0 +1,163 @@
+"""Targets that note when something came: around any `Sessions`, and the least that such a one can be.
+
+Owns: the moment that counts (when a batch was received, or, `at_acknowledgement`, when all of it was stored),
+and what is kept until the run is over. Does not look into parts before that, but for their headers' counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from bench.player.noted import Noted
+from player.core.messages import Batch, Part
+from player.transport.seam import Answers, Greeting, Session, Sessions
+from protocol.records.batch import read_header
+from protocol.records.record import iter_records
+
+
+class Watched:
+    """The `Sessions` of one target. `keep`: what came, for `noted`; else it is only counted."""
+
+    def __init__(self, inner: Sessions, *, at_acknowledgement: bool = False, keep: bool = True) -> None:
+        self.inner = inner
+        self.at_acknowledgement = at_acknowledgement
+        self.records = 0
+        self.record_bytes = 0
+        self.greeted_ns = self.first_ns = self.last_ns = 0
+        """The last greeting's answer, the first part after it, the last part. 0: there is none."""
+        self.stream: object = None
+        """The one that was greeted last; what others bring does not count."""
+        self._keep = keep
+        self._came: list[tuple[int, Sequence[Part]]] = []
+        self._position = -1
+
+    def greet(self, greeting: Greeting, answers: Answers) -> Session:
+        return _WatchedStream(self, greeting, answers)
+
+    def greeted(self, stream: object, at_ns: int) -> None:
+        self.stream, self.greeted_ns, self.first_ns = stream, at_ns, 0
+
+    def take(self, batch: Batch, at_ns: int) -> None:
+        """A batch counts now; what came before does not count again."""
+        parts = [each for each in batch.parts if not each.is_dummy and each.position > self._position]
+        if not parts:
+            return
+        self._position = parts[-1].position
+        self.first_ns = self.first_ns or at_ns
+        self.last_ns = at_ns
+        if self._keep:
+            self._came.append((at_ns, parts))
+        for part in parts:
+            self.records += read_header(_bytes(part)).record_count
+            self.record_bytes += len(_bytes(part))
+
+    def noted(self) -> Noted:
+        """What was kept, opened. MalformedBatch."""
+        noted = Noted()
+        for at_ns, parts in self._came:
+            for part in parts:
+                for record in iter_records(_bytes(part)):
+                    noted.note(bytes(record.value or b""), at_ns)
+        return noted
+
+
+def _bytes(part: Part) -> Any:
+    return part.payload
+
+
+class _WatchedStream:
+    """Between a transport and the session: both of its ends."""
+
+    def __init__(self, watched: Watched, greeting: Greeting, answers: Answers) -> None:
+        self._watched = watched
+        self._answers = answers
+        self._waiting: deque[Batch] = deque()
+        self._session = watched.inner.greet(greeting, self)
+
+    # -- what the transport tells -----------------------------------------------------------------------
+
+    def receive(self, batch: Batch) -> None:
+        if self._watched.at_acknowledgement:
+            self._waiting.append(batch)
+        elif self._watched.stream is self:
+            self._watched.take(batch, time.monotonic_ns())
+        self._session.receive(batch)
+
+    def heartbeat(self) -> None:
+        self._session.heartbeat()
+
+    def closed(self) -> None:
+        self._session.closed()
+
+    @property
+    def wants_more(self) -> bool:
+        return self._session.wants_more
+
+    async def wait_for_room(self) -> None:
+        await self._session.wait_for_room()
+
+    # -- what the session says --------------------------------------------------------------------------
+
+    def greeted(self, position: int) -> None:
+        self._watched.greeted(self, time.monotonic_ns())
+        self._answers.greeted(position)
+
+    def stale(self, player_term: int, target_term: int) -> None:
+        self._answers.stale(player_term, target_term)
+
+    def acknowledge(self, position: int) -> None:
+        at_ns = time.monotonic_ns()
+        while self._waiting and self._waiting[0].last_position <= position:
+            self._watched.take(self._waiting.popleft(), at_ns)
+        self._answers.acknowledge(position)
+
+    def end(self, reason: str) -> None:
+        self._answers.end(reason)
+
+
+class LeanSessions:
+    """A target without a store: its mark is in memory, and what came is acknowledged at once."""
+
+    def __init__(self) -> None:
+        self.position = -1
+        self.terms = (0, 0)
+
+    def greet(self, greeting: Greeting, answers: Answers) -> Session:
+        hello = greeting.hello
+        stream = _LeanStream(self, answers, (hello.player_term, hello.target_term))
+        if stream.terms <= self.terms:
+            answers.stale(*self.terms)
+            return stream
+        if self.terms == (0, 0):
+            self.position = hello.first_position - 1
+        self.terms = stream.terms
+        answers.greeted(self.position)
+        return stream
+
+
+class _LeanStream:
+    wants_more = True
+
+    def __init__(self, target: LeanSessions, answers: Answers, terms: tuple[int, int]) -> None:
+        self._target = target
+        self._answers = answers
+        self.terms = terms
+
+    def receive(self, batch: Batch) -> None:
+        target = self._target
+        if self.terms == target.terms:
+            target.position = max(target.position, batch.last_position)
+            self._answers.acknowledge(target.position)
+
+    def heartbeat(self) -> None:
+        if self.terms == self._target.terms:
+            self._answers.acknowledge(self._target.position)
+
+    def closed(self) -> None:
+        pass
+
+    async def wait_for_room(self) -> None:
+        pass
