@@ -44,6 +44,9 @@ PURE = (
     "player/target/guard.py",
     "player/target/marks.py",
     "player/target/records.py",
+    "player/transport/addresses.py",
+    "player/transport/frames.py",
+    "player/transport/wire.py",
     "protocol/",
     "storage/raft/",
     "storage/cleaning.py",
@@ -103,6 +106,7 @@ LISTING = (
     "player/routing",
     "player/source",
     "player/target",
+    "player/transport",
     "storage",
     "storage/log",
 )

@@ -49,4 +49,4 @@ class Store(Protocol):
         """Called in the thread that will use it."""
 
     def stop(self) -> None:
-        """The target ends: what waits for somebody else gives up. Called from another thread."""
+        """The target ends, for good: what waits for somebody else gives up. Called from another thread."""

@@ -190,6 +190,6 @@ class RawStream(asyncio.BufferedProtocol):
 
 
 def _words(error: Exception) -> str:
-    if isinstance(error, OSError) and (error.errno or 0) > 0:  # those of names are below
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:  # those of names are below
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

@@ -1,8 +1,7 @@
-"""`python -m lockstep.demo.shard`: a shard that listens for a player until Ctrl-C or SIGTERM, or an audit of
-one.
+"""`python -m lockstep.demo.shard`: a shard that listens for a player until it is stopped, or an audit of one.
 
-Exit status: 0 done, 1 an audit found something, or it could not be done (one line on standard error says
-why), 2 wrong usage.
+Exit status: 0 done (also by Ctrl-C or SIGTERM), 1 an audit found something, or it could not be done (one line
+on standard error says why), 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -58,11 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is_postgres = options.store.startswith(POSTGRES)
     tables = Tables(is_postgres)
     try:
+        store = _store(options.store, tables)
         with _connected(options.store) as connection:
             tables.create(connection)
             if options.audit:
                 return _audit(tables, connection)
-        asyncio.run(_serve(_store(options.store, tables), options))
+        asyncio.run(_serve(store, options))
     except (OSError, ImportError, sqlite3.Error) as error:
         return _failed(error)
     except Exception as error:
@@ -94,11 +94,11 @@ def _connected(url: str) -> Iterator[Any]:
     if url.startswith(POSTGRES):
         import psycopg
 
-        with psycopg.connect(url) as connection:
-            yield connection
+        with psycopg.connect(url) as postgres:
+            yield postgres
         return
-    with contextlib.closing(sqlite3.connect(url.removeprefix(SQLITE))) as connection, connection:
-        yield connection
+    with contextlib.closing(sqlite3.connect(url.removeprefix(SQLITE))) as sqlite, sqlite:
+        yield sqlite
 
 
 def _audit(tables: Tables, connection: Any) -> int:

@@ -48,9 +48,9 @@ def play(kind: str, place: str, target_term: int, last: int, dies_before: int | 
     """Store what follows up to `last`, and write each stored position to `acked`, a file descriptor."""
     ledger = LEDGERS[kind](place)
     drawn = random.Random(target_term)
+    log = ledger.store().open(NAME)
     if dies_before is not None:
         _die_before(dies_before)
-    log = ledger.store().open(NAME)
     log.load()
     position = log.greet(mark(target_term, -1))
     while position < last:

@@ -184,7 +184,7 @@ def test_who_hangs_in_a_transaction_loses_it(postgres_ledger: PostgresLedger) ->
         newer = postgres_ledger.store().open(NAME)
         assert newer.greet(mark(2, -1)) == -1
         go_on.set()
-        with pytest.raises(psycopg.OperationalError):
+        with pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout):
             hanging.result(PATIENCE_S)
     assert postgres_ledger.applied() == []
     newer.close()

@@ -181,7 +181,12 @@ def test_a_target_that_ends_does_not_wait(url: str, receiver: Receiver, tmp_path
     store = webhook(url, tmp_path, first_pause_s=1000.0, patience_s=10_000.0)
     log = store.open(NAME)
     log.greet(mark(1, -1))
-    threading.Thread(target=lambda: receiver.asked.wait(PATIENCE_S) and store.stop()).start()
+
+    def stop() -> None:
+        receiver.asked.wait(PATIENCE_S)
+        store.stop()
+
+    threading.Thread(target=stop).start()
     began = time.monotonic()
     with pytest.raises(TargetStopped):
         log.store(entries(-1, 0), mark(1, 0))
