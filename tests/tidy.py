@@ -109,8 +109,6 @@ LISTING = (
     "player/routing",
     "player/source",
     "player/target",
-    "player/core",
-    "player/target",
     "player/transport",
     "storage",
     "storage/log",
