@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from collections.abc import AsyncIterator
@@ -60,23 +61,17 @@ def keyed(
     return builder.build()
 
 
+_fillers = itertools.count()
+
+
 async def filler(client: Client, count: int = 40) -> None:
     """So much that what came before lies below the older of two checkpoints."""
-    if not filled:
-        await client.create("filler", retention_ms="-1")
-        filled.append("filler")
+    topic = f"filler-{next(_fillers)}"
+    await client.create(topic, retention_ms="-1")
     for _ in range(count):
-        produced = await client.produce("filler", batch(b"x" * 100_000))
+        produced = await client.produce(topic, batch(b"x" * 100_000))
         assert produced.error_code == 0
         await asyncio.sleep(0.01)
-
-
-filled: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_filled() -> None:
-    filled.clear()
 
 
 async def read(client: Client, topic: str, isolation: int = 0) -> list[Record]:
