@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,13 @@ import pytest
 
 from broker.server import Broker
 from lockstep.playing.in_process_source import InProcessSource, NotLeading
-from player.core.messages import Entry
-from player.source.seam import Bounds, Chunk, RangeLost, Source, SourceEnded
+from player.source.seam import Bounds, Chunk, RangeLost, SourceEnded
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.records.record import Record, iter_records
 from storage.group import LogGroup
 from storage.types import StorageError
 from tests.broker.cluster.brokers import BrokerCluster
@@ -27,6 +25,7 @@ from tests.broker.conftest import StartBroker, StartCluster, start_broker, start
 from tests.broker.test_compaction import TINY, filler, keyed
 from tests.broker.transactions.producers import Producer
 from tests.broker.wire import Client, batch
+from tests.lockstep.playing.reading import everything, records, values
 
 __all__ = ["start_broker", "start_cluster"]
 
@@ -38,31 +37,6 @@ def source_of(broker: Broker, topic: str = "t", partition: int = 0) -> InProcess
     found = broker.services.cluster.partition(topic, partition)
     assert found is not None
     return InProcessSource(broker.services, found)
-
-
-def records(entries: Sequence[Entry]) -> list[Record]:
-    found: list[Record] = []
-    for entry in entries:
-        assert isinstance(entry.payload, bytes)
-        found += iter_records(entry.payload)
-    return found
-
-
-def values(entries: Sequence[Entry]) -> list[bytes | None]:
-    return [record.value for record in records(entries)]
-
-
-async def everything(source: Source, first: int = 0, max_bytes: int = 1 << 20) -> list[Entry]:
-    """Read until there is nothing more; each read must bring it further."""
-    found: list[Entry] = []
-    while True:
-        chunk = await source.read(first, max_bytes, 0)
-        if chunk.through_position < first:
-            assert not chunk.entries
-            return found
-        assert all(first <= each.position <= chunk.through_position for each in chunk.entries)
-        found += chunk.entries
-        first = chunk.through_position + 1
 
 
 @pytest.fixture
