@@ -62,9 +62,9 @@ def _lost_to_the_disk(result: dict[str, Any]) -> str:
     return (
         f"Where a durable Lockstep loses to a Kafka that never flushes, it is the disk: one producer's p50 "
         f"is {plain:.2f} ms without flushes and {flushed:.2f} with, {flushed - plain:.2f} ms for two "
-        f"replicas' flushes while a third one uses the same disk; Kafka as shipped takes {shipped:.2f} ms and has "
-        "promised nothing. With three groups nine logs flush on that one disk, where a machine each would "
-        "flush three, and three nodes, their clients and the kernel share two processors."
+        f"replicas' flushes while a third one uses the same disk; Kafka as shipped takes {shipped:.2f} ms "
+        "and has promised nothing. With three groups nine logs flush on that one disk, where a machine each "
+        "would flush three, and three nodes, their clients and the kernel share two processors."
     )
 
 
