@@ -274,7 +274,8 @@ def committed(bootstrap: str, topic: str, partitions: int) -> Iterator[Any]:
             "log_level": 0,
         }
     )
-    reached = dict.fromkeys(range(partitions), -1)
+    reached: dict[int, int] = dict.fromkeys(range(partitions), -1)
+    each: Any
     try:
         spots = [confluent_kafka.TopicPartition(topic, number, 0) for number in reached]
         ends = {spot.partition: consumer.get_watermark_offsets(spot, 30)[1] for spot in spots}

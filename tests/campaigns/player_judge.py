@@ -48,9 +48,7 @@ def record_of(message: Any) -> Record:
     """From confluent-kafka."""
     said = [value for name, value in message.headers() or () if name == HEADER]
     names = {name.strip() for value in said for name in (value or b"").decode().split(",")}
-    return Record(
-        message.partition(), message.offset(), message.key(), message.value(), sorted(names - {""})
-    )
+    return Record(message.partition(), message.offset(), message.key(), message.value(), sorted(names - {""}))
 
 
 def wanted(records: Iterable[Record], targets: Iterable[str]) -> tuple[dict[str, Contents], int]:
@@ -86,7 +84,9 @@ def judge(name: str, wanted: Contents, found: Contents) -> Iterator[str]:
     yield from value_differences(name, wanted.values, found.values)
 
 
-def value_differences(name: str, wanted: Mapping[bytes, bytes], found: Mapping[bytes, bytes]) -> Iterator[str]:
+def value_differences(
+    name: str, wanted: Mapping[bytes, bytes], found: Mapping[bytes, bytes]
+) -> Iterator[str]:
     """Keys whose value is not the one it must be."""
     keys = sorted(key for key in {*wanted, *found} if wanted.get(key) != found.get(key))
     if keys:

@@ -146,6 +146,18 @@ class Message:
 
 
 def test_who_a_record_is_for() -> None:
-    assert record_of(Message([("lockstep-targets", b"b, a"), ("other", b"c")])) == (1, 2, b"k", b"v", ["a", "b"])
-    for headers in (None, [], [("lockstep-targets", b"")], [("lockstep-targets", None)]):
+    assert record_of(Message([("lockstep-targets", b"b, a"), ("other", b"c")])) == (
+        1,
+        2,
+        b"k",
+        b"v",
+        ["a", "b"],
+    )
+    nobody: list[list[tuple[str, bytes | None]] | None] = [
+        None,
+        [],
+        [("lockstep-targets", b"")],
+        [("lockstep-targets", None)],
+    ]
+    for headers in nobody:
         assert record_of(Message(headers)).targets == []
