@@ -278,9 +278,9 @@ def committed(bootstrap: str, topic: str, partitions: int) -> Iterator[Any]:
     each: Any
     try:
         spots = [confluent_kafka.TopicPartition(topic, number, 0) for number in reached]
-        ends = {spot.partition: consumer.get_watermark_offsets(spot, 30)[1] for spot in spots}
-        consumer.assign(spots)
         deadline = time.monotonic() + 120
+        ends = {spot.partition: _end(consumer, spot, deadline) for spot in spots}
+        consumer.assign(spots)
         while any(reached[number] < end for number, end in ends.items()):
             for each in consumer.consume(5000, 0.2):
                 if each.error() is None:
@@ -293,6 +293,17 @@ def committed(bootstrap: str, topic: str, partitions: int) -> Iterator[Any]:
                 raise TimeoutError(f"reading {topic}: {reached} of {ends}; is a transaction left open?")
     finally:
         consumer.close()
+
+
+def _end(consumer: Any, spot: Any, deadline: float) -> int:
+    """Asked again while its leader moves. KafkaException."""
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(spot, 10)[1])
+        except confluent_kafka.KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def figures(

@@ -9,7 +9,8 @@ applied is compared, record by record, with the topic as confluent-kafka reads i
 The players' resident memory is looked at all the time. Their settings let them hold little for each target,
 so it must stay below a bound, also while a target is stopped. Adds to docs/evidence/player.json; `--resume`
 runs nothing where a sound run of this source, as large in records and kills, is recorded. Prints JSON; ends
-with 1 where something is not as it must be, with 2 where PostgreSQL is missing.
+with 1 where something is not as it must be, with 2 where PostgreSQL is missing. `--plant` gives the targets
+in SQLite a mistake that must be found (`player_sabotage.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tests.campaigns import evidence, player_processes
 from tests.campaigns.brokers import Brokers, raise_on_term
 from tests.campaigns.exactly_once import KEPT_PROBLEMS, committed
 from tests.campaigns.player_judge import Contents, judge, record_of, wanted
-from tests.campaigns.player_nemesis import TICK_S, Nemesis
+from tests.campaigns.player_nemesis import FAULTS, TICK_S, Nemesis
 from tests.campaigns.player_processes import Player, Process
 from tests.campaigns.player_writers import Writers
 from tests.lockstep.postgres import PostgresMissing, postgres
@@ -42,6 +43,7 @@ from tests.lockstep.postgres import PostgresMissing, postgres
 NAME: Final = "player"
 TOPIC: Final = "played"
 PARTITIONS: Final = 2
+PLANTED: Final = "tests.campaigns.player_sabotage"
 STALLED_SHARES: Final = (0.3, 0.65)
 """Of the records, from where to where one target is stopped."""
 STUCK_S: Final = 180.0
@@ -85,15 +87,21 @@ class Campaign:
         self._brokers = brokers
         self._options = options
         self._rng = random.Random(options.seed)
-        transport = options.transport
-        self._targets = player_processes.targets(options.sqlite, databases, transport, directory)
-        self._players = player_processes.players(
-            brokers.bootstrap, TOPIC, self._targets, transport, directory
+        stores = {
+            f"sqlite-{number}": f"sqlite:///{directory}/shard-{number}.db" for number in range(options.sqlite)
+        }
+        stores |= {f"postgres-{number}": url for number, url in enumerate(databases)}
+        self._targets, self._players = player_processes.processes(
+            brokers.bootstrap,
+            TOPIC,
+            stores,
+            player_processes.Options(options.transport, directory),
+            PLANTED if options.plant else player_processes.SHARD,
         )
         self._processes: list[Process] = [*self._targets, *self._players]
         names = [each.name for each in self._targets]
         self._writers = Writers(brokers.bootstrap, TOPIC, names, options.rate, options.seed)
-        self._nemesis = Nemesis(brokers, self._players, self._targets, self._rng)
+        self._nemesis = Nemesis(brokers, self._players, self._targets, options.faults, self._rng)
         self._memory = Memory(self._players)
 
     def run(self) -> None:
@@ -173,21 +181,24 @@ class Campaign:
         if count < self._options.records:
             raise TargetFailed(f"{self._writers.written} records were written, {count} are there")
         left, since = -1, time.monotonic()
-        while left:
+        while left or not all(each.is_ready() for each in self._processes):
             for process in self._processes:
                 process.look()
             before, left = (
                 left,
                 sum(max(0, contents[each.name].count() - each.count()) for each in self._targets),
             )
-            if left != before:
+            if left < before or before < 0:
                 since = time.monotonic()
             elif time.monotonic() > since + STUCK_S:
-                raise TargetFailed(f"stuck: {left} records are not applied\n{self._tails()}")
+                raise TargetFailed(
+                    f"stuck: {left} records are not applied, or a process is not up\n{self._tails()}"
+                )
             time.sleep(5 * TICK_S)
         return contents
 
     def _judge(self, contents: dict[str, Contents]) -> None:
+        self.figures["player_terms"] = max(each.player_term() for each in self._targets)
         for target in self._targets:
             self.problems += judge(target.name, contents[target.name], target.contents())
         held = player_processes.bound_bytes(len(self._targets), PARTITIONS) >> 20
@@ -231,6 +242,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         campaign = Campaign(brokers, databases, options, directory)
         campaign.run()
         if campaign.problems:
+            print("\n".join(campaign.problems[:KEPT_PROBLEMS]), file=sys.stderr)
             print(brokers.log_tail(), file=sys.stderr, flush=True)
         return campaign.figures, campaign.problems
 
@@ -255,6 +267,7 @@ def on_record(options: argparse.Namespace) -> bool:
         and all(run[name] == getattr(options, name) for name in same)
         and run["records"] >= options.records
         and run["kills"] >= options.kills
+        and all(run["faults"].get(kind, 0) >= options.kills for kind in FAULTS)
         for run in evidence.load_runs(NAME)
     )
 
@@ -263,12 +276,14 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.player", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000, help="at least so many")
     parser.add_argument("--kills", type=int, default=20, help="of each kind, and as often stopped, at least")
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
     parser.add_argument("--rate", type=float, default=2000, help="records a second that are written at most")
     parser.add_argument("--sqlite", type=int, default=4, help="targets in SQLite")
     parser.add_argument("--postgres", type=int, default=4, help="targets in PostgreSQL")
     parser.add_argument("--transport", choices=["grpc", "raw"], default="grpc")
     parser.add_argument("--nodes", type=int, choices=[1, 3], default=3)
     parser.add_argument("--seed", type=int, default=None, help="default: drawn, and printed")
+    parser.add_argument("--plant", action="store_true", help="SQLite targets that make a mistake")
     parser.add_argument("--resume", action="store_true", help="nothing where it is recorded for this source")
     parser.add_argument("--no-evidence", action="store_true")
     options = parser.parse_args(words)
@@ -295,7 +310,7 @@ def main(words: Sequence[str] | None = None) -> int:
     }
     done = {**told, **figures, "problems": [text[:1000] for text in problems[:KEPT_PROBLEMS]]}
     print(json.dumps(done), flush=True)
-    if not options.no_evidence:
+    if not options.no_evidence and not options.plant:
         evidence.add_run(NAME, done, packages=evidence.WITH_PLAYER)
     return 1 if problems else 0
 

@@ -20,6 +20,7 @@ from compat_tests.targets import TargetFailed
 from tests.campaigns.brokers import Brokers
 from tests.campaigns.player_processes import LEASE_S, Player, Process, Target
 
+FAULTS: Final = ("kill_player", "kill_target", "kill_broker", "stop_player", "stop_target", "stop_broker")
 PLAYING_SHARE: Final = 0.8
 """Of the faults of players, those of the one that plays."""
 DOWN_S: Final = (0.0, 1.5 * LEASE_S)
@@ -35,8 +36,14 @@ class Nemesis:
     """Called by the campaign's loop."""
 
     def __init__(
-        self, brokers: Brokers, players: Sequence[Player], targets: Sequence[Target], rng: random.Random
+        self,
+        brokers: Brokers,
+        players: Sequence[Player],
+        targets: Sequence[Target],
+        faults: Sequence[str],
+        rng: random.Random,
     ) -> None:
+        """`faults`: of `FAULTS`."""
         self.spared: Target | None = None
         """Nothing is done to it."""
         self.counts: Counter[str] = Counter()
@@ -47,7 +54,9 @@ class Nemesis:
         self._targets = targets
         self._rng = rng
         self._heals: list[tuple[float, Callable[[], None]]] = []
-        self._faults: list[Callable[[], bool]] = []
+        self._kinds = faults
+        self._left: list[str] = []
+        """Of this round."""
         self._next_s = time.monotonic() + rng.uniform(*PAUSE_S)
 
     def act(self) -> None:
@@ -58,21 +67,14 @@ class Nemesis:
             each[1]()
         if now < self._next_s:
             return
-        if not self._faults:
-            self._faults = [
-                self._kill_player,
-                self._stop_player,
-                self._kill_target,
-                self._stop_target,
-                self._kill_broker,
-                self._stop_broker,
-            ]
-            self._rng.shuffle(self._faults)
-        fault = self._faults[0]
+        if not self._left:
+            self._left = self._rng.sample(self._kinds, len(self._kinds))
+        kind = self._left[0]
+        fault: Callable[[], bool] = getattr(self, f"_{kind}")
         if fault():
-            self._faults.pop(0)
-            self.counts[fault.__name__.strip("_")] += 1
-            self.rounds += not self._faults
+            self._left.pop(0)
+            self.counts[kind] += 1
+            self.rounds += not self._left
         self._next_s = time.monotonic() + self._rng.uniform(*PAUSE_S)
 
     def heal(self) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psutil
 import psycopg
@@ -26,10 +27,18 @@ from compat_tests.probe import HOST
 from compat_tests.targets import ROOT
 from tests.campaigns.player_judge import Contents
 
+SHARD: Final = "lockstep.demo.shard"
 CANNOT: Final = 1
 """The status of a process that says why it does not go on."""
 END_S: Final = 30.0
 ASK_S: Final = 2.0
+
+
+class Options(NamedTuple):
+    """What all of a campaign have in common."""
+
+    transport: str
+    directory: Path
 
 
 class Process:
@@ -63,6 +72,10 @@ class Process:
     def is_up(self) -> bool:
         """It runs, and is not stopped."""
         return self._process is not None and self._process.poll() is None and not self.is_stopped
+
+    def is_ready(self) -> bool:
+        """It does what it is for, and can be told to end."""
+        return self.is_up
 
     def look(self) -> None:
         """Start it again where it has ended by itself."""
@@ -122,14 +135,22 @@ class Process:
 
 
 class Target(Process):
-    """A process of `lockstep.demo.shard` on a database that outlives it."""
+    """A process of the demo shard on a database that outlives it."""
 
-    def __init__(self, name: str, store: str, port: int, transport: str, directory: Path) -> None:
+    def __init__(self, name: str, program: str, store: str, address: str, options: Options) -> None:
         """`store`: as the shard takes it."""
         self.store = store
-        self.address = f"{HOST}:{port}"
-        words = ["--store", store, "--listen", self.address, "--transport", transport]
-        super().__init__(name, ["lockstep.demo.shard", *words], directory)
+        self.address = address
+        words = ["--store", store, "--listen", address, "--transport", options.transport]
+        super().__init__(name, [program, *words], options.directory)
+
+    def is_ready(self) -> bool:
+        host, _, port = self.address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), ASK_S).close()
+        except OSError:
+            return False
+        return self.is_up
 
     def count(self) -> int:
         """Records applied; 0 where there is no table yet."""
@@ -138,6 +159,11 @@ class Target(Process):
         except (sqlite3.OperationalError, psycopg.errors.UndefinedTable):
             return 0
         return int(count)
+
+    def player_term(self) -> int:
+        """The highest that it was greeted in."""
+        ((term,),) = self._rows("SELECT max(player_term) FROM lockstep_player_marks")
+        return int(term or 0)
 
     def contents(self) -> Contents:
         found = Contents()
@@ -160,19 +186,26 @@ class Target(Process):
 class Player(Process):
     """`lockstep player run`, of one name."""
 
-    def __init__(self, name: str, port: int, config: Mapping[str, Any], directory: Path) -> None:
-        self._status = f"http://{HOST}:{port}/status"
+    def __init__(self, name: str, address: str, config: Mapping[str, Any], directory: Path) -> None:
+        self._status = f"http://{address}/status"
         file = directory / f"{name}.toml"
-        file.write_text(toml({"player": name, "listen": f"{HOST}:{port}", **config}))
+        file.write_text(toml({"player": name, "listen": address, **config}))
         super().__init__(name, ["lockstep", "player", "run", str(file)], directory, may_end=True)
+
+    def is_ready(self) -> bool:
+        return bool(self._logs())
 
     def plays(self) -> int:
         """So many partitions; 0 where it does not answer."""
+        return sum(each["is_playing"] for each in self._logs())
+
+    def _logs(self) -> list[dict[str, Any]]:
         try:
             with urllib.request.urlopen(self._status, timeout=ASK_S) as answer:
-                return sum(each["is_playing"] for each in json.load(answer)["logs"])
+                found: list[dict[str, Any]] = json.load(answer)["logs"]
         except (OSError, ValueError):
-            return 0
+            return []
+        return found
 
 
 def toml(table: Mapping[str, Any]) -> str:
@@ -186,33 +219,32 @@ def _inline(value: Any) -> str:
     return json.dumps(value)
 
 
-def targets(sqlite: int, postgres: Sequence[str], transport: str, directory: Path) -> list[Target]:
-    """So many in SQLite, and one for each of these databases of PostgreSQL."""
-    stores = [(f"sqlite-{number}", f"sqlite:///{directory}/shard-{number}.db") for number in range(sqlite)]
-    stores += [(f"postgres-{number}", url) for number, url in enumerate(postgres)]
-    return [
-        Target(name, store, port, transport, directory)
-        for (name, store), port in zip(stores, free_ports(len(stores)), strict=True)
+def processes(
+    bootstrap: str, topic: str, stores: Mapping[str, str], options: Options, program: str = SHARD
+) -> tuple[list[Target], list[Player]]:
+    """A target for each of `stores`, and two players, of which one stands by.
+
+    The players' timers are short, and what they hold of a target is little. `program`: what targets run.
+    """
+    addresses = [f"{HOST}:{port}" for port in free_ports(len(stores) + 2)]
+    targets = [
+        Target(name, program, store, address, options)
+        for (name, store), address in zip(stores.items(), addresses[2:], strict=True)
     ]
-
-
-def players(
-    bootstrap: str, topic: str, targets: Sequence[Target], transport: str, directory: Path
-) -> list[Player]:
-    """Two, of which one stands by. Their timers are short, and what they hold of a target is little."""
     config: dict[str, Any] = {
         "bootstrap": bootstrap,
         "topic": topic,
-        "transport": transport,
+        "transport": options.transport,
         "route": {"by": "header"},
         "targets": {each.name: {"address": each.address} for each in targets},
         "settings": {**BOUNDS, **TIMERS},
         "claims": CLAIMS,
     }
-    return [
-        Player(name, port, config, directory)
-        for name, port in zip(("player-1", "player-2"), free_ports(2), strict=True)
+    players = [
+        Player(f"player-{number}", address, config, options.directory)
+        for number, address in enumerate(addresses[:2])
     ]
+    return targets, players
 
 
 _MIB: Final = 1 << 20
