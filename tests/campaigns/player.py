@@ -21,7 +21,6 @@ import json
 import random
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,7 +35,7 @@ from tests.campaigns.brokers import Brokers, raise_on_term
 from tests.campaigns.exactly_once import KEPT_PROBLEMS, committed
 from tests.campaigns.player_judge import Contents, judge, record_of, wanted
 from tests.campaigns.player_nemesis import FAULTS, TICK_S, Nemesis
-from tests.campaigns.player_processes import Player, Process
+from tests.campaigns.player_processes import Memory, Process
 from tests.campaigns.player_writers import Writers
 from tests.lockstep.postgres import PostgresMissing, postgres
 
@@ -51,28 +50,6 @@ STUCK_S: Final = 180.0
 READY_S: Final = 60.0
 BASE_MIB: Final = 128
 """Of a player that holds nothing for its targets, with what it is reading."""
-SAMPLE_S: Final = 0.1
-
-
-class Memory(threading.Thread):
-    """The players' highest resident memory, by what was going on."""
-
-    def __init__(self, players: Sequence[Player]) -> None:
-        super().__init__(daemon=True)
-        self.highest = {"before": 0, "while_one_is_stopped": 0, "after": 0}
-        self.phase = "before"
-        self._players = players
-        self._ending = threading.Event()
-
-    def run(self) -> None:
-        while not self._ending.wait(SAMPLE_S):
-            seen = max(each.rss_bytes() for each in self._players)
-            self.highest[self.phase] = max(self.highest[self.phase], seen)
-
-    def end(self) -> None:
-        self._ending.set()
-        if self.is_alive():
-            self.join()
 
 
 class Campaign:

@@ -1,8 +1,8 @@
 """What the player's campaign starts, kills and stops: targets in SQLite and PostgreSQL, two players.
 
-Owns: the processes, by their ids; what a target's database has in the end. Whoever ends by itself is started
-again, as under a supervisor: a player does so with status 1 where it cannot begin without the brokers; all
-else is noted in `strange`.
+Owns: the processes, by their ids; the players' memory; what a target's database has in the end. Whoever ends
+by itself is started again, as under a supervisor: a player does so with status 1 where it cannot begin
+without the brokers; all else is noted in `strange`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ CANNOT: Final = 1
 """The status of a process that says why it does not go on."""
 END_S: Final = 30.0
 ASK_S: Final = 2.0
+SAMPLE_S: Final = 0.1
 
 
 class Options(NamedTuple):
@@ -206,6 +208,27 @@ class Player(Process):
         except (OSError, ValueError):
             return []
         return found
+
+
+class Memory(threading.Thread):
+    """The players' highest resident memory, by what was going on."""
+
+    def __init__(self, players: Sequence[Player]) -> None:
+        super().__init__(daemon=True)
+        self.highest = {"before": 0, "while_one_is_stopped": 0, "after": 0}
+        self.phase = "before"
+        self._players = players
+        self._ending = threading.Event()
+
+    def run(self) -> None:
+        while not self._ending.wait(SAMPLE_S):
+            seen = max(each.rss_bytes() for each in self._players)
+            self.highest[self.phase] = max(self.highest[self.phase], seen)
+
+    def end(self) -> None:
+        self._ending.set()
+        if self.is_alive():
+            self.join()
 
 
 def toml(table: Mapping[str, Any]) -> str:
