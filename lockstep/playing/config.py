@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from player.core.settings import Bound, PlayerSettings
+from player.transport.limits import MESSAGE_BYTES
 
 T = TypeVar("T")
 Table = Mapping[str, Any]
@@ -20,6 +21,8 @@ Table = Mapping[str, Any]
 Transport = Literal["grpc", "raw"]
 First = int | Literal["earliest", "latest"]
 
+LARGEST_BATCH_BYTES: Final = MESSAGE_BYTES * 3 // 4
+"""The rest is for what stands around the records."""
 CLAIMS_TOPIC: Final = "lockstep-players"
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 """Of players and targets: they stand in headers with commas between, in paths and in metrics."""
@@ -180,9 +183,16 @@ def _settings(table: Table) -> PlayerSettings:
         found[each.name] = reader.take(each.name, kind, default)
     reader.end()
     try:
-        return PlayerSettings(**found)
+        settings = PlayerSettings(**found)
     except ValueError as error:
         raise ConfigError("settings", str(error)) from None
+    if settings.batch.size_bytes > LARGEST_BATCH_BYTES:
+        size_bytes = settings.batch.size_bytes
+        problem = (
+            f"size_bytes: {size_bytes} is above {LARGEST_BATCH_BYTES}, what one message of a target takes"
+        )
+        raise ConfigError("settings.batch", problem)
+    return settings
 
 
 def _claims(table: Table) -> ClaimsConfig:

@@ -155,6 +155,11 @@ def test_what_must_be_there(key: str) -> None:
         ("settings/batch", 5, "settings.batch: is not a table"),
         ("settings/batch", {"entries": 5}, "settings.batch: size_bytes: is missing"),
         ("settings/batch", {"entries": 0, "size_bytes": 1}, "settings.batch: a bound of 0 entries"),
+        (
+            "settings/batch",
+            {"entries": 1, "size_bytes": 4 << 20},
+            "settings.batch: size_bytes: 4194304 is above",
+        ),
         ("claims/renew_ms", 9, "claims.renew_ms: 9 is below 10"),
         ("claims/lease_ms", 3999, "claims.lease_ms: 3999 is not twice claims.renew_ms"),
         ("claims/lease", 3999, "claims.lease: there is no such setting"),
