@@ -92,8 +92,6 @@ PURE = (
     "broker/transactions/state.py",
     "broker/transactions/transitions.py",
     "lockstep/demo/bank/table.py",
-    "lockstep/playing/claim_table.py",
-    "lockstep/playing/config.py",
     "lockstep/testing/memory_partition.py",
     "lockstep/transactions/draft.py",
     "lockstep/transactions/giving_way.py",
@@ -103,7 +101,6 @@ PURE = (
 LISTING = (
     "broker/groups",
     "broker/transactions",
-    "lockstep/playing",
     "player/core",
     "player/playing",
     "player/routing",

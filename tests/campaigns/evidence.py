@@ -20,25 +20,27 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 EVIDENCE = ROOT / "docs" / "evidence"
 PRODUCT = ("broker", "lockstep", "protocol", "storage")
+WITH_PLAYER = (*PRODUCT, "player")
+"""For campaigns that run the player; others outlast its changes."""
 
 
-def source_digest(root: Path = ROOT) -> str:
+def source_digest(root: Path = ROOT, packages: Sequence[str] = PRODUCT) -> str:
     """12 hex digits over the product packages' Python files."""
     digest = hashlib.sha256()
-    for package in PRODUCT:
+    for package in packages:
         for path in sorted((root / package).rglob("*.py")):
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 
-def commit(root: Path = ROOT) -> str:
+def commit(root: Path = ROOT, packages: Sequence[str] = PRODUCT) -> str:
     """The commit checked out, with "+changes" when the product differs from it."""
     try:
         head = subprocess.run(
             ["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, check=True
         )
         changed = subprocess.run(
-            ["git", "status", "--porcelain", *PRODUCT], cwd=root, capture_output=True, check=True
+            ["git", "status", "--porcelain", *packages], cwd=root, capture_output=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
@@ -65,12 +67,14 @@ def load_runs(name: str, directory: Path = EVIDENCE) -> list[dict[str, Any]]:
     return runs
 
 
-def add_run(name: str, figures: dict[str, Any], directory: Path = EVIDENCE) -> Path:
+def add_run(
+    name: str, figures: dict[str, Any], directory: Path = EVIDENCE, packages: Sequence[str] = PRODUCT
+) -> Path:
     """Adds one run; returns the file."""
     run = {
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit(),
-        "source": source_digest(),
+        "commit": commit(packages=packages),
+        "source": source_digest(packages=packages),
         "machine": machine(),
         **figures,
     }

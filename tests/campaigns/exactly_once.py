@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,18 +123,20 @@ class Pipeline:
             yield from differences(f"{self.target}-{number}", wanted, list(read[number]))
 
 
-def differences(name: str, wanted: Sequence[bytes], found: Sequence[bytes | None]) -> Iterator[str]:
+def differences(
+    name: str, wanted: Sequence[Hashable], found: Sequence[Hashable], strange_word: str = "never written"
+) -> Iterator[str]:
     """Nothing when they are the same; else what is missing, twice, strange or out of order."""
     if list(found) == list(wanted):
         return
-    seen: dict[bytes | None, int] = {}
+    seen: dict[Hashable, int] = {}
     for value in found:
         seen[value] = seen.get(value, 0) + 1
     known = set(wanted)
     missing = [value for value in wanted if value not in seen]
     twice = [value for value in wanted if seen.get(value, 0) > 1]
     strange = [value for value in seen if value not in known]
-    for kind, values in (("missing", missing), ("more than once", twice), ("never written", strange)):
+    for kind, values in (("missing", missing), ("more than once", twice), (strange_word, strange)):
         if values:
             yield f"{name}: {len(values)} {kind}, first {values[0]!r}"
     if not (missing or twice or strange):
@@ -252,6 +254,14 @@ class Campaign:
 
 def read_committed(bootstrap: str, topic: str, partitions: int) -> dict[int, list[bytes | None]]:
     """Everything committed, by partition, up to the ends there are now. TimeoutError, KafkaException."""
+    read: dict[int, list[bytes | None]] = {number: [] for number in range(partitions)}
+    for each in committed(bootstrap, topic, partitions):
+        read[each.partition()].append(each.value())
+    return read
+
+
+def committed(bootstrap: str, topic: str, partitions: int) -> Iterator[Any]:
+    """The same as confluent-kafka's messages, each partition's in order. TimeoutError, KafkaException."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -264,30 +274,36 @@ def read_committed(bootstrap: str, topic: str, partitions: int) -> dict[int, lis
             "log_level": 0,
         }
     )
-    read: dict[int, list[bytes | None]] = {number: [] for number in range(partitions)}
-    reached = dict.fromkeys(read, -1)
+    reached: dict[int, int] = dict.fromkeys(range(partitions), -1)
+    each: Any
     try:
-        spots = [confluent_kafka.TopicPartition(topic, number, 0) for number in read]
-        ends = {spot.partition: consumer.get_watermark_offsets(spot, 30)[1] for spot in spots}
-        consumer.assign(spots)
+        spots = [confluent_kafka.TopicPartition(topic, number, 0) for number in reached]
         deadline = time.monotonic() + 120
+        ends = {spot.partition: _end(consumer, spot, deadline) for spot in spots}
+        consumer.assign(spots)
         while any(reached[number] < end for number, end in ends.items()):
             for each in consumer.consume(5000, 0.2):
-                _take(each, read, reached)
+                if each.error() is None:
+                    yield each
+                elif each.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                    reached[each.partition()] = each.offset()
+                else:
+                    raise confluent_kafka.KafkaException(each.error())
             if time.monotonic() > deadline:
                 raise TimeoutError(f"reading {topic}: {reached} of {ends}; is a transaction left open?")
     finally:
         consumer.close()
-    return read
 
 
-def _take(message: Any, read: dict[int, list[bytes | None]], reached: dict[int, int]) -> None:
-    if message.error() is None:
-        read[message.partition()].append(message.value())
-    elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF:
-        reached[message.partition()] = message.offset()
-    else:
-        raise confluent_kafka.KafkaException(message.error())
+def _end(consumer: Any, spot: Any, deadline: float) -> int:
+    """Asked again while its leader moves. KafkaException."""
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(spot, 10)[1])
+        except confluent_kafka.KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def figures(
