@@ -18,10 +18,11 @@ RECORDS ?= 100000
 BOUNDS ?= day
 HISTORIES ?= 1000
 TRANSACTIONS ?= 1000000
+PLAYED ?= 1000000
 SECOND_TRY := --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve cluster test check coverage bench-quick system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams linearizable smoke
+.PHONY: help setup serve cluster test check coverage bench-quick system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams linearizable smoke player
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +90,9 @@ linearizable: setup ## Campaign: HISTORIES=1000 of conditional appends under kil
 
 smoke: setup ## Campaign: TRANSACTIONS=1000000 under locks, three brokers killed at random, equal checksums everywhere
 	$(BIN)/python -m tests.campaigns.smoke --transactions $(TRANSACTIONS) --resume
+
+player: setup ## Campaign: PLAYED=1000000 records to eight databases; players, targets, brokers killed and stopped
+	$(BIN)/python -m tests.campaigns.player --records $(PLAYED) --resume
 
 model: setup ## Campaign: TLC over the models, their planted mistakes and traces, 10 minutes (BOUNDS=night)
 	$(BIN)/python -m tests.model.check --bounds $(BOUNDS) --record
