@@ -1,8 +1,8 @@
 """What a player needs of a log. Lockstep's own sources are in `lockstep.playing`.
 
-An entry is one record batch, as it stands in the log; its position is the batch's last offset (or, for a
-whole log group, the last LSN), so that a cut never depends on routing, and compaction never moves it. Control
-batches and what was aborted are no entries; nothing is read at or above the last stable offset.
+An entry is one record batch, as it stands in the log; its position is the batch's last offset, so that
+a cut never depends on routing, and compaction never moves it. Control batches and what was aborted are no
+entries; nothing is read at or above the last stable offset.
 """
 
 from __future__ import annotations

@@ -143,6 +143,14 @@ def test_a_player_that_cannot_be_is_refused_before_the_broker_starts(tmp_path: P
     config.write_text('player = "p"\ntopic = "t"\n')
     assert "player.toml: route: is missing" in failed(*where, "--set", f"lockstep.player.config={config}")
     assert not (tmp_path / "data").exists()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config.write_text(
+            f'player = "p"\ntopic = "t"\nlisten = "127.0.0.1:{port}"\n[route]\nby = "header"\n'
+            '[targets.a]\naddress = "127.0.0.1:1"\n'
+        )
+        said = failed(*where, "--set", f"lockstep.player.config={config}")
+        assert f"cannot start: the player: port {port} is in use" in said
 
 
 def test_serves_and_plays(tmp_path: Path) -> None:
