@@ -18,10 +18,10 @@ from typing import Final
 from player.core.messages import Entry, Part
 from player.core.routing import BadRoute, Parts
 from player.routing.seam import Choice
-from protocol.records.batch import Buffer
-from protocol.records.compression import Codec
-from protocol.records.filtering import Opened, newest_of, opened, remade, with_value
-from protocol.records.record import Record, records_in
+from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, Buffer, MalformedBatch, read_header
+from protocol.records.compression import Codec, decompress
+from protocol.records.filtering import remade, with_value
+from protocol.records.record import Record, located_records
 
 PLAIN_BYTES: Final = 256 * 1024
 
@@ -42,30 +42,31 @@ class Reframing:
         payload = entry.payload
         assert isinstance(payload, bytes)
         try:
-            batch = opened(payload)
-            records = list(records_in(batch.header, batch.data))
-        except ValueError as error:
+            header = read_header(payload)
+            data = memoryview(decompress(header.codec, memoryview(payload)[BATCH_HEADER_BYTES:]))
+            records = list(located_records(header, data))
+        except MalformedBatch as error:
             raise RouteFailed(f"the batch at {entry.position} cannot be read: {error}") from error
-        shares = self._shares(records)
         parts = []
-        for name, share in shares.items():
-            made = share.made(batch, payload)
+        for name, share in self._shares(data, records).items():
+            made = share.made(header, payload)
             parts.append((name, Part(entry.position, made, len(made))))
         return parts
 
-    def _shares(self, records: Sequence[Record]) -> dict[str, _Share]:
+    def _shares(self, data: memoryview, records: Sequence[tuple[int, int, Record]]) -> dict[str, _Share]:
         shares: dict[str, _Share] = {}
-        for place, record in enumerate(records):
+        for start, end, record in records:
             chosen = self._chosen(record)
+            values = chosen if isinstance(chosen, dict) else None
             for name in chosen:
                 share = shares.get(name)
                 if share is None:
                     share = shares[name] = _Share()
-                share.add(place)
-            if isinstance(chosen, dict):
-                for name, value in chosen.items():
-                    if value != record.value:
-                        shares[name].values[place] = value
+                if values is not None and values[name] != record.value:
+                    share.add(with_value(data, start, end, values[name]), record)
+                    share.is_untouched = False
+                elif share.last is not record:  # a name that is said twice is said once
+                    share.add(data[start:end], record)
         return shares
 
     def _chosen(self, record: Record) -> Sequence[str] | dict[str, bytes | None]:
@@ -90,28 +91,26 @@ class Reframing:
 class _Share:
     """What one target gets of a batch."""
 
-    __slots__ = ("places", "values")
+    __slots__ = ("is_untouched", "last", "max_timestamp", "records")
 
     def __init__(self) -> None:
-        self.places: list[int] = []
-        self.values: dict[int, bytes | None] = {}
-        """By place: what a record has instead of its value."""
+        self.records: list[Buffer] = []
+        self.last: Record | None = None
+        self.max_timestamp = 0
+        self.is_untouched = True
+        """None has another value."""
 
-    def add(self, place: int) -> None:
-        if not self.places or self.places[-1] != place:  # a name that is said twice is said once
-            self.places.append(place)
+    def add(self, data: Buffer, record: Record) -> None:
+        if self.last is None or record.timestamp > self.max_timestamp:
+            self.max_timestamp = record.timestamp
+        self.last = record
+        self.records.append(data)
 
-    def made(self, batch: Opened, payload: bytes) -> bytes:
+    def made(self, header: BatchHeader, payload: bytes) -> bytes:
         """The batch for it."""
-        values, parts, data = self.values, batch.parts, batch.data
-        if not values and len(self.places) == len(parts):
+        records = self.records
+        if self.is_untouched and len(records) == header.record_count:
             return payload
-        kept = [parts[place] for place in self.places]
-        records: list[Buffer] = [data[part.start : part.end] for part in kept]
-        if values:
-            for at, place in enumerate(self.places):
-                if place in values:
-                    records[at] = with_value(batch, parts[place], values[place])
         body = b"".join(records)
-        codec = Codec.NONE if len(body) <= PLAIN_BYTES else Codec(batch.header.codec)
-        return remade(batch.header, body, len(kept), newest_of(batch, kept), codec)
+        codec = Codec.NONE if len(body) <= PLAIN_BYTES else Codec(header.codec)
+        return remade(header, body, len(records), self.max_timestamp, codec)

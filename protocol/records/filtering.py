@@ -25,6 +25,7 @@ from protocol.records.batch import (
     BATCH_HEADER_BYTES,
     CODEC_MASK,
     DELETE_HORIZON_FLAG,
+    HEADER,
     LENGTH_PREFIX_BYTES,
     BatchHeader,
     Buffer,
@@ -123,16 +124,10 @@ def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None
         body = b"".join([batch.data[part.start : part.end] for part in kept])
     else:
         body = b"".join([_moved(batch.data, part, was.base_timestamp - horizon_ms) for part in kept])
-    newest = newest_of(batch, kept)
+    newest = was.max_timestamp
+    if not was.is_log_append_time:
+        newest = max([wrapped(was.base_timestamp + part.timestamp_delta) for part in kept])
     return Shortened(remade(was, body, len(kept), newest, Codec(was.codec), horizon_ms), newest)
-
-
-def newest_of(batch: Opened, kept: Sequence[Part]) -> int:
-    """The largest timestamp of these of its records."""
-    was = batch.header
-    if was.is_log_append_time:
-        return was.max_timestamp
-    return max([wrapped(was.base_timestamp + part.timestamp_delta) for part in kept])
 
 
 def remade(
@@ -148,42 +143,42 @@ def remade(
     """
     records = compress(codec, body)
     attributes = was.attributes & ~CODEC_MASK | codec
-    header = BatchHeader(
-        was.base_offset,
-        BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES + len(records),
-        was.leader_epoch,
-        was.magic,
-        0,
-        attributes | (DELETE_HORIZON_FLAG if horizon_ms is not None else 0),
-        was.last_offset_delta,
-        was.base_timestamp if horizon_ms is None else horizon_ms,
-        newest,
-        was.producer_id,
-        was.producer_epoch,
-        was.base_sequence,
-        count,
-    )
     try:
-        made = bytearray(header.pack())
+        made = HEADER.pack(
+            was.base_offset,
+            BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES + len(records),
+            was.leader_epoch,
+            was.magic,
+            0,
+            attributes if horizon_ms is None else attributes | DELETE_HORIZON_FLAG,
+            was.last_offset_delta,
+            was.base_timestamp if horizon_ms is None else horizon_ms,
+            newest,
+            was.producer_id,
+            was.producer_epoch,
+            was.base_sequence,
+            count,
+        )
     except struct.error as error:
         raise MalformedBatch(f"batch {was.base_offset} cannot be made again: {error}") from None
-    made += records
-    made[_CRC_AT : _CRC_AT + 4] = crc_of(made, 0, len(made)).to_bytes(4, "big")
-    return bytes(made)
+    batch = bytearray(made)
+    batch += records
+    batch[_CRC_AT : _CRC_AT + 4] = crc_of(batch, 0, len(batch)).to_bytes(4, "big")
+    return bytes(batch)
 
 
-def with_value(batch: Opened, part: Part, value: bytes | None) -> bytes:
-    """A record with another value, and all else as it was."""
-    data = batch.data
-    _, body_at = read_varint(data, part.start)
-    _, at = read_varint(data, part.rest)
+def with_value(data: memoryview, start: int, end: int, value: bytes | None) -> bytes:
+    """The record from `start` to `end` with another value, and all else as it was."""
+    _, body_at = read_varint(data, start)
+    _, at = read_varint(data, body_at + 1)
+    _, at = read_varint(data, at)
     key_bytes, at = read_varint(data, at)
     value_at = at + max(key_bytes, 0)
     value_bytes, at = read_varint(data, value_at)
     body = bytearray(data[body_at:value_at])
     write_varint(body, -1 if value is None else len(value))
     body += value or b""
-    body += data[at + max(value_bytes, 0) : part.end]
+    body += data[at + max(value_bytes, 0) : end]
     record = bytearray()
     write_varint(record, len(body))
     return bytes(record + body)

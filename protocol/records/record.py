@@ -90,16 +90,19 @@ def iter_records(
     """
     header = read_header(buf, pos)
     body = memoryview(buf)[pos + BATCH_HEADER_BYTES : pos + header.total_bytes]
-    yield from records_in(header, memoryview(decompress(header.codec, body, max_decompressed_bytes)))
+    data = memoryview(decompress(header.codec, body, max_decompressed_bytes))
+    for _, _, record in located_records(header, data):
+        yield record
 
 
-def records_in(header: BatchHeader, data: memoryview) -> Iterator[Record]:
-    """The records of a batch that is decompressed already; raises MalformedBatch as `iter_records`."""
+def located_records(header: BatchHeader, data: memoryview) -> Iterator[tuple[int, int, Record]]:
+    """(start, end, record) of each in the decompressed `data`; raises MalformedBatch as `iter_records`."""
     base_offset = header.base_offset
     fixed_timestamp = header.max_timestamp if header.is_log_append_time else None
     at = 0
     try:
         for _ in range(header.record_count):
+            start = at
             length, at = read_varint(data, at)
             end = at + length
             if length < 0 or end > len(data):
@@ -109,7 +112,7 @@ def records_in(header: BatchHeader, data: memoryview) -> Iterator[Record]:
                 raise MalformedBatch(f"record ends at {at}, its length says {end}")
             if fixed_timestamp is not None:
                 record.timestamp = fixed_timestamp
-            yield record
+            yield start, end, record
     except IndexError:
         raise MalformedBatch(f"{header.record_count} records announced, the data end before them") from None
     if at != len(data):

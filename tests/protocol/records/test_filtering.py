@@ -136,7 +136,7 @@ def test_a_horizon_of_too_many_bits_makes_no_batch() -> None:
 def test_a_record_with_another_value_is_the_same_otherwise(value: bytes | None) -> None:
     batch = some(count=6)
     was, records = opened(batch), list(iter_records(batch))
-    body = b"".join([with_value(was, part, value) for part in was.parts])
+    body = b"".join([with_value(was.data, part.start, part.end, value) for part in was.parts])
     made = remade(was.header, body, len(records), was.header.max_timestamp, Codec.LZ4)
     header = read_header(made)
     verify(made, 0, header)
