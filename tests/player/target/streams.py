@@ -75,6 +75,19 @@ class Answered:
         while wanted not in self.said:
             await self._next()
 
+    async def first(self) -> tuple[object, ...]:
+        """Whatever was said first."""
+        while not self.said:
+            await self._next()
+        return self.said[0]
+
+    async def over(self, position: int) -> None:
+        """All is acknowledged, or the stream is over."""
+        while not any(
+            said[0] in ("stale", "ended") or said == ("acknowledged", position) for said in self.said
+        ):
+            await self._next()
+
     async def ended(self) -> str:
         """With which words."""
         while True:
