@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests import go_driver
+from compat_tests import go_driver, go_target
 from compat_tests.clients.go import FranzGo, KafkaGo, Sarama
 from compat_tests.kafka_jars import ToolchainMissing, skip_or_fail
 
@@ -55,13 +55,15 @@ def test_the_table_says_the_pinned_versions() -> None:
         go_driver.module_version("github.com/twmb")
 
 
-def test_the_drivers_are_formatted_and_vetted() -> None:
+@pytest.mark.parametrize(
+    "module", [Path(go_driver.__file__).parent / "go", go_target.MODULE], ids=["drivers", "target"]
+)
+def test_what_is_in_go_is_formatted_and_vetted(module: Path) -> None:
     try:
         go = Path(go_driver.go_command())
     except ToolchainMissing as missing:
         skip_or_fail(str(missing))
         raise
-    module = Path(go_driver.__file__).parent / "go"
     listed = subprocess.run(
         [go.resolve().parent / "gofmt", "-l", "."], cwd=module, capture_output=True, text=True, check=True
     )
