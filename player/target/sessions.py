@@ -37,8 +37,8 @@ LONGEST_WORDS: Final = 500
 SHUTTING_DOWN: Final = "the target is shutting down"
 
 SIGN_OF_LIFE_S: Final = 0.5
-"""While a stream is not read, for want of room, heartbeats are not seen: so often it is said unasked where the
-target stands."""
+"""While a stream is not read, for want of room, its heartbeats are not seen: so often the target says unasked
+where it stands."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -347,7 +347,7 @@ class _PlayedLog:
 
 
 def _called(call: Callable[[], T]) -> T:
-    """Raises what it raises, but for StopIteration, which no future can carry: its waiter would never wake."""
+    """Raises what it raises, but for StopIteration: no future can carry that, and who waits never wakes."""
     try:
         return call()
     except StopIteration as error:
