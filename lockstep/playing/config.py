@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from player.core.settings import Bound, PlayerSettings
+from player.transport.limits import MESSAGE_BYTES, PART_HEAD_BYTES
 
 T = TypeVar("T")
 Table = Mapping[str, Any]
@@ -122,6 +123,7 @@ def from_table(document: Table) -> PlayerConfig:
         _named(f"targets.{name}", name): _target(f"targets.{name}", table)
         for name, table in top.take("targets", _table, {}).items()
     }
+    _one_each(targets)
     config = PlayerConfig(
         player=_named("player", top.take("player", _text)),
         topic=top.take("topic", _text),
@@ -144,6 +146,11 @@ def target_of(name: str, address: object, first: object = "earliest") -> TargetC
     return _target("target", {"address": address, "first": first})
 
 
+def at_address(targets: Mapping[str, TargetConfig], address: str) -> str | None:
+    """The target that is there. It has one mark for a log, so that under two names it would lack entries."""
+    return next((name for name, each in targets.items() if each.address == address), None)
+
+
 # --- tables -----------------------------------------------------------------------------------------------
 
 
@@ -152,6 +159,13 @@ def _target(where: str, table: object) -> TargetConfig:
     target = TargetConfig(reader.take("address", _address), reader.take("first", _first, TargetConfig.first))
     reader.end()
     return target
+
+
+def _one_each(targets: Mapping[str, TargetConfig]) -> None:
+    for name, target in targets.items():
+        other = at_address(targets, target.address)
+        if other != name:
+            raise ConfigError(f"targets.{name}.address", f"{target.address} is that of {other!r}")
 
 
 def _route(table: Table, targets: Collection[str]) -> Route:
@@ -180,9 +194,19 @@ def _settings(table: Table) -> PlayerSettings:
         found[each.name] = reader.take(each.name, kind, default)
     reader.end()
     try:
-        return PlayerSettings(**found)
+        settings = PlayerSettings(**found)
     except ValueError as error:
         raise ConfigError("settings", str(error)) from None
+    batch, normal = settings.batch, settings.normal
+    largest = MESSAGE_BYTES - batch.entries * PART_HEAD_BYTES
+    if batch.size_bytes >= largest:
+        raise ConfigError(
+            "settings.batch",
+            f"of {batch.entries} entries it must have less than {max(largest, 0)} size_bytes",
+        )
+    if normal.entries < 2 * batch.entries or normal.size_bytes < 2 * batch.size_bytes:
+        raise ConfigError("settings.normal", "it must hold two of settings.batch, or it overflows with each")
+    return settings
 
 
 def _claims(table: Table) -> ClaimsConfig:
