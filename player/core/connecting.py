@@ -99,3 +99,4 @@ def stop(player: Player, target: Target, reason: str) -> None:
     target.stopped_because = reason
     target.health.stopped()
     player.outbox.stopped.append((target.name, reason))
+    begin(player)  # the others may have waited for its answer

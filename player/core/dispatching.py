@@ -66,15 +66,16 @@ def push_quiet_dummy(player: Player, target: Target) -> None:
 def send_next(player: Player, target: Target) -> None:
     """The next batch, where the stream can take one, there is one, and not too much is unacknowledged."""
     queue, settings = target.queue, player.settings
-    entries = settings.window.entries - queue.popped_entries
-    size_bytes = settings.window.size_bytes - queue.popped_bytes
-    if not target.writing and entries > 0 and size_bytes > 0:
-        batch = queue.next_batch(
-            min(entries, settings.batch.entries), min(size_bytes, settings.batch.size_bytes)
-        )
-        if batch is not None:
-            target.writing = True
-            player.outbox.batches.append((target.name, target.term, batch))
+    if not target.writing and queue.has_waiting:
+        entries = settings.window.entries - queue.popped_entries
+        size_bytes = settings.window.size_bytes - queue.popped_bytes
+        if entries > 0 and size_bytes > 0:
+            batch = queue.next_batch(
+                min(entries, settings.batch.entries), min(size_bytes, settings.batch.size_bytes)
+            )
+            if batch is not None:
+                target.writing = True
+                player.outbox.batches.append((target.name, target.term, batch))
     recovery.proceed(player, target)
 
 

@@ -220,6 +220,7 @@ class Player:
         """Its mark stays with it. Raises KeyError: there is none."""
         self._at(now_ms)
         connecting.leave(self, self.targets.pop(name))
+        connecting.begin(self)
 
     def stop(self, name: str, reason: str, now_ms: int) -> None:
         """Send nothing to a target until it is resumed. Raises KeyError: there is none."""

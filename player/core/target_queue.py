@@ -76,6 +76,10 @@ class TargetQueue:
         """Of the last part taken; where the target stood, before there is one."""
 
     @property
+    def has_waiting(self) -> bool:
+        return bool(self.normal.parts or self.catchup.parts)
+
+    @property
     def missed_position(self) -> int:
         """Of the last part that waits in the catch-up queue; where there is none, that was taken."""
         return self.catchup.parts[-1].position if self.catchup else self.sent_position

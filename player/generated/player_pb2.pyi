@@ -14,12 +14,7 @@ class FromPlayer(_message.Message):
     hello: Hello
     batch: Batch
     heartbeat: Heartbeat
-    def __init__(
-        self,
-        hello: _Optional[_Union[Hello, _Mapping]] = ...,
-        batch: _Optional[_Union[Batch, _Mapping]] = ...,
-        heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class FromTarget(_message.Message):
     __slots__ = ("greeted", "stale", "acknowledged")
@@ -29,12 +24,7 @@ class FromTarget(_message.Message):
     greeted: Greeted
     stale: Stale
     acknowledged: Acknowledged
-    def __init__(
-        self,
-        greeted: _Optional[_Union[Greeted, _Mapping]] = ...,
-        stale: _Optional[_Union[Stale, _Mapping]] = ...,
-        acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, greeted: _Optional[_Union[Greeted, _Mapping]] = ..., stale: _Optional[_Union[Stale, _Mapping]] = ..., acknowledged: _Optional[_Union[Acknowledged, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("log_id", "player_term", "target_term", "first_position", "topic", "partition")
@@ -50,15 +40,7 @@ class Hello(_message.Message):
     first_position: int
     topic: str
     partition: int
-    def __init__(
-        self,
-        log_id: _Optional[str] = ...,
-        player_term: _Optional[int] = ...,
-        target_term: _Optional[int] = ...,
-        first_position: _Optional[int] = ...,
-        topic: _Optional[str] = ...,
-        partition: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, log_id: _Optional[str] = ..., player_term: _Optional[int] = ..., target_term: _Optional[int] = ..., first_position: _Optional[int] = ..., topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
 
 class Batch(_message.Message):
     __slots__ = ("previous_position", "parts")
@@ -66,11 +48,7 @@ class Batch(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     previous_position: int
     parts: _containers.RepeatedCompositeFieldContainer[Part]
-    def __init__(
-        self,
-        previous_position: _Optional[int] = ...,
-        parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ...,
-    ) -> None: ...
+    def __init__(self, previous_position: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ...) -> None: ...
 
 class Part(_message.Message):
     __slots__ = ("position", "records")

@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from random import randrange
-from typing import Any, NamedTuple
+from typing import Any
 
 from player.core.messages import Batch, Hello
 from player.core.player import Player
@@ -26,34 +26,15 @@ from player.playing.alarm import Alarm
 from player.playing.counters import TargetCounters
 from player.playing.ended import Deposed, PlayingEnded, ended_by
 from player.playing.main_stream import MainStream
+from player.playing.played_target import KnownTarget, PlayedTarget
 from player.playing.status import PlayingStatus, target_status
 from player.playing.target_stream import TargetStream
 from player.source.seam import Bounds, Source
 from player.transport.seam import Greeting, Streams
 
+__all__ = ["PlayedTarget", "Playing"]
+
 log = logging.getLogger("lockstep.player")
-
-
-class PlayedTarget(NamedTuple):
-    """Where a target is, and where it begins if it has no mark."""
-
-    name: str
-    address: str
-    first_position: int = 0
-
-
-class _Known:
-    """A target, whatever becomes of its streams."""
-
-    __slots__ = ("address", "closed_because", "counters", "stream")
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.counters = TargetCounters()
-        self.stream: TargetStream | None = None
-        """The newest, until it is closed."""
-        self.closed_because = ""
-        """What was said of the last stream that broke."""
 
 
 class Playing:
@@ -92,7 +73,7 @@ class Playing:
         self._alarm = Alarm(self._tick)
         self.core = Player(source.log_id, player_term, route, settings, self._alarm.now_ms, draw)
         self.main = MainStream(self)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, KnownTarget] = {}
         self._told: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._is_stepping = False
         self._is_running = False
@@ -123,28 +104,24 @@ class Playing:
         """
         if name in self._known:
             raise ValueError(f"there is a target {name!r}")
-        self._known[name] = _Known(address)
+        self._known[name] = KnownTarget(address)
         self._tell(self.core.add, name, first_position)
-        self._look()
+        if self._is_running:
+            self._tick()
 
     def remove(self, name: str) -> None:
         """Close its stream, and forget it; its mark stays with it. KeyError: there is none."""
-        if name not in self._known:
-            raise KeyError(name)
-        self._tell(self._removed, name)
+        self._tell_of(name, self._removed)
 
     def stop(self, name: str, reason: str) -> None:
         """Send nothing to a target until it is resumed. KeyError: there is none."""
-        if name not in self._known:
-            raise KeyError(name)
-        self._tell(self.core.stop, name, reason)
+        self._tell_of(name, self.core.stop, reason)
 
     def resume(self, name: str) -> None:
         """Try a stopped target again, at once. KeyError: there is none."""
-        if name not in self._known:
-            raise KeyError(name)
-        self._tell(self.core.resume, name)
-        self._look()
+        self._tell_of(name, self.core.resume)
+        if self._is_running:
+            self._tick()
 
     def target_counters(self, name: str) -> TargetCounters:
         """KeyError: there is no such target."""
@@ -174,8 +151,10 @@ class Playing:
 
     def step(self, call: Callable[..., object], *args: Any) -> None:
         """Tell the core something, and do everything that it wants done; within a step, after it."""
+        if self._ended.done():
+            return
         self._told.append((call, args))
-        if self._is_stepping or self._ended.done():
+        if self._is_stepping:
             return
         self._is_stepping = True
         try:
@@ -197,10 +176,11 @@ class Playing:
         self._may_be_due = True
         self.step(call, *args)
 
-    def _look(self) -> None:
-        """Greet whoever is new; at the start all at once."""
-        if self._is_running:
-            self._tick()
+    def _tell_of(self, name: str, call: Callable[..., object], *args: Any) -> None:
+        """KeyError: there is no such target."""
+        if name not in self._known:
+            raise KeyError(name)
+        self._tell(call, name, *args)
 
     def _tick(self) -> None:
         self._tell(self.core.tick)

@@ -1,4 +1,4 @@
-"""From a broker over gRPC into SQLite: each record once, in order, at its target alone, whatever breaks."""
+"""From a broker over gRPC or raw frames into SQLite: each record once, in order, at its target alone."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from player.target.sessions import StoreSessions
 from player.target.sqlite import SqliteStore
 from player.transport.grpc_server import GrpcServer
 from player.transport.grpc_streams import GrpcStreams
+from player.transport.raw_server import RawServer
+from player.transport.raw_streams import RawStreams
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder
 from tests.broker.conftest import StartBroker, start_broker
@@ -38,8 +40,9 @@ SETTINGS = PlayerSettings(heartbeat_ms=100, hello_timeout_ms=10_000, start_timeo
 class Shard:
     """One target: a database, and a process that can be ended and started anew."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, transport: str) -> None:
         self.name = name
+        self._server_type = GrpcServer if transport == "grpc" else RawServer
         self.path = directory / f"{name}.db"
         self.address = f"127.0.0.1:{free_port()}"
         self.is_up = False
@@ -48,7 +51,7 @@ class Shard:
 
     async def start(self) -> None:
         self._sessions = StoreSessions(SqliteStore(self.path, self._apply))
-        self._server = GrpcServer(self._sessions)
+        self._server = self._server_type(self._sessions)
         await self._server.start(self.address)
         self.is_up = True
 
@@ -72,11 +75,12 @@ class Shard:
 class World:
     """A broker, a topic, and three shards."""
 
-    def __init__(self, start: StartBroker, directory: Path) -> None:
+    def __init__(self, start: StartBroker, directory: Path, transport: str) -> None:
         self._start = start
+        self._transport = transport
         self._directory = directory
         self._listeners = f"PLAINTEXT://127.0.0.1:{free_port()}"
-        self.shards = {name: Shard(name, directory) for name in NAMES}
+        self.shards = {name: Shard(name, directory, transport) for name in NAMES}
         self.sent: dict[str, list[str]] = {name: [] for name in NAMES}
         self._number = 0
         self.broker: Broker
@@ -113,7 +117,7 @@ class World:
     @asynccontextmanager
     async def playing(self, player_term: int) -> AsyncIterator[Playing]:
         source = await RemoteSource.open(self.broker.bootstrap_servers, "t", 0)
-        streams = GrpcStreams()
+        streams = GrpcStreams() if self._transport == "grpc" else RawStreams()
         targets = [PlayedTarget(name, shard.address) for name, shard in self.shards.items()]
         route = Reframing(HeaderChoice())
         made = Playing(source, streams, route, SETTINGS, player_term, targets)
@@ -127,9 +131,11 @@ class World:
             await source.close()
 
 
-@pytest.fixture
-async def world(start_broker: StartBroker, tmp_path: Path) -> AsyncIterator[World]:
-    made = World(start_broker, tmp_path)
+@pytest.fixture(params=["grpc", "raw"])
+async def world(
+    start_broker: StartBroker, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[World]:
+    made = World(start_broker, tmp_path, request.param)
     await made.start_broker()
     async with Client(made.broker.bootstrap_servers) as client:
         await client.create_topic("t", partitions=1)

@@ -107,6 +107,20 @@ def test_one_that_does_not_answer_in_time_neither() -> None:
     assert core.ready().start_position == 31
 
 
+@pytest.mark.parametrize("goes", ["cannot go on", "is stopped", "is removed"])
+def test_who_will_not_answer_any_more_is_not_waited_for(goes: str) -> None:
+    core = player("a", "b")
+    answer(core, "a", 30)
+    assert core.ready().start_position is None
+    if goes == "cannot go on":
+        answer(core, "b", 100, end=50)
+    elif goes == "is stopped":
+        core.stop("b", "a rest", core.now_ms)
+    else:
+        core.remove("b", core.now_ms)
+    assert core.ready().start_position == 31
+
+
 def test_nobody_there_is_no_start() -> None:
     core = player("a", start_timeout_ms=100)
     away(core, "a")

@@ -47,9 +47,13 @@ def test_batches_end_at_either_bound_and_name_what_precedes_them() -> None:
     queue = normal(2, 5, 6, 9, 11)
     assert taken(queue, entries=2) == (-1, [2, 5])
     assert taken(queue, size_bytes=25) == (5, [6, 9])
+    assert queue.has_waiting
     assert taken(queue) == (9, [11])
+    assert not queue.has_waiting
     assert taken(queue) is None
     assert (queue.sent_position, queue.newest_position) == (11, 11)
+    queue.catchup.append(part(12))
+    assert queue.has_waiting
 
 
 def test_one_entry_always_goes() -> None:

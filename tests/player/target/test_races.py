@@ -62,6 +62,7 @@ class Race:
             await self._pause(2)
             await session.wait_for_room()
         if is_patient:
+            session.heartbeat()  # it may have begun at the end
             await answered.over(LAST)
         session.closed()
         told = [int(str(said[1])) for said in answered.said if said[0] == "acknowledged"]

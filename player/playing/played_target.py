@@ -1,0 +1,36 @@
+"""A target as whoever runs a player names it, and as a playing knows it.
+
+Owns: what outlives the streams to a target: its address, its counts, what was said of the last stream.
+Does not: know what is queued for it (`player.core.target`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from player.playing.counters import TargetCounters
+
+if TYPE_CHECKING:
+    from player.playing.target_stream import TargetStream
+
+
+class PlayedTarget(NamedTuple):
+    """Where a target is, and where it begins if it has no mark."""
+
+    name: str
+    address: str
+    first_position: int = 0
+
+
+class KnownTarget:
+    """A target, whatever becomes of its streams."""
+
+    __slots__ = ("address", "closed_because", "counters", "stream")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.counters = TargetCounters()
+        self.stream: TargetStream | None = None
+        """The newest, until it is closed."""
+        self.closed_because = ""
+        """What was said of the last stream that broke."""

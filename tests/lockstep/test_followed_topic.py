@@ -1,0 +1,105 @@
+"""What is asked again, and what is not; a topic that is another one, or none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import pytest
+
+from lockstep.client import Client, Topic
+from lockstep.connection import BrokerError, ClientError, ConnectionFailed, Unsupported
+from lockstep.followed_topic import FollowedTopic, TopicGone, Tries
+from protocol.errors import ErrorCode
+
+OLD = Topic("t", bytes(15) + b"1", False, ())
+MOVED = Topic("t", bytes(15) + b"1", False, ())
+ANEW = Topic("t", bytes(15) + b"2", False, ())
+UNKNOWN = BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic t")
+
+
+class Metadata(Client):
+    """Says of the topic what it is told to; the last of that again and again."""
+
+    def __init__(self, *coming: Topic | ClientError) -> None:
+        super().__init__("nobody:1")
+        self.coming = deque(coming)
+
+    async def topics(self, names: object = None) -> list[Topic]:
+        found = self.coming.popleft() if len(self.coming) > 1 else self.coming[0]
+        if isinstance(found, ClientError):
+            raise found
+        return [found]
+
+
+def failing(*errors: ClientError) -> tuple[list[int], object]:
+    left = deque(errors)
+    asked: list[int] = []
+
+    async def ask() -> str:
+        asked.append(len(left))
+        if left:
+            raise left.popleft()
+        return "answered"
+
+    return asked, ask
+
+
+async def test_what_passes_is_asked_again_until_it_is_answered() -> None:
+    followed = FollowedTopic(Metadata(UNKNOWN, ConnectionFailed("no broker"), MOVED), OLD)
+    passing = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t")
+    asked, ask = failing(passing, ConnectionFailed("broke"), passing)
+    assert await followed.patiently(ask) == "answered"  # type: ignore[arg-type]
+    assert len(asked) == 4 and followed.topic is MOVED
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "t"), Unsupported("too old"), ClientError("nonsense")],
+)
+async def test_what_does_not_pass_is_told(error: ClientError) -> None:
+    asked, ask = failing(error)
+    with pytest.raises(type(error)):
+        await FollowedTopic(Metadata(MOVED), OLD).patiently(ask)  # type: ignore[arg-type]
+    assert len(asked) == 1
+
+
+async def test_a_topic_that_was_made_anew_is_another_one() -> None:
+    followed = FollowedTopic(Metadata(ANEW), OLD)
+    with pytest.raises(TopicGone, match="made anew"):
+        await followed.refresh()
+    assert followed.topic is OLD
+
+
+async def test_that_it_is_deleted_is_believed_after_a_while() -> None:
+    patient = FollowedTopic(Metadata(UNKNOWN), OLD)
+    await patient.refresh()
+    await patient.refresh()
+    followed = FollowedTopic(Metadata(UNKNOWN, UNKNOWN, MOVED, UNKNOWN), OLD, deleted_after_s=0.05)
+    await followed.refresh()
+    await asyncio.sleep(0.01)
+    await followed.refresh()
+    await followed.refresh()  # it is there
+    await followed.refresh()
+    await asyncio.sleep(0.1)
+    with pytest.raises(TopicGone, match="was deleted"):
+        await followed.refresh()
+
+
+async def test_nothing_is_asked_once_the_client_is_closed() -> None:
+    followed = FollowedTopic(Metadata(MOVED), OLD)
+    followed.client.close()
+    with pytest.raises(ClientError, match="closed"):
+        await followed.refresh()
+    _, ask = failing(ConnectionFailed("broke"))
+    with pytest.raises(ClientError, match="closed"):
+        await followed.patiently(ask)  # type: ignore[arg-type]
+
+
+async def test_tries_end_at_their_deadline() -> None:
+    loop = asyncio.get_running_loop()
+    tries = Tries(loop.time() + 0.1)
+    count = 0
+    while await tries.again():
+        count += 1
+    assert 0 < count < 4 and 0.001 <= tries.left_s <= 0.1
