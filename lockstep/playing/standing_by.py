@@ -54,6 +54,7 @@ async def stand_by(
             await _play(source, held, claims, players)
         except ClaimLost as lost:
             log.warning("%s; standing by", lost)
+            continue
         except Deposed as deposed:
             log.warning("%s: %s; standing by", source.log_id, deposed)
             above_term = max(above_term, deposed.player_term)

@@ -66,9 +66,11 @@ class Place:
         await until(lambda: "\n" in command.said or process.returncode is not None)
         return command
 
-    async def shard(self, name: str, port: int = 0) -> Command:
+    async def shard(self, name: str, transport: str = "grpc") -> Command:
         store = f"sqlite:///{self.directory}/{name}.db"
-        return await self.start("lockstep.demo.shard", "--store", store, "--listen", f"127.0.0.1:{port}")
+        return await self.start(
+            "lockstep.demo.shard", "--store", store, "--listen", "127.0.0.1:0", "--transport", transport
+        )
 
     async def player(self, name: str, ports: dict[str, int], text: str = "") -> Command:
         file = self.directory / f"{name}.toml"
@@ -201,22 +203,59 @@ async def test_what_an_operator_does(place: Place, running: RunningBroker) -> No
                 pass
 
 
-async def test_a_function_beside_the_file(place: Place, running: RunningBroker) -> None:
-    (place.directory / "routes_beside.py").write_text(
-        "def odd(record):\n    return [['a'], ['b']][record.offset % 2]\n"
-    )
-    ports = {name: (await place.shard(name)).port for name in ("a", "b")}
+async def test_a_player_that_was_paused_does_no_harm(place: Place, running: RunningBroker) -> None:
+    shards = {name: (await place.shard(name)).port for name in ("a", "b")}
+    async with Client(running.bootstrap_servers) as client:
+        one = await place.player("one", shards)
+        two = await place.player("two", shards)
+        await until_playing(one)
+        await place.produce(client, "a,b")
+        await place.until_stored("a", "b")
+        one.process.send_signal(signal.SIGSTOP)
+        await until_playing(two)
+        await place.produce(client, "a,b")
+        await place.until_stored("a", "b")
+        one.process.send_signal(signal.SIGCONT)
+        await until(lambda: "standing by" in one.said)
+        await place.produce(client, "b,a")
+        await place.until_stored("a", "b")
+
+
+ROUTES = """
+def odd(record):
+    if record.value == b"bad":
+        raise ValueError("a record that nobody can route")
+    return [["a"], ["b"]][record.offset % 2]
+"""
+
+
+async def test_a_function_and_frames_and_a_partition_that_fails(place: Place, running: RunningBroker) -> None:
+    (place.directory / "routes_beside.py").write_text(ROUTES)
+    ports = {name: (await place.shard(name, "raw")).port for name in ("a", "b")}
     file = place.directory / "function.toml"
+    targets = "".join(f'[targets.{each}]\naddress = "127.0.0.1:{port}"\n' for each, port in ports.items())
     file.write_text(
         f'player = "one"\ntopic = "{place.topic}"\nbootstrap = "{running.bootstrap_servers}"\n'
+        'transport = "raw"\nlisten = "127.0.0.1:0"\n'
         'route = {by = "function", function = "routes_beside:odd"}\n'
-        + "".join(f'[targets.{each}]\naddress = "127.0.0.1:{port}"\n' for each, port in ports.items())
-        + f'[claims]\ntopic = "claims-{place.topic}"\n'
+        f'{targets}[claims]\ntopic = "claims-{place.topic}"\n'
     )
     async with Client(running.bootstrap_servers) as client:
+        await client.grow_topic(place.topic, 2)
         await place.produce(client, "", 6)
-        await place.start("lockstep", "player", "run", str(file))
+        player = await place.start("lockstep", "player", "run", str(file))
         await until(lambda: place.stored("a") == [0, 2, 4] and place.stored("b") == [1, 3, 5])
+        builder = BatchBuilder()
+        builder.append(b"bad", timestamp_ms=1)
+        await client.produce(await client.topic(place.topic), 1, builder.build())
+        await until(lambda: "a record that nobody can route" in player.said)
+        await place.produce(client, "", 2)
+        await until(lambda: place.stored("a") == [0, 2, 4, 6] and place.stored("b") == [1, 3, 5, 7])
+    status, out = await ask("status", "--player", f"127.0.0.1:{player.port}")
+    assert status == 1
+    assert "failed" in out
+    assert "a record that nobody can route" in out
+    assert await player.stop() == 0, player.said
 
 
 async def test_a_topic_that_is_deleted_ends_the_process(place: Place, running: RunningBroker) -> None:
