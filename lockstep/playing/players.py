@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from lockstep.playing.config import First, PlayerConfig, TargetConfig, at_address
 from player.core.routing import Router
+from player.playing.ended import ended_by
 from player.playing.playing import PlayedTarget, Playing
 from player.source.seam import Bounds, Source, SourceEnded
 from player.transport.seam import Streams
@@ -40,7 +41,12 @@ class Players:
 
         `player_term`: of a committed record, higher than that of every player before.
         """
-        bounds = await source.bounds()
+        try:
+            bounds = await source.bounds()
+        except SourceEnded:
+            raise
+        except Exception as error:
+            raise ended_by(error) from error
         playing = Playing(
             source,
             self._streams,

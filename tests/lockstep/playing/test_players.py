@@ -175,6 +175,17 @@ async def test_who_is_not_there() -> None:
     }
 
 
+async def test_a_log_of_which_nothing_can_be_known() -> None:
+    """It concerns this log alone, as it does later on."""
+
+    class Log(MemoryLog):
+        async def bounds(self) -> Bounds:
+            raise LookupError("not allowed")
+
+    with pytest.raises(PlayingEnded, match="LookupError: not allowed"):
+        await players_of(MemoryStreams("a"), "a").play(Log(), 1)
+
+
 async def test_what_ends_a_playing_is_told() -> None:
     log, streams = MemoryLog(), MemoryStreams("a")
     players = players_of(streams, "a")
