@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from player.core.settings import Bound, PlayerSettings
-from player.transport.limits import MESSAGE_BYTES
+from player.transport.limits import MESSAGE_BYTES, PART_HEAD_BYTES
 
 T = TypeVar("T")
 Table = Mapping[str, Any]
@@ -21,8 +21,6 @@ Table = Mapping[str, Any]
 Transport = Literal["grpc", "raw"]
 First = int | Literal["earliest", "latest"]
 
-LARGEST_BATCH_BYTES: Final = MESSAGE_BYTES * 3 // 4
-"""The rest is for what stands around the records."""
 CLAIMS_TOPIC: Final = "lockstep-players"
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 """Of players and targets: they stand in headers with commas between, in paths and in metrics."""
@@ -125,6 +123,7 @@ def from_table(document: Table) -> PlayerConfig:
         _named(f"targets.{name}", name): _target(f"targets.{name}", table)
         for name, table in top.take("targets", _table, {}).items()
     }
+    _one_each(targets)
     config = PlayerConfig(
         player=_named("player", top.take("player", _text)),
         topic=top.take("topic", _text),
@@ -147,6 +146,11 @@ def target_of(name: str, address: object, first: object = "earliest") -> TargetC
     return _target("target", {"address": address, "first": first})
 
 
+def at_address(targets: Mapping[str, TargetConfig], address: str) -> str | None:
+    """The target that is there. It has one mark for a log, so that under two names it would lack entries."""
+    return next((name for name, each in targets.items() if each.address == address), None)
+
+
 # --- tables -----------------------------------------------------------------------------------------------
 
 
@@ -155,6 +159,13 @@ def _target(where: str, table: object) -> TargetConfig:
     target = TargetConfig(reader.take("address", _address), reader.take("first", _first, TargetConfig.first))
     reader.end()
     return target
+
+
+def _one_each(targets: Mapping[str, TargetConfig]) -> None:
+    for name, target in targets.items():
+        other = at_address(targets, target.address)
+        if other != name:
+            raise ConfigError(f"targets.{name}.address", f"{target.address} is that of {other!r}")
 
 
 def _route(table: Table, targets: Collection[str]) -> Route:
@@ -186,12 +197,15 @@ def _settings(table: Table) -> PlayerSettings:
         settings = PlayerSettings(**found)
     except ValueError as error:
         raise ConfigError("settings", str(error)) from None
-    if settings.batch.size_bytes > LARGEST_BATCH_BYTES:
-        size_bytes = settings.batch.size_bytes
-        problem = (
-            f"size_bytes: {size_bytes} is above {LARGEST_BATCH_BYTES}, what one message of a target takes"
+    batch, normal = settings.batch, settings.normal
+    largest = MESSAGE_BYTES - batch.entries * PART_HEAD_BYTES
+    if batch.size_bytes >= largest:
+        raise ConfigError(
+            "settings.batch",
+            f"of {batch.entries} entries it must have less than {max(largest, 0)} size_bytes",
         )
-        raise ConfigError("settings.batch", problem)
+    if normal.entries < 2 * batch.entries or normal.size_bytes < 2 * batch.size_bytes:
+        raise ConfigError("settings.normal", "it must hold two of settings.batch, or it overflows with each")
     return settings
 
 

@@ -7,17 +7,21 @@ Does not: decide who plays (`standing_by`, `hosted`), or read a log.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lockstep.playing.config import First, PlayerConfig, TargetConfig
+from lockstep.playing.config import First, PlayerConfig, TargetConfig, at_address
 from player.core.routing import Router
+from player.playing.ended import ended_by
 from player.playing.playing import PlayedTarget, Playing
-from player.source.seam import Bounds, Source
+from player.source.seam import Bounds, Source, SourceEnded
 from player.transport.seam import Streams
 
 PAUSED: Final = "paused"
+_NOWHERE: Final = Bounds(0, 0)
+"""Of a log that has ended."""
 
 
 class Players:
@@ -37,7 +41,12 @@ class Players:
 
         `player_term`: of a committed record, higher than that of every player before.
         """
-        bounds = await source.bounds()
+        try:
+            bounds = await source.bounds()
+        except SourceEnded:
+            raise
+        except Exception as error:
+            raise ended_by(error) from error
         playing = Playing(
             source,
             self._streams,
@@ -58,17 +67,20 @@ class Players:
     # --- changes at run time ------------------------------------------------------------------------------
 
     async def add(self, name: str, target: TargetConfig) -> None:
-        """One more target of every log. Raises ValueError: there is one of that name."""
-        if name in self._targets:
-            raise ValueError(f"there is a target {name!r}")
+        """One more target of every log. Raises ValueError: there is one of that name, or at that address.
+
+        All that has to be waited for comes first: whoever gives up waiting has changed nothing.
+        """
+        self._check_new(name, target)
+        bounds: dict[Playing, Bounds] = {}
+        while missing := [each for each in self._playings.values() if each not in bounds]:
+            with contextlib.suppress(SourceEnded):  # its playing is about to end
+                bounds[missing[0]] = _NOWHERE
+                bounds[missing[0]] = await missing[0].source.bounds()
+        self._check_new(name, target)  # somebody else may have come meanwhile
         self._targets[name] = target
-        for playing in list(self._playings.values()):
-            placed = _placed(name, target, await playing.source.bounds())
-            is_wanted = self._targets.get(name) is target  # it may have been removed meanwhile
-            if is_wanted and self._playings.get(playing.source.log_id) is playing:
-                playing.add(*placed)
-                if name in self._paused:
-                    playing.stop(name, PAUSED)
+        for playing in self._playings.values():
+            playing.add(*_placed(name, target, bounds[playing]))
 
     def remove(self, name: str) -> None:
         """Nothing more is sent to it; its mark stays with it. KeyError: there is none."""
@@ -88,6 +100,12 @@ class Players:
         self._paused.discard(self._known(name))
         for playing in self._having(name):
             playing.resume(name)
+
+    def _check_new(self, name: str, target: TargetConfig) -> None:
+        if name in self._targets:
+            raise ValueError(f"there is a target {name!r}")
+        if (other := at_address(self._targets, target.address)) is not None:
+            raise ValueError(f"at {target.address} is target {other!r}")
 
     def _known(self, name: str) -> str:
         self._targets[name]

@@ -13,6 +13,7 @@
 | `FileStore` | the mark in a file, effects anywhere: at least once, or once where the application looks |
 | `Webhook` | each entry posted to an HTTP server: at least once, or once where that honours a key |
 | `serve`, `serve_in_thread` | listen for players |
+| `AppliedInPart` | what an application over a `FileStore` may raise: the mark moves as far as it came |
 | `Delivered`, `EntryRecords`, `Record` | what is applied |
 | `ForbiddenInApply` | what an application is told that commits by itself |
 | `TargetSettings` | bounds |
@@ -26,7 +27,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lockstep.target.serving import Serving, serve, serve_in_thread
-from player.target.file import FileStore
+from player.target.file import AppliedInPart, FileStore
 from player.target.guard import ForbiddenInApply
 from player.target.records import Delivered, EntryRecords, LogName
 from player.target.sessions import TargetSettings
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from player.target.postgres import PostgresStore
 
 __all__ = [
+    "AppliedInPart",
     "Delivered",
     "EntryRecords",
     "FileStore",

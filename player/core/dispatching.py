@@ -34,6 +34,7 @@ def feed(player: Player, entries: Sequence[Entry], through_position: int) -> Non
             else:
                 target.push(part)
     player.current_position = through_position
+    player.moved_ms = player.now_ms
     player.since_dummies += len(fresh)
     if 0 < player.settings.dummy_every <= player.since_dummies:
         player.since_dummies = 0
@@ -50,6 +51,16 @@ def push_dummies(player: Player) -> None:
         is_behind = target.last_ack < position - player.settings.dummy_every
         if is_behind and target.takes_main_stream and target.queue.newest_position < position:
             target.queue.normal.append(dummy(position))
+
+
+def push_quiet_dummy(player: Player, target: Target) -> None:
+    """Of a look at it: nothing has come for long, and this target's mark is not where the main stream is."""
+    queue, settings, position = target.queue, player.settings, player.current_position
+    if not settings.dummy_every or not settings.quiet_ms or queue.state is not State.NORMAL or queue.popped:
+        return
+    if player.now_ms - player.moved_ms >= settings.quiet_ms and queue.newest_position < position:
+        queue.normal.append(dummy(position))
+        send_next(player, target)
 
 
 def send_next(player: Player, target: Target) -> None:

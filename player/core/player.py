@@ -37,6 +37,7 @@ class Player:
         "deposed",
         "draw",
         "log_id",
+        "moved_ms",
         "now_ms",
         "outbox",
         "player_term",
@@ -73,6 +74,8 @@ class Player:
         self.current_position = NOTHING
         """Of the last entry that the main stream has brought; what precedes it, at the start."""
         self.since_dummies = 0
+        self.moved_ms = now_ms
+        """When it has brought something last."""
         self.unrouted = 0
         """Parts for targets that there are not."""
         self.deposed = False
@@ -201,6 +204,7 @@ class Player:
         if not self.deposed:
             for target in self.targets.values():
                 connecting.look(self, target)
+                dispatching.push_quiet_dummy(self, target)
             connecting.begin(self)
 
     def add(self, name: str, first_position: int, now_ms: int) -> None:
@@ -209,6 +213,8 @@ class Player:
         if name in self.targets:
             raise ValueError(f"there is a target {name!r}")
         self.targets[name] = Target(name, first_position, self.now_ms)
+        # it may be where another one was, under another name, whose terms are stored there
+        self.terms.setdefault(name, max(self.terms.values(), default=0))
 
     def remove(self, name: str, now_ms: int) -> None:
         """Its mark stays with it. Raises KeyError: there is none."""

@@ -34,6 +34,10 @@ class PlayerSettings:
     """Waiting from a recovery: nothing is read while it is full. One answer may come on top."""
     dummy_every: int = 1000
     """Entries of the main stream between two looks at who is far behind it; 0 for never."""
+    quiet_ms: int = 10_000
+    """With dummies: where the main stream has brought nothing for so long, who is behind it is sent one. Else
+    what is not for it (others' entries, markers of transactions) would look like something that it lacks
+    once retention has deleted it. 0 for never."""
     heartbeat_ms: int = 500
     silent_heartbeats: int = 6
     """A target that was not heard for so many is given up."""
@@ -55,5 +59,5 @@ class PlayerSettings:
             raise ValueError("one heartbeat is always on its way: give a target two")
         if not 0 < self.backoff_ms <= self.longest_backoff_ms:
             raise ValueError(f"a backoff of {self.backoff_ms} to {self.longest_backoff_ms} ms")
-        if self.dummy_every < 0:
-            raise ValueError(f"a dummy every {self.dummy_every} entries")
+        if self.dummy_every < 0 or self.quiet_ms < 0:
+            raise ValueError(f"a dummy every {self.dummy_every} entries, after {self.quiet_ms} ms")

@@ -62,6 +62,8 @@ class TargetStream:
     # --- what is told of it -------------------------------------------------------------------------------
 
     def greeted(self, position: int) -> None:
+        if self._reading is not None:
+            return  # a target that says it again, however often
         self._reading = self._playing.spawn(self._bounded(position))
 
     def stale(self, player_term: int) -> None:

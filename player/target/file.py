@@ -29,6 +29,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -46,6 +47,19 @@ _READABLE: Final = 100
 
 class TargetStopped(Exception):
     """The target ended while something was waited for."""
+
+
+class AppliedInPart(Exception):
+    """What `apply` may raise where it failed after some entries: the mark moves behind those, so that they do
+    not come again with each try of the one that fails.
+
+    Args: position: of the last entry that is done. cause: what the stream ends with.
+    """
+
+    def __init__(self, position: int, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.position = position
+        self.cause = cause
 
 
 class FileStore:
@@ -129,7 +143,12 @@ class FileLog:
             if stored.position != delivered.previous_position:
                 raise WrongMark(f"{stored} is stored, and not {delivered.previous_position}")
             if delivered.records:
-                self._apply(delivered)
+                try:
+                    self._apply(delivered)
+                except AppliedInPart as part:
+                    if stored.position < part.position < mark.position:
+                        self._write(replace(mark, position=part.position))
+                    raise part.cause from None
             self._write(mark)
 
     def close(self) -> None:

@@ -36,6 +36,10 @@ LONGEST_WORDS: Final = 500
 
 SHUTTING_DOWN: Final = "the target is shutting down"
 
+SIGN_OF_LIFE_S: Final = 0.5
+"""While a stream is not read, for want of room, its heartbeats are not seen: so often the target says unasked
+where it stands."""
+
 _log: Final = logging.getLogger(__name__)
 
 
@@ -126,7 +130,11 @@ class StoreSession:
 
     async def wait_for_room(self) -> None:
         while not self.wants_more:
-            await self._log.wait_for_room()
+            try:
+                async with asyncio.timeout(SIGN_OF_LIFE_S):
+                    await self._log.wait_for_room()
+            except TimeoutError:
+                self.heartbeat()
 
     # --- what it is told --------------------------------------------------------------------------------
 
@@ -323,7 +331,7 @@ class _PlayedLog:
     async def _run(self, call: Callable[[], T]) -> T:
         if self._thread is None:
             return call()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(_called, call))
 
     def _open(self, greeting: Greeting) -> Mark | None:
         self._stored = self._store.open(_name(greeting))
@@ -336,6 +344,14 @@ class _PlayedLog:
 
     def _apply(self, greeting: Greeting, previous: int, parts: Sequence[Part], mark: Mark) -> None:
         self._opened.store(Delivered(_name(greeting), previous, mark.position, opened(parts)), mark)
+
+
+def _called(call: Callable[[], T]) -> T:
+    """Raises what it raises, but for StopIteration: no future can carry that, and who waits never wakes."""
+    try:
+        return call()
+    except StopIteration as error:
+        raise RuntimeError("StopIteration, which was not caught") from error
 
 
 def _name(greeting: Greeting) -> LogName:

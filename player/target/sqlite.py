@@ -58,7 +58,7 @@ class SqliteStore:
         apply: changes what the records change, with this connection, in the transaction that it is in. It may
             be called again for the same records, after what it did was rolled back. No records, no call.
         synchronous: NORMAL may lose the last transactions when the machine loses power, though they were
-            acknowledged; the player would find that, and stop the target.
+            acknowledged: their marks are lost with them, and they come again if the log still has them.
         timeout_s: how long to wait for another process that writes.
     Raises:
         ValueError: it would be another database for each log.

@@ -17,7 +17,8 @@ keep the highest position for each log with what it changes, and answer 200 to w
 
 Owns: the connection, which is kept, and the retries: what may pass (no answer, 408, 425, 429, 5xx) is tried
 again with growing pauses for `patience_s`; every other answer, and the end of patience, ends the stream with
-the answer's words. The player comes back later, and the same entry is posted again.
+the answer's words. What was taken before is marked; the player comes back later, and the same entry is posted
+again.
 Does not: follow redirects, use a proxy, or post several entries at once.
 """
 
@@ -36,7 +37,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from player.target.file import FileLog, FileStore, TargetStopped
+from player.target.file import AppliedInPart, FileLog, FileStore, TargetStopped
 from player.target.records import Delivered, EntryRecords, LogName
 
 LONGEST_PAUSE_S: Final = 5.0
@@ -109,9 +110,14 @@ class _Poster:
         self._connection: http.client.HTTPConnection | None = None
 
     def apply(self, delivered: Delivered) -> None:
+        taken = delivered.previous_position
         for entry in delivered.entries:
-            if entry.records:
-                self._post(f"{delivered.log_id}:{entry.position}", body_of(delivered.name, entry))
+            try:
+                if entry.records:
+                    self._post(f"{delivered.log_id}:{entry.position}", body_of(delivered.name, entry))
+            except (WebhookFailed, TargetStopped) as error:
+                raise AppliedInPart(taken, error) from error
+            taken = entry.position
 
     def close(self) -> None:
         if self._connection is not None:

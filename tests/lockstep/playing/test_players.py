@@ -102,21 +102,62 @@ async def test_a_target_is_added_paused_where_nothing_is_played() -> None:
         assert not streams["b"].applied
 
 
-async def test_one_that_is_removed_before_it_has_come() -> None:
-    class Log(MemoryLog):
-        async def bounds(self) -> Bounds:
-            if "b" in players.status()["targets"]:
-                players.remove("b")
-            return await super().bounds()
+class HeldLog(MemoryLog):
+    """Whose bounds are told when they may be: the brokers are away."""
 
-    log, streams = Log(), MemoryStreams("a", "b")
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_tell = asyncio.Event()
+        self.may_tell.set()
+
+    async def bounds(self) -> Bounds:
+        await self.may_tell.wait()
+        return await super().bounds()
+
+
+async def test_a_change_that_was_not_waited_for_is_none() -> None:
+    log, streams = HeldLog(), MemoryStreams("a", "b")
     players = players_of(streams, "a")
     log.append("a b")
     async with played(players, log):
         await until(lambda: has_all(log, streams, "a"))
-        await players.add("b", TargetConfig("b"))
+        log.may_tell.clear()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await players.add("b", TargetConfig("b"))
         assert list(players.status()["targets"]) == ["a"]
-        assert [each["name"] for each in players.status()["playing"][0]["targets"]] == ["a"]
+        log.may_tell.set()
+        await players.add("b", TargetConfig("b"))
+        await until(lambda: has_all(log, streams))
+
+
+async def test_two_changes_at_once() -> None:
+    """Of two targets with one name, or one address, one is refused, and the other everywhere."""
+    log, streams = HeldLog(), MemoryStreams("a", "b", "c")
+    players = players_of(streams, "a")
+    async with played(players, log):
+        log.may_tell.clear()
+        first = asyncio.create_task(players.add("b", TargetConfig("b")))
+        others = [asyncio.create_task(players.add(name, TargetConfig(at))) for name, at in ("bc", "cb")]
+        await asyncio.sleep(0)
+        log.may_tell.set()
+        await first
+        for other, words in zip(others, ("there is a target 'b'", "at b is target 'b'"), strict=True):
+            with pytest.raises(ValueError, match=words):
+                await other
+        log.append("a b")
+        await until(lambda: has_all(log, streams, "a", "b"))
+
+
+async def test_a_log_that_has_ended_is_in_nobodys_way() -> None:
+    log, streams = MemoryLog(), MemoryStreams("a", "b")
+    players = players_of(streams, "a")
+    async with played(players, log):
+        await until(lambda: has_all(log, streams, "a") and players.playings[log.log_id].core.started)
+        log.has_ended = True  # and the playing has not read it yet
+        await players.add("b", TargetConfig("b"))
+        assert list(players.status()["targets"]) == ["a", "b"]
+        log.has_ended = False
 
 
 async def test_who_is_not_there() -> None:
@@ -132,6 +173,17 @@ async def test_who_is_not_there() -> None:
         "targets": {"a": {"address": "a", "first": "earliest", "paused": False}},
         "playing": [],
     }
+
+
+async def test_a_log_of_which_nothing_can_be_known() -> None:
+    """It concerns this log alone, as it does later on."""
+
+    class Log(MemoryLog):
+        async def bounds(self) -> Bounds:
+            raise LookupError("not allowed")
+
+    with pytest.raises(PlayingEnded, match="LookupError: not allowed"):
+        await players_of(MemoryStreams("a"), "a").play(Log(), 1)
 
 
 async def test_what_ends_a_playing_is_told() -> None:

@@ -57,6 +57,18 @@ def test_terms_survive_a_removal() -> None:
     assert core.targets["a"].last_ack == -1
 
 
+def test_a_target_that_is_given_another_name() -> None:
+    """At its address the terms of the old name are stored: what comes under the new one is above them."""
+    core = playing("a")
+    away(core, "a")
+    greeted_again(core, "a")
+    core.remove("a", core.now_ms)
+    core.add("b", 0, core.now_ms)
+    core.tick(core.now_ms)
+    ((_, hello),) = core.ready().hellos
+    assert hello.target_term == 3
+
+
 def test_the_start_is_after_the_least_position_of_all() -> None:
     core = player("a", "b", "c")
     answer(core, "a", 30)

@@ -177,6 +177,39 @@ def test_no_dummies_for_who_is_near_away_or_far_behind() -> None:
     assert sent(core.ready(), "a") == [[18]]
 
 
+def test_a_dummy_where_the_main_stream_has_gone_quiet() -> None:
+    """Behind the last entry there is often a marker: without this a target's mark would stay below it for
+    ever, and seem to lack something once retention has deleted all."""
+    core = playing("a", "b", dummy_every=4, quiet_ms=2000)
+    feed(core, (0,), "a")
+    core.feed([], 1, core.now_ms)
+    assert sent(core.ready()) == [[0]]
+    written(core)
+    acknowledged(core, 0)
+    began_ms = core.now_ms
+    sent_to: dict[str, list[list[int]]] = {"a": [], "b": []}
+    while core.now_ms < began_ms + 5000:
+        core.tick(core.deadline_ms)
+        ready = core.ready()
+        for name in "ab":
+            sent_to[name] += sent(ready, name)
+            if sent(ready, name):
+                assert core.now_ms >= began_ms + 2000
+                written(core, name)
+            acknowledged(core, core.targets[name].queue.sent_position, name)
+    assert sent_to == {"a": [[1]], "b": [[1]]}  # once
+
+
+@pytest.mark.parametrize("never", [{"dummy_every": 0, "quiet_ms": 1}, {"dummy_every": 4, "quiet_ms": 0}])
+def test_no_dummies_where_it_has_gone_quiet(never: dict[str, int]) -> None:
+    core = playing("a", **never)
+    core.feed([], 1, core.now_ms)
+    for _ in range(5):
+        core.tick(core.deadline_ms)
+        assert core.ready().batches == []
+        acknowledged(core, -1)
+
+
 def test_no_dummies_at_all() -> None:
     core = playing("a", dummy_every=0)
     feed(core, range(100), "")

@@ -75,6 +75,22 @@ async def test_the_loop_does_not_turn_between_a_read_and_what_is_written() -> No
     assert written_before_a_turn == [True] * 10
 
 
+async def test_a_target_that_answers_a_hello_again_and_again(log: MemoryLog) -> None:
+    """Each answer would have the log's bounds read: so many reads, and tasks, as a target likes."""
+    streams = MemoryStreams("a")
+    log.append("a")
+    async with playing(log, streams) as play:
+        await until(lambda: has_all(log, streams))
+        asked = log.asked_bounds
+        stream = play._known["a"].stream
+        assert stream is not None
+        for _ in range(1000):
+            stream.greeted(0)
+        log.append("a")
+        await until(lambda: has_all(log, streams))
+        assert log.asked_bounds == asked
+
+
 async def test_bounds_are_asked_after_the_greeting_has_come(log: MemoryLog) -> None:
     streams = MemoryStreams("a")
     streams["a"].hangs = True

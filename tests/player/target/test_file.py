@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from player.target.file import FileStore, TargetStopped
+from player.target.file import AppliedInPart, FileStore, TargetStopped
 from player.target.records import Delivered
 from player.target.store import WrongMark
 from tests.player.target.stores import NAME, FileLedger, entries, mark
@@ -131,3 +131,18 @@ def test_apply_is_a_plain_function() -> None:
 
     with pytest.raises(TypeError, match="plain function"):
         FileStore("marks", later)  # type: ignore[arg-type]
+
+
+def test_an_application_that_came_as_far_as_it_says(tmp_path: Path) -> None:
+    says = [1, 9, -5]
+
+    def apply(delivered: Delivered) -> None:
+        raise AppliedInPart(says.pop(0), LookupError("no such account"))
+
+    log = FileStore(tmp_path, apply).open(NAME)
+    log.greet(mark(1, -1))
+    for stored in (-1, 1, 1):  # nothing that was not there, and never back
+        with pytest.raises(LookupError, match="no such account"):
+            log.store(entries(stored, 2, 3, 9), mark(1, 9))
+        assert log.load() == mark(1, 1)
+    log.close()

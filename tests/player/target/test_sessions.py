@@ -153,6 +153,26 @@ async def test_what_comes_meanwhile_is_stored_together(threaded: StoreSessions, 
     assert answered.said[2:] == [("acknowledged", 0), ("acknowledged", 3), ("acknowledged", 4)]
 
 
+async def test_a_stream_that_is_not_read_shows_that_its_target_lives(
+    threaded: StoreSessions, store: MemoryStore
+) -> None:
+    """A heartbeat is behind what is not read: the player must not take a slow target for one that is gone."""
+    session, answered = await Streams(threaded).greeted(-1)
+    store.waits = True
+    for at in range(5):
+        session.receive(batch(at - 1, at))
+        if at == 0:
+            await store.has_begun()
+    assert not session.wants_more
+    room = asyncio.ensure_future(session.wait_for_room())
+    await answered.until("acknowledged", -1)
+    assert not room.done()
+    store.waits = False
+    store.go_on.release()
+    await answered.until("acknowledged", 4)
+    await room
+
+
 async def test_bytes_are_bounded_too(store: MemoryStore) -> None:
     sessions = StoreSessions(store, TargetSettings(waiting_bytes=3000, transaction_bytes=2500))
     session, answered = await Streams(sessions).greeted(-1)
@@ -287,6 +307,19 @@ async def test_an_error_ends_the_stream_and_skips_nothing(
     await answered.until("acknowledged", 0)
     assert store.transactions == [([0], 0)]
     assert store.opened == 3  # anew after each error
+
+
+async def test_an_application_that_leaks_a_stop_iteration(
+    sessions: StoreSessions, store: MemoryStore
+) -> None:
+    streams = Streams(sessions)
+    session, answered = await streams.greeted(-1)
+    store.fails = [StopIteration()]
+    session.receive(batch(-1, 0))
+    assert "StopIteration" in await answered.ended()
+    session, answered = await streams.greeted(-1)
+    session.receive(batch(-1, 0))
+    await answered.until("acknowledged", 0)
 
 
 async def test_a_greeting_meanwhile_outlives_an_error(threaded: StoreSessions, store: MemoryStore) -> None:

@@ -69,6 +69,7 @@ class PlayerWorkload(Workload):
             normal=Bound(random.choice((5, 30, 300)), random.choice((1000, 20_000))),
             catchup=Bound(random.choice((1, 10, 100)), random.choice((300, 5000))),
             dummy_every=random.choice((0, 2, 10, 50)),
+            quiet_ms=random.choice((0, 300, 10_000)),
             heartbeat_ms=random.choice((50, 200)),
             silent_heartbeats=random.choice((2, 6)),
             stuck_heartbeats=random.choice((2, 20)),
