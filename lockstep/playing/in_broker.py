@@ -21,7 +21,7 @@ from lockstep.playing.config import PlayerConfig
 from lockstep.playing.hosted import Hosted
 from lockstep.playing.players import Players
 from lockstep.playing.routers import router_of
-from lockstep.playing.transports import streams_of
+from player.transport.named import streams_of
 
 
 class PlayerInBroker:

@@ -26,9 +26,9 @@ from lockstep.playing.players import Players
 from lockstep.playing.remote_source import RemoteSource
 from lockstep.playing.routers import router_of
 from lockstep.playing.standing_by import Standing, stand_by
-from lockstep.playing.transports import streams_of
 from player.playing.ended import PlayingEnded
 from player.source.seam import Source, SourceEnded
+from player.transport.named import streams_of
 from player.transport.seam import Streams
 
 log = logging.getLogger("lockstep.player")
