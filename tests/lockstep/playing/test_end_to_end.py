@@ -16,7 +16,8 @@ from lockstep.client import Client
 from lockstep.playing.remote_source import RemoteSource
 from player.core.settings import PlayerSettings
 from player.playing.ended import Deposed
-from player.playing.playing import PlayedTarget, Playing
+from player.playing.played_target import PlayedTarget
+from player.playing.playing import Playing
 from player.routing.header import TARGETS_HEADER, HeaderChoice
 from player.routing.reframing import Reframing
 from player.target.records import Delivered
@@ -25,9 +26,7 @@ from player.target.sqlite import SqliteStore
 from player.transport.named import Transport, server_of, streams_of
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder
-from tests.broker.conftest import StartBroker, start_broker
-
-__all__ = ["start_broker"]
+from tests.broker.conftest import StartBroker
 
 LONG_S = 60.0
 NAMES = ("a", "b", "c")
