@@ -18,7 +18,8 @@ from bench.player.workload import SplitByKey
 from lockstep.playing.remote_source import RemoteSource
 from player.core.routing import Router
 from player.core.settings import PlayerSettings
-from player.playing.playing import PlayedTarget, Playing
+from player.playing.played_target import PlayedTarget
+from player.playing.playing import Playing
 from player.routing.everything import Everything
 from player.routing.key_hash import KeyHashChoice
 from player.routing.reframing import Reframing

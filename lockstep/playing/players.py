@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from lockstep.playing.config import First, PlayerConfig, TargetConfig
 from player.core.routing import Router
-from player.playing.playing import PlayedTarget, Playing
+from player.playing.played_target import PlayedTarget
+from player.playing.playing import Playing
 from player.source.seam import Bounds, Source
 from player.transport.seam import Streams
 
