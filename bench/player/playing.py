@@ -18,21 +18,19 @@ from bench.player.workload import SplitByKey
 from lockstep.playing.remote_source import RemoteSource
 from player.core.routing import Router
 from player.core.settings import PlayerSettings
-from player.playing.playing import PlayedTarget, Playing
+from player.playing.played_target import PlayedTarget
+from player.playing.playing import Playing
 from player.routing.everything import Everything
 from player.routing.key_hash import KeyHashChoice
 from player.routing.reframing import Reframing
 from player.routing.seam import Choice
 from player.source.seam import Bounds, Chunk, Source
-from player.transport.grpc_streams import GrpcStreams
-from player.transport.raw_streams import RawStreams
-from player.transport.seam import Streams
+from player.transport.named import streams_of
 from protocol.records.record import Record
 
 LOOK_S = 0.002
 START_TIMEOUT_S = 30.0
 Lines = Callable[[], Awaitable[Words | None]]
-STREAMS: dict[str, Callable[[], Streams]] = {"grpc": GrpcStreams, "raw": RawStreams}
 
 
 class NotPlaying(RuntimeError):
@@ -124,7 +122,7 @@ async def play(job: Words, inner: Source, told: Lines, say: Callable[[Words], No
         say: sends an answer.
     """
     source = TimedSource(inner, (await inner.bounds()).next_position)
-    streams = STREAMS[job["transport"]]()
+    streams = streams_of(job["transport"])
     route = route_of(job["route"], list(job["addresses"]), source)
     settings = PlayerSettings(**job.get("settings", {}))
     targets = [PlayedTarget(name, address) for name, address in job["addresses"].items()]

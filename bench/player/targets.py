@@ -13,7 +13,7 @@ import asyncio
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,10 @@ from compat_tests.probe import HOST
 from player.target.records import Delivered
 from player.target.sessions import StoreSessions
 from player.target.sqlite import SqliteStore
-from player.transport.grpc_server import GrpcServer
-from player.transport.raw_server import RawServer
+from player.transport.named import Transport, server_of
 from player.transport.seam import Server, Sessions
 
 LOOK_S = 0.01
-SERVERS: dict[str, Callable[[Sessions], Server]] = {"grpc": GrpcServer, "raw": RawServer}
 
 
 class NotReceived(RuntimeError):
@@ -54,7 +52,7 @@ class Targets:
     """All of them."""
 
     def __init__(self, job: Words) -> None:
-        self._transport: str = job["transport"]
+        self._transport: Transport = job["transport"]
         directory, name = job["directory"], job.get("name", "target")
         paths = [Path(directory) / f"{name}-{each}.db" for each in range(job["targets"])]
         self.watched = [
@@ -69,7 +67,7 @@ class Targets:
         self._servers: list[Server | None] = [None] * len(self.watched)
 
     async def listen(self, target: int) -> None:
-        server = SERVERS[self._transport](self.watched[target])
+        server = server_of(self._transport, self.watched[target])
         self.addresses[target] = await server.start(self.addresses[target])
         self._servers[target] = server
 

@@ -5,7 +5,7 @@
 | `config`, `config_file` | what a player is to do (pure); its file |
 | `running` | a whole player as a process: `lockstep player run` |
 | `players` | the logs that a process plays, and their targets, changed at run time |
-| `routers`, `transports` | the router, and the transport, that a configuration asks for |
+| `routers` | the router that a configuration asks for |
 | `standing_by` | one log: claimed, played, lost, waited for again |
 | `claims`, `claim_table`, `claims_topic` | who plays: claims; what they say (pure); their topic |
 | `admin`, `exposition` | a player's HTTP: status and changes; metrics |

@@ -9,31 +9,63 @@
 | `DELETE /targets/NAME` | removes it |
 | `POST /targets/NAME/pause`, `POST /targets/NAME/resume` | as they say |
 
-Owns: what is asked and answered. Invariants: every answer to a change says that it lasts as long as the
-process. Does not: ask who it is; whoever reaches the port may do all of it (`broker.metrics.http` keeps out
-web pages that a browser on the same machine shows).
+Owns: what is asked and answered, whoever plays, and the listener of it. Invariants: every answer to a change
+says that it lasts as long as the process. Does not: ask who it is; whoever reaches the port may do all of it
+(`broker.metrics.http` keeps out web pages that a browser on the same machine shows).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from broker.metrics.http import Change, Page
-from lockstep.playing.config import ConfigError, target_of
+from broker.addresses import parse_listener
+from broker.listening import bind, host_and_port
+from broker.metrics.http import Change, HttpListener, Page
+from lockstep.playing.config import NAME, ConfigError, target_of
 from lockstep.playing.exposition import PlayerCollector
 from lockstep.playing.players import Players
 
 LASTS: Final = "until this process ends: the configuration's file is not changed"
-_TARGET: Final = re.compile(r"/targets/([A-Za-z0-9._-]{1,100})(?:/(pause|resume))?")
+_TARGET: Final = re.compile(rf"/targets/({NAME.pattern})(?:/(pause|resume))?")
 
 Status = Callable[[], dict[str, Any]]
+
+
+class LogStanding(NamedTuple):
+    """Where one log stands in this process."""
+
+    partition: int
+    log_id: str
+    is_playing: bool
+    holder: str | None
+    """The player that plays it, here or elsewhere; None: nobody, as far as is known here."""
+    player_term: int | None
+    failed: str = ""
+    """Why this process does not try any more."""
+
+
+def status_of(players: Players, standings: Iterable[LogStanding], **more: object) -> dict[str, Any]:
+    """For JSON: `GET /status`, the same whoever plays. Args: more: of this process."""
+    found = players.status()
+    playing = {each["log_id"]: each for each in found.pop("playing")}
+    logs = [{**each._asdict(), "played": playing.get(each.log_id)} for each in standings]
+    return {**found, **more, "logs": logs, "changes_last": LASTS}
+
+
+async def listening(listen: str, players: Players, status: Status) -> tuple[HttpListener, str]:
+    """The listener at HOST:PORT, and where it really listens. Raises CannotListen."""
+    listener = parse_listener(listen, "listen")
+    sockets = bind(listener, "listen = HOST:PORT in its configuration")
+    http = HttpListener(pages(players, status), changing=Changes(players))
+    await http.open(sockets)
+    return http, host_and_port(listener.host, sockets[0].getsockname()[1])
 
 
 def pages(players: Players, status: Status) -> Mapping[str, Callable[[], Page]]:

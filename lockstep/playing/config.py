@@ -14,11 +14,11 @@ from typing import Any, Final, Literal, TypeVar, get_args
 
 from player.core.settings import Bound, PlayerSettings
 from player.transport.limits import MESSAGE_BYTES, PART_HEAD_BYTES
+from player.transport.named import Transport
 
 T = TypeVar("T")
 Table = Mapping[str, Any]
 
-Transport = Literal["grpc", "raw"]
 First = int | Literal["earliest", "latest"]
 
 CLAIMS_TOPIC: Final = "lockstep-players"

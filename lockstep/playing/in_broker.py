@@ -12,16 +12,15 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from broker.addresses import parse_listener
-from broker.listening import CannotListen, bind
+from broker.listening import CannotListen
 from broker.metrics.http import HttpListener
 from broker.server import Broker, CannotStart
-from lockstep.playing.admin import LASTS, Changes, pages
+from lockstep.playing.admin import LogStanding, listening, status_of
 from lockstep.playing.config import PlayerConfig
 from lockstep.playing.hosted import Hosted
 from lockstep.playing.players import Players
 from lockstep.playing.routers import router_of
-from lockstep.playing.transports import streams_of
+from player.transport.named import streams_of
 
 
 class PlayerInBroker:
@@ -53,28 +52,18 @@ class PlayerInBroker:
     async def _listen(self, players: Players) -> HttpListener | None:
         if self.config.listen is None:
             return None
-        http = HttpListener(pages(players, lambda: _status(players)), changing=Changes(players))
         try:
-            listener = parse_listener(self.config.listen, "listen")
-            await http.open(bind(listener, "listen = HOST:PORT in its configuration"))
+            http, _ = await listening(self.config.listen, players, lambda: _status(players))
         except CannotListen as error:
             raise CannotStart(f"the player: {error}") from error
         return http
 
 
 def _status(players: Players) -> dict[str, Any]:
-    """In the form of a process that only plays: here whoever leads a log holds it."""
-    found = players.status()
-    logs = [
-        {
-            "partition": played["partition"],
-            "log_id": played["log_id"],
-            "is_playing": True,
-            "holder": players.config.player,
-            "player_term": played["player_term"],
-            "failed": "",
-            "played": played,
-        }
-        for played in found.pop("playing")
+    """Here whoever leads a log holds it."""
+    player = players.config.player
+    standings = [
+        LogStanding(each.source.partition, each.core.log_id, True, player, each.core.player_term)
+        for each in players.playings.values()
     ]
-    return {**found, "logs": logs, "changes_last": LASTS}
+    return status_of(players, standings)

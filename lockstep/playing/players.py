@@ -15,7 +15,8 @@ from typing import Any, Final
 from lockstep.playing.config import First, PlayerConfig, TargetConfig, at_address
 from player.core.routing import Router
 from player.playing.ended import ended_by
-from player.playing.playing import PlayedTarget, Playing
+from player.playing.played_target import PlayedTarget
+from player.playing.playing import Playing
 from player.source.seam import Bounds, Source, SourceEnded
 from player.transport.seam import Streams
 

@@ -13,12 +13,11 @@ import asyncio
 import logging
 from typing import Any
 
-from broker.addresses import parse_listener
-from broker.listening import CannotListen, bind, host_and_port
+from broker.listening import CannotListen
 from broker.metrics.http import HttpListener
 from lockstep.client import Client
 from lockstep.connection import ClientError
-from lockstep.playing.admin import LASTS, Changes, pages
+from lockstep.playing.admin import LogStanding, listening, status_of
 from lockstep.playing.claims import Claims, ClaimsUnusable
 from lockstep.playing.claims_topic import ClaimsTopic
 from lockstep.playing.config import PlayerConfig
@@ -26,9 +25,9 @@ from lockstep.playing.players import Players
 from lockstep.playing.remote_source import RemoteSource
 from lockstep.playing.routers import router_of
 from lockstep.playing.standing_by import Standing, stand_by
-from lockstep.playing.transports import streams_of
 from player.playing.ended import PlayingEnded
 from player.source.seam import Source, SourceEnded
+from player.transport.named import streams_of
 from player.transport.seam import Streams
 
 log = logging.getLogger("lockstep.player")
@@ -75,7 +74,7 @@ class PlayerProcess:
         except (ClientError, ClaimsUnusable, CannotListen, SourceEnded) as error:
             raise CannotPlay(str(error)) from error
         for opened in self._sources:
-            standing = Standing(opened.topic, opened.partition, opened.log_id)
+            standing = Standing(opened.partition, opened.log_id)
             self._standings.append(standing)
             self._tasks.append(asyncio.create_task(self._stand_by(standing, opened)))
 
@@ -101,23 +100,21 @@ class PlayerProcess:
 
     def status(self) -> dict[str, Any]:
         """For JSON: `GET /status`."""
-        found = self._players.status()
-        playing = {each["log_id"]: each for each in found.pop("playing")}
-        logs = [{**self._standing(each), "played": playing.get(each.log_id)} for each in self._standings]
-        return {**found, "process": self._claims.process, "logs": logs, "changes_last": LASTS}
+        standings = map(self._standing, self._standings)
+        return status_of(self._players, standings, process=self._claims.process)
 
     # --- within -------------------------------------------------------------------------------------------
 
-    def _standing(self, standing: Standing) -> dict[str, Any]:
+    def _standing(self, standing: Standing) -> LogStanding:
         claim = self._claims.holder(standing.log_id)
-        return {
-            "partition": standing.partition,
-            "log_id": standing.log_id,
-            "is_playing": standing.is_playing,
-            "holder": claim and claim.player,
-            "player_term": claim and claim.player_term,
-            "failed": standing.failed,
-        }
+        return LogStanding(
+            standing.partition,
+            standing.log_id,
+            standing.is_playing,
+            claim and claim.player,
+            claim and claim.player_term,
+            standing.failed,
+        )
 
     async def _stand_by(self, standing: Standing, source: Source) -> None:
         """Raises ClaimsUnusable."""
@@ -131,11 +128,7 @@ class PlayerProcess:
         """Raises CannotListen."""
         if self.config.listen is None:
             return
-        listener = parse_listener(self.config.listen, "listen")
-        sockets = bind(listener, "listen = HOST:PORT in its configuration")
-        self.address = host_and_port(listener.host, sockets[0].getsockname()[1])
-        self._http = HttpListener(pages(self._players, self.status), changing=Changes(self._players))
-        await self._http.open(sockets)
+        self._http, self.address = await listening(self.config.listen, self._players, self.status)
 
     async def _partitions(self) -> list[int]:
         """Raises ClientError, CannotPlay."""

@@ -26,9 +26,8 @@ log = logging.getLogger("lockstep.player")
 class Standing:
     """Where one log stands in this process, for who looks."""
 
-    topic: str
     partition: int
-    log_id: str = ""
+    log_id: str
     is_playing: bool = False
     failed: str = ""
     """Why this process does not try any more."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from player.target.sessions import StoreSessions, TargetSettings
 from player.target.store import Store
 from player.target.threads import in_thread
-from player.transport.seam import Server, Sessions
-
-Transport = Literal["grpc", "raw"]
+from player.transport.named import Transport, server_of
 
 
 class Serving(NamedTuple):
@@ -38,9 +36,8 @@ async def serve(
     """Listen for players, until the block ends.
 
     Args:
-        listen: HOST:PORT (port 0: any that is free), or unix:PATH. There is no encryption: who can connect
-        can
-            send.
+        listen: HOST:PORT (port 0: any that is free), or unix:PATH. There is no encryption:
+            who can connect can send.
         transport: raw frames have less delay; the player must be told the same.
         inline: apply on the event loop. See `StoreSessions`.
     Raises:
@@ -48,7 +45,7 @@ async def serve(
         ValueError: there is no such transport.
     """
     sessions = StoreSessions(store, settings, inline=inline)
-    server = _server(transport, sessions)
+    server = server_of(transport, sessions)
     address = await server.start(listen)
     try:
         yield Serving(address)
@@ -66,15 +63,3 @@ def serve_in_thread(
 ) -> AbstractContextManager[Serving]:
     """The same for applications without asyncio: on a loop in a thread. `apply` runs in other threads."""
     return in_thread(lambda: serve(store, listen, transport=transport, settings=settings))
-
-
-def _server(transport: Transport, sessions: Sessions) -> Server:
-    if transport == "grpc":
-        from player.transport.grpc_server import GrpcServer
-
-        return GrpcServer(sessions)
-    if transport == "raw":
-        from player.transport.raw_server import RawServer
-
-        return RawServer(sessions)
-    raise ValueError(f"there is no transport {transport!r}: grpc, raw")

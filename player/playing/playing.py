@@ -32,8 +32,6 @@ from player.playing.target_stream import TargetStream
 from player.source.seam import Bounds, Source
 from player.transport.seam import Greeting, Streams
 
-__all__ = ["PlayedTarget", "Playing"]
-
 log = logging.getLogger("lockstep.player")
 
 
@@ -48,7 +46,6 @@ class Playing:
         targets: who is there at the start. The main stream begins when all of them have answered, or the
             time for it is up.
         poll_s: how long a read of the main stream waits at the source where there is nothing.
-        on_stopped: told of each target that is stopped, and why; it is logged, too.
     """
 
     def __init__(
@@ -61,14 +58,12 @@ class Playing:
         targets: Iterable[PlayedTarget],
         *,
         poll_s: float = 1.0,
-        on_stopped: Callable[[str, str], object] = lambda name, reason: None,
         draw: Callable[[int], int] = randrange,
     ) -> None:
         self.source = source
         self.streams = streams
         self.settings = settings
         self.poll_s = poll_s
-        self._on_stopped = on_stopped
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._tick)
         self.core = Player(source.log_id, player_term, route, settings, self._alarm.now_ms, draw)
@@ -203,7 +198,6 @@ class Playing:
             self.spawn(self.main.read_from(ready.start_position))
         for name, reason in ready.stopped:
             log.warning("%s: target %s is stopped: %s", self.core.log_id, name, reason)
-            self._on_stopped(name, reason)
         if ready.deposed:
             self._end(Deposed(self._newest_player_term))
 

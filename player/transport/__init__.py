@@ -8,6 +8,7 @@
 | `grpc_streams`, `grpc_server` | gRPC, on the player's side and on a target's |
 | `frames` | messages to frames of our own and back |
 | `raw_streams`, `raw_server` | those frames over a plain socket, on either side |
+| `named` | the transports by their names in configurations |
 | `addresses` | `host:port` and `unix:/path` |
 | `memory_streams` | both sides in one process, for tests |
 """

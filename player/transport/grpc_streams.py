@@ -22,7 +22,7 @@ from player.transport import wire
 from player.transport.limits import MESSAGE_BYTES
 from player.transport.seam import Greeting, Malformed, StreamEvents, too_large
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger("lockstep.player")
 
 SERVICE: str = DESCRIPTOR.services_by_name["Target"].full_name
 METHOD = "Play"
@@ -207,7 +207,7 @@ class GrpcStream:
 
 
 def _failure(error: Exception) -> str:
-    logger.exception("what a target said was not dealt with")
+    log.exception("what a target said was not dealt with")
     return f"what the target said was not dealt with: {error!r}"
 
 

@@ -20,7 +20,7 @@ from player.transport.limits import MESSAGE_BYTES, UNSENT_BYTES
 from player.transport.seam import Greeting, Malformed, StreamEvents, too_large
 from protocol.framing import FrameReader, MalformedFrame
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger("lockstep.player")
 
 
 class RawStreams:
@@ -179,7 +179,7 @@ class RawStream(asyncio.BufferedProtocol):
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        logger.exception("what a target said was not dealt with")
+        log.exception("what a target said was not dealt with")
         self._end(f"what the target said was not dealt with: {error!r}")
 
     def _end(self, reason: str) -> None:

@@ -16,21 +16,17 @@ from lockstep.client import Client
 from lockstep.playing.remote_source import RemoteSource
 from player.core.settings import PlayerSettings
 from player.playing.ended import Deposed
-from player.playing.playing import PlayedTarget, Playing
+from player.playing.played_target import PlayedTarget
+from player.playing.playing import Playing
 from player.routing.header import TARGETS_HEADER, HeaderChoice
 from player.routing.reframing import Reframing
 from player.target.records import Delivered
 from player.target.sessions import StoreSessions
 from player.target.sqlite import SqliteStore
-from player.transport.grpc_server import GrpcServer
-from player.transport.grpc_streams import GrpcStreams
-from player.transport.raw_server import RawServer
-from player.transport.raw_streams import RawStreams
+from player.transport.named import Transport, server_of, streams_of
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder
-from tests.broker.conftest import StartBroker, start_broker
-
-__all__ = ["start_broker"]
+from tests.broker.conftest import StartBroker
 
 LONG_S = 60.0
 NAMES = ("a", "b", "c")
@@ -40,9 +36,9 @@ SETTINGS = PlayerSettings(heartbeat_ms=100, hello_timeout_ms=10_000, start_timeo
 class Shard:
     """One target: a database, and a process that can be ended and started anew."""
 
-    def __init__(self, name: str, directory: Path, transport: str) -> None:
+    def __init__(self, name: str, directory: Path, transport: Transport) -> None:
         self.name = name
-        self._server_type = GrpcServer if transport == "grpc" else RawServer
+        self._transport: Transport = transport
         self.path = directory / f"{name}.db"
         self.address = f"127.0.0.1:{free_port()}"
         self.is_up = False
@@ -51,7 +47,7 @@ class Shard:
 
     async def start(self) -> None:
         self._sessions = StoreSessions(SqliteStore(self.path, self._apply))
-        self._server = self._server_type(self._sessions)
+        self._server = server_of(self._transport, self._sessions)
         await self._server.start(self.address)
         self.is_up = True
 
@@ -75,7 +71,7 @@ class Shard:
 class World:
     """A broker, a topic, and three shards."""
 
-    def __init__(self, start: StartBroker, directory: Path, transport: str) -> None:
+    def __init__(self, start: StartBroker, directory: Path, transport: Transport) -> None:
         self._start = start
         self._transport = transport
         self._directory = directory
@@ -117,7 +113,7 @@ class World:
     @asynccontextmanager
     async def playing(self, player_term: int) -> AsyncIterator[Playing]:
         source = await RemoteSource.open(self.broker.bootstrap_servers, "t", 0)
-        streams = GrpcStreams() if self._transport == "grpc" else RawStreams()
+        streams = streams_of(self._transport)
         targets = [PlayedTarget(name, shard.address) for name, shard in self.shards.items()]
         route = Reframing(HeaderChoice())
         made = Playing(source, streams, route, SETTINGS, player_term, targets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -15,10 +15,8 @@ from player.source.seam import Source, SourceEnded
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from tests.broker.cluster.brokers import LOOK_SECONDS
-from tests.broker.conftest import StartBroker, StartCluster, start_broker, start_cluster
+from tests.broker.conftest import StartCluster
 from tests.broker.wire import Client, batch
-
-__all__ = ["start_broker", "start_cluster"]
 
 LONG_S = 30.0
 
@@ -74,18 +72,6 @@ async def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert asyncio.get_running_loop().time() < deadline
         await asyncio.sleep(LOOK_SECONDS)
-
-
-@pytest.fixture
-async def broker(start_broker: StartBroker) -> Broker:
-    return await start_broker()
-
-
-@pytest.fixture
-async def client(broker: Broker) -> AsyncIterator[Client]:
-    connected = await Client.connect(broker.port)
-    yield connected
-    await connected.close()
 
 
 async def test_topics_and_partitions_come_and_go(

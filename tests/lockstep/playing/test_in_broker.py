@@ -23,10 +23,8 @@ from player.target.sqlite import SqliteStore
 from player.transport.grpc_server import GrpcServer
 from protocol.records.record import BatchBuilder
 from tests.broker.cluster.brokers import LOOK_SECONDS
-from tests.broker.conftest import StartBroker, StartCluster, start_broker, start_cluster
+from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.wire import Client
-
-__all__ = ["start_broker", "start_cluster"]
 
 LONG_S = 30.0
 

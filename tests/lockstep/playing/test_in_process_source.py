@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,11 @@ from protocol.messages.delete_topics import DeleteTopicsRequest
 from storage.group import LogGroup
 from storage.types import StorageError
 from tests.broker.cluster.brokers import BrokerCluster
-from tests.broker.conftest import StartBroker, StartCluster, start_broker, start_cluster
+from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.test_compaction import TINY, filler, keyed
 from tests.broker.transactions.producers import Producer
 from tests.broker.wire import Client, batch
 from tests.lockstep.playing.reading import everything, records, values
-
-__all__ = ["start_broker", "start_cluster"]
 
 LONG_S = 30.0
 """A wait that nothing but what is waited for ends."""
@@ -37,18 +34,6 @@ def source_of(broker: Broker, topic: str = "t", partition: int = 0) -> InProcess
     found = broker.services.cluster.partition(topic, partition)
     assert found is not None
     return InProcessSource(broker.services, found)
-
-
-@pytest.fixture
-async def broker(start_broker: StartBroker) -> Broker:
-    return await start_broker()
-
-
-@pytest.fixture
-async def client(broker: Broker) -> AsyncIterator[Client]:
-    connected = await Client.connect(broker.port)
-    yield connected
-    await connected.close()
 
 
 async def waits(broker: Broker, reading: asyncio.Task[Chunk]) -> None:

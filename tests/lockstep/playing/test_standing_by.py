@@ -28,7 +28,7 @@ class Process:
         self.claims = claims_of(claims, name, name, settings)
         self.streams: MemoryStreams
         self.source = source
-        self.standing = Standing("topic", 0, LOG_ID)
+        self.standing = Standing(0, LOG_ID)
         self.task: asyncio.Task[None]
 
     async def start(self, streams: MemoryStreams) -> Process:

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.target import Delivered, SqliteStore, serve, serve_in_thread
-from lockstep.target.serving import Transport
-from player.transport.grpc_streams import GrpcStreams
-from player.transport.raw_streams import RawStreams
+from player.transport.named import Transport, streams_of
 from player.transport.seam import Streams
 from tests.player.target.streams import batch, hello
 from tests.player.transport.ends import Heard
@@ -40,7 +38,7 @@ class Numbers:
 
 @contextlib.asynccontextmanager
 async def streams(transport: Transport) -> AsyncIterator[Streams]:
-    made: Streams = GrpcStreams() if transport == "grpc" else RawStreams()
+    made = streams_of(transport)
     try:
         yield made
     finally:

@@ -12,7 +12,8 @@ from typing import Any
 
 from player.core.messages import Batch, Entry, Part
 from player.core.settings import Bound, PlayerSettings
-from player.playing.playing import PlayedTarget, Playing
+from player.playing.played_target import PlayedTarget
+from player.playing.playing import Playing
 from player.source.seam import Bounds, Chunk, RangeLost, SourceEnded
 from player.target.marks import Mark, Marks, Refused, StaleTerms
 from player.transport.seam import Greeting, StreamEvents

@@ -10,7 +10,8 @@ from player.core.messages import Entry, Part
 from player.core.routing import Router
 from player.core.settings import Bound
 from player.playing.ended import Deposed, PlayingEnded
-from player.playing.playing import PlayedTarget, Playing
+from player.playing.played_target import PlayedTarget
+from player.playing.playing import Playing
 from player.source.seam import Chunk
 from player.target.marks import Mark
 from tests.player.playing.doubles import (
@@ -253,10 +254,8 @@ async def test_a_source_that_ends_or_fails_ends_the_playing(log: MemoryLog) -> N
 
 async def test_what_retention_took_before_it_was_read(log: MemoryLog) -> None:
     streams = MemoryStreams("a", "b")
-    told: list[tuple[str, str]] = []
     log.append("a b", "a")
     async with playing(log, streams) as play:
-        play._on_stopped = lambda name, reason: told.append((name, reason))
         await until(lambda: has_all(log, streams))
         streams["b"].crash()
         await until(lambda: play.status().targets[1].state == "S")
@@ -264,9 +263,8 @@ async def test_what_retention_took_before_it_was_read(log: MemoryLog) -> None:
         await until(lambda: has_all(log, streams, "a"))
         log.trim(5)
         streams["b"].restart()
-        await until(lambda: bool(told))
-        assert told == [("b", "it needs 1, the log begins at 5")]
-        assert play.status().targets[1].stopped_because == told[0][1]
+        await until(lambda: bool(play.status().targets[1].stopped_because))
+        assert play.status().targets[1].stopped_because == "it needs 1, the log begins at 5"
         log.append("a b")
         await until(lambda: has_all(log, streams, "a"))
 
@@ -341,13 +339,14 @@ async def test_targets_come_and_go(log: MemoryLog) -> None:
 
 
 async def test_what_is_told_from_within_a_step_waits_for_its_end(log: MemoryLog) -> None:
-    """An operator's hook that acts on the playing; a transport that fails a stream while it opens it."""
+    """A transport that fails a stream, or answers on it, while it opens it."""
     streams = MemoryStreams("a", "b", at_once=True)
     streams["b"].mark = Mark(LOG_ID, 1, 1, 100)
     streams["b"].restart()
     async with playing(log, streams, player_term=2) as play:
-        play._on_stopped = lambda name, reason: play.remove(name)
-        await until(lambda: [each.name for each in play.status().targets] == ["a"])
+        await until(lambda: bool(play.status().targets[1].stopped_because))
+        play.remove("b")
+        assert [each.name for each in play.status().targets] == ["a"]
         streams["a"].crash()
         await until(lambda: len(streams.opened) > 4)
         streams["a"].restart()
