@@ -38,14 +38,13 @@ async def serve(
     """Listen for players, until the block ends.
 
     Args:
-        listen: HOST:PORT (port 0: any that is free), or unix:PATH. There is no encryption: who can connect
-        can
-            send.
+        listen: HOST:PORT (port 0: any that is free), or unix:PATH. There is no encryption:
+            who can connect can send.
         transport: raw frames have less delay; the player must be told the same.
         inline: apply on the event loop. See `StoreSessions`.
     Raises:
         OSError: the address is not to be had.
-        ValueError: there is no such transport.
+        ValueError: there is no such transport, or `listen` is no address.
     """
     sessions = StoreSessions(store, settings, inline=inline)
     server = _server(transport, sessions)
