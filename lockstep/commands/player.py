@@ -10,7 +10,14 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from lockstep.commands.options import Families, add_json, positive_seconds, print_json, print_table
+from lockstep.commands.options import (
+    BOOTSTRAP_VARIABLE,
+    Families,
+    add_json,
+    positive_seconds,
+    print_json,
+    print_table,
+)
 from lockstep.failures import CommandFailed
 
 if TYPE_CHECKING:
@@ -88,14 +95,15 @@ def add_to(families: Families) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     import asyncio
+    import os
 
     import uvloop
 
-    from lockstep.playing.config import ConfigError
+    from lockstep.playing.config import ConfigError, PlayerConfig
     from lockstep.playing.config_file import read
     from lockstep.playing.running import CannotPlay, PlayerProcess
 
-    config = read(options.file)
+    config = read(options.file, os.environ.get(BOOTSTRAP_VARIABLE, PlayerConfig.bootstrap))
     _log_to_stderr()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -207,9 +215,12 @@ def _ask(options: argparse.Namespace, method: str, path: str, body: object = Non
         connection.request(method, path, "" if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
         text = answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        why = str(error) or type(error).__name__
-        raise CommandFailed(f"no player answers at {options.player}: {why}") from error
+    except OSError as error:
+        why = (error.strerror or str(error) or type(error).__name__).lower()
+        advice = "; --player is what `listen` in its configuration says"
+        raise CommandFailed(f"no player answers at {options.player}: {why}{advice}") from error
+    except http.client.HTTPException as error:
+        raise CommandFailed(f"what answers at {options.player} is no player: it speaks no HTTP") from error
     finally:
         connection.close()
     try:

@@ -48,9 +48,12 @@ LASTING: Final = frozenset(
 class ClaimLost(Exception):
     """Somebody else has claimed the log."""
 
-    def __init__(self, held: Held) -> None:
-        who = held.claim.player or "nobody"
-        super().__init__(f"{who} has claimed {held.claim.log_id} in term {held.claim.player_term}")
+    def __init__(self, held: Held, own_name: str) -> None:
+        claim = held.claim
+        is_same = claim.player == own_name
+        who = f"another process of the name {own_name}" if is_same else claim.player or "nobody"
+        advice = " (players that run at once need names of their own)" if is_same else ""
+        super().__init__(f"{who} has claimed {claim.log_id} in term {claim.player_term}{advice}")
 
 
 class ClaimsUnusable(Exception):
@@ -75,6 +78,7 @@ class Claims:
     ) -> None:
         self.process = process or uuid4().hex
         self._topic = topic
+        self._player = player
         self._settings = settings
         self._table = ClaimTable(player, self.process)
         self._position = 0
@@ -167,7 +171,7 @@ class Claims:
             return held
         is_same = self._table.is_own(newest) and newest.claim.player_term == held.claim.player_term
         if not is_same:
-            raise ClaimLost(newest)
+            raise ClaimLost(newest, self._player)
         return newest
 
     async def _append(self, claim: Claim, hwm: int) -> int | None:

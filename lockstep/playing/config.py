@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from player.core.settings import Bound, PlayerSettings
@@ -107,16 +108,16 @@ class PlayerConfig:
     claims: ClaimsConfig = field(default_factory=ClaimsConfig)
 
 
-def parse(text: str) -> PlayerConfig:
-    """A player from TOML. Raises ConfigError."""
+def parse(text: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
+    """A player from TOML; `bootstrap`: where it says none. Raises ConfigError."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("TOML", str(error)) from None
-    return from_table(document)
+    return from_table(document, bootstrap)
 
 
-def from_table(document: Table) -> PlayerConfig:
+def from_table(document: Table, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
     """The same from what TOML becomes. Raises ConfigError."""
     top = _Reader("", document)
     targets = {
@@ -129,7 +130,7 @@ def from_table(document: Table) -> PlayerConfig:
         topic=top.take("topic", _text),
         route=_route(top.take("route", _table), targets),
         targets=targets,
-        bootstrap=top.take("bootstrap", _text, PlayerConfig.bootstrap),
+        bootstrap=top.take("bootstrap", _text, bootstrap),
         partitions=top.take("partitions", _partitions, None),
         transport=top.take("transport", _one_of(*get_args(Transport)), PlayerConfig.transport),
         listen=top.take("listen", _host_port, None),
@@ -334,15 +335,23 @@ class _Reader:
     def __init__(self, where: str, table: Table) -> None:
         self._where = f"{where}." if where else ""
         self._left = dict(table)
+        self._asked: list[str] = []
 
     def take(self, key: str, kind: Callable[[object], T], default: Any = _REQUIRED) -> T:
+        self._asked.append(key)
         if key not in self._left:
             if default is _REQUIRED:
-                raise ConfigError(self._where + key, "is missing")
+                raise ConfigError(self._where + key, f"is missing{_perhaps(key, self._left)}")
             found: T = default
             return found
         return _checked(self._where + key, self._left.pop(key), kind)
 
     def end(self) -> None:
         for key in self._left:
-            raise ConfigError(self._where + key, "there is no such setting")
+            raise ConfigError(self._where + key, f"there is no such setting{_perhaps(key, self._asked)}")
+
+
+def _perhaps(key: str, others: Collection[str]) -> str:
+    """What a key looks like, where it is perhaps misspelt."""
+    like = get_close_matches(key, others, 1, 0.75)
+    return f" (but {like[0]!r} looks like it)" if like else ""

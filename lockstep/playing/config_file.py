@@ -9,10 +9,14 @@ from lockstep.failures import CommandFailed
 from lockstep.playing.config import ByFunction, ConfigError, PlayerConfig, parse
 
 
-def read(file: str) -> PlayerConfig:
-    """Raises CommandFailed: it cannot be read, or used. A routing function may stand beside the file."""
+def read(file: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
+    """Raises CommandFailed: it cannot be read, or used. A routing function may stand beside the file.
+
+    Args:
+        bootstrap: where the file says none.
+    """
     try:
-        config = parse(Path(file).read_text(encoding="utf-8"))
+        config = parse(Path(file).read_text(encoding="utf-8"), bootstrap)
     except ConfigError as error:
         raise CommandFailed(f"{file}: {error}") from error
     except OSError as error:

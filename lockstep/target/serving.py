@@ -42,7 +42,7 @@ async def serve(
         inline: apply on the event loop. See `StoreSessions`.
     Raises:
         OSError: the address is not to be had.
-        ValueError: there is no such transport.
+        ValueError: there is no such transport, or `listen` is no address.
     """
     sessions = StoreSessions(store, settings, inline=inline)
     server = server_of(transport, sessions)

@@ -181,7 +181,8 @@ class Player:
             for each in self.targets.values():
                 connecting.leave(self, each)
         else:
-            connecting.stop(self, target, f"somebody else plays in term {player_term}, too")
+            why = f"somebody else plays in term {player_term}, too, or another target has the same store"
+            connecting.stop(self, target, why)
 
     def written(self, name: str, target_term: int, now_ms: int) -> None:
         """The write of the last batch has completed, which says nothing about its delivery."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import Any
 
 import grpc
 
 from player.core.messages import Batch
 from player.transport import wire
-from player.transport.addresses import bound
+from player.transport.addresses import bound, split
 from player.transport.grpc_streams import METHOD, SERVICE
 from player.transport.limits import DEAD_S, HELLO_TIMEOUT_S, LONGEST_REASON, MESSAGE_BYTES, MOST_STREAMS
 from player.transport.seam import Greeting, Malformed, Session, Sessions
@@ -50,6 +51,7 @@ class GrpcServer:
         self._server: Any = None
 
     async def start(self, address: str) -> str:
+        where = split(address)  # gRPC takes more: a host alone, and a port modulo 65536
         options = [
             ("grpc.max_receive_message_length", self._message_bytes),
             ("grpc.so_reuseport", 0),  # two targets at one address would share the players between them
@@ -63,7 +65,7 @@ class GrpcServer:
         try:
             port = server.add_insecure_port(address)
         except RuntimeError as error:
-            raise OSError(f"cannot listen at {address}") from error
+            raise OSError(f"cannot listen at {address}{_why_not(where)}") from error
         await server.start()
         self._server = server
         return bound(address, port)
@@ -84,6 +86,21 @@ class GrpcServer:
         code, words = status
         if code is not grpc.StatusCode.OK:
             await context.abort(code, words[:LONGEST_REASON])
+
+
+def _why_not(where: str | tuple[str, int]) -> str:
+    """Why nobody can listen there, as a plain socket is told: gRPC tells its own log alone."""
+    if isinstance(where, str):
+        return ""
+    try:
+        found = socket.getaddrinfo(*where, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as asked:
+                asked.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                asked.bind(address)
+    except OSError as error:
+        return f": {(error.strerror or str(error)).lower()}"
+    return ""
 
 
 class _Stream:

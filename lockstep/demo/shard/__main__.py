@@ -14,11 +14,13 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from lockstep.demo.shard.tables import Tables
 from lockstep.target import SqliteStore, serve
 from player.target.store import Store
+from player.transport.addresses import split
 
 SQLITE = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")
@@ -40,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--listen",
         default="localhost:7100",
+        type=_address,
         metavar="HOST:PORT",
         help="where players connect (default: localhost:7100; port 0: any that is free)",
     )
@@ -58,17 +61,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tables = Tables(is_postgres)
     try:
         store = _store(options.store, tables)
+        if options.audit and not _is_there(options.store):
+            raise FileNotFoundError(f"there is no {options.store}")
         with _connected(options.store) as connection:
             tables.create(connection)
             if options.audit:
                 return _audit(tables, connection)
         asyncio.run(_serve(store, options))
-    except (OSError, ImportError, sqlite3.Error) as error:
-        return _failed(error)
+    except sqlite3.Error as error:
+        return _failed(f"{options.store}: {error}")
+    except (OSError, ImportError) as error:
+        return _failed(str(error))
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "psycopg":
             raise
-        return _failed(error)
+        return _failed(str(error))
     return 0
 
 
@@ -109,8 +116,13 @@ def _audit(tables: Tables, connection: Any) -> int:
     return 1 if found.problems else 0
 
 
-def _failed(error: Exception) -> int:
-    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+def _is_there(url: str) -> bool:
+    """SQLite would make the file, and the audit find nothing wrong with it."""
+    return url.startswith(POSTGRES) or Path(url.removeprefix(SQLITE)).exists()
+
+
+def _failed(problem: str) -> int:
+    print(f"error: {' '.join(problem.split())}", file=sys.stderr)
     return 1
 
 
@@ -119,6 +131,15 @@ def _store_url(text: str) -> str:
     if (text.startswith(SQLITE) and text != SQLITE) or text.startswith(POSTGRES):
         return text
     raise argparse.ArgumentTypeError(f"{text!r} is neither sqlite:///FILE nor postgresql://...")
+
+
+def _address(text: str) -> str:
+    """An argument type."""
+    try:
+        split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 if __name__ == "__main__":

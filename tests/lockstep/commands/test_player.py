@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -189,8 +190,45 @@ def test_what_a_player_refuses(command: Run, player: Asked) -> None:
 def test_nobody_there(command: Run) -> None:
     done = command("player", "status", "--player", "127.0.0.1:1")
     assert done.status == 1
-    assert done.err.startswith("lockstep: no player answers at 127.0.0.1:1: ")
+    assert done.err == (
+        "lockstep: no player answers at 127.0.0.1:1: connection refused; "
+        "--player is what `listen` in its configuration says\n"
+    )
     assert command("player", "status", "--player", "nonsense").status == 1
+
+
+def test_what_answers_speaks_no_http(command: Run) -> None:
+    """A target's port, as those who confuse the two addresses give it."""
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(b"\x00\x00\x18\x04 no HTTP\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        where = f"127.0.0.1:{listener.getsockname()[1]}"
+        done = command("player", "status", "--player", where)
+        thread.join()
+    assert (done.status, done.err) == (
+        1,
+        f"lockstep: what answers at {where} is no player: it speaks no HTTP\n",
+    )
+
+
+def test_the_brokers_come_from_the_environment(
+    command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with every other command; what the file says counts more."""
+    file = tmp_path / "player.toml"
+    text = 'player = "x"\ntopic = "x"\nroute = {by = "all"}\ntargets = {a = {address = "h:1"}}\n'
+    file.write_text(text)
+    monkeypatch.setenv("LOCKSTEP_BOOTSTRAP", "127.0.0.1:1")
+    assert "cannot connect to 127.0.0.1:1: " in command("player", "run", str(file)).err
+    file.write_text('bootstrap = "127.0.0.1:2"\n' + text)
+    assert "cannot connect to 127.0.0.1:2: " in command("player", "run", str(file)).err
 
 
 def test_configurations_that_cannot_be_run(command: Run, tmp_path: Path) -> None:

@@ -117,7 +117,9 @@ async def test_a_process_of_the_same_name_takes_over_at_its_start(log: MemoryLog
     second = await wait(again.claim(LOG))
     assert isinstance(second, Held)
     assert second.claim.player_term == 2
-    with pytest.raises(ClaimLost):
+    with pytest.raises(
+        ClaimLost, match=r"^another process of the name anna has claimed .* names of their own"
+    ):
         await wait(first.keep(held))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(first.claim(LOG), 0.1)

@@ -137,7 +137,13 @@ def test_what_must_be_there(key: str) -> None:
         ("targets/a", 1, "targets.a: is not a table"),
         ("targets/b/address", "localhost:7001", "targets.b.address: localhost:7001 is that of 'a'"),
         ("targets/a", {}, "targets.a.address: is missing"),
-        ("targets/a/adress", "h:1", "targets.a.adress: there is no such setting"),
+        (
+            "targets/a/adress",
+            "h:1",
+            "targets.a.adress: there is no such setting (but 'address' looks like it)",
+        ),
+        ("targets/a", {"adress": "h:1"}, "targets.a.address: is missing (but 'adress' looks like it)"),
+        ("listne", "h:1", "listne: there is no such setting (but 'listen' looks like it)"),
         ("targets/a/address", "unix:", "targets.a.address: 'unix:' is not of the form"),
         ("targets/a/first", "newest", "targets.a.first: 'newest' is neither"),
         ("targets/a/first", -1, "targets.a.first: -1 is neither"),
@@ -174,6 +180,12 @@ def test_mistakes_are_named(key: str, value: object, said: str) -> None:
         from_table(changed(key, value))
     assert str(raised.value).startswith(said)
     assert raised.value.key == said.split(": ")[0]
+
+
+def test_the_brokers_where_a_configuration_names_none() -> None:
+    assert from_table(LEAST).bootstrap == "localhost:9092"
+    assert from_table(LEAST, "elsewhere:1").bootstrap == "elsewhere:1"
+    assert from_table(changed("bootstrap", "here:1"), "elsewhere:1").bootstrap == "here:1"
 
 
 def test_what_is_no_toml() -> None:

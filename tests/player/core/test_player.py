@@ -98,7 +98,8 @@ def test_another_player_of_the_same_term_is_an_error() -> None:
     core = playing("a", "b")
     core.refused("a", 1, 7, core.now_ms)
     ready = core.ready()
-    assert ready.stopped == [("a", "somebody else plays in term 7, too")]
+    words = "somebody else plays in term 7, too, or another target has the same store"
+    assert ready.stopped == [("a", words)]
     assert not ready.deposed
 
 

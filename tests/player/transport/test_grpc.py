@@ -211,3 +211,15 @@ async def test_a_heartbeat_goes_between_two_batches_and_once() -> None:
 def test_a_heartbeat_is_not_nothing() -> None:
     """An empty message in a oneof is there, or not."""
     assert wire.from_player(wire.HEARTBEAT) is None
+
+
+@pytest.mark.parametrize("address", ["localhost", "localhost:99999"])
+async def test_what_grpc_alone_would_take_for_an_address(address: str) -> None:
+    """It would listen at the port 443, or at 99999 modulo 65536."""
+    with pytest.raises(ValueError, match="neither host:port"):
+        await GrpcServer(Target()).start(address)
+
+
+async def test_where_nobody_can_listen_and_why() -> None:
+    with pytest.raises(OSError, match=r"^cannot listen at no\.such\.host\.invalid:1: \w"):
+        await GrpcServer(Target()).start("no.such.host.invalid:1")

@@ -315,7 +315,7 @@ async def test_two_targets_cannot_listen_at_one_address(kind: Kind) -> None:
     try:
         await kind.serve(Target(), address)
     except OSError as error:
-        assert "address" in str(error) or address in str(error)
+        assert "address already in use" in str(error) or kind.name == "memory"
     else:
         raise AssertionError("two targets at one address")
 

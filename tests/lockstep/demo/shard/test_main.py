@@ -79,8 +79,13 @@ async def test_a_shard_that_is_killed_goes_on(
 
 
 def test_what_cannot_be_done_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--store", f"sqlite:///{tmp_path}/no/such/directory.db"]) == 1
-    assert capsys.readouterr().err == "error: unable to open database file\n"
+    nowhere = f"sqlite:///{tmp_path}/no/such/directory.db"
+    assert main(["--store", nowhere]) == 1
+    assert capsys.readouterr().err == f"error: {nowhere}: unable to open database file\n"
+    missing = f"sqlite:///{tmp_path}/missing.db"
+    assert main(["--store", missing, "--audit"]) == 1
+    assert capsys.readouterr().err == f"error: there is no {missing}\n"
+    assert not list(tmp_path.iterdir())
     assert main(["--store", "postgresql://localhost:1/none"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["--store", f"sqlite:///{tmp_path}/shard.db", "--listen", "no.such.host.invalid:1"]) == 1
@@ -93,6 +98,14 @@ def test_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> No
         main(words)
     assert left.value.code == 2
     assert "--store" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("listen", ["localhost", "localhost:99999", "unix:"])
+def test_what_is_no_address(listen: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--store", f"sqlite:///{tmp_path}/shard.db", "--listen", listen])
+    assert left.value.code == 2
+    assert "--listen: " in capsys.readouterr().err
 
 
 async def test_an_audit_finds_what_was_applied_twice(
