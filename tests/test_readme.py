@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.kafka_jars import skip_or_fail
+from compat_tests.probe import free_port
 from compat_tests.targets import ROOT, LockstepTarget
 from lockstep.cli import parser
 
@@ -30,6 +31,7 @@ EXPECTED = [
     "refused",
     "None",
     "before=80000 after=80000",
+    "shop-1",
 ]
 
 
@@ -63,12 +65,22 @@ def test_the_commands_about_clusters_are_there() -> None:
         parser().parse_args(line[1:])
 
 
+def _at_free_ports(code: str) -> str:
+    """Somebody may have taken those that it names; the broker's is put in later, the player's is a default."""
+    for port in sorted({*re.findall(r"localhost:(\d+)", code)} - {"9092"}):
+        code = code.replace(f"localhost:{port}", f"localhost:{free_port()}")
+    listen = re.search(r'listen = "(localhost:\d+)"', code)
+    return code.replace("player status", f"player status --player {listen[1]}") if listen else code
+
+
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_a_block_of_the_readme_runs(broker: LockstepTarget, number: int, tmp_path: Path) -> None:
     language, code = BLOCKS[number]
     if "kcat" in code and shutil.which("kcat") is None:
         skip_or_fail("kcat is not installed (make system-deps)")
-    script = code.replace("localhost:9092", broker.bootstrap)
+    script = _at_free_ports(code).replace("localhost:9092", broker.bootstrap)
+    if language == "sh":
+        script = f"trap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT\n{script}"
     words = ["bash", "-euo", "pipefail", "-c"] if language == "sh" else [sys.executable, "-c"]
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     # the command's own default address is localhost:9092, as the README has it
