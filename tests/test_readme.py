@@ -66,7 +66,7 @@ def test_the_commands_about_clusters_are_there() -> None:
 
 
 def _at_free_ports(code: str) -> str:
-    """Somebody may have taken those that it names; the broker's is put in later, the player's is a default."""
+    """Those that it names may be taken; the broker's is put in later, and the player's is a default."""
     for port in sorted({*re.findall(r"localhost:(\d+)", code)} - {"9092"}):
         code = code.replace(f"localhost:{port}", f"localhost:{free_port()}")
     listen = re.search(r'listen = "(localhost:\d+)"', code)
