@@ -70,6 +70,10 @@ class AtomicSession(TransactionsSession):
         if self.kind == "lockstep":
             for groups in self.groups:
                 self._block(f"bare{WIDTH}_{groups}", WIDTH, partial(self._appends, bare=True))
+
+    def run(self) -> None:
+        """As for transactions; how many entries they are is counted at the end."""
+        super().run()
         count_commits(self)
 
     def _appends(self, topic: str, width: int, *, bare: bool, **words: float) -> Block:

@@ -105,6 +105,11 @@ class TransactionsSession(NodesSession):
                     raise
             time.sleep(0.1)
 
+    def run(self) -> None:
+        """The whole session."""
+        self.open()
+        self.blocks_of()
+
     def blocks_of(self) -> None:
         """Everything that is compared."""
         for groups in self.groups:
@@ -171,8 +176,7 @@ def compared(
             return session_of(planned.side, planned.kind, planned.groups, sizes, parent, options.heap)
 
         def measure(_: Planned, session: TransactionsSession) -> None:
-            session.open()
-            session.blocks_of()
+            session.run()
 
         return comparison.run_sessions(plan, make, measure)
 

@@ -67,6 +67,8 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=9092, help="of node 1 for clients; the others follow")
     parser.add_argument("--peer-port", type=int, default=29092, help="the same between nodes")
     options = parser.parse_args()
+    if options.nodes < 2:
+        parser.error("a cluster has two nodes or more; one alone is `make serve`")
 
     if is_of_a_node_alone(Path(options.data_dir)):
         print(

@@ -170,7 +170,8 @@ def test_data_of_a_broker_alone_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_cannot_start_says_so(tmp_path: Path) -> None:
-    (tmp_path / "1").write_text("no directory")
+    for node in ("1", "2"):
+        (tmp_path / node).write_text("no directory")
     done = subprocess.run(
         [
             sys.executable,
@@ -178,7 +179,7 @@ def test_a_cluster_that_cannot_start_says_so(tmp_path: Path) -> None:
             "--data-dir",
             str(tmp_path),
             "--nodes",
-            "1",
+            "2",
         ],
         capture_output=True,
         text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -44,6 +45,17 @@ STATUS: dict[str, Any] = {
         }
     ],
 }
+
+
+@pytest.fixture(autouse=True)
+def _logging_stays_as_it_is() -> Iterator[None]:
+    """`player run` sets it for its process, which here is the tests'."""
+    logs = [logging.getLogger(name) for name in ("lockstep", "player")]
+    before = [(log.handlers, log.level, log.propagate) for log in logs]
+    yield
+    for log, (handlers, level, propagate) in zip(logs, before, strict=True):
+        log.handlers, log.propagate = handlers, propagate
+        log.setLevel(level)
 
 
 class _Handler(BaseHTTPRequestHandler):

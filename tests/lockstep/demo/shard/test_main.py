@@ -112,6 +112,7 @@ async def test_an_audit_finds_what_was_applied_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "shard.db"
+    path.touch()
     assert main(["--store", f"sqlite:///{path}", "--audit"]) == 0
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         for _ in range(2):
