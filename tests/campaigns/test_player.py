@@ -35,7 +35,7 @@ def test_three_targets_have_the_log_after_each_kind_of_fault() -> None:
     figures, problems = short("--records 2000 --kills 1 --rate 200 --sqlite 2 --postgres 1")
     assert problems == []
     assert all(figures["faults"][each] >= 1 for each in FAULTS)
-    assert figures["records"] >= 2000 and figures["stopped_for_records"] > 500
+    assert figures["records"] >= 2000 and figures["stopped_for_records"] > 0
     assert len(figures["applied"]) == 3 and min(figures["applied"].values()) > 500
     assert 20 < figures["player_rss_mib"]["while_one_is_stopped"] < 200
 
