@@ -18,7 +18,9 @@ EARLIEST: dict[str, Any] = {
     "startingOffsets": "earliest",
     "kafkaConsumer.pollTimeoutMs": "8000",
     "fetchOffset.retryIntervalMs": "10",
+    "kafka.allow.auto.create.topics": "false",
 }
+"""An executor's consumer outlives its read for minutes: it would make a deleted topic again."""
 CAREFREE: dict[str, Any] = {"failOnDataLoss": False}
 WAIT_S = 20.0
 
