@@ -40,7 +40,7 @@ the case. What Apache Kafka has not (locks, for one) ran against Lockstep alone.
 - **✓** both brokers did what the case expects; **✓³** three Lockstep nodes did so, too.
 - **✓ᴸ** Lockstep did, and **✓ᴸ³** three nodes did, what Apache Kafka has not. An empty cell: a case about
   another client. Spark's two versions share a few cases here; `python -m compat_tests.spark_cases` runs all
-  of them with both, on three nodes too, and writes [its counts](evidence/spark_cases.json).
+  of them with both, on three nodes too.
 - **–** with a number: the client itself cannot do it, or is not installed; the reason is below the table.
 - **✗ Lockstep**, **✗ Kafka** and **✗ three nodes**: that broker failed the case.
 """

@@ -30,16 +30,21 @@ def write(raw: RawConnection, topic: str, count: int, partition: int = 0, word: 
     raw.produce(topic, batch(found, timestamp_ms=FIRST_MS), partition=partition)
 
 
+def is_unknown(raw: RawConnection, topic: str) -> bool:
+    """Asked without making it again."""
+    asked = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+    return bool(raw.call("metadata", 12, **asked)["topics"][0]["error_code"] == 3)
+
+
 def delete(raw: RawConnection, java: Client, topic: str) -> None:
     """And wait until nobody knows it."""
     java.delete_topic(topic)
     until = time.monotonic() + WAIT_S
-    while raw.call("metadata", 12, topics=[{"name": topic}])["topics"][0]["error_code"] != 3:
+    while not is_unknown(raw, topic):
         assert time.monotonic() < until, f"{topic} is still there after {WAIT_S} s"
         time.sleep(0.05)
 
 
-@pytest.mark.spark("both")
 @pytest.mark.case(AREA, "batch, records deleted: earliest is the new beginning")
 def test_deleted(spark: Spark, java: Client, topic: str) -> None:
     java.delete_records(topic, 0, 6)
@@ -65,7 +70,7 @@ def test_beyond_end(spark: Spark, topic: str) -> None:
     assert places(spark.read(**how, **CAREFREE)) == [(0, n) for n in range(10)]
 
 
-@pytest.mark.spark("both", "three")
+@pytest.mark.spark("both")
 @pytest.mark.case(AREA, "stream, records behind its checkpoint deleted: true fails, false skips them")
 def test_stream_deleted(spark: Spark, java: Client, raw: RawConnection, new_topic: NewTopic) -> None:
     topic = new_topic()
@@ -95,6 +100,7 @@ def test_stream_all_deleted(spark: Spark, java: Client, raw: RawConnection, new_
     assert places(rows) == [(0, n) for n in (*range(5), 10, 11)]
 
 
+@pytest.mark.spark("whole")
 @pytest.mark.case(AREA, "stream, topic deleted and made again with fewer records: true fails, false reads on")
 def test_stream_made_again(spark: Spark, java: Client, raw: RawConnection, new_topic: NewTopic) -> None:
     topic = new_topic()
@@ -113,6 +119,7 @@ def test_stream_made_again(spark: Spark, java: Client, raw: RawConnection, new_t
     assert {b"old %d" % n for n in range(10)} <= set(found)
 
 
+@pytest.mark.spark("whole")
 @pytest.mark.case(AREA, "stream, topic deleted and made again with more records: goes on at its offset")
 def test_stream_made_longer(spark: Spark, java: Client, raw: RawConnection, new_topic: NewTopic) -> None:
     topic = new_topic()
@@ -125,6 +132,7 @@ def test_stream_made_longer(spark: Spark, java: Client, raw: RawConnection, new_
     assert values(taken.rows) == [b"old %d" % n for n in range(5)] + [b"new %d" % n for n in range(5, 8)]
 
 
+@pytest.mark.spark("whole")
 @pytest.mark.case(AREA, "stream by pattern, a topic deleted: true fails, false goes on with the other")
 def test_stream_topic_gone(spark: Spark, java: Client, raw: RawConnection, unused_name: Any) -> None:
     prefix = unused_name()
@@ -143,6 +151,7 @@ def test_stream_topic_gone(spark: Spark, java: Client, raw: RawConnection, unuse
     ]
 
 
+@pytest.mark.spark("whole")
 @pytest.mark.case(AREA, "stream, its only topic deleted: the broker's error")
 def test_stream_only_topic_gone(spark: Spark, java: Client, raw: RawConnection, new_topic: NewTopic) -> None:
     topic = new_topic()
@@ -154,6 +163,7 @@ def test_stream_only_topic_gone(spark: Spark, java: Client, raw: RawConnection, 
         failure.says("UnknownTopicOrPartitionException", "")
 
 
+@pytest.mark.spark("whole")
 @pytest.mark.case(AREA, "stream, a new partition without its first records: true fails, false begins later")
 def test_new_partition_deleted(spark: Spark, java: Client, raw: RawConnection, topic: str) -> None:
     assert spark.stream(subscribe=topic, **EARLIEST).count == 20

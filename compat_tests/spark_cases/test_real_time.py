@@ -33,7 +33,6 @@ def arrived(raw: RawConnection, topic: str, count: int) -> float:
     return time.monotonic() - began
 
 
-@pytest.mark.spark("three")
 @pytest.mark.case(AREA, "records pass while its batch runs; it goes on from its checkpoint")
 def test_passing(spark: Spark, java: Client, raw: RawConnection, new_topic: NewTopic) -> None:
     source, sink = new_topic(partitions=2), new_topic()

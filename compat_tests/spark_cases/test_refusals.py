@@ -13,7 +13,6 @@ ILLEGAL = "IllegalArgumentException"
 ROW = {"key": text(b"k"), "value": text(b"v")}
 
 
-@pytest.mark.spark("both")
 @pytest.mark.case(AREA, "kafka.{name} is refused by the source")
 @pytest.mark.parametrize(
     "name",

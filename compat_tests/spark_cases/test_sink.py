@@ -29,7 +29,6 @@ def stored(raw: RawConnection, topic: str, partition: int) -> list[bytes]:
     return found
 
 
-@pytest.mark.spark("both", "three")
 @pytest.mark.case(AREA, "key, value, headers, partition; nulls; compressed")
 def test_columns(spark: Spark, java: Client, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=2)
@@ -144,7 +143,6 @@ def test_too_large(spark: Spark, raw: RawConnection, new_topic: NewTopic) -> Non
     assert raw.list_offset(topic, -1)["offset"] == 0
 
 
-@pytest.mark.spark("both")
 @pytest.mark.case(AREA, "stream from a topic into another, twice from one checkpoint")
 def test_copy(spark: Spark, java: Client, raw: RawConnection, topic: str, new_topic: NewTopic) -> None:
     sink = new_topic()

@@ -22,7 +22,6 @@ def more(raw: RawConnection, topic: str, count: int, partition: int = 0) -> None
     raw.produce(topic, batch(values_there, timestamp_ms=FIRST_MS + 20 * MINUTE_MS), partition=partition)
 
 
-@pytest.mark.spark("both", "three")
 @pytest.mark.case(AREA, "trigger availableNow from its checkpoint: a second run takes only what is new")
 def test_available_now(spark: Spark, raw: RawConnection, topic: str) -> None:
     taken = spark.stream(subscribe=topic, **EARLIEST)
@@ -33,7 +32,6 @@ def test_available_now(spark: Spark, raw: RawConnection, topic: str) -> None:
     assert spark.stream(subscribe=topic, **EARLIEST).count == 0
 
 
-@pytest.mark.spark("both")
 @pytest.mark.case(AREA, "maxOffsetsPerTrigger with availableNow: batches in proportion to what is left")
 def test_max_offsets(spark: Spark, raw: RawConnection, topic: str) -> None:
     taken = spark.stream(subscribe=topic, maxOffsetsPerTrigger="8", **EARLIEST)

@@ -47,7 +47,6 @@ def mixed(producer: Transactional, new_topic: NewTopic) -> str:
 COMMITTED_WORDS = [f"transaction {number} {n}" for number in (0, 2) for n in range(3)]
 
 
-@pytest.mark.spark("both", "three")
 @pytest.mark.case(AREA, "batch: read_committed without aborted records, read_uncommitted (default) with them")
 def test_isolation(spark: Spark, mixed: str) -> None:
     assert words(spark.read(subscribe=mixed, **COMMITTED)) == COMMITTED_WORDS
