@@ -87,11 +87,22 @@ class StagedRecord(Struct):
     records: Buffer = byte_string()
 
 
+@struct()
+class GroupedTopic(Struct):
+    """Where a topic's partitions are; none where there is no such topic."""
+
+    name: str = string()
+    group_ids: list[int] = array(int32)
+    """Each log group once, in order."""
+
+
 @message(api_key=20001, versions="0", flexible="0+", kind="request")
 class LockstepStagedRequest(Struct):
     """No stages: a staged producer id is asked for. Else they end, all of them at once."""
 
     query: str = string()
+    topics: list[str] = array(string)
+    """Whose log groups are asked for, beside the id."""
     stages: list[Stage] = array(Stage)
     is_commit: bool = boolean()
     record: list[StagedRecord] = array(StagedRecord)
@@ -107,3 +118,4 @@ class LockstepStagedResponse(Struct):
     producer_id: int = int64(default=-1)
     base_offset: int = int64(default=-1)
     """Of the record."""
+    topics: list[GroupedTopic] = array(GroupedTopic)

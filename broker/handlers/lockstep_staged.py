@@ -17,6 +17,7 @@ from protocol.errors import ErrorCode
 from protocol.staged_messages import (
     LONGEST_QUERY,
     STAGED_API_KEY,
+    GroupedTopic,
     LockstepStagedRequest,
     LockstepStagedResponse,
     staged_producer_id,
@@ -25,6 +26,7 @@ from storage.types import NotLeader, StorageError
 
 API_KEY = STAGED_API_KEY
 VERSIONS = (0, 0)
+MOST_TOPICS: Final = 1_000
 MOST_TEXT: Final = 5_000
 """Characters of a refusal."""
 
@@ -67,4 +69,12 @@ async def _done(context: ClientContext, request: LockstepStagedRequest) -> Locks
         for group in services.staged_ends.abort(query, request.stages):
             await group.committed()
         return LockstepStagedResponse()
-    return LockstepStagedResponse(producer_id=staged_producer_id(query, await services.producer_ids.take()))
+    producer_id = staged_producer_id(query, await services.producer_ids.take())
+    topics = [_grouped(context, name) for name in request.topics[:MOST_TOPICS]]
+    return LockstepStagedResponse(producer_id=producer_id, topics=topics)
+
+
+def _grouped(context: ClientContext, name: str) -> GroupedTopic:
+    topic = context.services.cluster.topic(name)
+    found = {each.group.group_id for each in topic.partitions} if topic is not None else set()
+    return GroupedTopic(name=name, group_ids=sorted(found))

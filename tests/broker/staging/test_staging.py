@@ -208,6 +208,8 @@ async def test_partitions_of_several_log_groups_are_refused(
 
     refused = await commit(client, writer)
 
+    told = (await staged(client, topics=["t", "gone", "commits"])).topics
+    assert [(each.name, each.group_ids) for each in told] == [("t", [2]), ("gone", []), ("commits", [1])]
     assert refused.error_code == ErrorCode.INVALID_REQUEST
     assert "t-0 in 2" in (refused.error_message or "") and "commits-0 in 1" in (refused.error_message or "")
     await client.close()
