@@ -25,14 +25,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.fan_out import FETCH_MAX_BYTES, PARTITION_FETCH_BYTES, fan_out
 from bench.group_wire import CommitTemplate
 from bench.members import await_coordinator, hold_members, rebalance
 from bench.wire import FetchTemplate, ProduceTemplate, WrongAnswer, batch_is_sound, batch_span, record_batch
 
 RECV_BYTES = 64 * 1024
-FETCH_MAX_BYTES = 50 * 1024 * 1024
-PARTITION_FETCH_BYTES = 1024 * 1024
-"""The defaults of Kafka's consumer (fetch.max.bytes, max.partition.fetch.bytes)."""
 SOCKET_TIMEOUT_S = 60.0
 
 Result = dict[str, Any]
@@ -483,6 +481,7 @@ def commit_loop(job: Result) -> Result:
 JOBS = {
     "atomic_appends": atomic_appends,
     "commit_loop": commit_loop,
+    "fan_out": fan_out,
     "rebalance": rebalance,
     "hold_members": hold_members,
     "closed_loop": closed_loop,
