@@ -26,6 +26,7 @@ from storage.log.batch_index import SegmentPartition
 from storage.log.file_system import FileSystem, RealFileSystem
 from storage.log.format import SEGMENT_HEADER_BYTES, chain_of
 from storage.log.housekeeping import Housekeeping
+from storage.log.lsn_lookup import LsnLookup
 from storage.log.options import LogOptions
 from storage.log.origin_file import read_origin, write_origin
 from storage.log.reading import BatchPlace, LogReader
@@ -85,6 +86,8 @@ class DataLog(ReplacingLog):
         super().__init__(fs, directory, group_id, options, table, pool, house, found.tail)
         self.report: RecoveryReport = found.report
         self._reader = LogReader(fs, table, SharedReads(options.shared_reads_bytes))
+        self.lsns = LsnLookup(table, self._frame_reader)
+        """For any thread, too."""
         self._replay_from = found.checkpoints[-1].place if found.checkpoints else 0
         self.checkpoint: Checkpoint | None = found.checkpoints[-1].checkpoint if found.checkpoints else None
         """What was loaded at open; `replay` gives the frames after it."""
