@@ -480,7 +480,23 @@ def commit_loop(job: Result) -> Result:
     return window.result(*totals)
 
 
+def fan_out(job: Result) -> Result:
+    """A writer and several groups that read it meanwhile."""
+    from bench.fan_out import fan_out as run
+
+    return run(job, connect)
+
+
+def lanes(job: Result) -> Result:
+    """Producers with several requests in flight, at a rate or as fast as they can."""
+    from bench.lanes import run_lanes
+
+    return run_lanes(job, connect, quantiles)
+
+
 JOBS = {
+    "fan_out": fan_out,
+    "lanes": lanes,
     "atomic_appends": atomic_appends,
     "commit_loop": commit_loop,
     "rebalance": rebalance,
