@@ -1,118 +1,153 @@
-"""Several readers of one backlog side by side, as groups that each have to read all of a topic.
+"""One writer and several groups that read all it writes, at the same time: what reaches the readers.
 
-Owns: the readers behind one epoll, one Fetch in flight each; `python -m bench.load` runs `fan_out` as a job.
-Invariants: every response's correlation id, error code and first offset are checked; every reader reads every
-record. `apart` is how many batches each reader begins after the one before it, so that their fetches do not
-ask for the very same bytes; 0 lets all begin at the first.
-Does not do: a consumer's own work (CRC, records): it measures what the broker gives away.
+Owns: the job "fan_out": one process, one epoll; a pipelined writer of partition 0 and `groups` raw readers,
+each on a connection of its own with one Fetch in flight, until each has read everything. At its end each
+group commits its position, and that is awaited. Invariant: every batch is there, in order, for every reader.
+Does not do: decode records, or a client's own queues; it measures the broker.
 """
 
 from __future__ import annotations
 
+import asyncio
 import select
 import socket
 import time
 from typing import Any
 
-from bench.wire import FetchTemplate, WrongAnswer, batch_span
+from bench.group_wire import CommitTemplate
+from bench.lanes import Lane
+from bench.members import await_coordinator
+from bench.wire import FetchTemplate, ProduceTemplate, WrongAnswer, batch_span, record_batch
 
 FETCH_MAX_BYTES = 50 * 1024 * 1024
 PARTITION_FETCH_BYTES = 1024 * 1024
-"""The defaults of Kafka's consumer (fetch.max.bytes, max.partition.fetch.bytes)."""
-ROOM_BYTES = 64 * 1024
-"""What a response may take beside its records."""
 SOCKET_TIMEOUT_S = 60.0
+
+Result = dict[str, Any]
 
 
 class Reader:
-    """One connection that reads partition 0 from an offset to its end."""
+    """One group's reader of partition 0: a Fetch in flight until it stands at `end`."""
 
-    __slots__ = ("_buffer", "_correlation_id", "_filled", "_template", "_view", "bytes", "offset", "sock")
-
-    def __init__(self, sock: socket.socket, topic: str, offset: int) -> None:
+    def __init__(self, sock: socket.socket, topic: str, end: int) -> None:
         self.sock = sock
-        self.offset = offset
-        self.bytes = 0
-        self._template = FetchTemplate(
+        self.offset = self.bytes = self.fetches = 0
+        self._end = end
+        self._fetch = FetchTemplate(
             topic, 0, max_bytes=FETCH_MAX_BYTES, partition_max_bytes=PARTITION_FETCH_BYTES
         )
-        self._buffer = bytearray(PARTITION_FETCH_BYTES + ROOM_BYTES)
-        self._view = memoryview(self._buffer)
-        self._filled = 0
-        self._correlation_id = 0
+        self._buffer = bytearray(PARTITION_FETCH_BYTES + 64 * 1024)
+        self._filled = self._wanted = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.offset >= self._end
 
     def ask(self) -> None:
         """Send the next Fetch."""
-        self._correlation_id += 1
-        self.sock.sendall(self._template.stamp(self._correlation_id, self.offset))
+        self.fetches += 1
+        self.sock.sendall(self._fetch.stamp(self.fetches, self.offset))
 
-    def receive(self) -> int:
-        """Take what has come: the partition's high watermark once the answer is whole, else -1."""
-        count = self.sock.recv_into(self._view[self._filled :])
+    def receive(self) -> None:
+        """Take what is there; a whole answer is walked, and the next one asked for. WrongAnswer."""
+        with memoryview(self._buffer) as view:
+            count = self.sock.recv_into(view[self._filled :])
         if count == 0:
-            raise WrongAnswer("the broker closed the connection")
+            raise WrongAnswer("the broker closed a reader's connection")
         self._filled += count
-        if self._filled < 4:
-            return -1
-        wanted = int.from_bytes(self._view[:4], "big") + 4
-        if wanted > len(self._buffer):
-            raise WrongAnswer(f"a response of {wanted} bytes to a fetch of {PARTITION_FETCH_BYTES}")
-        if self._filled < wanted:
-            return -1
-        if self._filled > wanted:
+        if not self._wanted and self._filled >= 4:
+            self._wanted = int.from_bytes(self._buffer[:4], "big") + 4
+            if self._wanted > len(self._buffer):
+                self._buffer.extend(bytes(self._wanted - len(self._buffer)))
+        if not self._wanted or self._filled < self._wanted:
+            return
+        if self._filled > self._wanted:
             raise WrongAnswer("more bytes than one response")
-        self._filled = 0
-        return self._walk(self._view[:wanted])
+        self._walk()
+        self._filled = self._wanted = 0
+        if not self.is_done:
+            self.ask()
 
-    def _walk(self, frame: memoryview) -> int:
-        high_watermark, position, end = self._template.records(frame, self._correlation_id)
-        before = self.offset
-        while end - position >= 61:
-            base_offset, next_offset, batch_bytes = batch_span(frame, position)
-            if position + batch_bytes > end:
-                break
-            if base_offset != self.offset:
-                raise WrongAnswer(f"offset {base_offset} where {self.offset} was due")
-            self.offset = next_offset
-            self.bytes += batch_bytes
-            position += batch_bytes
-        if self.offset == before and high_watermark > before:
-            raise WrongAnswer(f"no whole batch at offset {before}")
-        return high_watermark
+    def _walk(self) -> None:
+        with memoryview(self._buffer) as whole, whole[: self._filled] as frame:
+            _, place, end = self._fetch.records(frame, self.fetches)
+            while end - place >= 61:
+                base_offset, next_offset, batch_bytes = batch_span(frame, place)
+                if place + batch_bytes > end:
+                    break
+                if base_offset != self.offset:
+                    raise WrongAnswer(f"offset {base_offset} instead of {self.offset}")
+                self.offset = next_offset
+                place += batch_bytes
+                self.bytes += batch_bytes
 
 
-def fan_out(job: dict[str, Any]) -> dict[str, Any]:
-    """`readers` read partition 0 to its end at the same time; the records of a batch are `records`."""
-    readers = []
-    for number in range(job["readers"]):
-        sock = socket.create_connection((job["host"], job["port"]), timeout=SOCKET_TIMEOUT_S)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
-        readers.append(Reader(sock, job["topic"], number * job.get("apart", 0) * job["records"]))
+def commit(sock: socket.socket, group: str, topic: str, offset: int) -> None:
+    """Commit a position and await the answer. WrongAnswer."""
+    template = CommitTemplate(group, topic, 0)
+    sock.sendall(template.stamp(offset))
+    with sock.makefile("rb") as stream:
+        head = stream.read(4)
+        frame = head + stream.read(int.from_bytes(head, "big"))
+    template.verify(bytearray(frame), len(frame), offset)
+
+
+def fan_out(job: Result, connect: Any) -> Result:
+    """Write `total_bytes` in batches of `records`, `window` in flight, while `groups` groups read them."""
+    host, port, topic = job["host"], job["port"], job["topic"]
+    names = [f"{topic}-group-{number}" for number in range(job["groups"])]
+    for name in names:
+        asyncio.run(await_coordinator(host, port, name))
+    batch = record_batch(job["records"], job["record_bytes"], time.time_ns() // 1_000_000)
+    wanted = -(-job["total_bytes"] // len(batch))
+    lane = Lane(connect(host, port), [ProduceTemplate(topic, {0: batch}, job["records"])], job["window"])
+    readers = [Reader(connect(host, port), topic, wanted * job["records"]) for _ in names]
+    began = time.perf_counter()
+    written_s = _run(lane, wanted, readers)
+    for name, reader in zip(names, readers, strict=True):
+        commit(reader.sock, name, topic, reader.offset)
+    seconds = time.perf_counter() - began
+    for sock in (lane.sock, *(reader.sock for reader in readers)):
+        sock.close()
+    delivered = sum(reader.bytes for reader in readers)
+    return {
+        "groups": len(readers),
+        "seconds": seconds,
+        "written_s": written_s,
+        "fetches": sum(reader.fetches for reader in readers),
+        "bytes": delivered,
+        "mb_per_s": delivered / seconds / 1e6,
+        "total_requests": wanted,
+        "total_records": wanted * job["records"],
+    }
+
+
+def _run(lane: Lane, wanted: int, readers: list[Reader]) -> float:
+    """Until all is written and read by all; seconds until all was written. WrongAnswer."""
+    began = time.perf_counter()
     poll = select.epoll()
     by_fd = {reader.sock.fileno(): reader for reader in readers}
-    start = time.perf_counter_ns()
-    for fd, reader in by_fd.items():
-        poll.register(fd, select.EPOLLIN)
+    for number in (lane.sock.fileno(), *by_fd):
+        poll.register(number, select.EPOLLIN)
+    for reader in readers:
         reader.ask()
-    reading = len(readers)
-    while reading:
+    asked = min(wanted, lane.window)
+    for _ in range(asked):
+        lane.due(0)
+    written_s = 0.0
+    while lane.waiting or not all(reader.is_done for reader in readers):
         events = poll.poll(SOCKET_TIMEOUT_S)
         if not events:
-            raise WrongAnswer(f"no answer within {SOCKET_TIMEOUT_S} s")
-        for fd, _ in events:
-            reader = by_fd[fd]
-            high_watermark = reader.receive()
-            if high_watermark < 0:
+            raise WrongAnswer(f"nothing was answered for {SOCKET_TIMEOUT_S:.0f} s")
+        for number, _ in events:
+            if number in by_fd:
+                by_fd[number].receive()
                 continue
-            if reader.offset < high_watermark:
-                reader.ask()
-            else:
-                poll.unregister(fd)
-                reading -= 1
-    seconds = (time.perf_counter_ns() - start) / 1e9
+            lane.receive()
+            while asked < wanted and lane.has_room:
+                asked += 1
+                lane.due(0)
+            if not lane.waiting:
+                written_s = time.perf_counter() - began
     poll.close()
-    for reader in readers:
-        reader.sock.close()
-    total = sum(reader.bytes for reader in readers)
-    return {"seconds": seconds, "bytes": total, "readers": len(readers), "gb_per_s": total / seconds / 1e9}
+    return written_s

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.fan_out import FETCH_MAX_BYTES, PARTITION_FETCH_BYTES, fan_out
+from bench.side_by_side import FETCH_MAX_BYTES, PARTITION_FETCH_BYTES, side_by_side
 from bench.group_wire import CommitTemplate
 from bench.members import await_coordinator, hold_members, rebalance
 from bench.wire import FetchTemplate, ProduceTemplate, WrongAnswer, batch_is_sound, batch_span, record_batch
@@ -478,10 +478,26 @@ def commit_loop(job: Result) -> Result:
     return window.result(*totals)
 
 
+def fan_out(job: Result) -> Result:
+    """A writer and several groups that read it meanwhile."""
+    from bench.fan_out import fan_out as run
+
+    return run(job, connect)
+
+
+def lanes(job: Result) -> Result:
+    """Producers with several requests in flight, at a rate or as fast as they can."""
+    from bench.lanes import run_lanes
+
+    return run_lanes(job, connect, quantiles)
+
+
 JOBS = {
+    "fan_out": fan_out,
+    "lanes": lanes,
     "atomic_appends": atomic_appends,
     "commit_loop": commit_loop,
-    "fan_out": fan_out,
+    "side_by_side": side_by_side,
     "rebalance": rebalance,
     "hold_members": hold_members,
     "closed_loop": closed_loop,

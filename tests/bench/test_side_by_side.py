@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.fan_out import fan_out
+from bench.side_by_side import side_by_side
 from bench.load import fill
 from bench.wire import WrongAnswer
 from lockstep.testing import RunningBroker, broker_in_thread
@@ -33,8 +33,8 @@ def backlog() -> Iterator[tuple[RunningBroker, int]]:
 @pytest.mark.parametrize("apart", [0, 3])
 def test_every_reader_reads_everything(backlog: tuple[RunningBroker, int], apart: int) -> None:
     broker, batch_bytes = backlog
-    whole = fan_out({"host": "localhost", "port": broker.port, "readers": 1, **BATCH})["bytes"] // batch_bytes
-    done = fan_out({"host": "localhost", "port": broker.port, "readers": 4, "apart": apart, **BATCH})
+    whole = side_by_side({"host": "localhost", "port": broker.port, "readers": 1, **BATCH})["bytes"] // batch_bytes
+    done = side_by_side({"host": "localhost", "port": broker.port, "readers": 4, "apart": apart, **BATCH})
     assert whole in (BATCHES - 1, BATCHES)
     assert done["bytes"] == sum(whole - number * apart for number in range(4)) * batch_bytes
 
@@ -42,4 +42,4 @@ def test_every_reader_reads_everything(backlog: tuple[RunningBroker, int], apart
 def test_a_topic_that_is_not_there_ends_the_run(backlog: tuple[RunningBroker, int]) -> None:
     job = {"host": "localhost", "port": backlog[0].port, "readers": 2, **BATCH, "topic": "no-such-topic"}
     with pytest.raises(WrongAnswer, match="error code 3"):
-        fan_out(job)
+        side_by_side(job)
