@@ -33,7 +33,10 @@ def backlog() -> Iterator[tuple[RunningBroker, int]]:
 @pytest.mark.parametrize("apart", [0, 3])
 def test_every_reader_reads_everything(backlog: tuple[RunningBroker, int], apart: int) -> None:
     broker, batch_bytes = backlog
-    whole = side_by_side({"host": "localhost", "port": broker.port, "readers": 1, **BATCH})["bytes"] // batch_bytes
+    whole = (
+        side_by_side({"host": "localhost", "port": broker.port, "readers": 1, **BATCH})["bytes"]
+        // batch_bytes
+    )
     done = side_by_side({"host": "localhost", "port": broker.port, "readers": 4, "apart": apart, **BATCH})
     assert whole in (BATCHES - 1, BATCHES)
     assert done["bytes"] == sum(whole - number * apart for number in range(4)) * batch_bytes
