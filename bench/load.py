@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.side_by_side import FETCH_MAX_BYTES, PARTITION_FETCH_BYTES, side_by_side
 from bench.group_wire import CommitTemplate
 from bench.members import await_coordinator, hold_members, rebalance
+from bench.side_by_side import FETCH_MAX_BYTES, PARTITION_FETCH_BYTES, side_by_side
 from bench.wire import FetchTemplate, ProduceTemplate, WrongAnswer, batch_is_sound, batch_span, record_batch
 
 RECV_BYTES = 64 * 1024
