@@ -1,6 +1,6 @@
 """Several readers of one backlog side by side, as groups that each have to read all of a topic.
 
-Owns: the readers behind one epoll, one Fetch in flight each; `python -m bench.load` runs `side_by_side` as a job.
+Owns: the readers behind one epoll, one Fetch in flight each; a job of `python -m bench.load`.
 Invariants: every response's correlation id, error code and first offset are checked; every reader reads every
 record. `apart` is how many batches each reader begins after the one before it, so that their fetches do not
 ask for the very same bytes; 0 lets all begin at the first.
