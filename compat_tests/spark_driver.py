@@ -31,6 +31,9 @@ _PIP_TIMEOUT_S = 1200
 JARS = JarSet("3.9.2", _HERE / "java" / "spark" / "pom.xml", _CACHE)
 """The connector and the Kafka client that it is made for."""
 
+DELTA = JarSet("4.4.0", _HERE / "java" / "delta" / "pom.xml", _CACHE.parent / "delta-4.4.0", "delta-storage")
+"""Delta Lake, for archives."""
+
 
 @functools.cache
 def installed() -> Path:

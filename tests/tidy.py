@@ -107,6 +107,7 @@ LISTING = (
     "player/source",
     "player/target",
     "player/transport",
+    "spark_connector/pipelines",
     "storage",
     "storage/log",
 )
