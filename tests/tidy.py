@@ -92,6 +92,7 @@ PURE = (
     "broker/transactions/state.py",
     "broker/transactions/transitions.py",
     "lockstep/demo/bank/table.py",
+    "lockstep/playing/group_cutting.py",
     "lockstep/testing/memory_partition.py",
     "lockstep/transactions/draft.py",
     "lockstep/transactions/giving_way.py",

@@ -51,8 +51,8 @@ def placed(entries: Collection[Entry]) -> list[tuple[int | None, bytes]]:
     return found
 
 
-def as_logged(group: LogGroup, topic_id: bytes) -> list[tuple[int, int, list[bytes]]]:
-    """(last LSN, partition, values) of each batch of a topic, by walking all frames of the log."""
+def as_logged(group: LogGroup, topic_id: bytes) -> list[tuple[int, int, int, list[bytes]]]:
+    """(last LSN, partition, base offset, values) of a topic's batches, by walking all frames of the log."""
     logs = {number: each.index for number, each in group.partitions.items() if each.topic_id == topic_id}
     found = []
     index = group.log.oldest_index
@@ -63,7 +63,7 @@ def as_logged(group: LogGroup, topic_id: bytes) -> list[tuple[int, int, list[byt
                 lsn += each.record_count
                 if each.partition in logs and not each.flags & 4:
                     said = [record.value or b"" for record in iter_records(bytes(payload))]
-                    found.append((lsn - 1, logs[each.partition], said))
+                    found.append((lsn - 1, logs[each.partition], each.base_offset, said))
             index = frame.index + 1
     return found
 
@@ -112,7 +112,9 @@ async def test_partitions_in_the_order_of_their_commit(broker: Broker, client: C
     assert (source.topic, source.partition, source.log_group) == ("t", SEVERAL, 1)
     assert source.log_id.endswith("/log-group-1")
     whole = await everything(source, 1)
-    assert [(e.position, e.partition, values([e])) for e in whole] == wanted
+    assert [(e.position, e.partition, values([e])) for e in whole] == [
+        (lsn, partition, said) for lsn, partition, _, said in wanted
+    ]
     assert {e.partition for e in whole} == {0, 1}
     assert await source.bounds() == Bounds(1, group.log.next_lsn)
     await cut_anywhere(source, whole)
@@ -133,7 +135,9 @@ async def test_from_the_disk(start_broker: StartBroker) -> None:
     group = broker.groups[1]
     assert len(group.log.segments()) > 3
     whole = await everything(source_of(broker), 1)
-    assert [(e.position, e.partition, values([e])) for e in whole] == as_logged(group, topic_id)
+    assert [(e.position, e.partition, values([e])) for e in whole] == [
+        (lsn, partition, said) for lsn, partition, _, said in as_logged(group, topic_id)
+    ]
     source = source_of(broker)
     reads = 0
     position = whole[-2].position + 1
