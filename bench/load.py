@@ -492,7 +492,25 @@ def lanes(job: Result) -> Result:
     return run_lanes(job, connect, quantiles)
 
 
+def hold_connections(job: Result) -> Result:
+    """Open `connections`, have each answered once, say so, and hold them until standard input ends."""
+    probe = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)  # Metadata v1 of no topic
+    buffer = bytearray(RECV_BYTES)
+    held = []
+    for _ in range(job["connections"]):
+        sock = connect(job["host"], job["port"])
+        sock.sendall(struct.pack(">i", len(probe)) + probe)
+        _receive_frame(sock, buffer)
+        held.append(sock)
+    print(json.dumps({"held": len(held)}), flush=True)
+    sys.stdin.read()
+    for sock in held:
+        sock.close()
+    return {"connections": len(held)}
+
+
 JOBS = {
+    "hold_connections": hold_connections,
     "fan_out": fan_out,
     "lanes": lanes,
     "atomic_appends": atomic_appends,
