@@ -98,7 +98,7 @@ class GroupedTopic(Struct):
 
 @message(api_key=20001, versions="0", flexible="0+", kind="request")
 class LockstepStagedRequest(Struct):
-    """No stages: a staged producer id is asked for. Else they end, all of them at once."""
+    """A staged producer id is asked for, unless stages are to end, all of them at once."""
 
     query: str = string()
     topics: list[str] = array(string)
@@ -107,6 +107,8 @@ class LockstepStagedRequest(Struct):
     is_commit: bool = boolean()
     record: list[StagedRecord] = array(StagedRecord)
     """Exactly one with a commit, none otherwise."""
+    abandoned: list[str] = array(string)
+    """Topics in whose log groups everything that the query has open is to be aborted."""
 
 
 @message(api_key=20001, versions="0", flexible="0+", kind="response")

@@ -13,7 +13,12 @@ from pyspark.sql.datasource import DataSource
 from spark_connector.options import OptionError, source_options
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 NAME = "lockstep"
@@ -46,6 +51,22 @@ class LockstepDataSource(DataSource):
 
         self._refuse_other_schema(schema)
         return StreamReader(source_options(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Of a batch query. OptionError, BadOption."""
+        from spark_connector.sink.writers import BatchWriter
+
+        if overwrite:
+            raise OptionError(".mode()", "a topic is only ever appended to: use mode('append')")
+        return BatchWriter(self.options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Of a stream. OptionError, BadOption."""
+        from spark_connector.sink.writers import StreamWriter
+
+        if overwrite:
+            raise OptionError(".outputMode()", "the sink appends: use outputMode('append') or 'update'")
+        return StreamWriter(self.options, schema)
 
     def _refuse_other_schema(self, schema: StructType) -> None:
         from spark_connector.source.columns import names

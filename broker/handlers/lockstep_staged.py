@@ -65,8 +65,9 @@ async def _done(context: ClientContext, request: LockstepStagedRequest) -> Locks
             raise
         await group.committed()
         return LockstepStagedResponse(base_offset=appended.base_offset)
-    if request.stages:
-        for group in services.staged_ends.abort(query, request.stages):
+    if request.stages or request.abandoned:
+        groups = services.staged_ends.abort(query, request.stages)
+        for group in groups + services.staged_ends.abandon(query, request.abandoned):
             await group.committed()
         return LockstepStagedResponse()
     producer_id = staged_producer_id(query, await services.producer_ids.take())

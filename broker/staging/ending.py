@@ -95,6 +95,18 @@ class StagedEnds:
             self._abort(appender, [each for each in wanted if _is_open(appender, *each)])
         return list(groups.values())
 
+    def abandon(self, query: str, topics: Sequence[str]) -> list[LogGroup]:
+        """Abort all that the query has open in the log groups of these topics. Raises Refused.
+
+        Returns the groups, whose commit is to be waited for.
+        """
+        groups = {each.group.group_id: each.group for name in topics for each in self._partitions(name)}
+        for group in groups.values():
+            _require_led(group)
+            appender = self._appenders[group.group_id]
+            self._abort(appender, [each for each in opened(appender) if is_staged_by(each[0], query)])
+        return list(groups.values())
+
     def abort_older(self, before_ms: int) -> int:
         """End what nobody has written to since then, in all groups that are led here; how many."""
         found = 0
@@ -128,6 +140,12 @@ class StagedEnds:
                         if not gone:
                             raise
         return places
+
+    def _partitions(self, topic: str) -> Sequence[TopicPartition]:
+        found = self._cluster.topic(topic)
+        if found is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+        return found.partitions
 
     def _partition(self, topic: str, index: int) -> TopicPartition:
         found = self._cluster.partition(topic, index)

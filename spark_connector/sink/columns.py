@@ -149,5 +149,5 @@ def _headers(column: Any) -> list[Headers | None]:
 
 
 def _milliseconds(column: Any, now_ms: int) -> list[int]:
-    micros = column.cast("timestamp[us]" if column.type.tz is None else f"timestamp[us, tz={column.type.tz}]")
-    return [now_ms if each is None else each // 1000 for each in micros.cast("int64").to_pylist()]
+    """Spark's Arrow batches have microseconds."""
+    return [now_ms if each is None else each // 1000 for each in column.cast("int64").to_pylist()]

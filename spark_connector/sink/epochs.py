@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -129,6 +129,19 @@ class Epochs:
                     raise BrokerError(
                         answer.error_code, f"abort of stage {stage.producer_id}", answer.error_message
                     )
+
+            self._cluster.retried(ask, also=COMMITS_AGAIN)
+
+    def abandon(self, topics: Iterable[str]) -> None:
+        """End everything that the query has open in the log groups of these topics. Raises as `commit`."""
+        for name in sorted(set(topics)):
+
+            def ask(name: str = name) -> None:
+                request = LockstepStagedRequest(query=self._query, abandoned=[name])
+                answer = self._cluster.leader(name, 0).call(request, LockstepStagedResponse)
+                if answer.error_code:
+                    about = f"what query {self._query} has open around {name}"
+                    raise BrokerError(answer.error_code, about, answer.error_message)
 
             self._cluster.retried(ask, also=COMMITS_AGAIN)
 

@@ -178,6 +178,20 @@ async def test_an_abort_undoes_no_commit(client: Client) -> None:
     assert not data.aborted_transactions and data.last_stable_offset == data.high_watermark == 2
 
 
+async def test_all_that_a_query_has_open_can_be_abandoned(client: Client) -> None:
+    mine, other = Writer(client), Writer(client, "another")
+    for partition, each in ((0, mine), (1, mine), (2, other)):
+        await each.send("t", partition, b"v")
+
+    assert (await staged(client, abandoned=["t"])).error_code == 0
+
+    for partition, stable in ((0, 2), (1, 2), (2, 0)):
+        data = await client.fetch("t", 0, partition, isolation_level=COMMITTED)
+        assert data.last_stable_offset == stable
+    gone = await staged(client, abandoned=["gone"])
+    assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def test_a_commit_of_what_was_aborted_is_refused_whole(client: Client) -> None:
     aborted, live = Writer(client), Writer(client)
     await aborted.send("t", 0, b"v")
