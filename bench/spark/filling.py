@@ -6,6 +6,7 @@ partition has as many records, all of one size. Does not: measure.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -30,8 +31,9 @@ def create(cluster: Cluster, topic: str, partitions: int) -> None:
 
 def fill(bootstrap: str, topic: str, partitions: int, records: int, record_bytes: int) -> int:
     """Make the topic and append at least `records`; how many there are. Raises ClientError."""
+    now_ms = time.time_ns() // 1_000_000  # retention would take older ones
     per_batch = max(BATCH_BYTES // record_bytes, 1)
-    (body,) = bodies(None, [b"x" * record_bytes] * per_batch, None, 1_700_000_000_000, 2 * BATCH_BYTES)
+    (body,) = bodies(None, [b"x" * record_bytes] * per_batch, None, now_ms, 2 * BATCH_BYTES)
     batch = sealed(body, -1, -1, -1)
     rounds = -(-records // (per_batch * partitions))
     with Cluster(bootstrap, client_id="bench-spark") as cluster:
