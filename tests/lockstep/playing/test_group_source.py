@@ -22,6 +22,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.records.batch import read_header
 from protocol.records.record import iter_records
 from storage.group import LogGroup
 from storage.types import FramesGone
@@ -382,6 +383,34 @@ async def test_the_topic_is_deleted_and_made_anew(broker: Broker, client: Client
 
 async def until(cluster: BrokerCluster, holds: Callable[[], bool]) -> None:
     await cluster.until(holds, "another leader")
+
+
+async def test_what_is_not_committed_does_not_count_as_read(start_cluster: StartCluster) -> None:
+    """It may be lost with its leader, and its LSNs be others' records'."""
+    cluster = await start_cluster(3, lockstep_data_groups="1", auto_leader_rebalance_enable="false")
+    await cluster.settled()
+    leader = cluster.leader_of(1)
+    assert leader is not None
+    broker, client = cluster.brokers[leader], await cluster.client(leader)
+    await client.create("t")
+    await client.create("other")
+    await cluster.until(lambda: broker.services.cluster.topic("other") is not None, "the topic")
+    await client.produce("t", batch(b"a"))
+    source, group = source_of(broker), broker.groups[1]
+    other = broker.services.cluster.partition("other", 0)
+    assert other is not None
+    for _ in range(10):
+        await group.committed()
+        position = group.log.next_lsn
+        await everything(source, 1)
+        data = bytearray(batch(b"not played"))
+        group.append(other.log, data, read_header(data))
+        async with asyncio.timeout(LONG_S):
+            while group.log.next_lsn == position:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert group.applied_index < group.log.last_index
+        for first in (position, position - 1):
+            assert (await source.read(first, 1 << 20, 0)).through_position == position - 1
 
 
 async def test_the_leadership_moves(start_cluster: StartCluster) -> None:
