@@ -170,7 +170,9 @@ async def test_what_cannot_be_read_now_is_nothing_yet(
 # --- waiting ----------------------------------------------------------------------------------------------
 
 
-async def test_waits_for_the_commit_of_any_partition(broker: Broker, client: Client) -> None:
+async def test_waits_for_the_commit_of_any_partition(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await client.create("t", partitions=2)
     await client.create("other")
     source = source_of(broker)
@@ -186,6 +188,12 @@ async def test_waits_for_the_commit_of_any_partition(broker: Broker, client: Cli
         chunk = await asyncio.wait_for(reading, LONG_S)
         assert placed(chunk.entries) == [(place % 2, b"%d" % place)]
         position = chunk.through_position + 1
+    await client.produce("other", batch(b"not played", b"nor this"))
+    assert await source.read(position, 100, 0.01) == Chunk((), position - 1), "it is quiet for a while"
+    await client.produce("t", batch(b"last"), 0)
+    position += 3
+    assert (await source.read(position - 3, 100, LONG_S)).through_position == position - 1
+    monkeypatch.setattr("lockstep.playing.group_source.OTHERS_SECONDS", 0.0)
     await client.produce("other", batch(b"not played", b"nor this"))
     chunk = await source.read(position, 100, 0.01)
     assert chunk == Chunk([], position + 1), "in the end others' records count as read"
