@@ -47,7 +47,7 @@ class LsnReader:
 
     async def read(self, first_lsn: int, max_bytes: int, wanted: Sequence[int]) -> LsnFrames:
         """Frames from the one that holds an LSN on: at least one, where it is committed, else at most
-        `max_bytes`, with the batches of all partitions.
+        `max_bytes`, with the batches of all partitions. `note` afterwards where the next read begins.
 
         Args: wanted: partitions by number; where only others have batches, segments may be passed over.
         Raises FramesGone where what is there changes meanwhile, CorruptLog, OSError.
@@ -60,10 +60,10 @@ class LsnReader:
         if frames is None:
             place, frames = await asyncio.to_thread(self._cold, first_lsn, max_bytes, wanted, upto, index)
             assert frames is not None
+        # What is not committed may be lost with this leadership, and its LSNs be given again.
         frames = [frame for frame in frames if frame.index <= upto]
         if not frames:
             return LsnFrames((), place.lsn, place.over_gap, True)
-        self.note(lsn_after(frames[-1]), frames[-1].index + 1)
         return LsnFrames(frames, place.lsn, place.over_gap, frames[-1].index == upto)
 
     def _cold(

@@ -31,6 +31,10 @@ log = logging.getLogger("lockstep.player")
 READ_BYTES: Final = 1 << 20
 """Of frames, at least, whatever a read asks for: most of their batches may be other partitions'."""
 
+OTHERS_SECONDS: Final = 30.0
+"""Where nothing of what is played comes, others' records count as read so often. Not with each of them: the
+stream would never be quiet, and a player sends its dummies then (`PlayerSettings.quiet_ms`)."""
+
 
 class GroupSource:
     """See the module, and `player.source.seam.Source`.
@@ -58,6 +62,8 @@ class GroupSource:
         """Partitions below it have been looked at."""
         self._rest: tuple[int, Callable[[], bool]] = (0, lambda: True)
         """Where the main stream found nothing more, and whether there is something now."""
+        self._rested_at = 0.0
+        """On the clock of the loop: since when it is there."""
 
     @property
     def log_id(self) -> str:
@@ -106,6 +112,8 @@ class GroupSource:
         if wait_s > 0 and not self._has_news(first_position):
             await self._growth(first_position, wait_s)
             self._check()
+            if not self._has_news(first_position) and self._now() < self._rested_at + OTHERS_SECONDS:
+                return Chunk((), first_position - 1)
         logs = self._logs()
         stable = self._stable_sum()
         try:
@@ -172,13 +180,18 @@ class GroupSource:
 
     def _note_rest(self, found: LsnFrames, made: Cut, stable: int) -> None:
         """`stable`: from before the frames were read."""
-        undecided = made.undecided
+        undecided, position = made.undecided, made.through_lsn + 1
+        if position != self._rest[0]:
+            self._rested_at = self._now()
         if undecided is not None:
-            self._rest = made.through_lsn + 1, lambda: undecided.is_over
+            self._rest = position, lambda: undecided.is_over
         elif found.is_all and made.is_whole:
-            self._rest = made.through_lsn + 1, lambda: self._stable_sum() != stable
+            self._rest = position, lambda: self._stable_sum() != stable
         else:
             self._rest = 0, lambda: True
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     async def _growth(self, position: int, wait_s: float) -> None:
         """Wait until there may be something from `position` on, the source is over, or the time."""

@@ -22,6 +22,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.records.batch import read_header
 from protocol.records.record import iter_records
 from storage.group import LogGroup
 from storage.types import FramesGone
@@ -169,7 +170,9 @@ async def test_what_cannot_be_read_now_is_nothing_yet(
 # --- waiting ----------------------------------------------------------------------------------------------
 
 
-async def test_waits_for_the_commit_of_any_partition(broker: Broker, client: Client) -> None:
+async def test_waits_for_the_commit_of_any_partition(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await client.create("t", partitions=2)
     await client.create("other")
     source = source_of(broker)
@@ -185,6 +188,12 @@ async def test_waits_for_the_commit_of_any_partition(broker: Broker, client: Cli
         chunk = await asyncio.wait_for(reading, LONG_S)
         assert placed(chunk.entries) == [(place % 2, b"%d" % place)]
         position = chunk.through_position + 1
+    await client.produce("other", batch(b"not played", b"nor this"))
+    assert await source.read(position, 100, 0.01) == Chunk((), position - 1), "it is quiet for a while"
+    await client.produce("t", batch(b"last"), 0)
+    position += 3
+    assert (await source.read(position - 3, 100, LONG_S)).through_position == position - 1
+    monkeypatch.setattr("lockstep.playing.group_source.OTHERS_SECONDS", 0.0)
     await client.produce("other", batch(b"not played", b"nor this"))
     chunk = await source.read(position, 100, 0.01)
     assert chunk == Chunk([], position + 1), "in the end others' records count as read"
@@ -382,6 +391,34 @@ async def test_the_topic_is_deleted_and_made_anew(broker: Broker, client: Client
 
 async def until(cluster: BrokerCluster, holds: Callable[[], bool]) -> None:
     await cluster.until(holds, "another leader")
+
+
+async def test_what_is_not_committed_does_not_count_as_read(start_cluster: StartCluster) -> None:
+    """It may be lost with its leader, and its LSNs be others' records'."""
+    cluster = await start_cluster(3, lockstep_data_groups="1", auto_leader_rebalance_enable="false")
+    await cluster.settled()
+    leader = cluster.leader_of(1)
+    assert leader is not None
+    broker, client = cluster.brokers[leader], await cluster.client(leader)
+    await client.create("t")
+    await client.create("other")
+    await cluster.until(lambda: broker.services.cluster.topic("other") is not None, "the topic")
+    await client.produce("t", batch(b"a"))
+    source, group = source_of(broker), broker.groups[1]
+    other = broker.services.cluster.partition("other", 0)
+    assert other is not None
+    for _ in range(10):
+        await group.committed()
+        position = group.log.next_lsn
+        await everything(source, 1)
+        data = bytearray(batch(b"not played"))
+        group.append(other.log, data, read_header(data))
+        async with asyncio.timeout(LONG_S):
+            while group.log.next_lsn == position:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert group.applied_index < group.log.last_index
+        for first in (position, position - 1):
+            assert (await source.read(first, 1 << 20, 0)).through_position == position - 1
 
 
 async def test_the_leadership_moves(start_cluster: StartCluster) -> None:
