@@ -15,7 +15,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench import losses, sections
+from bench import commit_profile, losses, sections
 from bench.growth import command as growth_steps
 from bench.growth import section as growth
 from bench.headline import section as headline
@@ -84,6 +84,7 @@ def page(results: list[dict[str, Any]]) -> str:
         "contention": sections.contention,
         "feed": sections.feed,
         "growth": growth.section,
+        "profile": commit_profile.section,
         "player": player.section,
         "logstore": sections.logstore,
     }
