@@ -21,6 +21,7 @@ from bench.compare import BASELINE, GOALS, SUBJECT
 from bench.contention import command as contention
 from bench.feed import command as feed
 from bench.full import command as full
+from bench.growth import command as growth
 from bench.headline import command as headline
 from bench.logstore import command as logstore
 from bench.player import command as player
@@ -45,6 +46,7 @@ TOOLS = {
     "contention": contention.main,
     "feed": feed.main,
     "full": full.main,
+    "growth": growth.main,
     "headline": headline.main,
     "logstore": logstore.main,
     "nodes3": nodes3.main,

@@ -492,6 +492,13 @@ def lanes(job: Result) -> Result:
     return run_lanes(job, connect, quantiles)
 
 
+def random_read(job: Result) -> Result:
+    """Single fetches at random places."""
+    from bench.growth.reading import random_read as run
+
+    return run(job, connect, _receive_frame, quantiles)
+
+
 def hold_connections(job: Result) -> Result:
     """Open `connections`, have each answered once, say so, and hold them until standard input ends."""
     probe = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)  # Metadata v1 of no topic
@@ -511,6 +518,7 @@ def hold_connections(job: Result) -> Result:
 
 JOBS = {
     "hold_connections": hold_connections,
+    "random_read": random_read,
     "fan_out": fan_out,
     "lanes": lanes,
     "atomic_appends": atomic_appends,

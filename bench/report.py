@@ -15,7 +15,9 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench import losses, sections
+from bench import commit_profile, losses, sections
+from bench.growth import command as growth_steps
+from bench.growth import section as growth
 from bench.headline import section as headline
 from bench.player import section as player
 from bench.tables import facts, table, written_blocks
@@ -81,6 +83,8 @@ def page(results: list[dict[str, Any]]) -> str:
         "atomic": sections.atomic,
         "contention": sections.contention,
         "feed": sections.feed,
+        "growth": growth.section,
+        "profile": commit_profile.section,
         "player": player.section,
         "logstore": sections.logstore,
     }
@@ -93,12 +97,20 @@ def page(results: list[dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """A kept result; a directory is the steps of `python -m bench growth`."""
+    if path.is_dir():
+        return growth_steps.gathered(path)
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
 def main() -> int:
     """Print the page for the results named on the command line."""
     if len(sys.argv) < 2:
         print("usage: python -m bench.report RESULT.json ...", file=sys.stderr)
         return 2
-    print(page([json.loads(Path(name).read_text()) for name in sys.argv[1:]]), end="")
+    print(page([_read(Path(name)) for name in sys.argv[1:]]), end="")
     return 0
 
 
