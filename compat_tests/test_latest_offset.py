@@ -26,7 +26,7 @@ from compat_tests.targets import KafkaTarget, LockstepTarget, Target
 TOPIC = "written"
 LATEST = -1
 ASKED = 1000
-DEATHS = 3
+DEATHS = 2
 PAUSE_S = 0.7
 DEADLINE_S = 60.0
 AWAY = (ConnectionClosed, OSError, AssertionError, KeyError, IndexError, StopIteration)
@@ -39,7 +39,8 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     made: Target
     if request.param == KafkaTarget.name:
         require_java()
-        made = KafkaTarget({"log.flush.interval.messages": "1"}, heap="256M")
+        soon = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+        made = KafkaTarget({"log.flush.interval.messages": "1", **soon}, heap="256M")
     else:
         made = LockstepThree() if request.param == LockstepThree.name else LockstepTarget()
     with made as running:

@@ -28,7 +28,8 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     made: Target
     if request.param == KafkaTarget.name:
         require_java()
-        made = KafkaTarget({"log.flush.interval.messages": "1"}, heap="256M")
+        soon = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+        made = KafkaTarget({"log.flush.interval.messages": "1", **soon}, heap="256M")
     else:
         made = LockstepThree() if request.param == LockstepThree.name else LockstepTarget()
     with made as running:
@@ -55,7 +56,7 @@ def kill(target: Target) -> None:
     target.cluster.await_members(target.cluster.nodes)
 
 
-@pytest.mark.spark("three")
+@pytest.mark.spark("whole")
 @pytest.mark.case(AREA, "kill -9 between batches and between runs: each record once")
 def test_killed(spark: Spark, target: Target) -> None:
     with raw_connection(target.bootstrap) as raw:
