@@ -88,11 +88,11 @@ def _result(module: ModuleType, options: argparse.Namespace, progress: Progress)
 
 
 def _failed(error: Exception) -> int:
-    print(f"error: {_in_a_line(str(error)) or type(error).__name__}", file=sys.stderr)
+    print(f"error: {in_a_line(str(error)) or type(error).__name__}", file=sys.stderr)
     return 1
 
 
-def _in_a_line(text: str) -> str:
+def in_a_line(text: str) -> str:
     """Spark's errors are pages long; where Python failed in a task, its traceback's last line says why."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if _TRACEBACK in text:
