@@ -40,7 +40,7 @@ class Pipelines:
     """Runs them one after the other. ToolchainMissing where Spark cannot be installed."""
 
     def __init__(self, bootstrap: str, directory: Path, *, under: Sequence[str] = ()) -> None:
-        """`under`: words before each command, `nice` for example."""
+        """`under`: words before each command that starts Spark."""
         self.kills = 0
         self._bootstrap = bootstrap
         self._log = directory / "pipelines.log"
@@ -53,18 +53,9 @@ class Pipelines:
 
     def run(self, name: str, *words: str, kill: Callable[[], bool] | None = None) -> dict[str, Any] | None:
         """What it says in the end; None where `kill` said so first. PipelineEnded."""
-        line = [
-            *self._under,
-            self._python,
-            "-P",
-            "-m",
-            "spark_connector.pipelines",
-            name,
-            "-b",
-            self._bootstrap,
-        ]
-        line += words
+        line = [self._python, "-P", "-m", "spark_connector.pipelines", name, "-b", self._bootstrap, *words]
         if name != "events":
+            line = [*self._under, *line]
             line += ["--jars", self._jars, "--master", "local[2]"]
             line += [word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
