@@ -97,6 +97,9 @@ PURE = (
     "lockstep/transactions/giving_way.py",
     "lockstep/transactions/pending.py",
     "lockstep/transactions/records.py",
+    "spark_connector/options.py",
+    "spark_connector/source/decoding.py",
+    "spark_connector/source/planning.py",
 )
 LISTING = (
     "broker/groups",
@@ -108,6 +111,7 @@ LISTING = (
     "player/target",
     "player/transport",
     "spark_connector/pipelines",
+    "spark_connector/source",
     "storage",
     "storage/log",
 )

@@ -43,7 +43,9 @@ def new_topic(cluster: Cluster) -> NewTopic:
     return create
 
 
-def produce(cluster: Cluster, topic: str, batch: Buffer, partition: int = 0) -> int:
+def produce(
+    cluster: Cluster, topic: str, batch: Buffer, partition: int = 0, *, transactional_id: str | None = None
+) -> int:
     """Append a batch; its base offset."""
     connection = cluster.leader(topic, partition)
     data = TopicProduceData(
@@ -53,7 +55,7 @@ def produce(cluster: Cluster, topic: str, batch: Buffer, partition: int = 0) -> 
     )
     if connection.version_of(ProduceRequest) >= 13:
         data.name = ""
-    request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
+    request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=10_000, topic_data=[data])
     (answer,) = connection.call(request, ProduceResponse).responses
     (result,) = answer.partition_responses
     assert result.error_code == 0, result
