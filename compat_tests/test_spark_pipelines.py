@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,7 @@ def test_what_was_aborted_is_not_archived_and_a_replay_closes_up(
         (None, None, -1, []),
         (b"", b"", 0, [("", b"")]),
         (b"\xff\0", b"\xfe", -86_400_000, [("n", None), ("n", b"1"), ("ü", b"\xff")]),
-        (b"v" * 300_000, None, 253_402_300_799_999, []),
+        (b"v" * 300_000, None, 1_700_000_000_001, []),
     ]
     appender = Appender(cluster, claimed, 0)
     for each in odd:
@@ -265,78 +265,38 @@ def test_an_audit_finds_nothing_where_there_is_nothing_and_every_planted_fault(s
     found = shards.audit()
     assert (found["differences"], found["targets"], found["compared"]) == (0, 2, 2 * 2 * 75), found
     assert found["lines"] == [] and found["unchecked"] == 0 and found["keys"] > 20
-    for plant, kinds in PLANTS:
-        with contextlib.closing(sqlite3.connect(shards.sqlite)) as lite:
-            before = lite.serialize()
-            plant(lite)
-            lite.commit()
-        found = shards.audit()
-        assert found["kinds"] == kinds, (plant, found)
-        assert len(found["lines"]) == found["differences"] == sum(kinds.values())
-        with contextlib.closing(sqlite3.connect(shards.sqlite)) as lite:
-            lite.deserialize(before)
-            with contextlib.closing(sqlite3.connect(shards.sqlite)) as file:
-                lite.backup(file)
+    with contextlib.closing(sqlite3.connect(shards.sqlite)) as lite, lite:
+        plant(lite)
     with psycopg.connect(shards.postgres) as big:
-        big.execute("UPDATE shard_values SET record_value = 'other' WHERE record_key = %s", (_key(big),))
+        (key,) = big.execute("SELECT min(encode(record_key, 'hex')) FROM shard_values").fetchone() or ("",)
+        big.execute("UPDATE shard_values SET record_value = 'x' WHERE record_key = decode(%s, 'hex')", (key,))
     found = shards.audit()
-    assert found["kinds"] == {"value": 1} and found["lines"][0].startswith("value: big: partition ")
+    assert found["kinds"] == PLANTED, found
+    assert len(found["lines"]) == found["differences"] == sum(PLANTED.values())
+    assert sum(line.startswith("value: big: partition ") for line in found["lines"]) == 1
 
 
-def _key(connection: Any) -> bytes:
-    (key,) = connection.execute("SELECT record_key FROM shard_values ORDER BY record_key LIMIT 1").fetchone()
-    return bytes(key)
+PLANTED = {"missing": 2, "twice": 1, "order": 1, "key": 1, "extra": 1, "ahead": 2, "value": 4}
+"""What `plant` and a changed value in the other shard amount to."""
 
 
-def _statement(text: str) -> Callable[[sqlite3.Connection], object]:
-    def plant(lite: sqlite3.Connection) -> object:
-        return lite.execute(text)
-
-    return plant
-
-
-_ONE = "(SELECT min(number) FROM shard_applied WHERE record_key IS NULL)"
-_SOME_KEY = "(SELECT record_key FROM shard_values ORDER BY record_key LIMIT 1)"
-_COLUMNS = "(log_id, record_offset, record_key)"
-PLANTS: list[tuple[Callable[[sqlite3.Connection], object], dict[str, int]]] = [
-    (_statement(f"DELETE FROM shard_applied WHERE number = {_ONE}"), {"missing": 1}),
-    (
-        _statement(
-            f"INSERT INTO shard_applied {_COLUMNS} SELECT log_id, record_offset, record_key "
-            f"FROM shard_applied WHERE number = {_ONE}"
-        ),
-        {"twice": 1, "order": 1},
-    ),
-    (_statement(f"UPDATE shard_applied SET record_key = 'k' WHERE number = {_ONE}"), {"key": 1}),
-    (
-        _statement(
-            f"INSERT INTO shard_applied {_COLUMNS} SELECT log_id, 1000, NULL FROM shard_applied "
-            "WHERE number = 1"
-        ),
-        {"ahead": 1},
-    ),
-    (
-        _statement(f"UPDATE shard_applied SET record_offset = record_offset - 1 WHERE number = {_ONE}"),
-        {"missing": 1, "extra": 1},
-    ),
-    (_statement(f"UPDATE shard_values SET record_value = 'x' WHERE record_key = {_SOME_KEY}"), {"value": 1}),
-    (_statement(f"DELETE FROM shard_values WHERE record_key = {_SOME_KEY}"), {"value": 1}),
-    (
-        _statement(
-            "INSERT INTO shard_values SELECT topic, 'more', record_value, log_id, record_offset "
-            "FROM shard_values LIMIT 1"
-        ),
-        {"value": 1},
-    ),
-    (
-        _statement(
-            "UPDATE lockstep_player_marks SET position = 5000 WHERE log_id = "
-            "(SELECT min(log_id) FROM lockstep_player_marks)"
-        ),
-        {"ahead": 1},
-    ),
-]
-"""Each with what an audit must say of it, and no more."""
+def plant(lite: sqlite3.Connection) -> None:
+    """Each kind of difference, in rows of their own."""
+    rows = lite.execute("SELECT number FROM shard_applied WHERE record_key IS NULL ORDER BY number")
+    numbers = [number for (number,) in rows]
+    copied = "INSERT INTO shard_applied (log_id, record_offset, record_key) SELECT"
+    lite.execute("DELETE FROM shard_applied WHERE number = ?", numbers[:1])
+    lite.execute(f"{copied} log_id, record_offset, NULL FROM shard_applied WHERE number = ?", numbers[1:2])
+    lite.execute("UPDATE shard_applied SET record_key = 'k' WHERE number = ?", numbers[2:3])
+    lite.execute("UPDATE shard_applied SET record_offset = record_offset - 1 WHERE number = ?", numbers[3:4])
+    lite.execute(f"{copied} max(log_id), 1000, NULL FROM shard_applied")
+    first = "(SELECT min(log_id) FROM shard_applied)"
+    lite.execute(f"UPDATE lockstep_player_marks SET position = 5000 WHERE log_id = {first}")
+    keys = lite.execute("SELECT record_key FROM shard_values ORDER BY record_key LIMIT 2").fetchall()
+    lite.execute("UPDATE shard_values SET record_value = 'x' WHERE record_key = ?", keys[0])
+    lite.execute("DELETE FROM shard_values WHERE record_key = ?", keys[1])
+    more = "topic, 'more', record_value, log_id, record_offset"
+    lite.execute(f"INSERT INTO shard_values SELECT {more} FROM shard_values LIMIT 1")
 
 
 # --- processes --------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from spark_connector.connection import ClientError
 from spark_connector.pipelines import archive, audit, events, replay, state, submitting
 from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.progress import Progress
+from spark_connector.sessions import SessionRefused
 
 PIPELINES: Final[dict[str, tuple[ModuleType, str]]] = {
     "events": (events, "generate a data set and append it to topics"),
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     progress = Progress(options.name, quiet=options.quiet)
     try:
         result = _result(module, options, progress)
-    except (PipelineFailed, ClientError, ValueError, OSError) as error:
+    except (PipelineFailed, SessionRefused, ClientError, ValueError, OSError) as error:
         return _failed(error)
     except KeyboardInterrupt:
         return 130

@@ -146,8 +146,9 @@ class Campaign:
             self.problems.append(f"state: {said}, the seed gives {len(wanted)} keys of {digest}")
 
     def _finished(self, name: str, words: Sequence[str]) -> dict[str, Any]:
-        done = self._pipelines.run(name, *words)
-        assert done is not None
+        """Killed by whatever `--under` is, it is started again."""
+        while (done := self._pipelines.run(name, *words)) is None:
+            pass
         return done
 
     def _note(self, name: str, rows: int, seconds: float, kills: int) -> None:

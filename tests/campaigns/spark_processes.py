@@ -21,6 +21,8 @@ from compat_tests.targets import ROOT
 
 TICK_S: Final = 0.02
 LONGEST_S: Final = 1800.0
+KILLED: Final = (-signal.SIGKILL, 128 + signal.SIGKILL)
+"""As which a process ends that somebody else has killed: `timeout -s KILL`, for example."""
 _JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 CONF: Final = {
     "spark.ui.enabled": "false",
@@ -52,7 +54,7 @@ class Pipelines:
             jars.jars()
 
     def run(self, name: str, *words: str, kill: Callable[[], bool] | None = None) -> dict[str, Any] | None:
-        """What it says in the end; None where `kill` said so first. PipelineEnded."""
+        """What it says in the end; None where it was killed, by `kill` or by others. PipelineEnded."""
         line = [self._python, "-P", "-m", "spark_connector.pipelines", name, "-b", self._bootstrap, *words]
         if name != "events":
             line = [*self._under, *line]
@@ -81,6 +83,9 @@ class Pipelines:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        if process.returncode in KILLED:
+            self.kills += 1
+            return None
         if process.returncode:
             raise PipelineEnded(f"{name} ended with {process.returncode}:\n{self.tail()}")
         found: dict[str, Any] = json.loads(self._said.read_text().splitlines()[-1])
