@@ -34,7 +34,7 @@ from tests.campaigns.spark_processes import CONF, Pipelines
 from tests.lockstep.postgres import PostgresMissing, postgres
 from tests.spark_connector.rows import rows_of, stored
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PARTITIONS = 3
 SHAPE = Shape(seed=11, events=3000, accounts=200)
@@ -356,9 +356,10 @@ def test_by_spark_submit_on_two_executors(
 
     name = topics[0]
     try:
-        done = run("archive", "--topics", name, "--to", tmp_path / "archive", "--source", "kafka")
+        form = ["--format", "parquet"]
+        done = run("archive", "--topics", name, "--to", tmp_path / "archive", "--source", "kafka", *form)
         words = ["--archive", tmp_path / "archive", "--checkpoint", tmp_path / "replay"]
-        again = run("replay", "--topics", name, *words, "--into", "{topic}-submitted")
+        again = run("replay", "--topics", name, *words, "--into", "{topic}-submitted", *form)
     finally:
         shutil.rmtree(home / "work", ignore_errors=True)
     assert again["appended"] == done["rows"] > 1000

@@ -227,9 +227,10 @@ def _rows(found: Iterable[Record]) -> Iterator[tuple[object, ...]]:
 
 def _total(cluster: Cluster, topics: Iterable[str]) -> int:
     try:
+        cluster.topics(topics)  # at once, where they are not made yet
         return sum(sum(ends_of(cluster, name).values()) for name in topics)
     except (BrokerError, ClientError):
-        return 0  # they are not made yet
+        return 0
 
 
 def _since(began: float) -> float:
