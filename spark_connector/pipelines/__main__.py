@@ -22,6 +22,7 @@ from spark_connector.connection import ClientError
 from spark_connector.pipelines import archive, audit, events, replay, state, submitting
 from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.progress import Progress
+from spark_connector.sessions import SessionRefused
 
 PIPELINES: Final[dict[str, tuple[ModuleType, str]]] = {
     "events": (events, "generate a data set and append it to topics"),
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     progress = Progress(options.name, quiet=options.quiet)
     try:
         result = _result(module, options, progress)
-    except (PipelineFailed, ClientError, ValueError, OSError) as error:
+    except (PipelineFailed, SessionRefused, ClientError, ValueError, OSError) as error:
         return _failed(error)
     except KeyboardInterrupt:
         return 130
@@ -88,11 +89,11 @@ def _result(module: ModuleType, options: argparse.Namespace, progress: Progress)
 
 
 def _failed(error: Exception) -> int:
-    print(f"error: {_in_a_line(str(error)) or type(error).__name__}", file=sys.stderr)
+    print(f"error: {in_a_line(str(error)) or type(error).__name__}", file=sys.stderr)
     return 1
 
 
-def _in_a_line(text: str) -> str:
+def in_a_line(text: str) -> str:
     """Spark's errors are pages long; where Python failed in a task, its traceback's last line says why."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if _TRACEBACK in text:

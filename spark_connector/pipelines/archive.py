@@ -21,7 +21,7 @@ from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.progress import Progress
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 _LOOK_S: Final = 0.5
@@ -41,6 +41,8 @@ class ArchiveSettings:
     checkpoint: str | None = None
     records_per_batch: int = 200_000
     every: str | None = None
+    files_per_hour: int = 1
+    """Of each topic and batch: so many tasks share what falls into one hour."""
 
     @property
     def checkpoint_path(self) -> str:
@@ -53,7 +55,9 @@ def run(spark: SparkSession, settings: ArchiveSettings, progress: Progress) -> d
     options = log_frames.read_options(
         settings.bootstrap, settings.topics, {"maxOffsetsPerTrigger": str(settings.records_per_batch)}
     )
-    records = log_frames.archived(log_frames.stream(spark, settings.source, options))
+    records = _gathered(
+        spark, log_frames.archived(log_frames.stream(spark, settings.source, options)), settings
+    )
     writer = (
         records.writeStream.format(settings.format)
         .option("path", settings.to)
@@ -70,6 +74,17 @@ def run(spark: SparkSession, settings: ArchiveSettings, progress: Progress) -> d
         return _watched(query, progress)
     finally:
         query.stop()
+
+
+def _gathered(spark: SparkSession, records: DataFrame, settings: ArchiveSettings) -> DataFrame:
+    """What goes into one directory in a few tasks: else each partition of a topic would make a file for
+    each hour.
+    """
+    from pyspark.sql import functions
+
+    tasks = max(spark.sparkContext.defaultParallelism, 1)
+    share = f"pmod(partition, {settings.files_per_hour})"
+    return records.repartition(tasks, *log_frames.DIRECTORIES, functions.expr(share))
 
 
 def _watched(query: StreamingQuery, progress: Progress) -> dict[str, Any]:
@@ -117,6 +132,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--records-per-batch", type=int, default=200_000, metavar="N", help="(default %(default)s)"
     )
     command.add_argument(
+        "--files-per-hour",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of a topic and batch (default %(default)s)",
+    )
+    command.add_argument(
         "--every",
         metavar="INTERVAL",
         help='follow the log, a batch each "30 seconds"; default: what is there now',
@@ -128,8 +150,9 @@ def from_arguments(options: argparse.Namespace) -> ArchiveSettings:
     topics = tuple(name.strip() for name in options.topics.split(",") if name.strip())
     if not topics:
         raise PipelineFailed("--topics names no topic")
-    if options.records_per_batch < 1:
-        raise PipelineFailed(f"--records-per-batch {options.records_per_batch}: there is at least one")
+    for name in ("records_per_batch", "files_per_hour"):
+        if (number := getattr(options, name)) < 1:
+            raise PipelineFailed(f"--{name.replace('_', '-')} {number}: there is at least one")
     return ArchiveSettings(
         options.bootstrap,
         topics,
@@ -139,4 +162,5 @@ def from_arguments(options: argparse.Namespace) -> ArchiveSettings:
         options.checkpoint,
         options.records_per_batch,
         options.every,
+        options.files_per_hour,
     )

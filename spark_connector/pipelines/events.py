@@ -8,6 +8,7 @@ end says how many of its events are there; they are made again, and passed over.
 from __future__ import annotations
 
 import argparse
+import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +45,7 @@ class EventSettings:
 def run(settings: EventSettings, progress: Progress) -> dict[str, Any]:
     """Append what is not there yet. Returns figures; raises PipelineFailed, ClientError."""
     shape = settings.shape
+    began = time.monotonic()
     with Cluster(settings.bootstrap) as cluster:
         appenders = _appenders(cluster, settings)
         waiting = {place: each.position for place, each in appenders.items()}
@@ -61,7 +63,12 @@ def run(settings: EventSettings, progress: Progress) -> dict[str, Any]:
         for appender in appenders.values():
             appender.finish()
     progress.end(shape.events)
-    return {"events": shape.events, "appended": added, "resumed": shape.events - added}
+    return {
+        "events": shape.events,
+        "appended": added,
+        "resumed": shape.events - added,
+        "seconds": round(time.monotonic() - began, 3),
+    }
 
 
 def _appenders(cluster: Cluster, settings: EventSettings) -> dict[tuple[str, int], Appender]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import spark_connector
 from spark_connector.pipelines import log_frames
 from spark_connector.pipelines.failures import PipelineFailed
 
@@ -45,17 +47,25 @@ def session(options: argparse.Namespace, name: str) -> SparkSession:
     jars = jars_in(options.jars)
     if jars:
         config["spark.jars"] = ",".join(jars)
-    config.setdefault("spark.ui.showConsoleProgress", "false")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if _SUBMITTED not in os.environ:
+        config.setdefault("spark.ui.showConsoleProgress", "false")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        made = spark_connector.session(name, master=options.master, config=config)
+    else:
+        made = _submitted(name, config)
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+def _submitted(name: str, config: Mapping[str, str]) -> SparkSession:
+    """What spark-submit has prepared; `format("lockstep")` is known there, too."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
-    if _SUBMITTED not in os.environ:
-        builder = builder.master(options.master)
     for key, value in config.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
-    made.sparkContext.setLogLevel("ERROR")
+    spark_connector.register(made)
     return made
 
 

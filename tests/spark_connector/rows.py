@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.records.batch import iter_headers
+from protocol.records.batch import iter_headers, verify
 from protocol.records.record import Record, iter_records
 from spark_connector.connection import Cluster
 from spark_connector.pipelines.appending import Row
@@ -28,26 +30,32 @@ def rows_of(found: list[Record]) -> list[Row]:
 
 def stored(cluster: Cluster, topic: str, partition: int = 0) -> list[Record]:
     """All records of a partition."""
-    found: list[Record] = []
+    return list(records(cluster, topic, partition))
+
+
+def records(cluster: Cluster, topic: str, partition: int, size_bytes: int = 1 << 20) -> Iterator[Record]:
+    """The same one by one, from Fetches of about `size_bytes`; batches are verified, nobody aborts here."""
+    offset = 0
     while True:
         wanted = FetchPartition(
-            partition=partition,
-            fetch_offset=found[-1].offset + 1 if found else 0,
-            partition_max_bytes=1 << 20,
+            partition=partition, fetch_offset=offset, partition_max_bytes=size_bytes, current_leader_epoch=-1
         )
         request = FetchRequest(
             max_wait_ms=0,
             min_bytes=0,
-            max_bytes=1 << 20,
+            max_bytes=size_bytes,
             session_epoch=-1,
             topics=[FetchTopic(topic=topic, partitions=[wanted])],
         )
         answer = cluster.leader(topic, partition).call(request, FetchResponse, newest=_BY_NAME)
         ((data,),) = [each.partitions for each in answer.responses]
-        assert data.error_code == 0
-        records = data.records or b""
-        assert not isinstance(records, list)
-        more = [each for at, _ in iter_headers(records) for each in iter_records(records, at)]
-        if not more:
-            return found
-        found += more
+        assert data.error_code == 0, data.error_code
+        found = data.records or b""
+        assert not isinstance(found, list)
+        began = offset
+        for at, header in iter_headers(found):
+            verify(found, at, header)
+            yield from (each for each in iter_records(found, at) if each.offset >= began)
+            offset = header.next_offset
+        if offset == began:
+            return
