@@ -124,6 +124,12 @@ def spark_driver(version: str = SPARK_VERSION) -> LineDriver:
     return LineDriver([str(installed(release)), str(_HERE / "spark" / "driver.py"), settings])
 
 
+def connector_driver() -> LineDriver:
+    """A session that `spark_connector` made, for its own source and sink. ToolchainMissing."""
+    jars = ",".join(str(each) for each in JARS.jars())
+    return LineDriver([str(installed()), str(_HERE / "spark" / "connector_driver.py"), jars])
+
+
 def _main() -> None:
     for release in RELEASES.values():
         brought = " ".join(Path(each).name for each in release.settings().values())

@@ -245,7 +245,8 @@ def shards(spark: Spark, broker: LockstepTarget, cluster: Cluster, tmp_path: Pat
         database = server.new_database().replace("+psycopg", "")
         stores = {"lite": f"sqlite:///{tmp_path}/lite.db", "big": database}
         options = player_processes.Options("grpc", tmp_path)
-        targets, players = player_processes.processes(broker.bootstrap, topic, stores, options)
+        targets = player_processes.targets_of(stores, options)
+        players = player_processes.players_of(broker.bootstrap, topic, targets, options)
         for each in (*targets, players[0]):
             each.start()
             stack.callback(each.kill9)

@@ -12,26 +12,13 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from compat_tests.kafka_jars import ToolchainMissing, skip_or_fail
+from compat_tests.harness import World
 from compat_tests.line_driver import DriverFailed, LineDriver
-from compat_tests.spark_driver import JARS, installed
-from compat_tests.targets import ROOT, LockstepTarget
+from compat_tests.targets import LockstepTarget
 from tests.campaigns.exactly_once import committed
 
 pytestmark = pytest.mark.slow
 PARTITIONS = 3
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[LineDriver]:
-    try:
-        jars = ",".join(str(each) for each in JARS.jars())
-        driver = LineDriver([str(installed()), "-m", "compat_tests.spark.sink_driver", jars], ROOT)
-    except ToolchainMissing as missing:
-        skip_or_fail(str(missing))
-        raise
-    yield driver
-    driver.close()
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +53,7 @@ class Sink:
         self, rows: list[dict[str, Any]], *columns: str, format: str = "lockstep", **options: str
     ) -> None:
         said = [_said(each) for each in rows]
-        self.session.ask("write", self.settings(**options), rows=said, columns=list(columns), format=format)
+        self.session.ask("write", self.settings(**options), rows=said, columns=list(columns), sink=format)
 
     def read(self, topic: str = "") -> list[Any]:
         return list(committed(self.broker.bootstrap, topic or self.topic, PARTITIONS))
@@ -83,8 +70,8 @@ def _said(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def sink(session: LineDriver, broker: LockstepTarget) -> Sink:
-    return Sink(session, broker)
+def sink(world: World, broker: LockstepTarget) -> Sink:
+    return Sink(world.spark_connector(), broker)
 
 
 def test_all_of_a_row_arrives(sink: Sink) -> None:
@@ -143,9 +130,8 @@ def test_a_stream_goes_on_where_it_was(sink: Sink, tmp_path: Path) -> None:
         sink.write(rows, "value", topic=source)
         options = {"kafka.bootstrap.servers": sink.broker.bootstrap, "subscribe": source}
         options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "20"}
-        taken = sink.session.ask(
-            "copy", sink.settings(), source=options, checkpoint=str(tmp_path / "checkpoint")
-        )
+        asked = {"from": options, "directory": str(tmp_path)}
+        taken = sink.session.ask("copy_exactly", sink.settings(), **asked)
         assert taken >= 50
     assert sorted(int(each.value()) for each in sink.read()) == list(range(written))
 
