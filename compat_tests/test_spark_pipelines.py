@@ -102,10 +102,10 @@ def topics(broker: LockstepTarget, tmp_path_factory: pytest.TempPathFactory) -> 
     return ["compat-" + name for name in TOPICS]
 
 
-def test_an_archive_in_delta_gives_the_topics_back(
+def test_an_archive_in_delta_by_our_source_gives_the_topics_back(
     spark: Spark, cluster: Cluster, topics: list[str], tmp_path: Path
 ) -> None:
-    into = ["--to", tmp_path / "archive", "--source", "kafka", "--records-per-batch", 1000]
+    into = ["--to", tmp_path / "archive", "--source", "lockstep", "--records-per-batch", 1000]
     for rows in (SHAPE.events, 0):
         assert spark.run("archive", "--topics", ",".join(topics), *into)["rows"] == rows
     again = ["--archive", tmp_path / "archive", "--checkpoint", tmp_path / "replay"]
@@ -180,8 +180,9 @@ def test_a_state_has_the_newest_values_and_no_tombstones(
     )
     said = subprocess.run([str(installed()), "-c", program, str(table)], capture_output=True, check=True)
     assert said.stdout.decode().strip() == str(sorted(left.items()))
-    shown = spark.run("state", "--topic", accounts, "--source", "kafka", "--rows", 2)
+    shown = spark.run("state", "--topic", accounts, "--source", "lockstep", "--rows", 2)
     assert shown["keys"] == len(left)
+    assert sum("account-" in line for line in shown["lines"]) == 2
 
 
 @pytest.mark.parametrize(
