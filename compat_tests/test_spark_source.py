@@ -116,7 +116,7 @@ def test_nothing(spark: Spark, new_topic: NewTopic, unused_name: Callable[[], st
 
 @pytest.mark.case(_AREA, "an option that is not known is refused by name")
 def test_unknown_option(spark: Spark, topic: str) -> None:
-    with pytest.raises(DriverFailed, match="startingOffset: is not known"):
+    with pytest.raises(DriverFailed, match=r"startingoffset: is not known\. Did you mean startingOffsets\?"):
         spark.read(subscribe=topic, startingOffset="earliest")
 
 

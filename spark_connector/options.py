@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
 
 EARLIEST: Final = -2
@@ -208,7 +209,9 @@ def _known(given: Mapping[str, str]) -> None:
             raise OptionError(name, f"is not offered: {_NOT_OFFERED[lower]}")
         if lower.startswith(("kafka.sasl.", "kafka.ssl.")):
             raise OptionError(name, "the brokers offer neither TLS nor SASL; leave it out")
-        raise OptionError(name, f"is not known; the options for reading are {', '.join(_NAMES)}")
+        near = get_close_matches(lower, known, 1, cutoff=0.8)
+        meant = [f"Did you mean {each}? " for each in _NAMES if each.lower() in near]
+        raise OptionError(name, f"is not known. {''.join(meant)}There are {', '.join(_NAMES)}")
 
 
 def _chosen(named: Mapping[str, str]) -> Chosen:

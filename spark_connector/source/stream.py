@@ -79,6 +79,8 @@ class _Reader(DataSourceStreamReader):
         self._options = options
         self._cluster: Cluster | None = None
         self._newest: Json | None = None
+        self._shown: Json | None = None
+        """What the group's position was set to last."""
         self._target: Offsets | None = None
         """With availableNow: where the query ends."""
 
@@ -110,13 +112,19 @@ class _Reader(DataSourceStreamReader):
 
     def commit(self, end: Json) -> None:
         """Spark will not ask for anything before `end` again: show it as the group's position."""
-        store(self._connected(), self._options.group_id or end["group"], offsets_of(end))
+        self._show(end)
 
     def stop(self) -> None:
         """The query is over."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
+
+    def _show(self, reached: Json) -> None:
+        if reached != self._shown:
+            group = self._options.group_id or reached["group"]
+            store(self._connected(), group, offsets_of(reached))
+            self._shown = reached
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
@@ -165,7 +173,12 @@ if HAS_LIMITS:
             self._target = self._ends_now()
 
         def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-            """Where the next micro-batch ends; `start` itself where there is nothing new."""
+            """Where the next micro-batch ends; `start` itself where there is nothing new.
+
+            Spark has committed what lies before `start`, but calls `commit` for it only when a further
+            micro-batch has something in it: with availableNow never for the last one.
+            """
+            self._show(start)
             group = self._options.group_id or start["group"]
             begins = offsets_of(start)
             now = self._ends_now() if self._target is None else self._target

@@ -80,8 +80,11 @@ def test_chosen() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"startingOffset": "earliest"}, "startingOffset: is not known; the options for reading are"),
-        ({"kafka__linger__ms": "5"}, r"kafka\.linger\.ms: is not known"),
+        (
+            {"startingOffset": "earliest"},
+            r"startingOffset: is not known\. Did you mean startingOffsets\? There are assign, subscribe",
+        ),
+        ({"kafka__linger__ms": "5"}, r"kafka\.linger\.ms: is not known\. There are assign"),
         ({"kafka__enable__auto__commit": "true"}, r"kafka\.enable\.auto\.commit: is not supported"),
         ({"kafka__sasl__mechanism": "PLAIN"}, r"kafka\.sasl\.mechanism: the brokers offer neither"),
         ({"kafka__security__protocol": "SSL"}, r"kafka\.security\.protocol: SSL is not offered"),
