@@ -86,8 +86,9 @@ class SourceOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     poll_timeout_s: float = 120.0
-    fetch_bytes: int = 8 * 1024 * 1024
-    """Of one partition in one Fetch: large, because a task reads one partition."""
+    fetch_bytes: int = 1024 * 1024
+    """Of one partition in one Fetch, Kafka's own default: larger answers leave the processor's caches before
+    they are decoded."""
     check_crcs: bool = True
     group_id: str | None = None
     group_id_prefix: str = "lockstep-spark"

@@ -36,7 +36,7 @@ from spark_connector.source.positions import ends
 MAX_WAIT_MS: Final = 500
 """How long the broker may wait: for a follower that is behind, for ranges are below the end of the log."""
 _ROWS: Final = 16_384
-_BYTES: Final = 8 * 1024 * 1024
+_BYTES: Final = 2 * 1024 * 1024
 """An Arrow batch is given when it has so many rows, or so many bytes; it ends with a batch of the log."""
 _LEAST_BYTES: Final = 128 * 1024
 _FIRST_OFFSET_BYTES: Final = 4096

@@ -40,7 +40,7 @@ def test_all_of_them() -> None:
         kafka__group__id="g",
         kafka__client__id="c",
         kafka__request__timeout__ms="1500",
-        kafka__max__partition__fetch__bytes="1048576",
+        kafka__max__partition__fetch__bytes="2097152",
         kafkaConsumer__pollTimeoutMs="700",
         kafka__max__poll__records="10000",
         groupIdPrefix="p",
@@ -53,7 +53,7 @@ def test_all_of_them() -> None:
     assert (found.min_partitions, found.max_records_per_partition) == (4, 10)
     assert (found.group_id, found.group_id_prefix) == ("g", "p")
     assert (found.connecting.client_id, found.connecting.timeout_s) == ("c", 1.5)
-    assert (found.fetch_bytes, found.poll_timeout_s) == (1 << 20, 0.7)
+    assert (found.fetch_bytes, found.poll_timeout_s) == (2 << 20, 0.7)
 
 
 def test_times() -> None:
