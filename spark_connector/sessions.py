@@ -109,14 +109,21 @@ def session(
     return found
 
 
+_shipped_to: set[str] = set()
+"""Applications whose executors have this package."""
+
+
 def register(spark: SparkSession) -> None:
     """Make `format("lockstep")` known to a session that is there already, and to its executors."""
     from spark_connector.data_source import LockstepDataSource
 
-    if not _is_local(spark.sparkContext.master) or str(_ROOT) not in os.environ.get("PYTHONPATH", ""):
+    context = spark.sparkContext
+    needs_files = not _is_local(context.master) or str(_ROOT) not in os.environ.get("PYTHONPATH", "")
+    if needs_files and context.applicationId not in _shipped_to:  # Spark refuses a second file of one name
+        _shipped_to.add(context.applicationId)
         folder = Path(tempfile.mkdtemp(prefix="lockstep-spark-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it as long as this runs
-        spark.sparkContext.addPyFile(str(shipped(folder)))
+        context.addPyFile(str(shipped(folder)))
     spark.dataSource.register(LockstepDataSource)
 
 
