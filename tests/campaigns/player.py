@@ -197,8 +197,10 @@ class Campaign:
             "transactions_aborted": transactions.aborted,
             "transaction_producers_replaced": transactions.replaced,
             "players_ended": sorted({text for each in self._players for text in each.ended})[:10],
-            "player_rss_mib": {phase: size >> 20 for phase, size in self._memory.highest.items()},
         }
+        if self._players:
+            highest = {phase: size >> 20 for phase, size in self._memory.highest.items()}
+            self.figures["player_rss_mib"] = highest
 
     def _tails(self) -> str:
         return "\n".join(

@@ -47,7 +47,6 @@ def test_a_log_group_is_in_one_order_everywhere() -> None:
     figures, problems = short(rf"{words} --order=log\ group")
     assert problems == []
     assert figures["faults"]["kill_broker"] >= 2 and figures["in_one_order"] > 1000
-    assert figures["player_terms"] > 1 << 24
 
 
 @pytest.mark.slow
