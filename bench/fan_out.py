@@ -96,16 +96,16 @@ def fan_out(job: Result, connect: Any) -> Result:
     """Write `total_bytes` in batches of `records`, `window` in flight, while `groups` groups read them."""
     host, port, topic = job["host"], job["port"], job["topic"]
     names = [f"{topic}-group-{number}" for number in range(job["groups"])]
-    for name in names:
-        asyncio.run(await_coordinator(host, port, name))
+    coordinators = [asyncio.run(await_coordinator(host, port, name)) for name in names]
     batch = record_batch(job["records"], job["record_bytes"], time.time_ns() // 1_000_000)
     wanted = -(-job["total_bytes"] // len(batch))
     lane = Lane(connect(host, port), [ProduceTemplate(topic, {0: batch}, job["records"])], job["window"])
     readers = [Reader(connect(host, port), topic, wanted * job["records"]) for _ in names]
     began = time.perf_counter()
     written_s = _run(lane, wanted, readers)
-    for name, reader in zip(names, readers, strict=True):
-        commit(reader.sock, name, topic, reader.offset)
+    for name, at, reader in zip(names, coordinators, readers, strict=True):
+        with connect(host, at) as sock:
+            commit(sock, name, topic, reader.offset)
     seconds = time.perf_counter() - began
     for sock in (lane.sock, *(reader.sock for reader in readers)):
         sock.close()

@@ -1,9 +1,9 @@
 """Results for people: docs/benchmarks.md from kept results.
 
 `python -m bench.report RESULT.json [NODES3.json] [TRANSACTIONS.json] ... > docs/benchmarks.md`, one of each
-kind at most; `page` has the kinds and their order: the headline, where Lockstep loses, everything else. Owns
-the wording (what is beyond one node: `bench.sections`); measures
-nothing.
+kind at most, and directories of growth's steps and of the grid's rows; `page` has the kinds and their
+order: the headline, where Lockstep loses, the seeds' figures, everything else. Owns the wording (what is
+beyond one node: `bench.sections`); measures nothing.
 """
 
 from __future__ import annotations
@@ -13,30 +13,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
-from bench import commit_profile, losses, sections
+from bench import commit_profile, losses, sections, seeds
+from bench.full import section as full
 from bench.growth import command as growth_steps
 from bench.growth import section as growth
 from bench.headline import section as headline
 from bench.player import section as player
-from bench.tables import facts, table, written_blocks
-
-
-def _flush_rows(result: dict[str, Any]) -> list[list[str]]:
-    """Flushes per acknowledged write of every kind of block: the proof behind the word durable."""
-    rows = []
-    for (name, policy, side), blocks in written_blocks(result):
-        writes = sum(block["writes"] for block in blocks)
-        flushes = sum(block["device"]["flushes"] for block in blocks)
-        spent_ms = sum(block["device"]["flush_ms"] for block in blocks)
-        cpu = sum(block["broker_cpu_s"] for block in blocks) / writes * 1e6
-        mean = f"{spent_ms / flushes:.2f}" if flushes else ""
-        rows.append(
-            [name, policy, result[side], f"{writes:,}", f"{flushes / writes:.3f}", mean, f"{cpu:.0f}"]
-        )
-    return rows
-
+from bench.tables import facts, table, written_table
 
 TITLE = (
     "# Benchmarks\n\n"
@@ -48,12 +31,6 @@ TITLE = (
 
 def document(result: dict[str, Any]) -> str:
     """One broker against one broker."""
-    flushes = tabulate(
-        _flush_rows(result),
-        headers=["block", "policy", "broker", "writes", "flushes/write", "ms/flush", "broker CPU us/write"],
-        tablefmt="github",
-        disable_numparse=True,
-    )
     parts = [
         "## One node",
         "Figures are medians over the sessions.",
@@ -63,7 +40,7 @@ def document(result: dict[str, Any]) -> str:
         "flushes*: Kafka as shipped, Lockstep with `log.flush=os`. *Durable vs as shipped*: a Lockstep that "
         "flushes against a Kafka that does not.",
         "### What reached the disk",
-        flushes,
+        written_table(result, "github"),
         "A durable figure counts only if the device was asked to flush often enough: in a closed loop of N "
         "requests at most N can be acknowledged by one flush. What a virtual disk does with a flush is not "
         "known from inside.",
@@ -83,6 +60,7 @@ def page(results: list[dict[str, Any]]) -> str:
         "atomic": sections.atomic,
         "contention": sections.contention,
         "feed": sections.feed,
+        "full": full.section,
         "growth": growth.section,
         "profile": commit_profile.section,
         "player": player.section,
@@ -92,15 +70,15 @@ def page(results: list[dict[str, Any]]) -> str:
     if "headline" in by_kind:
         parts.append(headline.section(by_kind["headline"]))
     ordered = [by_kind[kind] for kind in ("headline", *makers) if kind in by_kind]
-    parts += [lost] if (lost := losses.section(ordered)) else []
+    parts += [text for text in (losses.section(ordered), seeds.section(by_kind)) if text]
     parts += [make(by_kind[kind]) for kind, make in makers.items() if kind in by_kind]
     return "\n".join(parts)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A kept result; a directory is the steps of `python -m bench growth`."""
+    """A kept result; a directory is the steps of `python -m bench growth`, or the rows of `full`."""
     if path.is_dir():
-        return growth_steps.gathered(path)
+        return growth_steps.gathered(path) if any(path.glob("*.json")) else full.gathered(path)
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 

@@ -87,6 +87,22 @@ def written_blocks(result: dict[str, Any]) -> list[tuple[tuple[str, str, str], l
     return sorted(seen.items())
 
 
+def written_table(result: dict[str, Any], style: str = "simple") -> str:
+    """Flushes per acknowledged write of every kind of block (the proof behind the word durable), and CPU."""
+    rows = []
+    for (name, policy, side), blocks in written_blocks(result):
+        writes = sum(block["writes"] for block in blocks)
+        flushes = sum(block["device"]["flushes"] for block in blocks)
+        spent_ms = sum(block["device"]["flush_ms"] for block in blocks)
+        cpu = sum(block["broker_cpu_s"] for block in blocks) / writes * 1e6
+        mean = f"{spent_ms / flushes:.2f}" if flushes else ""
+        rows.append(
+            [name, policy, result[side], f"{writes:,}", f"{flushes / writes:.3f}", mean, f"{cpu:.0f}"]
+        )
+    heads = ["block", "policy", "broker", "writes", "flushes/write", "ms/flush", "broker CPU us/write"]
+    return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True)
+
+
 def facts(result: dict[str, Any]) -> str:
     """Machine, code and command of a run."""
     machine = result["machine"]

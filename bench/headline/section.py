@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.nodes_session import NODES
-from bench.tables import facts, table
+from bench.tables import facts, table, written_table
 
 
 def section(result: dict[str, Any]) -> str:
@@ -26,6 +26,9 @@ def section(result: dict[str, Any]) -> str:
         f"{result['heap']} each, Lockstep's their default of three log groups.",
         facts(result),
         table(result, "github"),
+        "### What the headline's blocks asked of the disk and the processor",
+        "A block of three nodes begins with n3; its figures are all nodes' together.",
+        written_table(result, "github"),
     ]
     if result["failures"]:
         parts.append("Failed: " + "; ".join(text.splitlines()[0] for text in result["failures"]))

@@ -59,7 +59,15 @@ def test_a_broker_against_itself_for_real(tmp_path: Path, capsys: pytest.Capture
 def _result(rates: list[float], baseline: float) -> dict[str, Any]:
     def session(side: str, number: int, rate: float) -> dict[str, Any]:
         blocks = [
-            {"name": "latency64", "policy": policy, "figures": {"requests_per_s": rate}, "proven": True}
+            {
+                "name": "latency64",
+                "policy": policy,
+                "figures": {"requests_per_s": rate},
+                "proven": True,
+                "writes": 1000,
+                "device": {"flushes": 16, "flush_ms": 1},
+                "broker_cpu_s": 0.05,
+            }
             for policy in (FLUSH, OS)
         ]
         return {"side": side, "round": number, "memory": {}, "blocks": blocks}
@@ -90,6 +98,8 @@ def test_the_page_begins_with_the_headline_and_says_where_lockstep_loses() -> No
     text = page([result])
     assert text.startswith("# Benchmarks\n") and text.count("\n# ") == 0
     assert text.index("0 of 1 goals met") < text.index("## Where Lockstep loses")
+    (line,) = (line for line in text.splitlines() if "| os" in line and "| lockstep" in line)
+    assert [cell.strip() for cell in line.split("|")[4:8]] == ["3,000", "0.016", "0.06", "50"]
     assert "MISSED" in text and "Failed: session 2: broke" in text and "the rest" not in text
     lost = losses([result])
     assert [row[2] for row in lost] == ["0.92", "0.92"]
