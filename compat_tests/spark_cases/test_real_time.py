@@ -71,6 +71,7 @@ def test_refused(spark: Spark, topic: str, new_topic: NewTopic, option: str) -> 
     spark.fails(run).says("UnsupportedOperationException", "is not compatible with real time mode")
 
 
+@pytest.mark.spark("whole")
 @pytest.mark.case(AREA, "read_committed: an open transaction holds its records back, a commit lets them pass")
 def test_read_committed(
     spark: Spark, java: Client, raw: RawConnection, new_topic: NewTopic, unused_name: Any
