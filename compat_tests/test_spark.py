@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,66 +15,13 @@ from compat_tests.conftest import NewTopic
 from compat_tests.harness import World
 from compat_tests.line_driver import DriverFailed
 from compat_tests.raw import RawConnection, batch
+from compat_tests.spark_face import Spark, as_text, values_of, where_of
 from compat_tests.targets import Target
 
 _MINUTE_MS = 60_000
 _CREATE_TIME, _LOG_APPEND_TIME = 0, 1
 _LOCKSTEP = [pytest.param(each, id=f"on-{each}") for each in harness.wanted_targets() if each != "kafka"]
 """For what Apache Kafka has not."""
-
-
-class Spark:
-    """The session, pointed at one broker."""
-
-    def __init__(self, world: World, target: Target, directory: Path) -> None:
-        self._driver = world.spark()
-        self._servers = {"kafka.bootstrap.servers": target.bootstrap}
-        self._directory = str(directory)
-
-    def read(self, **options: object) -> list[dict[str, Any]]:
-        return self.read_in_tasks(**options)[0]
-
-    def read_in_tasks(self, **options: object) -> tuple[list[dict[str, Any]], int]:
-        """All rows in order of topic, partition and offset; how many tasks read them."""
-        found = self._driver.ask("read", self._options(options))
-        return _sorted(found["rows"]), found["tasks"]
-
-    def stream(self, **options: object) -> tuple[list[dict[str, Any]], int, int]:
-        """Run to what is there now: all rows so far; what this run took, in how many batches."""
-        found = self._driver.ask("stream", self._options(options), directory=self._directory)
-        return _sorted(found["rows"]), found["taken"], found["batches"]
-
-    def copy(self, source: str, sink: str, **options: object) -> int:
-        """A stream from one topic to another; how many records this run took."""
-        settings = self._options({"subscribe": source, "includeHeaders": True, **options})
-        into = {**self._servers, "topic": sink}
-        return int(self._driver.ask("copy", settings, sink=into, directory=self._directory)["taken"])
-
-    def write(self, rows: list[dict[str, Any]], *columns: str, **options: object) -> None:
-        self._driver.ask("write", self._options(options), rows=rows, columns=list(columns))
-
-    def _options(self, options: Mapping[str, object]) -> dict[str, str]:
-        """As Spark wants them: text; true and false in lower case; the rest of what is not text as JSON."""
-        found = {name.replace("__", "."): value for name, value in options.items()}
-        return self._servers | {
-            name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()
-        }
-
-
-def _sorted(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(rows, key=lambda each: (each["topic"], each["partition"], each["offset"]))
-
-
-def _text(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def _values(rows: list[dict[str, Any]]) -> list[bytes]:
-    return [base64.b64decode(each["value"]) for each in rows]
-
-
-def _where(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    return [(each["partition"], each["offset"]) for each in rows]
 
 
 @pytest.fixture
@@ -119,15 +63,15 @@ def test_subscribe(spark: Spark, java: Client, new_topic: NewTopic) -> None:
     java.produce(topic, [Message(b"value", key=b"key", timestamp_ms=stamp), Message(None, key=b"gone")])
     first, second = spark.read(subscribe=topic)
     assert first == {
-        "key": _text(b"key"),
-        "value": _text(b"value"),
+        "key": as_text(b"key"),
+        "value": as_text(b"value"),
         "topic": topic,
         "partition": 0,
         "offset": 0,
         "timestamp": stamp,
         "timestampType": _CREATE_TIME,
     }
-    assert (second["key"], second["value"], second["offset"]) == (_text(b"gone"), None, 1)
+    assert (second["key"], second["value"], second["offset"]) == (as_text(b"gone"), None, 1)
 
 
 @pytest.mark.case("Spark", "batch read, subscribePattern: two topics and not a third")
@@ -137,29 +81,29 @@ def test_subscribe_pattern(spark: Spark, raw: RawConnection, unused_name: Any) -
         raw.create_topic(name)
         raw.produce(name, batch([name.encode()]))
     rows = spark.read(subscribePattern=f"{prefix}-.*")
-    assert _values(rows) == [f"{prefix}-a".encode(), f"{prefix}-b".encode()]
+    assert values_of(rows) == [f"{prefix}-a".encode(), f"{prefix}-b".encode()]
 
 
 @pytest.mark.case("Spark", "batch read, assign: one partition")
 def test_assign(spark: Spark, topic: str) -> None:
-    assert _where(spark.read(assign={topic: [1]})) == [(1, n) for n in range(10)]
+    assert where_of(spark.read(assign={topic: [1]})) == [(1, n) for n in range(10)]
 
 
 @pytest.mark.case("Spark", "batch read, startingOffsets and endingOffsets by partition")
 def test_offsets(spark: Spark, topic: str) -> None:
     start, end = {topic: {"0": 4, "1": -2}}, {topic: {"0": -1, "1": 3}}
     rows = spark.read(subscribe=topic, startingOffsets=start, endingOffsets=end)
-    assert _where(rows) == [(0, n) for n in range(4, 10)] + [(1, n) for n in range(3)]
+    assert where_of(rows) == [(0, n) for n in range(4, 10)] + [(1, n) for n in range(3)]
 
 
 @pytest.mark.case("Spark", "batch read, startingTimestamp and endingTimestamp, by partition too")
 def test_timestamps(spark: Spark, topic: str) -> None:
     start, end = str(_first() + 3 * _MINUTE_MS), str(_first() + 6 * _MINUTE_MS)
     rows = spark.read(subscribe=topic, startingTimestamp=start, endingTimestamp=end)
-    assert _where(rows) == [(partition, n) for partition in range(2) for n in range(3, 6)]
+    assert where_of(rows) == [(partition, n) for partition in range(2) for n in range(3, 6)]
     after = {topic: {"0": _first() + 8 * _MINUTE_MS, "1": _started + _MINUTE_MS}}
     how = {"startingOffsetsByTimestamp": after, "startingOffsetsByTimestampStrategy": "latest"}
-    assert _where(spark.read(subscribe=topic, **how)) == [(0, 8), (0, 9)], "partition 1 has nothing as late"
+    assert where_of(spark.read(subscribe=topic, **how)) == [(0, 8), (0, 9)], "partition 1 has nothing as late"
 
 
 @pytest.mark.case("Spark", "batch read, includeHeaders")
@@ -167,7 +111,10 @@ def test_headers(spark: Spark, java: Client, new_topic: NewTopic) -> None:
     topic = new_topic()
     java.produce(topic, [Message(b"a", headers=(("h", b"1"), ("h", b"2"), ("n", None))), Message(b"b")])
     rows = spark.read(subscribe=topic, includeHeaders=True)
-    assert [each["headers"] for each in rows] == [[["h", _text(b"1")], ["h", _text(b"2")], ["n", None]], None]
+    assert [each["headers"] for each in rows] == [
+        [["h", as_text(b"1")], ["h", as_text(b"2")], ["n", None]],
+        None,
+    ]
 
 
 @pytest.mark.case("Spark", "batch read, every codec; the broker's timestamps")
@@ -176,7 +123,7 @@ def test_codecs(spark: Spark, java: Client, new_topic: NewTopic) -> None:
     for codec in CODECS:
         java.produce(topic, [Message(codec.encode() * 50)] * 5, codec=codec)
     rows = spark.read(subscribe=topic)
-    assert _values(rows) == [codec.encode() * 50 for codec in CODECS for _ in range(5)]
+    assert values_of(rows) == [codec.encode() * 50 for codec in CODECS for _ in range(5)]
     assert {each["timestampType"] for each in rows} == {_LOG_APPEND_TIME}
     assert all(_started - _MINUTE_MS < each["timestamp"] < _started + 60 * _MINUTE_MS for each in rows)
 
@@ -188,7 +135,7 @@ def test_min_partitions(spark: Spark, raw: RawConnection, new_topic: NewTopic) -
         raw.produce(topic, batch([b"%d" % each for each in range(n, n + 500)], codec=1))
     rows, tasks = spark.read_in_tasks(subscribe=topic, minPartitions="4")
     assert tasks == 4
-    assert _values(rows) == [b"%d" % n for n in range(3000)]
+    assert values_of(rows) == [b"%d" % n for n in range(3000)]
 
 
 @pytest.mark.case("Spark", "batch read of an unknown topic fails with the broker's error")
@@ -201,7 +148,7 @@ def test_unknown(spark: Spark, unused_name: Any) -> None:
 def test_deleted(spark: Spark, java: Client, topic: str) -> None:
     java.delete_records(topic, 0, 6)
     rows = spark.read(assign={topic: [0]})
-    assert _where(rows) == [(0, n) for n in range(6, 10)]
+    assert where_of(rows) == [(0, n) for n in range(6, 10)]
 
 
 # -- streams ------------------------------------------------------------------------------------------------
@@ -214,7 +161,7 @@ def test_stream(spark: Spark, raw: RawConnection, topic: str) -> None:
     raw.produce(topic, batch([b"new"] * 3), partition=1)
     rows, taken, _ = spark.stream(subscribe=topic, startingOffsets="earliest")
     assert taken == 3
-    assert _where(rows) == [(0, n) for n in range(10)] + [(1, n) for n in range(13)], "each once"
+    assert where_of(rows) == [(0, n) for n in range(10)] + [(1, n) for n in range(13)], "each once"
     _, taken, _ = spark.stream(subscribe=topic, startingOffsets="earliest")
     assert taken == 0
 
@@ -224,7 +171,7 @@ def test_stream_in_batches(spark: Spark, topic: str) -> None:
     how = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "8"}
     rows, taken, batches = spark.stream(subscribe=topic, **how)
     assert (taken, batches) == (20, 3)
-    assert _where(rows) == [(partition, n) for partition in range(2) for n in range(10)]
+    assert where_of(rows) == [(partition, n) for partition in range(2) for n in range(10)]
 
 
 # -- writes -------------------------------------------------------------------------------------------------
@@ -235,13 +182,13 @@ def test_write(spark: Spark, java: Client, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=2)
     rows: list[dict[str, Any]] = [
         {
-            "key": _text(b"k"),
-            "value": _text(b"v"),
-            "headers": [["h", _text(b"1")], ["n", None]],
+            "key": as_text(b"k"),
+            "value": as_text(b"v"),
+            "headers": [["h", as_text(b"1")], ["n", None]],
             "partition": 1,
         },
-        {"key": _text(b"gone"), "value": None, "partition": 1},
-        {"key": None, "value": _text(b"no key"), "partition": 0},
+        {"key": as_text(b"gone"), "value": None, "partition": 1},
+        {"key": None, "value": as_text(b"no key"), "partition": 0},
     ]
     how = {"topic": topic, "includeHeaders": True, "kafka__compression__type": "zstd"}
     spark.write(rows, "key", "value", "headers", "partition", **how)
@@ -258,9 +205,9 @@ def test_write(spark: Spark, java: Client, new_topic: NewTopic) -> None:
 @pytest.mark.case("Spark", "batch write to the topics of a column, 2000 rows")
 def test_write_topics(spark: Spark, raw: RawConnection, new_topic: NewTopic) -> None:
     topics = [new_topic(), new_topic(partitions=3)]
-    rows = [{"topic": topics[n % 2], "value": _text(b"%d" % n)} for n in range(2000)]
+    rows = [{"topic": topics[n % 2], "value": as_text(b"%d" % n)} for n in range(2000)]
     spark.write(rows, "topic", "value")
-    found = _values(spark.read(subscribe=",".join(topics)))
+    found = values_of(spark.read(subscribe=",".join(topics)))
     assert sorted(found) == sorted(b"%d" % n for n in range(2000))
     assert raw.list_offset(topics[0], -1)["offset"] == 1000
 
@@ -284,15 +231,15 @@ def test_write_locked(spark: Spark, raw: RawConnection, new_topic: NewTopic) -> 
     topic = new_topic(configs={"lockstep.locks": "true"})
 
     def row(value: bytes, **asked: bytes) -> dict[str, Any]:
-        headers = [[f"lockstep-{name.replace('_', '-')}", _text(each)] for name, each in asked.items()]
-        return {"value": _text(value), "headers": headers, "partition": 0}
+        headers = [[f"lockstep-{name.replace('_', '-')}", as_text(each)] for name, each in asked.items()]
+        return {"value": as_text(value), "headers": headers, "partition": 0}
 
     how = {"topic": topic, "includeHeaders": True}
     rows = [row(b"%d" % n, hwm=b"-1", write_lock=b"seat/%d" % n) for n in range(3)]
     spark.write(rows, "value", "headers", "partition", **how)
     with pytest.raises(DriverFailed, match="LOCKSTEP_REFUSED reason=LOCK"):
         spark.write(rows, "value", "headers", "partition", **how)
-    assert sorted(_values(spark.read(subscribe=topic))) == [b"0", b"1", b"2"], "and nothing of it is there"
+    assert sorted(values_of(spark.read(subscribe=topic))) == [b"0", b"1", b"2"], "and nothing of it is there"
     caught_up = [row(b"again", hwm=b"2", write_lock=b"seat/1")]
     spark.write(caught_up, "value", "headers", "partition", **how)
     assert raw.list_offset(topic, -1)["offset"] == 4

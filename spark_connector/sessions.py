@@ -13,8 +13,10 @@ by one."""
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -87,18 +89,15 @@ def session(
             "make the session as usual, and call spark_connector.register(spark)"
         )
     running = SparkSession.getActiveSession()
+    wanted: Mapping[str, str] = config or {}  # of a running one Spark changes what can be changed
+    builder = SparkSession.builder
     if running is None:
-        builder = SparkSession.builder.appName(app_name)
-        if master is not None:
-            builder = builder.master(master)
-        for name, value in settings(pyspark.__version__, config or {}, jars).items():
-            builder = builder.config(name, value)
+        wanted = settings(pyspark.__version__, wanted, jars)
+        builder = builder.appName(app_name) if master is None else builder.appName(app_name).master(master)
         _prepare_local_workers(master)
-        found = builder.getOrCreate()
-    else:
-        found = running
-        for name, value in (config or {}).items():
-            found.conf.set(name, value)
+    for name, value in wanted.items():
+        builder = builder.config(name, value)
+    found = builder.getOrCreate()
     if not _has_connector(found):
         how = (
             "runs already: stop it before spark_connector.session()"
@@ -115,7 +114,9 @@ def register(spark: SparkSession) -> None:
     from spark_connector.data_source import LockstepDataSource
 
     if not _is_local(spark.sparkContext.master) or str(_ROOT) not in os.environ.get("PYTHONPATH", ""):
-        spark.sparkContext.addPyFile(str(shipped(Path(tempfile.mkdtemp(prefix="lockstep-spark-")))))
+        folder = Path(tempfile.mkdtemp(prefix="lockstep-spark-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it as long as this runs
+        spark.sparkContext.addPyFile(str(shipped(folder)))
     spark.dataSource.register(LockstepDataSource)
 
 

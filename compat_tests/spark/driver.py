@@ -1,7 +1,9 @@
 """One Spark session that does what compat_tests/test_spark.py asks; runs in an environment of its own.
 
-One JSON object per line in, one per line out (line_driver.py). "settings" are options of Spark's Kafka source
-or sink, handed over as they are. Bytes are base64 text or null.
+One JSON object per line in, one per line out (line_driver.py). "settings" are options of a source or sink,
+handed over as they are; "source" is the format to read with. Bytes are base64 text or null.
+
+The session is made by `spark_connector.session`, so each case here is one of it, too.
 """
 
 from __future__ import annotations
@@ -11,9 +13,13 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession  # type: ignore[import-not-found, unused-ignore]
+from pyspark.sql import DataFrame, SparkSession
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # this is run as a file, by another Python
+import spark_connector
 
 _ROW = (
     "topic string, key binary, value binary, partition int, headers array<struct<key: string, value: binary>>"
@@ -33,36 +39,42 @@ class Driver:
 
     def read(self, ask: dict[str, Any]) -> dict[str, Any]:
         """A batch query: all rows and how many tasks read them."""
-        frame = self._spark.read.format("kafka").options(**ask["settings"]).load()
+        frame = self._spark.read.format(ask["source"]).options(**ask["settings"]).load()
         return {"rows": _rows(frame), "tasks": frame.rdd.getNumPartitions()}
 
     def stream(self, ask: dict[str, Any]) -> dict[str, Any]:
         """An AvailableNow stream into files: all rows so far; what this run took, in how many batches."""
-        frame = self._spark.readStream.format("kafka").options(**ask["settings"]).load()
+        frame = self._spark.readStream.format(ask["source"]).options(**ask["settings"]).load()
         output = f"{ask['directory']}/rows"
         writer = frame.writeStream.format("parquet").option("path", output)
         taken = self._run(writer, ask["directory"])
         return {"rows": _rows(self._spark.read.parquet(output)), **taken}
 
     def copy(self, ask: dict[str, Any]) -> dict[str, int]:
-        """An AvailableNow stream from the source straight into the sink."""
-        frame = self._spark.readStream.format("kafka").options(**ask["settings"]).load()
+        """An AvailableNow stream from the source straight into Spark's own sink."""
+        frame = self._spark.readStream.format(ask["source"]).options(**ask["settings"]).load()
         frame = frame.selectExpr("key", "value", "headers")
         writer = frame.writeStream.format("kafka").options(**ask["sink"])
         return self._run(writer, ask["directory"])
 
     @staticmethod
-    def _run(writer: Any, directory: str) -> dict[str, int]:
+    def _run(writer: Any, directory: str) -> dict[str, Any]:
         query = (
             writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
         )
         try:
             if not query.awaitTermination(_WAIT_S):
                 raise TimeoutError(f"the stream did not end in {_WAIT_S} s")
-            taken = [each["numInputRows"] for each in query.recentProgress]
+            progress = query.recentProgress
+            taken = [each["numInputRows"] for each in progress]
         finally:
             query.stop()
-        return {"taken": sum(taken), "batches": sum(1 for each in taken if each)}
+        ends = [json.loads(each["sources"][0]["endOffset"] or "null") for each in progress]
+        return {
+            "taken": sum(taken),
+            "batches": sum(1 for each in taken if each),
+            "end": ends[-1] if ends else None,
+        }
 
     def write(self, ask: dict[str, Any]) -> None:
         rows = [
@@ -100,7 +112,6 @@ def _bytes(text: str | None) -> bytes | None:
 
 def _session(jars: str) -> SparkSession:
     settings = {
-        "spark.jars": jars,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
@@ -113,10 +124,9 @@ def _session(jars: str) -> SparkSession:
         "spark.driver.memory": "1g",
         "spark.sql.session.timeZone": "UTC",
     }
-    builder = SparkSession.builder.master("local[2]").appName("lockstep-compat")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    made = builder.getOrCreate()
+    made = spark_connector.session(
+        "lockstep-compat", master="local[2]", config=settings, jars=jars.split(",")
+    )
     made.sparkContext.setLogLevel("ERROR")
     return made
 

@@ -61,7 +61,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as the cluster's metadata describe it; partitions in order."""
+    """A topic as the cluster's metadata describe it; partitions in order, from 0 without a gap."""
 
     name: str
     topic_id: bytes
@@ -165,9 +165,9 @@ class Cluster:
     def leader(self, topic: str, partition: int) -> Connection:
         """Whom to ask about a partition. BrokerError where there is no such partition or no leader."""
         about = f"{topic}, partition {partition}"
-        for each in self.topic(topic).partitions:
-            if each.index == partition:
-                return self._node(each.leader, about)
+        partitions = self.topic(topic).partitions
+        if 0 <= partition < len(partitions):  # they are in order, and there is no gap between them
+            return self._node(partitions[partition].leader, about)
         raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about, "there is no such partition")
 
     def coordinator(self, key: str, kind: int = GROUP) -> Connection:

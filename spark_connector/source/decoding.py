@@ -102,39 +102,40 @@ class _Opened:
     def read(self, data: bytes, count: int, with_headers: bool) -> None:
         """All records in `data`. IndexError where they are cut, MalformedBatch where they cannot be.
 
-        Varints of one byte are read in place, and record lengths of two: they are nearly all there are. A
-        slice that runs over its record's end is found out there, and that end is checked against the data.
+        Varints of one and two bytes are read in place: they are nearly all there are. A slice that runs over
+        its record's end is found out there, and that end is checked against the data.
         """
         add_key, add_value = self.keys.append, self.values.append
         add_offset, add_timestamp = self.offset_deltas.append, self.timestamp_deltas.append
         total = len(data)
         at = 0
         for _ in range(count):
-            byte = data[at]
+            byte, after = data[at], data[at + 1]
             if byte < 0x80:
-                at += 1
-                end = at + (byte >> 1)
-            elif data[at + 1] < 0x80:
-                end = at + 2 + ((byte & 0x7F | data[at + 1] << 7) >> 1)
-                at += 2
+                size, at = byte >> 1, at + 1
+            elif after < 0x80:
+                size, at = (byte & 0x7F | after << 7) >> 1, at + 2
             else:
                 size, at = read_varint(data, at)
-                end = at + size
+            end = at + size
             if not at < end <= total:
                 raise MalformedBatch(f"record from {at} to {end}, the data end at {total}")
-            byte = data[at + 1]  # behind the attributes, of which none is defined yet
-            delta, at = ((byte >> 1) ^ -(byte & 1), at + 2) if byte < 0x80 else read_varint(data, at + 1)
+            byte, after = data[at + 1], data[at + 2]  # behind the attributes, of which none is defined yet
+            if byte < 0x80:
+                delta, at = (byte >> 1) ^ -(byte & 1), at + 2
+            elif after < 0x80 and not byte & 1:
+                delta, at = (byte & 0x7F | after << 7) >> 1, at + 3
+            else:
+                delta, at = read_varint(data, at + 1)
             add_timestamp(delta)
             byte, after = data[at], data[at + 1]
             if byte < 0x80:
-                add_offset((byte >> 1) ^ -(byte & 1))
-                at += 1
+                delta, at = (byte >> 1) ^ -(byte & 1), at + 1
             elif after < 0x80 and not byte & 1:
-                add_offset((byte & 0x7F | after << 7) >> 1)
-                at += 2
+                delta, at = (byte & 0x7F | after << 7) >> 1, at + 2
             else:
                 delta, at = read_varint(data, at)
-                add_offset(delta)
+            add_offset(delta)
             size, at = (data[at] >> 1, at + 1) if not data[at] & 0x81 else _size(data, at)
             add_key(data[at : at + size] if size >= 0 else None)
             at += size if size > 0 else 0
@@ -147,10 +148,7 @@ class _Opened:
                 size, at = (byte >> 1, at + 1) if not byte & 0x81 else _size(data, at)
                 add_value(data[at : at + size] if size >= 0 else None)
                 at += size if size > 0 else 0
-            if data[at] or with_headers:
-                at = self._read_headers(data, at, with_headers)
-            else:
-                at += 1
+            at = self._read_headers(data, at, with_headers) if with_headers or data[at] else at + 1
             if at != end:
                 raise MalformedBatch(f"record ends at {at}, its length says {end}")
         if at != total:

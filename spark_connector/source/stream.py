@@ -79,6 +79,8 @@ class _Reader(DataSourceStreamReader):
         self._options = options
         self._cluster: Cluster | None = None
         self._newest: Json | None = None
+        self._target: Offsets | None = None
+        """With availableNow: where the query ends."""
 
     def __getstate__(self) -> Json:
         """For the tasks, which need the options alone."""
@@ -89,6 +91,8 @@ class _Reader(DataSourceStreamReader):
         options, cluster = self._options, self._connected()
         parts = partitions_of(cluster, options.chosen)
         start = resolved(cluster, parts, options.starting, default=LATEST, committed=options.committed)
+        if self._target is not None:  # it was taken first, and records may have come since
+            self._target = {part: max(end, start.get(part, end)) for part, end in self._target.items()}
         return offsets_json(options.group_id or self._new_group(), start)
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
@@ -147,10 +151,6 @@ if HAS_LIMITS:
 
     class StreamReader(_Reader, SupportsTriggerAvailableNow):
         """With limits per trigger, from Spark 4.2 on."""
-
-        def __init__(self, options: SourceOptions) -> None:
-            super().__init__(options)
-            self._target: Offsets | None = None
 
         def getDefaultReadLimit(self) -> ReadLimit:
             """The limit that the options set. Where both are set, both hold."""

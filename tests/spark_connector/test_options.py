@@ -65,6 +65,12 @@ def test_times() -> None:
     assert both.timestamp_ms == 7 and not both.or_latest, "a time goes before offsets, as in Spark"
 
 
+def test_ends() -> None:
+    found = options(startingOffsets="Latest", endingOffsets="latest")
+    assert (found.starting.everywhere, found.ending.everywhere) == (LATEST, LATEST)
+    assert options(startingOffsets="earliest").starting.everywhere == EARLIEST
+
+
 def test_chosen() -> None:
     assigned = source_options({"kafka.bootstrap.servers": "b", "assign": '{"t":[1,0],"s":[2]}'}).chosen
     assert assigned.partitions == (("s", 2), ("t", 0), ("t", 1))
