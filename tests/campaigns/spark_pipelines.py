@@ -47,7 +47,7 @@ BATCHES: Final = 12
 """Of an archive, about."""
 FETCH_BYTES: Final = 8 << 20
 KEPT: Final = 10
-_LONGEST_PAUSE_S: Final = 3.0
+_LONGEST_PAUSE_S: Final = 1.0
 _STATE: Final = """
 import hashlib, sys, pyarrow.parquet
 table = pyarrow.parquet.read_table(sys.argv[1], columns=["key", "value"])
