@@ -22,8 +22,8 @@ def share_of(node_id: str) -> str:
     target = max((name for name in harness.TARGETS if f"on-{name}" in words), key=len, default=None)
     if target is None or not path.startswith("compat_tests/"):
         return path
-    if path.endswith("test_spark.py"):
-        return f"{target} spark"
+    if path.startswith("compat_tests/spark_cases/"):  # one session serves all brokers
+        return f"spark {max((each for each in harness.SPARKS if each in words), default='')}"
     clients = [name for name in harness.CLIENTS if name in words]
     return f"{target} {harness.share_of(max(clients, key=len, default=''))}"
 

@@ -38,6 +38,7 @@ from bench.settings import (
     QUICK_ROWS,
     ROWS,
 )
+from bench.spark import command as spark
 
 TOOLS = {
     "atomic": atomic.main,
@@ -52,6 +53,7 @@ TOOLS = {
     "transactions": transactions.main,
     "player": player.main,
     "profile": profile.main,
+    "spark": spark.main,
     "micro": micro.main,
 }
 """Commands with words of their own."""

@@ -27,12 +27,10 @@ from typing import Any
 
 from bench.group_wire import CommitTemplate
 from bench.members import await_coordinator, hold_members, rebalance
+from bench.side_by_side import FETCH_MAX_BYTES, PARTITION_FETCH_BYTES, side_by_side
 from bench.wire import FetchTemplate, ProduceTemplate, WrongAnswer, batch_is_sound, batch_span, record_batch
 
 RECV_BYTES = 64 * 1024
-FETCH_MAX_BYTES = 50 * 1024 * 1024
-PARTITION_FETCH_BYTES = 1024 * 1024
-"""The defaults of Kafka's consumer (fetch.max.bytes, max.partition.fetch.bytes)."""
 SOCKET_TIMEOUT_S = 60.0
 
 Result = dict[str, Any]
@@ -525,6 +523,7 @@ JOBS = {
     "lanes": lanes,
     "atomic_appends": atomic_appends,
     "commit_loop": commit_loop,
+    "side_by_side": side_by_side,
     "rebalance": rebalance,
     "hold_members": hold_members,
     "closed_loop": closed_loop,

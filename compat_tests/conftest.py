@@ -38,6 +38,7 @@ _FROM_WORKER = "compat_outcomes"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "case(area, title): one row of the compatibility table")
+    config.addinivalue_line("markers", "spark(*flags): where it runs (harness.is_left_out_of_spark)")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -55,6 +56,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_left_out(item: pytest.Item) -> bool:
     words = getattr(getattr(item, "callspec", None), "params", {})
     module = getattr(getattr(item, "module", None), "__name__", "")
+    if "spark_version" in words:
+        flags = {flag for mark in item.iter_markers("spark") for flag in mark.args}
+        return harness.is_left_out_of_spark(str(words["target"]), str(words["spark_version"]), flags)
     return harness.is_left_out(str(words.get("target", "")), module, str(words.get("client", "")))
 
 
@@ -133,7 +137,7 @@ def tool(world: World, target: Target) -> Callable[..., ToolResult]:
 
 
 def unique_name() -> str:
-    return f"case-{os.getpid()}-{next(_numbers)}"
+    return f"case-{os.getpid()}-{next(_numbers):05}"  # in the order of their names
 
 
 @pytest.hookimpl(wrapper=True)
@@ -166,8 +170,9 @@ def _outcome(
 ) -> Outcome:
     area, title = case.args
     fixtures = getattr(item, "fixturenames", ())
-    columns = {"tool": harness.TOOLS, "spark": harness.SPARK}
-    column = next((columns[name] for name in fixtures if name in columns), harness.WIRE)
+    column = harness.TOOLS if "tool" in fixtures else harness.WIRE
+    if "spark_version" in parameters:
+        column = harness.SPARKS[parameters["spark_version"]]
     client = str(parameters.get("client", column))
     if report.passed:
         result, reason = harness.PASSED, ""

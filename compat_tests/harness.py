@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from compat_tests.clusters import LockstepThree
 from compat_tests.java_driver import JavaDriver
 from compat_tests.kafka_jars import ToolchainMissing, require_java, skip_or_fail
 from compat_tests.line_driver import LineDriver
-from compat_tests.spark_driver import SPARK_VERSION, spark_driver
+from compat_tests.spark_driver import RELEASES, SPARK_VERSION, connector_driver, spark_driver
 from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, TargetFailed
 
 TARGETS = ("kafka", "lockstep", "lockstep-3")
@@ -36,7 +36,7 @@ TARGETS = ("kafka", "lockstep", "lockstep-3")
 _ON_THREE = frozenset(
     {"test_nodes", "test_node_down", "test_wire_admin", "test_wire_cluster", "test_wire_groups"}
     | {"test_racks", "test_restart", "test_restart_admin", "test_reassigning", "test_wire_txn_offsets"}
-    | {"test_tools_transactions", "test_wire_txn_produce"}
+    | {"test_tools_transactions", "test_wire_txn_produce", "test_latest_offset"}
 )
 _ON_THREE_BY_ONE_CLIENT = frozenset({"test_admin", "test_groups", "test_locks", "test_transactions"})
 _THAT_CLIENT = Confluent.name
@@ -65,8 +65,11 @@ QUICK_TIMEOUTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms":
 """How often a broker looks for transactions that took too long; by default every 10 s."""
 WIRE = "wire"
 TOOLS = "Kafka's tools"
-SPARK = f"Spark {SPARK_VERSION}"
+SPARKS = {version: f"Spark {version}" for version in sorted(RELEASES)}
+"""Version -> its column."""
 _WANTED = "LOCKSTEP_COMPAT_TARGETS"
+_WHOLE = "LOCKSTEP_SPARK_CASES"
+_SPARK_VERSIONS = "LOCKSTEP_SPARK_VERSIONS"
 RESULTS = ROOT / ".cache" / "compat" / "results.json"
 
 PASSED, FAILED, LIMITED, MISSING = "passed", "failed", "limited", "missing"
@@ -151,15 +154,27 @@ class World:
         assert isinstance(found, JavaDriver)
         return found
 
-    def spark(self) -> LineDriver:
-        """The one Spark session, for both brokers. Skips (fails in CI) when it cannot be installed."""
-        if SPARK not in self._drivers:
+    def spark(self, version: str = SPARK_VERSION) -> LineDriver:
+        """The one Spark session of a version, for all brokers. Skips (fails in CI) when not installed."""
+        name = SPARKS[version]
+        if name not in self._drivers:
             try:
-                self._drivers[SPARK] = spark_driver()
+                self._drivers[name] = spark_driver(version)
             except ToolchainMissing as missing:
                 skip_or_fail(str(missing))
                 raise
-        return self._drivers[SPARK]
+        return self._drivers[name]
+
+    def spark_connector(self) -> LineDriver:
+        """The one session with our own source and sink. Skips (fails in CI) when not installed."""
+        name = "spark_connector"
+        if name not in self._drivers:
+            try:
+                self._drivers[name] = connector_driver()
+            except ToolchainMissing as missing:
+                skip_or_fail(str(missing))
+                raise
+        return self._drivers[name]
 
     def _line_driver(self, kind: type[Driven]) -> LineDriver:
         """One process per client, for both brokers."""
@@ -238,3 +253,19 @@ def is_left_out(target: str, module: str, client: str) -> bool:
         return False
     on_three = name in _ON_THREE or (name in _ON_THREE_BY_ONE_CLIENT and client == _THAT_CLIENT)
     return target == LockstepThree.name and not on_three
+
+
+def is_left_out_of_spark(target: str, version: str, flags: Collection[str]) -> bool:
+    """Spark's cases take a second or more each: LOCKSTEP_SPARK_CASES=whole runs all of them on every broker
+    with both versions. Else a case runs with the newest version, and also with the other one, or on three
+    nodes, where its flags say "both" and "three"; not at all where they say "whole".
+    LOCKSTEP_SPARK_VERSIONS=4.0.0 narrows a run."""
+    newest = version == SPARK_VERSION
+    asked = os.environ.get(_SPARK_VERSIONS, version).split(",")
+    if version not in asked or ("newest" in flags and not newest):
+        return True
+    if os.environ.get(_WHOLE) == "whole":
+        return False
+    on_three = target == LockstepThree.name and os.environ.get(_WANTED) is None
+    wanted = ("three" in flags and newest) if on_three else (newest or "both" in flags)
+    return "whole" in flags or not wanted

@@ -23,7 +23,14 @@ _ANSWER_TIMEOUT_S = 120.0
 
 
 class DriverFailed(RuntimeError):
-    """The process ended, answered nothing in time, or met something that is not a broker's error."""
+    """The process ended, answered nothing in time, or met something that is not a broker's error.
+
+    `causes`: class and message of each exception, outermost first, where the driver tells them.
+    """
+
+    def __init__(self, text: str, causes: Sequence[Sequence[str]] = ()) -> None:
+        super().__init__(text)
+        self.causes = [(kind, message) for kind, message in causes]
 
 
 class LineDriver:
@@ -61,7 +68,7 @@ class LineDriver:
         if error is None:
             return answer["ok"]
         if error["code"] == -1:
-            raise DriverFailed(f"{error['class']}: {error['text']}")
+            raise DriverFailed(f"{error['class']}: {error['text']}", error.get("causes", ()))
         raise Refused(error["code"], error["text"])
 
     def close(self) -> None:

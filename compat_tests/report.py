@@ -39,7 +39,8 @@ the case. What Apache Kafka has not (locks, for one) ran against Lockstep alone.
 
 - **✓** both brokers did what the case expects; **✓³** three Lockstep nodes did so, too.
 - **✓ᴸ** Lockstep did, and **✓ᴸ³** three nodes did, what Apache Kafka has not. An empty cell: a case about
-  another client.
+  another client. Spark's two versions share a few cases here; `python -m compat_tests.spark_cases` runs all
+  of them with both, on three nodes too, and writes [its counts](evidence/spark_cases.json).
 - **–** with a number: the client itself cannot do it, or is not installed; the reason is below the table.
 - **✗ Lockstep**, **✗ Kafka** and **✗ three nodes**: that broker failed the case.
 """
@@ -129,7 +130,7 @@ def _area(area: str, outcomes: Sequence[Outcome], with_kafka: bool) -> list[str]
         body = [[title, _cell(verdict, None, with_kafka)] for title, verdict in rows]
         head = ["case", clients[0]]
     else:
-        clients = [name for name in harness.CLIENTS if name in clients]
+        clients = [name for name in (*harness.CLIENTS, *harness.SPARKS.values()) if name in clients]
         reasons = {
             (each.case, each.client): f"{each.client}: {each.reason}"
             for each in outcomes
@@ -179,7 +180,7 @@ def _summary(outcomes: Sequence[Outcome]) -> list[str]:
         counts[client, "lockstep"][lockstep] += 1
         counts[client, "kafka"][kafka] += 1
         counts[client, "three"][on_three] += 1
-    names = [*harness.CLIENTS, harness.TOOLS, harness.SPARK, harness.WIRE]
+    names = [*harness.CLIENTS, harness.TOOLS, *harness.SPARKS.values(), harness.WIRE]
     rows = []
     for name in names:
         ours, theirs, three = (counts[name, of] for of in ("lockstep", "kafka", "three"))

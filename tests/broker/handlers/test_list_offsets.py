@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -24,6 +27,7 @@ from protocol.records.batch import set_log_append_time
 from protocol.records.compression import Codec
 from protocol.records.filtering import opened, shortened
 from protocol.records.record import BatchBuilder, iter_records
+from storage.log.file_system import RealFileSystem
 from storage.partition import PartitionLog
 from storage.types import OffsetOutOfRange, ReadResult
 from tests.broker.conftest import StartBroker
@@ -51,6 +55,34 @@ async def test_ends_in_every_version(client: Client, version: int) -> None:
     by_time = await ask(client, 51, version)
     assert (by_time.error_code, by_time.offset, by_time.timestamp) == (0, 1, 51)
     assert latest.leader_epoch == earliest.leader_epoch == by_time.leader_epoch == (1 if version >= 4 else -1)
+
+
+async def test_costs_no_write_and_no_flush(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark asks twice for every 500 records that it reads."""
+    calls: Counter[str] = Counter()
+    for name in ("pwritev", "fdatasync"):
+
+        def counted(*words: Any, name: str = name) -> Any:
+            calls[name] += 1
+            return getattr(os, name)(*words)
+
+        monkeypatch.setattr(RealFileSystem, name, staticmethod(counted))
+    client = await Client.connect((await start_broker(log_flush="always")).port)
+    try:
+        await client.create("t")
+        await client.produce("t", batch(b"a", b"b", timestamp_ms=50))
+        assert min(calls["pwritev"], calls["fdatasync"]) > 0, "a produce is seen"
+        await asyncio.sleep(0.2)  # what a start prepares
+        calls.clear()
+        for timestamp, expected in [(-1, 2), (-2, 0), (51, 1), (-3, 1)] * 250:
+            assert (await ask(client, timestamp)).offset == expected
+        assert calls == {}
+        await client.produce("t", batch(b"c"))
+        assert calls["fdatasync"] > 0
+    finally:
+        await client.close()
 
 
 @pytest.mark.parametrize(("special", "since"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)])

@@ -1,0 +1,76 @@
+"""A broker dies by kill -9 under a stream, on brokers of the case's own: Spark neither loses nor repeats.
+
+Apache Kafka flushes each append here, so that both promise the same. Of three nodes the one that leads what
+the stream reads is killed, and comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from compat_tests import harness
+from compat_tests.clusters import LockstepThree
+from compat_tests.kafka_jars import require_java
+from compat_tests.raw import batch, raw_connection
+from compat_tests.spark_cases.conftest import FIRST_MS
+from compat_tests.spark_cases.face import Spark, values
+from compat_tests.targets import KafkaTarget, LockstepTarget, Target
+
+AREA = "Spark source: brokers that die"
+OFTEN = {"processingTime": "200 milliseconds"}
+
+
+@pytest.fixture(params=[pytest.param(name, id=f"on-{name}") for name in harness.wanted_targets()])
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    made: Target
+    if request.param == KafkaTarget.name:
+        require_java()
+        soon = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+        made = KafkaTarget({"log.flush.interval.messages": "1", **soon}, heap="256M")
+    else:
+        made = LockstepThree() if request.param == LockstepThree.name else LockstepTarget()
+    with made as running:
+        yield running
+
+
+def write(target: Target, word: bytes, count: int) -> list[bytes]:
+    found = [word + b" %d" % n for n in range(count)]
+    with raw_connection(target.bootstrap) as raw:
+        assert raw.produce("read", batch(found, timestamp_ms=FIRST_MS))["error_code"] == 0
+    return found
+
+
+def kill(target: Target) -> None:
+    """The leader, and start it again."""
+    if not isinstance(target, LockstepThree):
+        target.kill9()
+        target.restart()
+        return
+    with raw_connection(target.bootstrap) as raw:
+        leader = raw.leader_of("read")
+    target.cluster.kill9(leader)
+    target.cluster.restart(leader)
+    target.cluster.await_members(target.cluster.nodes)
+
+
+@pytest.mark.spark("whole")
+@pytest.mark.case(AREA, "kill -9 between batches and between runs: each record once")
+def test_killed(spark: Spark, target: Target) -> None:
+    with raw_connection(target.bootstrap) as raw:
+        raw.create_topic("read")
+    how: dict[str, Any] = {"subscribe": "read", "startingOffsets": "earliest", "kept": False}
+    how |= {"fetchOffset.numRetries": "30", "kafka.default.api.timeout.ms": "90000"}
+    written = write(target, b"before", 50)
+    with spark.open(trigger=OFTEN, **how) as query:
+        query.took(50)
+        kill(target)
+        written += write(target, b"after", 30)
+        query.took(80)
+    kill(target)
+    written += write(target, b"again", 20)
+    taken = spark.stream(**how)
+    assert (values(taken.rows), taken.count) == (written, 20)
+    spark.note("rows", [each | {"timestamp": None} for each in taken.rows])
