@@ -22,7 +22,7 @@ PLAYED ?= 1000000
 SECOND_TRY := --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve cluster test check coverage bench-quick system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams linearizable smoke player
+.PHONY: help setup serve cluster test check coverage bench bench-quick profile system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams linearizable smoke player
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,8 +50,14 @@ check: $(VENV)/.dev ## Lint, formatting, strict types, import contracts, tidy ru
 coverage: $(VENV)/.dev ## All branches of each pure module from its own mirror test (under a minute)
 	$(BIN)/python -m tests.coverage --quiet
 
+bench: setup ## The headline: Lockstep against Apache Kafka on one node and three, with intervals, at most 40 minutes
+	$(BIN)/python -m bench headline
+
 bench-quick: setup ## Lockstep against Apache Kafka in one run, at most 5 minutes
 	$(BIN)/python -m bench quick --vs kafka
+
+profile: setup ## Where the time of a group commit goes, by stage, on one node and three; flame graphs in data/
+	$(BIN)/python -m bench profile --split --flame data/profile.svg
 
 system-deps: ## Install what pip cannot: kcat, fuse3, PostgreSQL, and Java 17, Maven, Node.js and Go when absent (needs root)
 	@sh requirements/system_deps.sh

@@ -239,6 +239,8 @@ def compare(
         }
         if ratio.own:
             row["baseline_growth"] = _own_growth(figures, ratio)
+        if ratio.bound:
+            row["bound"] = True
         if goal is not None:
             row |= {"goal": str(goal), "met": goal.met_by(value)}
         rows.append(row)

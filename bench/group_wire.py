@@ -85,11 +85,15 @@ def find_coordinator_request(group: str) -> bytes:
     return string(group) + b"\x00"
 
 
-def find_coordinator_answer(body: bytes) -> int:
-    """The error code."""
+def find_coordinator_answer(body: bytes) -> tuple[int, int]:
+    """(error code, the coordinator's port)."""
     reader = Reader(body)
     reader.take(">i")
-    return reader.take(">h")
+    error = reader.take(">h")
+    reader.string()
+    reader.take(">i")
+    reader.string()
+    return error, reader.take(">i")
 
 
 def join_request(group: str, member_id: str, session_ms: int, rebalance_ms: int, metadata: bytes) -> bytes:

@@ -79,9 +79,9 @@ def _held(session: Session, policy: str, words: dict[str, str]) -> None:
     """Resident memory before the first connection and with every member in its group."""
     before = process.rss_bytes(session.target.pids[0])
     child = session.start_job("hold_members", groups=HELD_GROUPS, members=HELD_MEMBERS, **words)
-    _next_line(child)
+    next_line(child)
     connected = process.rss_bytes(session.target.pids[0])
-    held = _next_line(child)
+    held = next_line(child)
     after = process.rss_bytes(session.target.pids[0])
     session.finish_job(child)
     count = HELD_GROUPS * HELD_MEMBERS
@@ -94,7 +94,7 @@ def _held(session: Session, policy: str, words: dict[str, str]) -> None:
     say(f"  members          {count} members: {figures['kib_each']:.1f} KiB each")
 
 
-def _next_line(child: subprocess.Popen[str]) -> dict[str, Any]:
+def next_line(child: subprocess.Popen[str]) -> dict[str, Any]:
     """What the job says next; then it is told to go on. RoundFailed."""
     assert child.stdin is not None and child.stdout is not None
     line = child.stdout.readline()

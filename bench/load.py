@@ -27,12 +27,10 @@ from typing import Any
 
 from bench.group_wire import CommitTemplate
 from bench.members import await_coordinator, hold_members, rebalance
+from bench.side_by_side import FETCH_MAX_BYTES, PARTITION_FETCH_BYTES, side_by_side
 from bench.wire import FetchTemplate, ProduceTemplate, WrongAnswer, batch_is_sound, batch_span, record_batch
 
 RECV_BYTES = 64 * 1024
-FETCH_MAX_BYTES = 50 * 1024 * 1024
-PARTITION_FETCH_BYTES = 1024 * 1024
-"""The defaults of Kafka's consumer (fetch.max.bytes, max.partition.fetch.bytes)."""
 SOCKET_TIMEOUT_S = 60.0
 
 Result = dict[str, Any]
@@ -480,9 +478,52 @@ def commit_loop(job: Result) -> Result:
     return window.result(*totals)
 
 
+def fan_out(job: Result) -> Result:
+    """A writer and several groups that read it meanwhile."""
+    from bench.fan_out import fan_out as run
+
+    return run(job, connect)
+
+
+def lanes(job: Result) -> Result:
+    """Producers with several requests in flight, at a rate or as fast as they can."""
+    from bench.lanes import run_lanes
+
+    return run_lanes(job, connect, quantiles)
+
+
+def random_read(job: Result) -> Result:
+    """Single fetches at random places."""
+    from bench.growth.reading import random_read as run
+
+    return run(job, connect, _receive_frame, quantiles)
+
+
+def hold_connections(job: Result) -> Result:
+    """Open `connections`, have each answered once, say so, and hold them until standard input ends."""
+    probe = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)  # Metadata v1 of no topic
+    buffer = bytearray(RECV_BYTES)
+    held = []
+    for _ in range(job["connections"]):
+        sock = connect(job["host"], job["port"])
+        sock.sendall(struct.pack(">i", len(probe)) + probe)
+        _receive_frame(sock, buffer)
+        held.append(sock)
+    print(json.dumps({"held": len(held)}), flush=True)
+    sys.stdin.read()
+    for sock in held:
+        sock.close()
+    return {"connections": len(held)}
+
+
 JOBS = {
+    "hold_connections": hold_connections,
+    "random_read": random_read,
+    "fan_out": fan_out,
+    "lanes": lanes,
     "atomic_appends": atomic_appends,
     "commit_loop": commit_loop,
+    "side_by_side": side_by_side,
     "rebalance": rebalance,
     "hold_members": hold_members,
     "closed_loop": closed_loop,

@@ -166,23 +166,31 @@ class Member:
         self.connection.close()
 
 
-async def await_coordinator(host: str, port: int, group: str) -> None:
-    """Ask until the group's coordinator is there: at first use its topic has to be made. WrongAnswer."""
-    connection = await Connection.open(host, port)
+async def await_coordinator(host: str, port: int, group: str) -> int:
+    """Ask until the group's coordinator is there: at first use its topic is made. Its port. WrongAnswer."""
     until = time.monotonic() + SETTLE_TIMEOUT_S
     while True:
-        error = wire.find_coordinator_answer(
-            await connection.ask(wire.FIND_COORDINATOR, wire.find_coordinator_request(group))
-        )
-        if error == wire.NO_ERROR:
-            body = wire.heartbeat_request(group, 0, "nobody")
-            error = wire.error_answer(await connection.ask(wire.HEARTBEAT, body))
-            if error == wire.UNKNOWN_MEMBER:  # it is served: the group is merely not there
-                break
+        error, at = await _ask_once(host, port, group)
+        if error == wire.UNKNOWN_MEMBER:  # it is served: the group is merely not there
+            return at
         if time.monotonic() > until:
             raise WrongAnswer(f"no coordinator: error code {error}")
         await asyncio.sleep(0.05)
-    connection.close()
+
+
+async def _ask_once(host: str, port: int, group: str) -> tuple[int, int]:
+    """(the coordinator's error code for a stranger, or why it is not known; its port)."""
+    asked = await Connection.open(host, port)
+    request = wire.find_coordinator_request(group)
+    error, at = wire.find_coordinator_answer(await asked.ask(wire.FIND_COORDINATOR, request))
+    asked.close()
+    if error != wire.NO_ERROR:
+        return error, at
+    coordinator = await Connection.open(host, at)
+    body = wire.heartbeat_request(group, 0, "nobody")
+    error = wire.error_answer(await coordinator.ask(wire.HEARTBEAT, body))
+    coordinator.close()
+    return error, at
 
 
 def rebalance(job: Result) -> Result:

@@ -1,6 +1,7 @@
 """`python -m bench micro`: what single steps of the produce, replicate and fetch paths cost.
 
 Owns: one timing loop and the list of steps; no sockets but those of the "delivery" rows, which are loopback.
+`--record` adds them to a history by commit, which names the commit that a step became slower with.
 Figures are for looking at one's own change before and after, on one machine; nothing is compared with another
 broker and no durability is claimed ("flush" rows say what the disk under --directory takes).
 """
@@ -19,6 +20,10 @@ from pathlib import Path
 import uvloop
 from tabulate import tabulate
 
+from bench import micro_history
+from bench.facts import code_facts, machine_facts
+from bench.micro_raft import raft_steps
+from bench.session import say
 from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
 from bench.wire import ProduceTemplate, record_batch
 from protocol.api import read_request_header
@@ -214,21 +219,49 @@ def read_steps(directory: Path) -> Iterator[Step]:
     yield "read 1 MiB, tail cache", lambda: log.read(number, end - 900, READ_BYTES, end)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Measure every step and print a table."""
-    parser = argparse.ArgumentParser(prog="python -m bench micro", description=__doc__)
-    parser.add_argument("--directory", type=Path, help="where data directories are made")
-    options = parser.parse_args(arguments)
-    rows = [[name, f"{microseconds(step):.2f}"] for name, step in [*codec_steps(), *envelope_steps()]]
+def measured(directory: Path | None) -> dict[str, float]:
+    """Microseconds of every step. Args: directory: where data directories are made."""
+    found = {name: microseconds(step) for name, step in [*codec_steps(), *envelope_steps(), *raft_steps()]}
     for size in (1, 100):
-        rows.append([f"delivery of an Append, {size} KB", f"{uvloop.run(_delivery(size << 10)):.2f}"])
-    with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-micro-") as parent:
+        found[f"delivery of an Append, {size} KB"] = uvloop.run(_delivery(size << 10))
+    with tempfile.TemporaryDirectory(dir=directory, prefix="bench-micro-") as parent:
         for flush in (False, True):
             for batches in (1, 16):
                 words = "flush" if flush else "no flush"
-                directory = Path(parent) / f"{words}-{batches}"
-                taken = uvloop.run(_turns(directory, flush, batches))
-                rows.append([f"group turn, {batches} x 1 KB, {words}", f"{taken:.2f}"])
-        rows += [[name, f"{microseconds(step):.2f}"] for name, step in read_steps(Path(parent) / "read")]
+                taken = uvloop.run(_turns(Path(parent) / f"{words}-{batches}", flush, batches))
+                found[f"group turn, {batches} x 1 KB, {words}"] = taken
+        found |= {name: microseconds(step) for name, step in read_steps(Path(parent) / "read")}
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure every step and print a table; the exit status is 1 where --record shows a step to be slower."""
+    parser = argparse.ArgumentParser(prog="python -m bench micro", description=__doc__)
+    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    parser.add_argument("--record", action="store_true", help="add to the history; name what became slower")
+    parser.add_argument("--history", type=Path, default=micro_history.HISTORY, help="the file of --record")
+    options = parser.parse_args(arguments)
+    steps = measured(options.directory)
+    rows = [[name, f"{taken:.2f}"] for name, taken in steps.items()]
     print(tabulate(rows, headers=["step", "us"], disable_numparse=True, colalign=("left", "right")))
-    return 0
+    return _recorded(steps, options) if options.record else 0
+
+
+def _recorded(steps: dict[str, float], options: argparse.Namespace) -> int:
+    """Add to the history and judge it; the exit status."""
+    code = code_facts()
+    if code["dirty"]:
+        say(
+            "FAILED: the tree has changes that are in no commit: commit them, so that a record names its code"
+        )
+        return 1
+    machine = machine_facts(options.directory or Path(tempfile.gettempdir()))
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    entry = micro_history.record(steps, machine, code, started)
+    micro_history.append(options.history, entry)
+    known = [each for each in micro_history.read(options.history) if micro_history.comparable(each, entry)]
+    say(f"recorded: {entry['commit'][:12]}, {len(known)} records of this kind of machine")
+    slower = micro_history.regressions(known)
+    for regression in slower:
+        say(f"SLOWER: {regression}")
+    return 1 if slower else 0

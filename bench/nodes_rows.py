@@ -6,13 +6,11 @@ Block names end in the number of partitions. Identical for both sides.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from bench.commits import commits_by_topic
 from bench.compare import ANY
 from bench.nodes_session import NodesSession
 from bench.process import RssSampler
-from bench.rows import closed, produce
+from bench.rows import closed, once_more, produce
 from bench.session import RoundFailed, say
 from bench.settings import PRODUCERS
 from compat_tests.targets import TargetFailed
@@ -43,23 +41,14 @@ def _loaded(session: NodesSession, rows: frozenset[str]) -> None:
 
 def _blocks(session: NodesSession, rows: frozenset[str], policy: str, shape: int) -> None:
     if rows & {"produce", "memory"}:
-        _twice(lambda: produce(session, policy, f"produce_{shape}", shape))
+        once_more(lambda: produce(session, policy, f"produce_{shape}", shape))
     if rows & {"latency", "memory"}:
         for name, producers in (("latency1", 1), ("latency16", PRODUCERS)):
-            _twice(
+            once_more(
                 lambda name=name, producers=producers: closed(  # type: ignore[misc]
                     session, f"{name}_{shape}", policy, producers, shape, spread="led"
                 )
             )
-
-
-def _twice(block: Callable[[], None]) -> None:
-    """A block that fails is tried once more: a leader may have moved, which raw producers do not follow."""
-    try:
-        block()
-    except RoundFailed as error:
-        say(f"  once more: {error}")
-        block()
 
 
 def _note(session: NodesSession, name: str, figures: dict[str, float]) -> None:

@@ -120,6 +120,14 @@ class NodesSession(Session):
         return super().start_job(name, **words)
 
     def _warm_slice(self, topic: str, producers: int) -> int:
+        """Once more where it fails: a leader may have moved, which raw producers do not follow."""
+        try:
+            return self._led_slice(topic, producers)
+        except RoundFailed as error:
+            say(f"  warm-up, once more: {error}")
+            return self._led_slice(topic, producers)
+
+    def _led_slice(self, topic: str, producers: int) -> int:
         words: dict[str, Any] = {"partitions": WARM_PARTITIONS, "spread": "led", "warmup_s": 0.0}
         done = self.closed_loop(topic, producers, seconds=1.0, **words)
         filled = self.job("fill", topic=topic, total_bytes=8 << 20, records=15, window=8)

@@ -56,6 +56,20 @@ def written_bytes(pid: int) -> int:
     return total
 
 
+def thread_cpu_seconds(pid: int) -> float:
+    """User and system seconds of the process's first thread so far; 0.0 when it is gone."""
+    try:
+        fields = _fields(Path(f"/proc/{pid}/task/{pid}/stat").read_text())
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def _fields(stat: str) -> list[str]:
+    """Of a thread's stat file: those behind its name."""
+    return stat[stat.rindex(")") + 2 :].split()
+
+
 def compiler_seconds(pid: int) -> float:
     """CPU seconds of the JVM's compiler threads so far; 0.0 for a process that has none."""
     total = 0
@@ -66,7 +80,7 @@ def compiler_seconds(pid: int) -> float:
             continue
         name = stat[stat.index("(") + 1 : stat.rindex(")")]
         if name.startswith(_COMPILER_THREADS):
-            fields = stat[stat.rindex(")") + 2 :].split()
+            fields = _fields(stat)
             total += int(fields[11]) + int(fields[12])
     return total / _TICKS_PER_S
 

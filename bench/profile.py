@@ -2,7 +2,8 @@
 
 Owns: one Lockstep under py-spy (sampling, native frames included; what the broker does is not slowed
 noticeably) or under cProfile (--exact: call counts, but every Python call pays). Prints the functions with
-the most time of their own and the most time with what they call. Compares nothing.
+the most time of their own and the most time with what they call; `--split` says where the time of a group
+commit goes, by stage (`bench.commit_profile`). Compares nothing.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import argparse
 import pstats
 import re
-import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench import commit_profile
+from bench.kept import LOCAL_RESULTS
+from bench.nodes_session import NODES
 from bench.rows import PERFORMANCE_TOOL, produce
 from bench.session import Session, say
 from bench.settings import FLUSH, POLICIES, PRODUCERS, QUICK, RECORD_BYTES
@@ -65,14 +68,10 @@ def _sampled(session: Session, work: str, seconds: float, native: bool) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folded = Path(scratch) / "stacks"
         (pid,) = session.target.pids
-        command = [str(Path(sys.executable).with_name("py-spy")), "record", "--pid", str(pid)]
-        command += ["--duration", str(int(seconds) + 1), "--rate", str(SAMPLES_PER_S), "--format", "raw"]
-        command += ["--output", str(folded), "--native" if native else "--nonblocking"]
-        sampler = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        how = ["--rate", str(SAMPLES_PER_S), "--format", "raw", "--native" if native else "--nonblocking"]
+        sampler = commit_profile.spy(pid, seconds + 1, folded, *how)
         _load(session, work, seconds + 1)
-        _, errors = sampler.communicate(timeout=60)
-        if sampler.returncode != 0 or not folded.exists():
-            raise TargetFailed(f"py-spy failed: {errors[-500:]}")
+        commit_profile.finish(sampler, folded)
         own, total, samples = folded_shares(folded.read_text())
     for title, counted in (("own time", own), ("with callees", total)):
         print(f"\n{title} ({samples} samples)")
@@ -108,8 +107,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--exact", action="store_true", help="cProfile: calls are counted, and cost more")
     parser.add_argument("--python-only", action="store_true", help="py-spy without native frames")
+    parser.add_argument("--split", action="store_true", help="a group commit's time by stage")
+    parser.add_argument("--nodes", type=int, choices=(1, NODES), action="append", help="of --split; both")
+    parser.add_argument("--flame", type=Path, metavar="FILE.svg", help="of --split: flame graphs, too")
+    parser.add_argument("--out", type=Path, default=LOCAL_RESULTS, help="directory of --split's result")
+    parser.add_argument("--directory", type=Path, help="where data directories are made")
     options = parser.parse_args(arguments)
-    session = Session("subject", "lockstep", (options.policy,), QUICK, Path(tempfile.gettempdir()))
+    if options.split:
+        if options.work == "produce":
+            parser.error("--split is of closed-loop producers: --work latency1 or latency16")
+        return commit_profile.run(options)
+    parent = options.directory or Path(tempfile.gettempdir())
+    session = Session("subject", "lockstep", (options.policy,), QUICK, parent)
     say(f"{options.work}, {options.policy}, records of {RECORD_BYTES} bytes")
     if options.work == "produce":
         say(f"load: {PERFORMANCE_TOOL}")

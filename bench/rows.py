@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -34,7 +35,7 @@ _SUMMARY = re.compile(
 PERFORMANCE_TOOL = "org.apache.kafka.tools.ProducerPerformance"
 
 
-def parse_producer_performance(output: str) -> Block:
+def parse_producer_performance(output: str, record_bytes: int = RECORD_BYTES) -> Block:
     """The tool's steady-state line, and the records of the whole run. RoundFailed when it is not there."""
     found = list(_SUMMARY.finditer(output))
     steady = [match for match in found if match["steady"]]
@@ -42,31 +43,44 @@ def parse_producer_performance(output: str) -> Block:
     if not steady or not whole:
         raise RoundFailed(f"no steady-state summary in {output[-400:]!r}")
     return {
-        "mb_per_s": float(steady[-1]["mb"]) * 1.048576,
+        "mb_per_s": float(steady[-1]["rate"]) * record_bytes / 1e6,
         "records_per_s": float(steady[-1]["rate"]),
         "client_mean_ms": float(steady[-1]["mean"]),
         "total_records": int(whole[-1]["records"]),
     }
 
 
-def produce(session: Session, policy: str, name: str = "produce", partitions: int = 1) -> None:
-    """Throughput of Kafka's own load tool with a producer's default settings."""
-    measured = session.sizes.produce_records[policy]
+def produce(
+    session: Session,
+    policy: str,
+    name: str = "produce",
+    partitions: int = 1,
+    *,
+    record_bytes: int = RECORD_BYTES,
+    records: int = 0,
+) -> None:
+    """Throughput of Kafka's own load tool with a producer's default settings.
+
+    Args:
+        records: how many are measured; 0 for what the session's sizes say.
+    """
+    measured = records or session.sizes.produce_records[policy]
     warmup = measured // 3
 
     def work(topic: str) -> Block:
         arguments = ["--bootstrap-server", session.target.bootstrap, "--topic", topic]
         arguments += ["--num-records", str(measured + warmup), "--warmup-records", str(warmup)]
-        arguments += ["--record-size", str(RECORD_BYTES), "--throughput", "-1"]
+        arguments += ["--record-size", str(record_bytes), "--throughput", "-1"]
         for key, value in PRODUCER_PROPERTIES.items():
             arguments += ["--command-property", f"{key}={value}"]
-        result = parse_producer_performance(session.run_java(PERFORMANCE_TOOL, arguments))
-        result["writes"] = result["total_records"] * RECORD_BYTES / PRODUCER_BATCH_BYTES
+        result = parse_producer_performance(session.run_java(PERFORMANCE_TOOL, arguments), record_bytes)
+        result["writes"] = result["total_records"] * record_bytes / PRODUCER_BATCH_BYTES
         return result
 
     outstanding = PRODUCER_IN_FLIGHT * partitions  # the tool's one producer has so many per broker
     block = session.measure(name, policy, work, partitions=partitions, max_outstanding=outstanding)
-    _report(block, f"{block['figures']['mb_per_s']:.1f} MB/s")
+    figures = block["figures"]
+    report(block, f"{figures['mb_per_s']:.1f} MB/s, {figures['records_per_s']:,.0f} records/s")
 
 
 def closed(
@@ -91,7 +105,7 @@ def closed(
 
 def _report_closed(block: Block) -> None:
     figures = block["figures"]
-    _report(
+    report(
         block,
         f"{figures['requests_per_s']:,.0f} requests/s, p50 {figures['p50_ms']:.3f} ms, "
         f"p99 {figures['p99_ms']:.3f} ms",
@@ -140,7 +154,7 @@ def fill(session: Session, policy: str) -> tuple[str, Block]:
         return {**result, "writes": result["total_requests"]}
 
     block = session.measure("fill", policy, work, max_outstanding=FILL_WINDOW)
-    _report(block, f"{block['figures']['mb_per_s']:.1f} MB/s")
+    report(block, f"{block['figures']['mb_per_s']:.1f} MB/s")
     return made[0], block
 
 
@@ -220,13 +234,23 @@ def restart(session: Session, topic: str, filled: Block) -> None:
         say(f"  restart          first acknowledged record after {figures['first_ack_s']:.2f} s")
 
 
-def _report(block: Block, text: str) -> None:
+def report(block: Block, text: str) -> None:
+    """A line of progress on a block that wrote."""
     proof = f"{block['flushes_per_write']:.3f} flushes/write"
     if not block["proven"]:
         proof += f" (NOT PROVEN: {block['flushes_needed']} flushes needed)"
     elsewhere = block["foreign_cpu_share"]
     noise = f", other work used {elsewhere:.0%} of a CPU" if elsewhere > 0.1 else ""
     say(f"  {block['name']:<12} {block['policy']:<5} {text}; {proof}{noise}")
+
+
+def once_more(block: Callable[[], None]) -> None:
+    """A block that fails is tried once more: a leader may have moved, which raw producers do not follow."""
+    try:
+        block()
+    except RoundFailed as error:
+        say(f"  once more: {error}")
+        block()
 
 
 def run_rows(session: Session, rows: frozenset[str], *, with_restart: bool) -> None:

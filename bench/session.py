@@ -9,6 +9,7 @@ Does not decide which blocks run (`bench.rows`) nor compare them (`bench.report`
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -317,6 +318,23 @@ class Session:
             seconds=self.sizes.latency_s,
             warmup_s=self.sizes.latency_warmup_s + CLIENT_START_S,
         )
+
+    @contextlib.contextmanager
+    def held_connections(self, count: int) -> Iterator[float]:
+        """Keep connections open that were answered once and say nothing; KiB that each costs the broker."""
+        if not count:
+            yield 0.0
+            return
+        before = self._sum(process.rss_bytes)
+        child = self.start_job("hold_connections", connections=count)
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        try:
+            if "held" not in line:
+                raise RoundFailed(f"{self.kind}: {count} connections are not held: {line.strip()}")
+            yield (self._sum(process.rss_bytes) - before) / count / 1024
+        finally:
+            child.communicate(timeout=JOB_TIMEOUT_S)
 
     def run_java(self, main: str, arguments: list[str]) -> str:
         """The standard output of one of Kafka's own tools, with the heap its start script gives it."""

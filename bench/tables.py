@@ -18,14 +18,29 @@ def _number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def _has_intervals(result: dict[str, Any]) -> bool:
+    return any("noise" in row for row in result["comparison"])
+
+
+def _interval(row: dict[str, Any]) -> list[str]:
+    """The ends of the interval, and how far the same broker was from itself."""
+    low, high, noise = (row.get(name) for name in ("low", "high", "noise"))
+    return ["" if low is None else f"{low:.2f} to {high:.2f}", "" if noise is None else f"{noise:.2f}"]
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    met = {True: "met", False: "MISSED", None: ""}[row.get("met")]
+    return f"{met}?" if met and row.get("low") is not None and not row["sure"] else met
+
+
 def _rows(result: dict[str, Any]) -> list[list[str]]:
     rows = []
+    wide = _has_intervals(result)
     for row in result["comparison"]:
         if row["value"] is None:
-            rows.append([row["title"], "", "", "no figures", "", "MISSED"])
+            blank = ["", ""] if wide else []
+            rows.append([row["title"], "", "", "no figures", *blank, row["goal"], "MISSED"])
             continue
-        goal = row.get("goal", "")
-        met = {True: "met", False: "MISSED"}.get(row.get("met"), "")
         title = row["title"]
         if row.get("baseline_growth"):
             title += f" ({result['baseline']}'s own: {row['baseline_growth']:.2f})"
@@ -35,8 +50,9 @@ def _rows(result: dict[str, Any]) -> list[list[str]]:
                 _number(row["subject"]),
                 _number(row["baseline"]),
                 f"{row['value']:.2f}",
-                goal,
-                met,
+                *(_interval(row) if wide else []),
+                row.get("goal", ""),
+                _verdict(row),
             ]
         )
     return rows
@@ -46,7 +62,8 @@ def _headers(result: dict[str, Any]) -> list[str]:
     sides = [result["subject"], result["baseline"]]
     if sides[0] == sides[1]:
         sides = [f"{sides[0]} B", f"{sides[1]} A"]
-    return ["", *sides, "ratio", "goal", ""]
+    wide = ["95 %", "A/A"] if _has_intervals(result) else []
+    return ["", *sides, "ratio", *wide, "goal", ""]
 
 
 def table(result: dict[str, Any], style: str = "simple") -> str:
@@ -55,7 +72,7 @@ def table(result: dict[str, Any], style: str = "simple") -> str:
         _rows(result),
         headers=_headers(result),
         tablefmt=style,
-        colalign=("left", "right", "right", "right", "left", "left"),
+        colalign=("left", "right", "right", "right", *["left"] * (len(_headers(result)) - 4)),
         disable_numparse=True,
     )
 
@@ -68,6 +85,22 @@ def written_blocks(result: dict[str, Any]) -> list[tuple[tuple[str, str, str], l
             if "device" in block:
                 seen.setdefault((block["name"], block["policy"], session["side"]), []).append(block)
     return sorted(seen.items())
+
+
+def written_table(result: dict[str, Any], style: str = "simple") -> str:
+    """Flushes per acknowledged write of every kind of block (the proof behind the word durable), and CPU."""
+    rows = []
+    for (name, policy, side), blocks in written_blocks(result):
+        writes = sum(block["writes"] for block in blocks)
+        flushes = sum(block["device"]["flushes"] for block in blocks)
+        spent_ms = sum(block["device"]["flush_ms"] for block in blocks)
+        cpu = sum(block["broker_cpu_s"] for block in blocks) / writes * 1e6
+        mean = f"{spent_ms / flushes:.2f}" if flushes else ""
+        rows.append(
+            [name, policy, result[side], f"{writes:,}", f"{flushes / writes:.3f}", mean, f"{cpu:.0f}"]
+        )
+    heads = ["block", "policy", "broker", "writes", "flushes/write", "ms/flush", "broker CPU us/write"]
+    return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True)
 
 
 def facts(result: dict[str, Any]) -> str:

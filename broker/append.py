@@ -55,6 +55,14 @@ NO_TIMESTAMP: Final = -1
 MAGIC_AT: Final = 16
 LEAST_RECORD_BYTES: Final = 7
 """A record without key, value and headers."""
+REFUSALS: Final = (StorageFull, BatchTooLarge, NotLeader, Backlogged)
+"""What a log group may say to an append."""
+_CODES: Final[dict[type[Exception], ErrorCode]] = {
+    StorageFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Backlogged: ErrorCode.REQUEST_TIMED_OUT,
+}
 
 
 class AppendLimits(Protocol):
@@ -271,21 +279,20 @@ class Appender:
             else:
                 batches = [(each.partition, each.batch, each.header) for each in ready]
                 offsets = group.append_together(batches, notes=notes)
-        except StorageFull as full:
-            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(full)) from None
-        except BatchTooLarge as error:
-            raise Refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
-        except NotLeader as error:
-            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from None
-        except Backlogged as error:
-            raise Refused(ErrorCode.REQUEST_TIMED_OUT, str(error)) from None
+        except REFUSALS as error:
+            raise _refused(error) from None
+        return self._noted(ready, offsets, notes)
+
+    def _noted(self, ready: Sequence[Ready], offsets: Sequence[int], notes: bytes) -> list[Appended]:
+        """What was appended is known from now on: its locks, its producers."""
         if notes and self.locks is not None:
             self.locks.table.take(notes)
         appended = []
         for each, base_offset in zip(ready, offsets, strict=True):
             if each.header.producer_id >= 0:
                 # The log's time, as at replay: a clock set back must not make live producers look expired.
-                self.producers.record(each.partition.number, each.header, base_offset, group.append_time_ms)
+                time_ms = self.group.append_time_ms
+                self.producers.record(each.partition.number, each.header, base_offset, time_ms)
             appended.append(Appended(base_offset, each.append_time_ms))
         return appended
 
@@ -395,6 +402,50 @@ class Appender:
         """
         if not self.group.is_leader:
             raise NotLeader("this node does not lead the partitions")
+        markers = self._markers(partitions, marker)
+        if not markers and not extra:
+            return
+        offsets = self.group.append_together([*markers, *extra], reserved=True)
+        self._note_ends(markers, offsets, marker.coordinator_epoch)
+        time_ms = self.group.append_time_ms
+        for (partition, _, own), offset in zip(extra, offsets[len(markers) :], strict=True):
+            self.producers.record(partition.number, own, offset, time_ms)
+
+    def ready(self, wanted: Wanted, produce_version: int) -> Ready:
+        """A batch of no producer that may be appended in this turn, by `end_together`. Raises Refused."""
+        self._require_leader()
+        judged = self._judged(*wanted, produce_version, None)
+        if isinstance(judged, Appended) or judged.header.producer_id >= 0:
+            raise Refused(ErrorCode.INVALID_RECORD, "a batch that goes with markers has no producer id")
+        return judged
+
+    def end_together(
+        self, ends: Sequence[tuple[Marker, Sequence[PartitionLog]]], beside: Ready | None = None
+    ) -> Appended | None:
+        """Write the markers of several producers, and one batch, in one frame: all of it or nothing.
+
+        Where a transaction has ended, its marker is left out. Returns where the batch is. Raises Refused;
+        nothing has changed.
+        """
+        markers = [each for marker, partitions in ends for each in self._markers(partitions, marker)]
+        batches = list(markers)
+        notes = b""
+        if beside is not None:
+            batches.append((beside.partition, beside.batch, beside.header))
+            notes = beside.notes
+        if not batches:
+            return None
+        try:
+            offsets = self.group.append_together(batches, notes=notes, reserved=True)
+        except REFUSALS as error:
+            raise _refused(error) from None
+        self._note_ends(markers, offsets, ends[0][0].coordinator_epoch if ends else -1)
+        return None if beside is None else self._noted([beside], offsets[len(markers) :], notes)[0]
+
+    def _markers(
+        self, partitions: Sequence[PartitionLog], marker: Marker
+    ) -> list[tuple[PartitionLog, bytearray, BatchHeader]]:
+        """The batches that end this producer's transaction where it has not ended. Raises Refused."""
         numbers = list(dict.fromkeys(each.number for each in partitions if self._is_to_end(each, marker)))
         batch = build(
             ControlKind.COMMIT if marker.is_commit else ControlKind.ABORT,
@@ -405,16 +456,18 @@ class Appender:
         )
         header = read_header(batch)
         opened = self.group.partitions
-        markers = [(opened[number], bytearray(batch), header) for number in numbers]
-        if not markers and not extra:
-            return
-        offsets = self.group.append_together([*markers, *extra], reserved=True)
+        return [(opened[number], bytearray(batch), header) for number in numbers]
+
+    def _note_ends(
+        self,
+        markers: Sequence[tuple[PartitionLog, bytearray, BatchHeader]],
+        offsets: Sequence[int],
+        coordinator_epoch: int,
+    ) -> None:
         time_ms = self.group.append_time_ms
-        identity = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
-        for number, offset in zip(numbers, offsets, strict=False):
-            self.producers.record_end(number, *identity, offset, time_ms)
-        for (partition, _, own), offset in zip(extra, offsets[len(numbers) :], strict=True):
-            self.producers.record(partition.number, own, offset, time_ms)
+        for (partition, _, header), offset in zip(markers, offsets, strict=False):
+            identity = header.producer_id, header.producer_epoch, coordinator_epoch
+            self.producers.record_end(partition.number, *identity, offset, time_ms)
 
     def _is_to_end(self, partition: PartitionLog, marker: Marker) -> bool:
         number = partition.number
@@ -427,6 +480,11 @@ class Appender:
             raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(error)) from None
         except StaleProducerEpoch as error:
             raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
+
+
+def _refused(error: Exception) -> Refused:
+    """What the log says no with, as Kafka says it."""
+    return Refused(next(code for kind, code in _CODES.items() if isinstance(error, kind)), str(error))
 
 
 def _refused_before(problem: object) -> Refused:

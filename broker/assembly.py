@@ -30,6 +30,8 @@ from broker.metadata import Cluster
 from broker.producer_ids import ProducerIds
 from broker.retention import Retention
 from broker.router import Router
+from broker.staging.ending import StagedEnds
+from broker.staging.expiration import StagedExpiration
 from broker.topics import Topics
 from broker.transactions.expiration import TransactionExpiration
 from broker.transactions.gate import ProduceGate
@@ -49,6 +51,7 @@ class Parts:
     expiration: Expiration
     transactions: Transactions
     transaction_expiration: TransactionExpiration
+    staged_expiration: StagedExpiration
     retention: Retention
     compaction: Compaction
     services: Services
@@ -92,6 +95,7 @@ def assemble(
     services.markers = markers
     services.verification = Verification(transactions, peering)
     services.gate = ProduceGate(cluster, hosting.appenders, services.verification, loop)
+    services.staged_ends = StagedEnds(cluster, hosting.appenders)
     services.advertised = advertised
     controller.serve(services, router := Router(services))
     connections = Connections(services, router, settings, loop)
@@ -104,8 +108,9 @@ def assemble(
     retention = Retention(cluster, clock_ms)
     return Parts(
         cluster, hosting, topics, groups, expiration, transactions,
-        TransactionExpiration(transactions, cluster), retention, Compaction(cluster, clock_ms), services,
-        connections, peering, services.node,
+        TransactionExpiration(transactions, cluster),
+        StagedExpiration(services.staged_ends, cluster, clock_ms), retention, Compaction(cluster, clock_ms),
+        services, connections, peering, services.node,
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker.groups.groups import Groups
     from broker.metadata import Cluster
     from broker.producer_ids import ProducerIds
+    from broker.staging.ending import StagedEnds
     from broker.topics import Topics
     from broker.transactions.gate import ProduceGate
     from broker.transactions.markers import Markers
@@ -172,6 +173,7 @@ class Services:
         "node",
         "nodes",
         "producer_ids",
+        "staged_ends",
         "topics",
         "transactions",
         "verification",
@@ -221,6 +223,8 @@ class Services:
         """The way to the coordinator of a transactional id, wherever it is."""
         self.gate: ProduceGate
         """Where transactional batches wait for it."""
+        self.staged_ends: StagedEnds
+        """How staged batches end in the groups that are led here."""
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> host ("" means: the address the client itself connected to) and port."""
         self.versions: dict[int, tuple[int, int]] = {}

@@ -37,6 +37,13 @@ class DataLogSettings:
         "Newest batches kept in memory, shared out to the node's log groups: who reads there needs no file.",
         minimum=0,
     )
+    lockstep_shared_reads_bytes: int = setting(
+        "lockstep.shared.reads.bytes",
+        Kind.LONG,
+        8 * MIB,
+        "Recent reads of log files kept for groups that read the same side by side, shared out likewise.",
+        minimum=0,
+    )
     lockstep_index_cache_bytes: int = setting(
         "lockstep.index.cache.bytes",
         Kind.LONG,

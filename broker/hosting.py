@@ -92,6 +92,7 @@ class Hosting:
             segment_bytes=settings.lockstep_segment_bytes,
             spare_segments=settings.lockstep_spare_segments,
             tail_cache_bytes=cached_bytes,
+            shared_reads_bytes=settings.lockstep_shared_reads_bytes // settings.data_groups_held,
             recent_frames_bytes=max(cached_bytes, LEAST_RECENT_BYTES),
             index_cache_bytes=settings.lockstep_index_cache_bytes,
             flush=settings.log_flush == "always",

@@ -188,6 +188,12 @@ class Cluster:
         found = self._logs.get(topic_id, {})
         return {index: log for index, (group, log) in found.items() if group.group_id == number}
 
+    def opened_at(self, topic_id: bytes, number: int, index: int) -> PartitionLog | None:
+        """One partition of a topic, whatever its state, if that group of this node has opened it."""
+        found = self._logs.get(topic_id)
+        group, log = (None, None) if found is None else found.get(index, (None, None))
+        return log if group is not None and group.group_id == number else None
+
     def _opened(self, group: LogGroup, log: PartitionLog) -> None:
         self._logs.setdefault(log.topic_id, {})[log.index] = group, log
         topic = self._by_id.get(log.topic_id)

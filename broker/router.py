@@ -53,6 +53,7 @@ from broker.handlers import (
     list_partition_reassignments,
     list_transactions,
     lockstep_cluster,
+    lockstep_staged,
     metadata,
     offset_commit,
     offset_delete,
@@ -119,8 +120,8 @@ HANDLERS: Final[tuple[Any, ...]] = (
 )
 """Every API of Kafka's that this broker serves."""
 
-OUR_OWN: Final[tuple[Any, ...]] = (lockstep_cluster,)
-"""What `lockstep` asks; served, but told to nobody."""
+OUR_OWN: Final[tuple[Any, ...]] = (lockstep_cluster, lockstep_staged)
+"""What `lockstep` and the Spark sink ask; served, but told to nobody."""
 
 ADVERTISED_FROM: Final[Mapping[int, int]] = {ApiKey.PRODUCE: 0}
 """Lowest versions told to clients where they are below what is served: librdkafka before its fix takes a

@@ -227,6 +227,7 @@ class Broker:
         self._background(parts.compaction.run())
         self._background(parts.expiration.run())
         self._background(parts.transaction_expiration.run())
+        self._background(parts.staged_expiration.run())
         self._background(self._sweep(parts.connections))
         self._background(self._retry_full_disks(parts.retention))
         if parts.peering is not None and parts.node is not None:

@@ -207,7 +207,7 @@ class Topics:
         lost = []
         for index, number in enumerate(entry.groups):
             group = self._cluster.groups.get(number)
-            if index in self._cluster.opened(entry.topic_id, number):
+            if self._cluster.opened_at(entry.topic_id, number, index) is not None:
                 continue
             fresh = group is None or (group.log.checkpoint is None and not group.log.report.frames_scanned)
             self._refuse_loss(entry, index, number, is_whole_group=fresh)

@@ -56,3 +56,11 @@ class TransactionSettings:
         "Replicas of __transaction_state.",
         minimum=1,
     )
+    lockstep_staged_timeout_ms: int = setting(
+        "lockstep.staged.timeout.ms",
+        Kind.INT,
+        900_000,
+        "How long staged batches that nobody adds to, commits or aborts stay open; read_committed consumers "
+        "wait so long for what a dead writer left. As long as Kafka's longest transaction.",
+        minimum=1,
+    )

@@ -28,7 +28,7 @@ from compat_tests.clusters import LockstepThree
 from compat_tests.java_driver import JavaDriver
 from compat_tests.kafka_jars import ToolchainMissing, require_java, skip_or_fail
 from compat_tests.line_driver import LineDriver
-from compat_tests.spark_driver import RELEASES, SPARK_VERSION, spark_driver
+from compat_tests.spark_driver import RELEASES, SPARK_VERSION, connector_driver, spark_driver
 from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, TargetFailed
 
 TARGETS = ("kafka", "lockstep", "lockstep-3")
@@ -160,6 +160,17 @@ class World:
         if name not in self._drivers:
             try:
                 self._drivers[name] = spark_driver(version)
+            except ToolchainMissing as missing:
+                skip_or_fail(str(missing))
+                raise
+        return self._drivers[name]
+
+    def spark_connector(self) -> LineDriver:
+        """The one session with our own source and sink. Skips (fails in CI) when not installed."""
+        name = "spark_connector"
+        if name not in self._drivers:
+            try:
+                self._drivers[name] = connector_driver()
             except ToolchainMissing as missing:
                 skip_or_fail(str(missing))
                 raise

@@ -38,6 +38,8 @@ class JarSet:
     version: str
     pom: Path
     directory: Path
+    proof: str = "kafka-clients"
+    """The jar that must be among them, without its version."""
 
     def jars(self) -> list[Path]:
         """All jars, sorted; Maven runs only when they are not there. ToolchainMissing."""
@@ -160,9 +162,9 @@ def _resolve(wanted: JarSet) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MAVEN_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as late:
         raise ToolchainMissing(f"Maven took longer than {_MAVEN_TIMEOUT_S} s") from late
-    if done.returncode != 0 or not (wanted.libs / f"kafka-clients-{wanted.version}.jar").is_file():
+    if done.returncode != 0 or not (wanted.libs / f"{wanted.proof}-{wanted.version}.jar").is_file():
         raise ToolchainMissing(
-            f"Maven could not resolve Apache Kafka {wanted.version}:\n{done.stdout[-2000:]}"
+            f"Maven could not resolve {wanted.proof} {wanted.version}:\n{done.stdout[-2000:]}"
         )
 
 

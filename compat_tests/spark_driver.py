@@ -69,6 +69,9 @@ class Release:
 JARS = JarSet("3.9.2", _HERE / "java" / "spark" / "pom.xml", _CACHE / f"spark-{SPARK_VERSION}")
 """The connector and the Kafka client that it is made for."""
 
+DELTA = JarSet("4.4.0", _HERE / "java" / "delta" / "pom.xml", _CACHE / "delta-4.4.0", "delta-storage")
+"""Delta Lake, for archives."""
+
 NEWEST = Release(SPARK_VERSION, "spark.txt", jars=JARS)
 OTHER = Release(
     OTHER_VERSION, "spark-4.0.txt", packages=f"org.apache.spark:spark-sql-kafka-0-10_2.13:{OTHER_VERSION}"
@@ -119,6 +122,12 @@ def spark_driver(version: str = SPARK_VERSION) -> LineDriver:
     release = RELEASES[version]
     settings = json.dumps(release.settings())
     return LineDriver([str(installed(release)), str(_HERE / "spark" / "driver.py"), settings])
+
+
+def connector_driver() -> LineDriver:
+    """A session that `spark_connector` made, for its own source and sink. ToolchainMissing."""
+    jars = ",".join(str(each) for each in JARS.jars())
+    return LineDriver([str(installed()), str(_HERE / "spark" / "connector_driver.py"), jars])
 
 
 def _main() -> None:

@@ -17,13 +17,13 @@ from collections.abc import Iterable
 from typing import Final, TypeVar, cast
 
 from protocol.api import ApiKey, request_header_version, response_header_version
-from protocol.cluster_messages import PRIVATE_MESSAGES
 from protocol.compiler import decode, encode
 from protocol.errors import ErrorCode
 from protocol.fields import Struct
 from protocol.framing import LARGEST_REGULAR_BUFFER, FrameReader, MalformedFrame
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.primitives import MalformedMessage, skip_tags
+from protocol.private_messages import PRIVATE_MESSAGES
 
 T = TypeVar("T", bound=Struct)
 Part = TypeVar("Part")

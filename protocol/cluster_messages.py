@@ -29,9 +29,3 @@ class LockstepClusterResponse(Struct):
     error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
     body: Buffer = byte_string()
-
-
-PRIVATE_MESSAGES: dict[int, tuple[type[Struct], type[Struct]]] = {
-    CLUSTER_API_KEY: (LockstepClusterRequest, LockstepClusterResponse)
-}
-"""(request, response) by API key."""

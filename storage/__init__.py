@@ -8,6 +8,7 @@ names or clients. Who uses whom, from above:
 |---|---|
 | `group`, `group_options` | what brokers ask: appends of one turn, reads, the group's own entries |
 | `open_frame`, `waiters`, `partition` | the open frame; who waits for what; a partition's offsets |
+| `lsn_reading` | frames in the order of LSNs, for who plays several partitions as one |
 | `gaps` | reads over offsets that compaction took away together with their file |
 | `transactions` | which transactions of a partition are open, and which were aborted |
 | `replica` | the order of everything: hard state, log work, messages, flushes |

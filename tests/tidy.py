@@ -92,11 +92,15 @@ PURE = (
     "broker/transactions/state.py",
     "broker/transactions/transitions.py",
     "lockstep/demo/bank/table.py",
+    "lockstep/playing/group_cutting.py",
     "lockstep/testing/memory_partition.py",
     "lockstep/transactions/draft.py",
     "lockstep/transactions/giving_way.py",
     "lockstep/transactions/pending.py",
     "lockstep/transactions/records.py",
+    "spark_connector/options.py",
+    "spark_connector/source/decoding.py",
+    "spark_connector/source/planning.py",
 )
 LISTING = (
     "broker/groups",
@@ -107,6 +111,8 @@ LISTING = (
     "player/source",
     "player/target",
     "player/transport",
+    "spark_connector/pipelines",
+    "spark_connector/source",
     "storage",
     "storage/log",
 )

@@ -59,6 +59,10 @@ class TimedSource:
     def partition(self) -> int:
         return self._inner.partition
 
+    @property
+    def log_group(self) -> int | None:
+        return self._inner.log_group
+
     async def bounds(self) -> Bounds:
         return await self._inner.bounds()
 

@@ -4,9 +4,9 @@ The answer to a version we do not know is the router's: it cannot even be decode
 
 A feature is a promise, and UpdateFeatures is not served. transaction.version 2 makes clients leave out
 requests that a broker with it does not need (KIP-890); its lowest version of 0 is told from version 4 on: it
-breaks Java clients before 3.9 (KAFKA-17011). lockstep.locks and lockstep.atomic tell our client that lock
-headers and atomic appends are not silently ignored here. The features of the consumer, share and streams
-protocols name APIs that are not here, metadata.version counts Kafka's own records.
+breaks Java clients before 3.9 (KAFKA-17011). lockstep.locks, lockstep.atomic and lockstep.staged tell our
+clients that lock headers, atomic and staged appends are not silently ignored here. The features of the
+consumer, share and streams protocols name APIs that are not here; metadata.version counts Kafka's records.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from protocol.staged_messages import STAGED_FEATURE
 
 API_KEY = ApiKey.API_VERSIONS
 VERSIONS = (0, 4)
@@ -31,9 +32,9 @@ FEATURES_SINCE = 3
 LOWEST_0_SINCE = 4
 TRANSACTIONS = "transaction.version"
 TRANSACTION_VERSION = 2
-OWN_FEATURES = ("lockstep.atomic", "lockstep.locks")
+OWN_FEATURES = ("lockstep.atomic", "lockstep.locks", STAGED_FEATURE)
 OWN_LEVEL = 1
-FEATURES_EPOCH = 2
+FEATURES_EPOCH = 3
 """To be raised when the features are others: clients keep those of the highest one they have seen."""
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

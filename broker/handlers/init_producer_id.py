@@ -14,6 +14,7 @@ from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.staged_messages import staged_query
 from storage.types import StorageError, StorageFull
 
 API_KEY: Final = ApiKey.INIT_PRODUCER_ID
@@ -30,6 +31,8 @@ def handle(context: ClientContext, header: RequestHeader, request: InitProducerI
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
         return _grant(context)
+    if staged_query(request.transactional_id) is not None:  # such ids have no coordinator
+        return _refused(ErrorCode.INVALID_REQUEST)
     return _transactional(context, header.api_version, request, request.transactional_id)
 
 

@@ -20,6 +20,7 @@ from broker.handlers.partition_checks import known_leader
 from broker.locks.checks import require_no_locks
 from broker.metadata import Topic, TopicPartition
 from broker.refused import Refused
+from broker.staging.writing import StagedAppenders
 from broker.topic_config import LOCKS_KEPT
 from broker.transactions.gate import Held, HeldBatch, Outcome
 from protocol.api import ApiKey, RequestHeader
@@ -34,6 +35,7 @@ from protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from protocol.staged_messages import staged_query
 from storage.group import LogGroup
 from storage.partition import PartitionLog
 from storage.types import Buffer
@@ -65,10 +67,15 @@ class UnacknowledgedRefusal(ConnectionRefused):
 def handle(context: ClientContext, header: RequestHeader, request: ProduceRequest) -> Answer:
     """Serve one Produce request; the response waits for the commit of what it appended."""
     is_unanswered = request.acks == 0
-    if request.transactional_id is None:
-        produced = _Produced(context, header.api_version, context.services.appenders, is_unanswered)
+    services = context.services
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        produced = _Produced(context, header.api_version, services.appenders, is_unanswered)
+    elif (query := staged_query(transactional_id)) is not None:
+        staged = StagedAppenders(services.appenders, transactional_id, query)
+        produced = _Produced(context, header.api_version, staged, is_unanswered)
     else:
-        gated = context.services.gate.appenders(request.transactional_id)
+        gated = services.gate.appenders(transactional_id)
         produced = _Gated(context, header.api_version, gated, is_unanswered)
     try:
         if request.acks not in VALID_ACKS:

@@ -254,7 +254,7 @@ def _show(found: dict[str, Any]) -> None:
         ("PARTITION", "HERE", "PLAYER", "TERM", "POSITION", "PROBLEM"),
         [
             (
-                each["partition"],
+                _part(each),
                 "plays" if each["is_playing"] else "failed" if each["failed"] else "stands by",
                 each["holder"] or "nobody",
                 each["player_term"] or "-",
@@ -269,7 +269,7 @@ def _show(found: dict[str, Any]) -> None:
         ("PARTITION", "TARGET", "ADDRESS", "LINK", "STATE", "STORED", "LAG", "WAITING", "UNACKED", "PROBLEM"),
         [
             (
-                log["partition"],
+                _part(log),
                 each["name"],
                 each["address"],
                 each["link"],
@@ -285,6 +285,12 @@ def _show(found: dict[str, Any]) -> None:
             for each in log["played"]["targets"]
         ],
     )
+
+
+def _part(log: dict[str, Any]) -> str:
+    from player.source.seam import part_of_topic
+
+    return part_of_topic(log["partition"], log["log_group"])
 
 
 def _problem(target: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@
 | `admin`, `exposition` | a player's HTTP: status and changes; metrics |
 | `remote_source` | the log as its brokers serve it to any client |
 | `in_process_source` | the log as the broker that leads it has it in memory |
-| `hosted` | the players of one broker: each partition is played where it is led |
+| `group_source`, `group_cutting` | a whole log group there, in LSN order; which batches are entries (pure) |
+| `hosted` | the players of one broker: each log is played where it is led |
 | `in_broker` | a whole player beside a broker: `lockstep serve` with `lockstep.player.config` |
 """

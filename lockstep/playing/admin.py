@@ -42,6 +42,8 @@ class LogStanding(NamedTuple):
     """Where one log stands in this process."""
 
     partition: int
+    """-1 where the log is a topic's partitions of one log group."""
+    log_group: int | None
     log_id: str
     is_playing: bool
     holder: str | None

@@ -21,6 +21,7 @@ T = TypeVar("T")
 Table = Mapping[str, Any]
 
 First = int | Literal["earliest", "latest"]
+Order = Literal["partition", "log group"]
 
 CLAIMS_TOPIC: Final = "lockstep-players"
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -101,6 +102,9 @@ class PlayerConfig:
     bootstrap: str = "localhost:9092"
     partitions: tuple[int, ...] | None = None
     """None for all that there are when the player starts."""
+    order: Order = "partition"
+    """What is one log to the targets: each partition, in the order of its offsets, or all partitions in one
+    log group, in the order of its LSNs; that is for a player inside a broker alone."""
     transport: Transport = "grpc"
     listen: str | None = None
     """HOST:PORT of status, metrics and changes at run time; None for no such thing."""
@@ -132,6 +136,7 @@ def from_table(document: Table, bootstrap: str = PlayerConfig.bootstrap) -> Play
         targets=targets,
         bootstrap=top.take("bootstrap", _text, bootstrap),
         partitions=top.take("partitions", _partitions, None),
+        order=top.take("order", _one_of(*get_args(Order)), PlayerConfig.order),
         transport=top.take("transport", _one_of(*get_args(Transport)), PlayerConfig.transport),
         listen=top.take("listen", _host_port, None),
         settings=_settings(top.take("settings", _table, {})),

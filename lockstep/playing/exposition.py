@@ -1,7 +1,8 @@
 """What Prometheus is told of a player: its own counts and positions, read when it asks.
 
-Owns: names, units and words of every metric (docs/player.md lists them). Labels are partitions and targets of
-one topic, as the configuration has them. Counters begin at 0 whenever a partition begins to be played here.
+Owns: names, units and words of every metric (docs/player.md lists them). Labels are partitions (or `log
+group N`) and targets of one topic, as the configuration has them. Counters begin at 0 whenever a log begins
+to be played here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from player.core.target import Link
 from player.core.transitions import State
 from player.playing.counters import TargetCounters
 from player.playing.status import PlayingStatus, TargetStatus
+from player.source.seam import part_of_topic
 
 PREFIX: Final = "lockstep_player_"
 
@@ -107,24 +109,28 @@ class PlayerCollector(Collector):
         for name, words, of_log in LOG_GAUGES:
             gauge = GaugeMetricFamily(PREFIX + name, words, labels=("partition",))
             for status in statuses:
-                gauge.add_metric([str(status.partition)], of_log(status))
+                gauge.add_metric([_part(status)], of_log(status))
             yield gauge
         unrouted = CounterMetricFamily(
             PREFIX + "unrouted", "Parts of entries for targets that there are not", labels=("partition",)
         )
         for status in statuses:
-            unrouted.add_metric([str(status.partition)], status.unrouted)
+            unrouted.add_metric([_part(status)], status.unrouted)
         yield unrouted
         for name, words, of_target in TARGET_GAUGES:
             gauge = GaugeMetricFamily(PREFIX + name, words, labels=("partition", "target"))
             for status in statuses:
                 for target in status.targets:
-                    gauge.add_metric([str(status.partition), target.name], of_target(target))
+                    gauge.add_metric([_part(status), target.name], of_target(target))
             yield gauge
         for name, words, count in TARGET_COUNTERS:
             counter = CounterMetricFamily(PREFIX + name, words, labels=("partition", "target"))
             for playing, status in zip(playings, statuses, strict=True):
                 for target in status.targets:
-                    labels = [str(status.partition), target.name]
+                    labels = [_part(status), target.name]
                     counter.add_metric(labels, count(playing.target_counters(target.name)))
             yield counter
+
+
+def _part(status: PlayingStatus) -> str:
+    return part_of_topic(status.partition, status.log_group)

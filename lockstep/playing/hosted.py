@@ -1,13 +1,14 @@
-"""The players inside one broker: each partition that is to be played is played where it is led.
+"""The players inside one broker: each log that is to be played is played where it is led.
 
-Owns: which partitions of a topic are played by this process, from when it is led here until it is not.
-Invariants: one playing per partition at a time, of one leadership; the next begins when the last has ended.
-Leaderships are followed as the groups tell of them; topics, partitions and groups that come or go are looked
-for once a second. A playing that ended by itself begins again after a while, longer each time that it fails.
+Owns: which logs of a topic are played by this process, from when they are led here until they are not: each
+partition, or all partitions of a log group together. Invariants: one playing per log at a time, of one
+leadership; the next begins when the last has ended. Leaderships are followed as the groups tell of them;
+topics, partitions and groups that come or go are looked for once a second. A playing that ended by itself
+begins again after a while, longer each time that it fails.
 
 Who plays needs no agreement of its own: the leader of the log does. The player_term is the log group's term,
 which a committed entry of this leadership carries before the group says that it is led, and how often the
-partition's playing was begun in it. So it is higher than any before, whoever led, and nothing rests on time:
+log's playing was begun in it. So it is higher than any before, whoever led, and nothing rests on time:
 a leader that does not know yet that it is none is refused by the targets as soon as the next one greets them.
 Does not: play. Source: specs of the player; `broker/coordination/hosted.py` is the model.
 """
@@ -17,12 +18,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from broker.context import Services
 from broker.metadata import TopicPartition
+from lockstep.playing.config import Order
+from lockstep.playing.group_source import GroupSource
 from lockstep.playing.in_process_source import InProcessSource
 from player.playing.ended import Deposed, PlayingEnded
 from player.source.seam import Source, SourceEnded
@@ -32,6 +35,9 @@ log = logging.getLogger("lockstep.player")
 
 Play = Callable[[Source, int], Awaitable[None]]
 """Plays one log in a player_term until it is cancelled; when it ends it has let go of all but the source."""
+
+Key = tuple[bytes, int]
+"""Of a log: the topic's id, and which partition or log group."""
 
 BEGUN_BITS: Final = 24
 """Of a player_term: more often no playing begins in one leadership, at the pauses below, in 15 years."""
@@ -43,25 +49,47 @@ STEADY_SECONDS: Final = 60.0
 """Who played for so long and then failed is tried again as if it were for the first time."""
 
 
+class HostedSource(Source, Protocol):
+    """A source that knows whether it has ended for good."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+
+class Led(NamedTuple):
+    """A log that this node may play while it leads its log group."""
+
+    name: str
+    group: LogGroup
+    open: Callable[[], HostedSource]
+
+
 class Hosted:
     """The players of one topic in one broker, from `start` to `stop`.
 
     Args:
         topic: its name; it need not be there yet, and may be deleted and made anew.
         partitions: which of them; None for all there are and will be.
+        order: of each partition, or of each log group.
     """
 
     def __init__(
-        self, services: Services, topic: str, play: Play, partitions: Iterable[int] | None = None
+        self,
+        services: Services,
+        topic: str,
+        play: Play,
+        partitions: Iterable[int] | None = None,
+        order: Order = "partition",
     ) -> None:
         self._services = services
         self._topic = topic
         self._play = play
         self._wanted = None if partitions is None else frozenset(partitions)
-        self._playings: dict[tuple[bytes, int], _Playing] = {}
-        """By topic id and partition; also those that are about to end."""
-        self._player_terms: dict[tuple[bytes, int], int] = {}
-        """The newest of each partition that was played here."""
+        self._order = order
+        self._playings: dict[Key, _Playing] = {}
+        """Also those that are about to end."""
+        self._player_terms: dict[Key, int] = {}
+        """The newest of each log that was played here."""
         self._groups: set[LogGroup] = set()
         """Whose leaderships are followed."""
         self._look = asyncio.Event()
@@ -102,19 +130,37 @@ class Hosted:
 
     def _settle(self) -> None:
         """Let what is led here be played, and nothing else."""
-        led = {(each.topic.topic_id, each.index): each for each in self._partitions() if each.group.is_leader}
+        partitions = [each for each in self._partitions() if each.group.is_leader]
+        led = self._groups_of(partitions) if self._order == "log group" else self._each_of(partitions)
         for key, playing in list(self._playings.items()):
             if playing.task.done():
                 del self._playings[key]
             elif key not in led or playing.term != led[key].group.term:
                 playing.end()
-        for key, partition in led.items():
+        for key, each in led.items():
             if key not in self._playings:
-                begin = partial(self._begin, key)
-                playing = self._playings[key] = _Playing(self._services, partition, begin)
+                playing = self._playings[key] = _Playing(each, partial(self._begin, key))
                 playing.task.add_done_callback(self._poke)
 
-    async def _begin(self, key: tuple[bytes, int], source: Source, group_term: int) -> None:
+    def _each_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, Led]:
+        return {
+            (each.topic.topic_id, each.index): Led(
+                f"{each.topic.name}-{each.index}", each.group, partial(InProcessSource, self._services, each)
+            )
+            for each in partitions
+        }
+
+    def _groups_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, Led]:
+        return {
+            (each.topic.topic_id, each.group.group_id): Led(
+                f"{each.topic.name} in log group {each.group.group_id}",
+                each.group,
+                partial(GroupSource, self._services, each.topic, each.group, self._wanted),
+            )
+            for each in partitions
+        }
+
+    async def _begin(self, key: Key, source: Source, group_term: int) -> None:
         begun = max(self._player_terms.get(key, 0), group_term << BEGUN_BITS) + 1
         self._player_terms[key] = begun
         try:
@@ -144,14 +190,13 @@ class Hosted:
 
 
 class _Playing:
-    """One partition during one leadership; again and again where it fails. Its end is its task's."""
+    """One log during one leadership; again and again where it fails. Its end is its task's."""
 
-    def __init__(self, services: Services, partition: TopicPartition, begin: Play) -> None:
-        self._services = services
-        self._partition = partition
+    def __init__(self, led: Led, begin: Play) -> None:
+        self._led = led
         self._begin = begin
-        self.term = partition.group.term
-        self.source: InProcessSource | None = None
+        self.term = led.group.term
+        self.source: HostedSource | None = None
         self.task = asyncio.ensure_future(self._run())
         self._ending = False
 
@@ -162,11 +207,11 @@ class _Playing:
             self.task.cancel()
 
     async def _run(self) -> None:
-        name = f"{self._partition.topic.name}-{self._partition.index}"
+        name = self._led.name
         pause = FIRST_PAUSE_SECONDS
         while True:
             began = asyncio.get_running_loop().time()
-            source = self.source = InProcessSource(self._services, self._partition)
+            source = self.source = self._led.open()
             try:
                 await self._begin(source, self.term)
                 log.warning("%s: the playing ended", name)

@@ -38,7 +38,8 @@ class PlayerInBroker:
         """Raises CannotStart: where it is to listen it cannot."""
         streams = streams_of(self.config.transport)
         players = Players(self.config, self._route, streams)
-        hosted = Hosted(broker.services, self.config.topic, players.play, self.config.partitions)
+        config = self.config
+        hosted = Hosted(broker.services, config.topic, players.play, config.partitions, config.order)
         http = await self._listen(players)
         hosted.start()
         try:
@@ -63,7 +64,14 @@ def _status(players: Players) -> dict[str, Any]:
     """Here whoever leads a log holds it."""
     player = players.config.player
     standings = [
-        LogStanding(each.source.partition, each.core.log_id, True, player, each.core.player_term)
+        LogStanding(
+            each.source.partition,
+            each.source.log_group,
+            each.core.log_id,
+            True,
+            player,
+            each.core.player_term,
+        )
         for each in players.playings.values()
     ]
     return status_of(players, standings)

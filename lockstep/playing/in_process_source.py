@@ -44,6 +44,8 @@ class InProcessSource:
         partition: one of a topic that clients can see; of this very topic, not of its name.
     """
 
+    log_group = None
+
     def __init__(self, services: Services, partition: TopicPartition) -> None:
         self._waiting_fetches = services.waiting_fetches
         self._cluster = services.cluster

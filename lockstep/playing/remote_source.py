@@ -33,6 +33,8 @@ _TOPIC_IDS_SINCE: Final = 13
 class RemoteSource:
     """Make it with `RemoteSource.open`."""
 
+    log_group = None
+
     def __init__(
         self, waiting: FollowedTopic, prompt: FollowedTopic, cluster_id: str, partition: int
     ) -> None:

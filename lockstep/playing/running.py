@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, Final
 
 from broker.listening import CannotListen
 from broker.metrics.http import HttpListener
@@ -20,7 +20,7 @@ from lockstep.connection import ClientError
 from lockstep.playing.admin import LogStanding, listening, status_of
 from lockstep.playing.claims import Claims, ClaimsUnusable
 from lockstep.playing.claims_topic import ClaimsTopic
-from lockstep.playing.config import PlayerConfig
+from lockstep.playing.config import ConfigError, PlayerConfig
 from lockstep.playing.players import Players
 from lockstep.playing.remote_source import RemoteSource
 from lockstep.playing.routers import router_of
@@ -32,6 +32,11 @@ from player.transport.seam import Streams
 
 log = logging.getLogger("lockstep.player")
 
+NOT_REMOTE: Final = (
+    "'log group' is for a player inside the broker (`lockstep serve --set lockstep.player.config=FILE`): "
+    "the order is that of the log's LSNs, and a Fetch, which `lockstep player run` reads with, brings none"
+)
+
 
 class CannotPlay(Exception):
     """The process cannot begin, or go on; the text is for its operator."""
@@ -41,7 +46,9 @@ class PlayerProcess:
     """From `start` to `stop`."""
 
     def __init__(self, config: PlayerConfig) -> None:
-        """Raises ConfigError: a routing function that is not there."""
+        """Raises ConfigError: a routing function that is not there, an order that no Fetch has."""
+        if config.order != "partition":
+            raise ConfigError("order", NOT_REMOTE)
         self.config = config
         self._client_id = f"lockstep-player-{config.player}"
         self._route = router_of(config.route)
@@ -109,6 +116,7 @@ class PlayerProcess:
         claim = self._claims.holder(standing.log_id)
         return LogStanding(
             standing.partition,
+            None,
             standing.log_id,
             standing.is_playing,
             claim and claim.player,

@@ -16,22 +16,26 @@ NOTHING = -1
 class Entry:
     """One committed entry of the log; a whole record batch is one where all of it has the same targets."""
 
-    __slots__ = ("payload", "position")
+    __slots__ = ("partition", "payload", "position")
 
-    def __init__(self, position: int, payload: object) -> None:
+    def __init__(self, position: int, payload: object, partition: int | None = None) -> None:
         self.position = position
         self.payload = payload
+        self.partition = partition
+        """Which one it is of, where a log is of several; None where it is of one."""
 
 
 class Part:
     """What one target gets of one entry. A dummy has no payload: it only moves the target's mark."""
 
-    __slots__ = ("payload", "position", "size_bytes")
+    __slots__ = ("partition", "payload", "position", "size_bytes")
 
-    def __init__(self, position: int, payload: object, size_bytes: int) -> None:
+    def __init__(self, position: int, payload: object, size_bytes: int, partition: int | None = None) -> None:
         self.position = position
         self.payload = payload
         self.size_bytes = size_bytes
+        self.partition = partition
+        """As its entry's; None in a dummy."""
 
     @property
     def is_dummy(self) -> bool:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dplayer/generated/player.proto\x12\x12lockstep.player.v1\"\xa3\x01\n\nFromPlayer\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.lockstep.player.v1.HelloH\x00\x12*\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x19.lockstep.player.v1.BatchH\x00\x12\x32\n\theartbeat\x18\x03 \x01(\x0b\x32\x1d.lockstep.player.v1.HeartbeatH\x00\x42\t\n\x07message\"\xad\x01\n\nFromTarget\x12.\n\x07greeted\x18\x01 \x01(\x0b\x32\x1b.lockstep.player.v1.GreetedH\x00\x12*\n\x05stale\x18\x02 \x01(\x0b\x32\x19.lockstep.player.v1.StaleH\x00\x12\x38\n\x0c\x61\x63knowledged\x18\x03 \x01(\x0b\x32 .lockstep.player.v1.AcknowledgedH\x00\x42\t\n\x07message\"{\n\x05Hello\x12\x0e\n\x06log_id\x18\x01 \x01(\t\x12\x13\n\x0bplayer_term\x18\x02 \x01(\x03\x12\x13\n\x0btarget_term\x18\x03 \x01(\x03\x12\x16\n\x0e\x66irst_position\x18\x04 \x01(\x03\x12\r\n\x05topic\x18\x05 \x01(\t\x12\x11\n\tpartition\x18\x06 \x01(\x05\"K\n\x05\x42\x61tch\x12\x19\n\x11previous_position\x18\x01 \x01(\x03\x12\'\n\x05parts\x18\x02 \x03(\x0b\x32\x18.lockstep.player.v1.Part\")\n\x04Part\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\x0f\n\x07records\x18\x02 \x01(\x0c\"\x0b\n\tHeartbeat\"\x1b\n\x07Greeted\x12\x10\n\x08position\x18\x01 \x01(\x03\"1\n\x05Stale\x12\x13\n\x0bplayer_term\x18\x01 \x01(\x03\x12\x13\n\x0btarget_term\x18\x02 \x01(\x03\" \n\x0c\x41\x63knowledged\x12\x10\n\x08position\x18\x01 \x01(\x03\x32T\n\x06Target\x12J\n\x04Play\x12\x1e.lockstep.player.v1.FromPlayer\x1a\x1e.lockstep.player.v1.FromTarget(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dplayer/generated/player.proto\x12\x12lockstep.player.v1\"\xa3\x01\n\nFromPlayer\x12*\n\x05hello\x18\x01 \x01(\x0b\x32\x19.lockstep.player.v1.HelloH\x00\x12*\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x19.lockstep.player.v1.BatchH\x00\x12\x32\n\theartbeat\x18\x03 \x01(\x0b\x32\x1d.lockstep.player.v1.HeartbeatH\x00\x42\t\n\x07message\"\xad\x01\n\nFromTarget\x12.\n\x07greeted\x18\x01 \x01(\x0b\x32\x1b.lockstep.player.v1.GreetedH\x00\x12*\n\x05stale\x18\x02 \x01(\x0b\x32\x19.lockstep.player.v1.StaleH\x00\x12\x38\n\x0c\x61\x63knowledged\x18\x03 \x01(\x0b\x32 .lockstep.player.v1.AcknowledgedH\x00\x42\t\n\x07message\"{\n\x05Hello\x12\x0e\n\x06log_id\x18\x01 \x01(\t\x12\x13\n\x0bplayer_term\x18\x02 \x01(\x03\x12\x13\n\x0btarget_term\x18\x03 \x01(\x03\x12\x16\n\x0e\x66irst_position\x18\x04 \x01(\x03\x12\r\n\x05topic\x18\x05 \x01(\t\x12\x11\n\tpartition\x18\x06 \x01(\x05\"K\n\x05\x42\x61tch\x12\x19\n\x11previous_position\x18\x01 \x01(\x03\x12\'\n\x05parts\x18\x02 \x03(\x0b\x32\x18.lockstep.player.v1.Part\"O\n\x04Part\x12\x10\n\x08position\x18\x01 \x01(\x03\x12\x0f\n\x07records\x18\x02 \x01(\x0c\x12\x16\n\tpartition\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_partition\"\x0b\n\tHeartbeat\"\x1b\n\x07Greeted\x12\x10\n\x08position\x18\x01 \x01(\x03\"1\n\x05Stale\x12\x13\n\x0bplayer_term\x18\x01 \x01(\x03\x12\x13\n\x0btarget_term\x18\x02 \x01(\x03\" \n\x0c\x41\x63knowledged\x12\x10\n\x08position\x18\x01 \x01(\x03\x32T\n\x06Target\x12J\n\x04Play\x12\x1e.lockstep.player.v1.FromPlayer\x1a\x1e.lockstep.player.v1.FromTarget(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,15 +40,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BATCH']._serialized_start=520
   _globals['_BATCH']._serialized_end=595
   _globals['_PART']._serialized_start=597
-  _globals['_PART']._serialized_end=638
-  _globals['_HEARTBEAT']._serialized_start=640
-  _globals['_HEARTBEAT']._serialized_end=651
-  _globals['_GREETED']._serialized_start=653
-  _globals['_GREETED']._serialized_end=680
-  _globals['_STALE']._serialized_start=682
-  _globals['_STALE']._serialized_end=731
-  _globals['_ACKNOWLEDGED']._serialized_start=733
-  _globals['_ACKNOWLEDGED']._serialized_end=765
-  _globals['_TARGET']._serialized_start=767
-  _globals['_TARGET']._serialized_end=851
+  _globals['_PART']._serialized_end=676
+  _globals['_HEARTBEAT']._serialized_start=678
+  _globals['_HEARTBEAT']._serialized_end=689
+  _globals['_GREETED']._serialized_start=691
+  _globals['_GREETED']._serialized_end=718
+  _globals['_STALE']._serialized_start=720
+  _globals['_STALE']._serialized_end=769
+  _globals['_ACKNOWLEDGED']._serialized_start=771
+  _globals['_ACKNOWLEDGED']._serialized_end=803
+  _globals['_TARGET']._serialized_start=805
+  _globals['_TARGET']._serialized_end=889
 # @@protoc_insertion_point(module_scope)

@@ -51,12 +51,14 @@ class Batch(_message.Message):
     def __init__(self, previous_position: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ...) -> None: ...
 
 class Part(_message.Message):
-    __slots__ = ("position", "records")
+    __slots__ = ("position", "records", "partition")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
     position: int
     records: bytes
-    def __init__(self, position: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+    partition: int
+    def __init__(self, position: _Optional[int] = ..., records: _Optional[bytes] = ..., partition: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ()

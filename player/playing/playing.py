@@ -130,6 +130,7 @@ class Playing:
             log_id=core.log_id,
             topic=source.topic,
             partition=source.partition,
+            log_group=source.log_group,
             player_term=core.player_term,
             started=core.started,
             current_position=core.current_position,

@@ -53,6 +53,9 @@ class PlayingStatus:
     log_id: str
     topic: str
     partition: int
+    """-1 where the log is several."""
+    log_group: int | None
+    """Its number, where the log is a topic's partitions of one."""
     player_term: int
     started: bool
     current_position: int

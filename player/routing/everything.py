@@ -19,5 +19,5 @@ class Everything:
     def __call__(self, entry: Entry) -> Parts:
         payload = entry.payload
         assert isinstance(payload, bytes)
-        part = Part(entry.position, payload, len(payload))
+        part = Part(entry.position, payload, len(payload), entry.partition)
         return [(name, part) for name in self._names]

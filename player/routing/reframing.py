@@ -50,7 +50,7 @@ class Reframing:
         parts = []
         for name, share in self._shares(data, records).items():
             made = share.made(header, payload)
-            parts.append((name, Part(entry.position, made, len(made))))
+            parts.append((name, Part(entry.position, made, len(made), entry.partition)))
         return parts
 
     def _shares(self, data: memoryview, records: Sequence[tuple[int, int, Record]]) -> dict[str, _Share]:

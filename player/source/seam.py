@@ -1,16 +1,20 @@
 """What a player needs of a log. Lockstep's own sources are in `lockstep.playing`.
 
-An entry is one record batch, as it stands in the log; its position is the batch's last offset, so that
-a cut never depends on routing, and compaction never moves it. Control batches and what was aborted are no
-entries; nothing is read at or above the last stable offset.
+An entry is one record batch, as it stands in the log; its position is that of the batch's last record, so
+that a cut never depends on routing, and compaction never moves it. Positions are offsets where a log is one
+partition, and LSNs where it is a topic's partitions in one log group: then each entry says which it is of.
+Control batches and what was aborted are no entries; nothing is read that is not decided.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from player.core.messages import Entry
+
+SEVERAL: Final = -1
+"""In place of a partition: the log is several, and each entry says its own."""
 
 
 class Chunk(NamedTuple):
@@ -41,18 +45,28 @@ class SourceEnded(Exception):
     """There is nothing to read any more, and there will not be: the topic was deleted, or made anew."""
 
 
+def part_of_topic(partition: int, log_group: int | None) -> str:
+    """What a log is of its topic, for who looks at it: a partition's number, or `log group 3`."""
+    return str(partition) if log_group is None else f"log group {log_group}"
+
+
 class Source(Protocol):
     """One log. Errors that pass (no leader, a broker that went away) are its own to deal with."""
 
     @property
     def log_id(self) -> str:
-        """Cluster, topic id and partition: what a mark is of."""
+        """Cluster, topic id and partition or log group: what a mark is of."""
 
     @property
     def topic(self) -> str: ...
 
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """`SEVERAL` where it is of a log group."""
+
+    @property
+    def log_group(self) -> int | None:
+        """Its number, where the log is a topic's partitions of one; None where it is one partition."""
 
     async def bounds(self) -> Bounds:
         """Asked of the leader, after the call. Raises SourceEnded."""

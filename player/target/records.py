@@ -20,9 +20,10 @@ class LogName(NamedTuple):
     """Whose entries these are."""
 
     log_id: str
-    """Cluster, topic id and partition: a mark is kept for each."""
+    """Cluster, topic id and partition or log group: a mark is kept for each."""
     topic: str
     partition: int
+    """-1 where the log is several partitions of the topic: then each entry says its own."""
 
 
 class EntryRecords(NamedTuple):
@@ -31,6 +32,8 @@ class EntryRecords(NamedTuple):
     position: int
     records: Sequence[Record]
     """Each with its `offset`, `timestamp` (ms since 1970), `key`, `value` and `headers`."""
+    partition: int = 0
+    """Of the topic: the offsets are there."""
 
 
 class Delivered:
@@ -66,6 +69,7 @@ class Delivered:
 
     @property
     def partition(self) -> int:
+        """-1 where the log is several: look at `entries`."""
         return self.name.partition
 
     def __repr__(self) -> str:
@@ -88,6 +92,16 @@ def records_of(payload: object) -> list[Record]:
     return list(iter_records(payload))
 
 
-def opened(parts: Sequence[Part]) -> list[EntryRecords]:
-    """The records of some parts, none of which is a dummy. Raises MalformedBatch."""
-    return [EntryRecords(part.position, records_of(part.payload)) for part in parts]
+def opened(parts: Sequence[Part], partition: int = 0) -> list[EntryRecords]:
+    """The records of some parts, none of which is a dummy; `partition`: of those that say none of their own.
+
+    Raises MalformedBatch.
+    """
+    return [
+        EntryRecords(
+            part.position,
+            records_of(part.payload),
+            partition if part.partition is None else part.partition,
+        )
+        for part in parts
+    ]

@@ -343,7 +343,8 @@ class _PlayedLog:
         return self._stored
 
     def _apply(self, greeting: Greeting, previous: int, parts: Sequence[Part], mark: Mark) -> None:
-        self._opened.store(Delivered(_name(greeting), previous, mark.position, opened(parts)), mark)
+        entries = opened(parts, greeting.partition)
+        self._opened.store(Delivered(_name(greeting), previous, mark.position, entries), mark)
 
 
 def _called(call: Callable[[], T]) -> T:

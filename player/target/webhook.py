@@ -188,7 +188,8 @@ def body_of(name: LogName, entry: EntryRecords) -> bytes:
         }
         for record in entry.records
     ]
-    body = {**name._asdict(), "position": entry.position, "records": records}
+    placed = name._replace(partition=entry.partition)
+    body = {**placed._asdict(), "position": entry.position, "records": records}
     return json.dumps(body, ensure_ascii=False).encode()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 MESSAGE_BYTES = 4 << 20
 """One message: what gRPC takes by default in every language, and four times the player's bound on a batch."""
 
-PART_HEAD_BYTES = 24
+PART_HEAD_BYTES = 32
 """What a part takes of a message besides its payload, at most, whichever the transport."""
 
 HELLO_TIMEOUT_S = 10.0

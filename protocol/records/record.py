@@ -219,7 +219,7 @@ def _read_bytes(data: memoryview, at: int) -> tuple[bytes | None, int]:
     return bytes(data[at:end]), end
 
 
-def read_varint(data: memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: Buffer, at: int) -> tuple[int, int]:
     """A zigzag varint of at most 64 bits, and the position after it. IndexError where it is cut."""
     byte = data[at]
     at += 1

@@ -9,7 +9,8 @@
 | what became of a frame's batches, pure | `marks` |
 | small files | `state_file`, `checkpoint_file`, `origin_file` |
 | writing | `writer`, `segment_pool` (files made ready), `housekeeping` (index files, freeing, checkpoints) |
-| reading | `tail_cache` and `reading` by offset and time, `recent_frames` and `frame_reading` by index |
+| reading by offset and time | `tail_cache`, `shared_reads`, `reading` |
+| reading by index and LSN | `recent_frames`, `frame_reading`; `lsn_lookup` from LSNs and offsets to frames |
 | which segments there are | `segments` |
 | opening | `recovery` (the verdict), `leftovers` (after it), `salvage` (where the state is lost) |
 | segments written as a whole | `segment_rewrite`, for `installation` (a whole log) and `rewriting` (one) |

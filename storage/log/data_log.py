@@ -26,6 +26,7 @@ from storage.log.batch_index import SegmentPartition
 from storage.log.file_system import FileSystem, RealFileSystem
 from storage.log.format import SEGMENT_HEADER_BYTES, chain_of
 from storage.log.housekeeping import Housekeeping
+from storage.log.lsn_lookup import LsnLookup
 from storage.log.options import LogOptions
 from storage.log.origin_file import read_origin, write_origin
 from storage.log.reading import BatchPlace, LogReader
@@ -34,6 +35,7 @@ from storage.log.replacing import ReplacingLog
 from storage.log.rewriting import Judge
 from storage.log.segment_pool import SegmentPool
 from storage.log.segments import Segment, SegmentTable
+from storage.log.shared_reads import SharedReads
 from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult, StorageFull
 
 __all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
@@ -83,7 +85,9 @@ class DataLog(ReplacingLog):
         house = Housekeeping(fs, directory, group_id, table, pool, found.state_file, found.checkpoints)
         super().__init__(fs, directory, group_id, options, table, pool, house, found.tail)
         self.report: RecoveryReport = found.report
-        self._reader = LogReader(fs, table)
+        self._reader = LogReader(fs, table, SharedReads(options.shared_reads_bytes))
+        self.lsns = LsnLookup(table, self._frame_reader)
+        """For any thread, too."""
         self._replay_from = found.checkpoints[-1].place if found.checkpoints else 0
         self.checkpoint: Checkpoint | None = found.checkpoints[-1].checkpoint if found.checkpoints else None
         """What was loaded at open; `replay` gives the frames after it."""

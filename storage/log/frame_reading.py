@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from array import array
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -85,6 +86,20 @@ class FrameReader:
                 return self._chain_after(held, index)
             finally:
                 self._table.release(held)
+
+    def holding(self, segment: Segment, place: int) -> Frame:
+        """The frame of a segment with a batch at this byte of it, be it that nothing is left of the batch.
+        FramesGone where the segment was replaced; CorruptLog."""
+        try:
+            held = self._hold(segment)
+        except _Replaced:
+            raise FramesGone(f"segment {segment.sequence} was replaced") from None
+        try:
+            row = bisect_left(self._ends(held), place)
+        finally:
+            self._table.release(held)
+        index = segment.first_index + row
+        return self.read(index, 0, index)[0]
 
     def _segment_of(self, index: int) -> Segment | None:
         """The segment that holds a frame."""

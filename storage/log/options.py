@@ -23,6 +23,8 @@ class LogOptions:
     """Dead segment files kept for recycling, so that steady writing costs no second fill with zeros."""
     tail_cache_bytes: int = 16 << 20
     """What consumers that keep up read from; a second or so of a busy group."""
+    shared_reads_bytes: int = 8 << 20
+    """What was read from files lately, for others that read the same: eight fetches of a Kafka consumer."""
     recent_frames_bytes: int = 16 << 20
     """What followers that keep up are sent, by index; the payloads are the tail cache's. 0 keeps none."""
     index_cache_bytes: int = 16 << 20

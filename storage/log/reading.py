@@ -3,6 +3,7 @@
 A read takes whole batches of one partition in offset order. Neighbouring batches are read in one go, gaps
 included, while a gap is small; views of adjacent batches are merged. Without `wait` only what the page
 cache holds is read (RWF_NOWAIT), so that the event loop never waits for a disk.
+What another reader has just read is not read again (`shared_reads.py`).
 A batch that was cleaned away is a row of length 0, or freed with its whole segment: it is passed over. A read
 that meets a truncation, an installation or a rewriting begins again with what is there now.
 """
@@ -18,6 +19,7 @@ from storage.log.batch_index import BatchIndex
 from storage.log.file_system import NO_WAIT, FileSystem
 from storage.log.format import BATCH_LENGTH_OFFSET
 from storage.log.segments import Segment, SegmentTable
+from storage.log.shared_reads import SharedReads
 from storage.types import Buffer, CorruptLog, OffsetOutOfRange, ReadResult
 
 _OFFSET_AND_LENGTH = Struct(">qi")
@@ -53,11 +55,12 @@ class _Replaced(Exception):
 class LogReader:
     """Reads over a segment table; safe in any thread."""
 
-    __slots__ = ("_fs", "_table")
+    __slots__ = ("_fs", "_shared", "_table")
 
-    def __init__(self, fs: FileSystem, table: SegmentTable) -> None:
+    def __init__(self, fs: FileSystem, table: SegmentTable, shared: SharedReads) -> None:
         self._fs = fs
         self._table = table
+        self._shared = shared
 
     def read(
         self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool, wait: bool
@@ -112,37 +115,71 @@ class LogReader:
         """Append views of the wanted batches; how many bytes came, fewer where the page cache had no more.
         CorruptLog where a batch is not the one that the index says."""
         total = 0
-        offset_and_length = _OFFSET_AND_LENGTH.unpack_from
-        for first, last in _runs(index, wanted.first, wanted.last):
-            positions, lengths, bases = index.positions, index.lengths, index.bases
-            start = positions[first]
-            length = positions[last - 1] + lengths[last - 1] - start
-            data = bytearray(length)
-            got = self._preadv(segment.fd, data, start, wait)
-            view = memoryview(data)
-            begin = end = 0
-            for i in range(first, last):
-                if lengths[i] == 0:
-                    continue
-                at = positions[i] - start
-                after = at + lengths[i]
-                if after > got:
-                    break
-                if offset_and_length(view, at) != (bases[i], lengths[i] - BATCH_LENGTH_OFFSET):
-                    raise CorruptLog(
-                        f"{segment.path} byte {positions[i]}: not the batch at offset {bases[i]} any more"
-                    )
-                if at != end:
-                    if end > begin:
-                        buffers.append(view[begin:end])
-                    begin = at
-                end = after
-                total += after - at
-            if end > begin:
-                buffers.append(view[begin:end])
-            if got < length:
-                break
+        for begin, end in _runs(index, wanted.first, wanted.last):
+            first = begin
+            while first < end:
+                last = end
+                start = index.positions[first]
+                view = self._shared.find(segment.serial, start)
+                if view is not None:
+                    last = _covered(index, first, end, start + len(view))
+                if view is None or last == first:
+                    last = end
+                    view = self._read_stretch(segment, start, index, last, wait)
+                taken, whole = self._take(segment, index, first, last, view, buffers)
+                total += taken
+                if not whole:
+                    return total
+                first = last
         return total
+
+    def _read_stretch(
+        self, segment: Segment, start: int, index: BatchIndex, last: int, wait: bool
+    ) -> memoryview:
+        """The segment's bytes from a position up to the end of row `last` - 1, or as many as there are."""
+        data = bytearray(index.positions[last - 1] + index.lengths[last - 1] - start)
+        got = self._preadv(segment.fd, data, start, wait)
+        view = memoryview(data)[:got]
+        self._shared.keep(segment.serial, start, view)
+        return view
+
+    @staticmethod
+    def _take(
+        segment: Segment,
+        index: BatchIndex,
+        first: int,
+        last: int,
+        view: memoryview,
+        buffers: list[Buffer],
+    ) -> tuple[int, bool]:
+        """Append views of rows [first, last), which begin where `view` does: (bytes, were all there?)."""
+        offset_and_length = _OFFSET_AND_LENGTH.unpack_from
+        positions, lengths, bases = index.positions, index.lengths, index.bases
+        start = positions[first]
+        got = len(view)
+        total = begin = end = 0
+        whole = True
+        for i in range(first, last):
+            if lengths[i] == 0:
+                continue
+            at = positions[i] - start
+            after = at + lengths[i]
+            if after > got:
+                whole = False
+                break
+            if offset_and_length(view, at) != (bases[i], lengths[i] - BATCH_LENGTH_OFFSET):
+                raise CorruptLog(
+                    f"{segment.path} byte {positions[i]}: not the batch at offset {bases[i]} any more"
+                )
+            if at != end:
+                if end > begin:
+                    buffers.append(view[begin:end])
+                begin = at
+            end = after
+            total += after - at
+        if end > begin:
+            buffers.append(view[begin:end])
+        return total, whole
 
     def _preadv(self, fd: int, data: bytearray, start: int, wait: bool) -> int:
         if not wait:
@@ -280,6 +317,16 @@ def _wanted(index: BatchIndex, offset: int, budget: int, end_offset: int, min_on
         total += length
         last += 1
     return _Wanted(first, last, total, stop < count or total >= max(budget, 1))
+
+
+def _covered(index: BatchIndex, first: int, last: int, end: int) -> int:
+    """The row after the last of [first, last) that ends at or before a position in the segment; `first` where
+    none does."""
+    positions, lengths = index.positions, index.lengths
+    row = bisect_left(positions, end, first, last)
+    while row > first and positions[row - 1] + lengths[row - 1] > end:
+        row -= 1
+    return row
 
 
 def _runs(index: BatchIndex, first: int, last: int) -> Iterator[tuple[int, int]]:

@@ -28,7 +28,7 @@ def test_each_handler_serves_what_the_codec_knows() -> None:
 
 async def test_what_was_taken_is_counted_by_kafkas_names(broker: Broker, client: Client) -> None:
     router = broker.parts.connections.router
-    assert router.taken().keys() == {*map(_name, HANDLERS), "LockstepCluster"}
+    assert router.taken().keys() == {*map(_name, HANDLERS), "LockstepCluster", "LockstepStaged"}
     before = router.taken()["ApiVersions"]
     await client.call(NAMED, 4)
     await client.call(NAMED, 3)
@@ -63,10 +63,11 @@ async def test_api_versions(client: Client, version: int) -> None:
         (each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features
     ]
     # A lowest version of 0 breaks Java clients before 3.9, which ask in version 3 (KAFKA-17011).
-    own = [("lockstep.atomic", 1, 1), ("lockstep.locks", 1, 1)] if version >= 3 else []
+    names = ("lockstep.atomic", "lockstep.locks", "lockstep.staged")
+    own = [(name, 1, 1) for name in names] if version >= 3 else []
     assert supported == ([("transaction.version", 0, 2)] if version >= 4 else []) + own
     assert finalized == ([("transaction.version", 2, 2), *own] if version >= 3 else [])
-    assert response.finalized_features_epoch == (2 if version >= 3 else -1)
+    assert response.finalized_features_epoch == (3 if version >= 3 else -1)
 
 
 @pytest.mark.parametrize("version", [5, 6, 32767])

@@ -126,6 +126,32 @@ async def test_topics_survive_a_restart(start_broker: StartBroker) -> None:
     assert {each.group.group_id for each in more.partitions} == {1}
 
 
+async def test_a_start_looks_at_each_partition_once(broker: Broker) -> None:
+    """Walking through a topic's partitions for each of them took four of the five seconds of 10,000."""
+    topics, cluster = broker.services.topics, broker.services.cluster
+    made = await topics.create(topics.plan("t", 300, 1, {}))
+    entry = cluster.image.topics[made.topic_id]
+    cluster._logs[made.topic_id] = looked_up = LookedUp(cluster._logs[made.topic_id])
+    await topics._check_open(entry)
+    assert (looked_up.walks, looked_up.looks) == (0, 300)
+    assert len(cluster.opened(made.topic_id, made.partitions[0].group.group_id)) == 300
+    assert looked_up.walks == 1
+
+
+class LookedUp(dict[int, Any]):
+    """Counts single looks, and walks through all of it."""
+
+    walks = looks = 0
+
+    def get(self, key: int, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(key, default)
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+
 async def test_half_done_topics_are_finished_at_the_next_start(start_broker: StartBroker) -> None:
     broker = await start_broker()
     topics = broker.services.topics

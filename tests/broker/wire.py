@@ -24,12 +24,13 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from protocol.private_messages import PRIVATE_MESSAGES
 from protocol.records.batch import iter_headers
 from protocol.records.record import BatchBuilder, Record, iter_records
 
 T = TypeVar("T", bound=Struct)
 
-_KEYS = {request: (key, response) for key, (request, response) in MESSAGES.items()}
+_KEYS = {request: (key, response) for key, (request, response) in {**MESSAGES, **PRIVATE_MESSAGES}.items()}
 
 
 def frame(message: Struct, version: int, correlation_id: int = 1, client_id: str = "test") -> bytes:

@@ -7,10 +7,15 @@ for a third of the records. In the end everything is healed, and each target mus
 applied is compared, record by record, with the topic as confluent-kafka reads it (`player_judge.py`).
 
 The players' resident memory is looked at all the time. Their settings let them hold little for each target,
-so it must stay below a bound, also while a target is stopped. Adds to docs/evidence/player.json; `--resume`
-runs nothing where a sound run of this source, as large in records and kills, is recorded. Prints JSON; ends
-with 1 where something is not as it must be, with 2 where PostgreSQL is missing. `--plant` gives the targets
-in SQLite a mistake that must be found (`player_sabotage.py`).
+so it must stay below a bound, also while a target is stopped.
+
+With `--order "log group"` the brokers themselves play, all partitions as one log: brokers and targets are
+killed and stopped, and all targets must have one order of all partitions' records.
+
+Adds to docs/evidence/player.json; `--resume` runs nothing where a sound run of this source, as large in
+records and kills, is recorded. Prints JSON; ends with 1 where something is not as it must be, with 2 where
+PostgreSQL is missing. `--plant` gives the targets in SQLite a mistake that must be found
+(`player_sabotage.py`).
 """
 
 from __future__ import annotations
@@ -23,19 +28,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import confluent_kafka
 import confluent_kafka.admin
 
 from compat_tests.targets import TargetFailed
+from lockstep.playing.config import Order
 from tests.campaigns import evidence, player_processes
 from tests.campaigns.brokers import Brokers, raise_on_term
 from tests.campaigns.exactly_once import KEPT_PROBLEMS, committed
-from tests.campaigns.player_judge import Contents, judge, record_of, wanted
+from tests.campaigns.player_judge import Contents, judge, order_differences, record_of, wanted
 from tests.campaigns.player_nemesis import FAULTS, TICK_S, Nemesis
-from tests.campaigns.player_processes import Memory, Process
+from tests.campaigns.player_processes import Memory, Player, Process, Target
 from tests.campaigns.player_writers import Writers
 from tests.lockstep.postgres import PostgresMissing, postgres
 
@@ -56,25 +63,19 @@ class Campaign:
     """One run over started brokers."""
 
     def __init__(
-        self, brokers: Brokers, databases: Sequence[str], options: argparse.Namespace, directory: Path
+        self,
+        brokers: Brokers,
+        targets: Sequence[Target],
+        players: Sequence[Player],
+        options: argparse.Namespace,
     ) -> None:
-        """`databases`: URLs of PostgreSQL's."""
+        """`players`: none where the brokers play."""
         self.problems: list[str] = []
         self.figures: dict[str, Any] = {}
         self._brokers = brokers
         self._options = options
         self._rng = random.Random(options.seed)
-        stores = {
-            f"sqlite-{number}": f"sqlite:///{directory}/shard-{number}.db" for number in range(options.sqlite)
-        }
-        stores |= {f"postgres-{number}": url for number, url in enumerate(databases)}
-        self._targets, self._players = player_processes.processes(
-            brokers.bootstrap,
-            TOPIC,
-            stores,
-            player_processes.Options(options.transport, directory),
-            PLANTED if options.plant else player_processes.SHARD,
-        )
+        self._targets, self._players = targets, players
         self._processes: list[Process] = [*self._targets, *self._players]
         names = [each.name for each in self._targets]
         self._writers = Writers(brokers.bootstrap, TOPIC, names, options.rate, options.seed)
@@ -112,7 +113,7 @@ class Campaign:
     def _await_ready(self) -> None:
         """Until somebody plays all partitions. TargetFailed."""
         deadline = time.monotonic() + READY_S
-        while not any(each.plays() == PARTITIONS for each in self._players):
+        while self._players and not any(each.plays() == PARTITIONS for each in self._players):
             if time.monotonic() > deadline:
                 raise TargetFailed(f"nobody plays:\n{self._tails()}")
             time.sleep(TICK_S)
@@ -176,8 +177,12 @@ class Campaign:
 
     def _judge(self, contents: dict[str, Contents]) -> None:
         self.figures["player_terms"] = max(each.player_term() for each in self._targets)
-        for target in self._targets:
-            self.problems += judge(target.name, contents[target.name], target.contents())
+        found = {each.name: each.contents() for each in self._targets}
+        for name, each in found.items():
+            self.problems += judge(name, contents[name], each)
+        if not self._players:
+            self.problems += order_differences(found)
+            self.figures["in_one_order"] = len({*chain(*(each.sequence for each in found.values()))})
         held = player_processes.bound_bytes(len(self._targets), PARTITIONS) >> 20
         highest = max(self._memory.highest.values()) >> 20
         if highest > BASE_MIB + held:
@@ -192,8 +197,10 @@ class Campaign:
             "transactions_aborted": transactions.aborted,
             "transaction_producers_replaced": transactions.replaced,
             "players_ended": sorted({text for each in self._players for text in each.ended})[:10],
-            "player_rss_mib": {phase: size >> 20 for phase, size in self._memory.highest.items()},
         }
+        if self._players:
+            highest = {phase: size >> 20 for phase, size in self._memory.highest.items()}
+            self.figures["player_rss_mib"] = highest
 
     def _tails(self) -> str:
         return "\n".join(
@@ -213,10 +220,22 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lockstep-player-")))
         databases = stack.enter_context(new_databases(options.postgres))
-        brokers = Brokers("lockstep", options.nodes, {}, directory)
+        stores = {
+            f"sqlite-{number}": f"sqlite:///{directory}/shard-{number}.db" for number in range(options.sqlite)
+        }
+        stores |= {f"postgres-{number}": url for number, url in enumerate(databases)}
+        common = player_processes.Options(options.transport, directory)
+        program = PLANTED if options.plant else player_processes.SHARD
+        targets = player_processes.targets_of(stores, common, program)
+        settings = {}
+        if options.order == "log group":
+            file = player_processes.group_config(TOPIC, targets, common)
+            settings = {"lockstep.data.groups": "1", "lockstep.player.config": str(file)}
+        brokers = Brokers("lockstep", options.nodes, settings, directory)
         stack.callback(brokers.close)
         brokers.start()
-        campaign = Campaign(brokers, databases, options, directory)
+        players = [] if settings else player_processes.players_of(brokers.bootstrap, TOPIC, targets, common)
+        campaign = Campaign(brokers, targets, players, options)
         campaign.run()
         if campaign.problems:
             print("\n".join(campaign.problems[:KEPT_PROBLEMS]), file=sys.stderr)
@@ -238,13 +257,15 @@ def on_record(options: argparse.Namespace) -> bool:
     """Is there a sound run of this source that is as large?"""
     digest = evidence.source_digest(packages=evidence.WITH_PLAYER)
     same = ("nodes", "sqlite", "postgres", "transport")
+    kinds = [kind for kind in FAULTS if options.order == "partition" or not kind.endswith("_player")]
     return any(
         run["source"] == digest
         and not run["problems"]
         and all(run[name] == getattr(options, name) for name in same)
+        and run.get("order", "partition") == options.order
         and run["records"] >= options.records
         and run["kills"] >= options.kills
-        and all(run["faults"].get(kind, 0) >= options.kills for kind in FAULTS)
+        and all(run["faults"].get(kind, 0) >= options.kills for kind in kinds)
         for run in evidence.load_runs(NAME)
     )
 
@@ -257,6 +278,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=2000, help="records a second that are written at most")
     parser.add_argument("--sqlite", type=int, default=4, help="targets in SQLite")
     parser.add_argument("--postgres", type=int, default=4, help="targets in PostgreSQL")
+    parser.add_argument("--order", choices=get_args(Order), default="partition", help="what is one log")
     parser.add_argument("--transport", choices=["grpc", "raw"], default="grpc")
     parser.add_argument("--nodes", type=int, choices=[1, 3], default=3)
     parser.add_argument("--seed", type=int, default=None, help="default: drawn, and printed")
@@ -264,6 +286,8 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="nothing where it is recorded for this source")
     parser.add_argument("--no-evidence", action="store_true")
     options = parser.parse_args(words)
+    if options.order == "log group":
+        options.faults = [kind for kind in options.faults if not kind.endswith("_player")]
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(2**31)
     return options
@@ -282,10 +306,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except PostgresMissing as missing:
         print(f"not possible here: {missing}", file=sys.stderr)
         return 2
-    told = {
-        name: getattr(options, name) for name in ("nodes", "sqlite", "postgres", "transport", "rate", "seed")
-    }
-    done = {**told, **figures, "problems": [text[:1000] for text in problems[:KEPT_PROBLEMS]]}
+    told = ("nodes", "sqlite", "postgres", "transport", "order", "rate", "seed")
+    given = {name: getattr(options, name) for name in told}
+    done = {**given, **figures, "problems": [text[:1000] for text in problems[:KEPT_PROBLEMS]]}
     print(json.dumps(done), flush=True)
     if not options.no_evidence and not options.plant:
         evidence.add_run(NAME, done, packages=evidence.WITH_PLAYER)

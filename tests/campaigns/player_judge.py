@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, takewhile
 from typing import Any, Final, NamedTuple
 
 from tests.campaigns.exactly_once import differences
@@ -37,6 +38,8 @@ class Contents:
     applied: dict[int, list[Applied]] = field(default_factory=lambda: defaultdict(list))
     """By partition, in order."""
     values: dict[bytes, bytes] = field(default_factory=dict)
+    sequence: list[tuple[int, int]] = field(default_factory=list)
+    """Of a target alone: partition and offset of all that it has applied, in order."""
     logs: set[str] = field(default_factory=set)
     """Of a target alone: of which its records are; more than one of a partition are too many."""
 
@@ -82,6 +85,24 @@ def judge(name: str, wanted: Contents, found: Contents) -> Iterator[str]:
     if len(set(partitions)) < len(partitions):
         yield f"{name}: two logs of one partition: {sorted(found.logs)}"
     yield from value_differences(name, wanted.values, found.values)
+
+
+def order_differences(found: Mapping[str, Contents]) -> Iterator[str]:
+    """Targets of a log group that have applied what is for both of them in different orders.
+
+    No client sees LSNs: that all agree on one order over all partitions is what can be asked from outside.
+    """
+    for (name, one), (other_name, other) in combinations(sorted(found.items()), 2):
+        common = {*one.sequence} & {*other.sequence}
+        ours = [each for each in one.sequence if each in common]
+        theirs = [each for each in other.sequence if each in common]
+        if ours != theirs:
+            both = zip(ours, theirs, strict=False)
+            place = len(list(takewhile(lambda pair: pair[0] == pair[1], both)))
+            yield (
+                f"{name} and {other_name} disagree on the order of {len(common)} records, from "
+                f"{ours[place : place + 3]} (partition, offset) and {theirs[place : place + 3]} on"
+            )
 
 
 def value_differences(

@@ -172,7 +172,9 @@ class Target(Process):
         rows = self._rows("SELECT log_id, record_offset, record_key FROM shard_applied ORDER BY number")
         for log_id, offset, key in rows:
             found.logs.add(log_id)
-            found.applied[int(log_id.rpartition("/")[2])].append((offset, key))
+            partition = int(log_id.rpartition("/")[2])
+            found.applied[partition].append((offset, key))
+            found.sequence.append((partition, offset))
         found.values = dict(self._rows("SELECT record_key, record_value FROM shard_values"))
         return found
 
@@ -222,7 +224,7 @@ class Memory(threading.Thread):
 
     def run(self) -> None:
         while not self._ending.wait(SAMPLE_S):
-            seen = max(each.rss_bytes() for each in self._players)
+            seen = max([each.rss_bytes() for each in self._players], default=0)
             self.highest[self.phase] = max(self.highest[self.phase], seen)
 
     def end(self) -> None:
@@ -242,32 +244,41 @@ def _inline(value: Any) -> str:
     return json.dumps(value)
 
 
-def processes(
-    bootstrap: str, topic: str, stores: Mapping[str, str], options: Options, program: str = SHARD
-) -> tuple[list[Target], list[Player]]:
-    """A target for each of `stores`, and two players, of which one stands by.
-
-    The players' timers are short, and what they hold of a target is little. `program`: what targets run.
-    """
-    addresses = [f"{HOST}:{port}" for port in free_ports(len(stores) + 2)]
-    targets = [
-        Target(name, program, store, address, options)
-        for (name, store), address in zip(stores.items(), addresses[2:], strict=True)
+def players_of(bootstrap: str, topic: str, targets: Sequence[Target], options: Options) -> list[Player]:
+    """Two, of which one stands by. Their timers are short, and what they hold of a target is little."""
+    config = {"bootstrap": bootstrap, **_config(topic, targets, options), "claims": CLAIMS}
+    addresses = [f"{HOST}:{port}" for port in free_ports(2)]
+    return [
+        Player(f"player-{number}", address, config, options.directory)
+        for number, address in enumerate(addresses)
     ]
-    config: dict[str, Any] = {
-        "bootstrap": bootstrap,
+
+
+def targets_of(stores: Mapping[str, str], options: Options, program: str = SHARD) -> list[Target]:
+    """A target for each of `stores`. `program`: what it runs."""
+    addresses = [f"{HOST}:{port}" for port in free_ports(len(stores))]
+    return [
+        Target(name, program, store, address, options)
+        for (name, store), address in zip(stores.items(), addresses, strict=True)
+    ]
+
+
+def group_config(topic: str, targets: Sequence[Target], options: Options) -> Path:
+    """The configuration of a player inside each broker, which plays whole log groups."""
+    config = {"player": "beside", "order": "log group", **_config(topic, targets, options)}
+    file = options.directory / "beside.toml"
+    file.write_text(toml(config))
+    return file
+
+
+def _config(topic: str, targets: Sequence[Target], options: Options) -> dict[str, Any]:
+    return {
         "topic": topic,
         "transport": options.transport,
         "route": {"by": "header"},
         "targets": {each.name: {"address": each.address} for each in targets},
         "settings": {**BOUNDS, **TIMERS},
-        "claims": CLAIMS,
     }
-    players = [
-        Player(f"player-{number}", address, config, options.directory)
-        for number, address in enumerate(addresses[:2])
-    ]
-    return targets, players
 
 
 _MIB: Final = 1 << 20

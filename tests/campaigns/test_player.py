@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from compat_tests.kafka_jars import skip_or_fail
 from lockstep.playing import config
 from tests.campaigns import evidence, player, player_processes
 from tests.campaigns.player_nemesis import FAULTS, Nemesis
-from tests.campaigns.player_processes import BOUNDS, Options, Process, processes
+from tests.campaigns.player_processes import BOUNDS, Options, Process, group_config, players_of, targets_of
 from tests.campaigns.player_writers import KEYS, Drawn
 from tests.lockstep.postgres import PostgresMissing
 
@@ -24,7 +25,7 @@ def short(words: str) -> tuple[dict[str, Any], list[str]]:
     words = f"{words} --seed {seed} --no-evidence"
     print(f"repeat with: python -m tests.campaigns.player {words}")
     try:
-        return player.run(player.arguments(words.split()))
+        return player.run(player.arguments(shlex.split(words)))
     except PostgresMissing as missing:
         skip_or_fail(str(missing))
         raise
@@ -38,6 +39,14 @@ def test_three_targets_have_the_log_after_each_kind_of_fault() -> None:
     assert figures["records"] >= 2000 and figures["stopped_for_records"] > 0
     assert len(figures["applied"]) == 3 and min(figures["applied"].values()) > 500
     assert 20 < figures["player_rss_mib"]["while_one_is_stopped"] < 200
+
+
+@pytest.mark.slow
+def test_a_log_group_is_in_one_order_everywhere() -> None:
+    words = "--records 1500 --kills 2 --rate 200 --sqlite 3 --postgres 0 --faults kill_target kill_broker"
+    figures, problems = short(rf"{words} --order=log\ group")
+    assert problems == []
+    assert figures["faults"]["kill_broker"] >= 2 and figures["in_one_order"] > 1000
 
 
 @pytest.mark.slow
@@ -103,7 +112,10 @@ def test_who_is_killed_or_stopped_is_healed_once(tmp_path: Path) -> None:
 
 def test_players_understand_what_they_are_given(tmp_path: Path) -> None:
     stores = {"sqlite-0": "sqlite:///x", "postgres-0": "postgresql://x"}
-    targets, players = processes("b:1", "t", stores, Options("raw", tmp_path))
+    targets = targets_of(stores, Options("raw", tmp_path))
+    players = players_of("b:1", "t", targets, Options("raw", tmp_path))
+    beside = config.parse(group_config("t", targets, Options("raw", tmp_path)).read_text())
+    assert (beside.order, beside.topic, set(beside.targets)) == ("log group", "t", set(stores))
     read = [config.parse((tmp_path / f"{each.name}.toml").read_text()) for each in players]
     assert len({each.player for each in read}) == len({each.listen for each in read}) == 2
     for each in read:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns.player_judge import Contents, Record, judge, record_of, wanted
+from tests.campaigns.player_judge import Contents, Record, judge, order_differences, record_of, wanted
 
 TARGETS = ("a", "b", "c")
 
@@ -161,3 +161,16 @@ def test_who_a_record_is_for() -> None:
     ]
     for headers in nobody:
         assert record_of(Message(headers)).targets == []
+
+
+def test_one_order_of_all_partitions() -> None:
+    one, other = Contents(), Contents()
+    one.sequence = [(0, 0), (1, 0), (0, 1), (1, 1)]
+    other.sequence = [(1, 0), (0, 1), (0, 7), (1, 1)]
+    assert list(order_differences({"a": one, "b": other})) == [], "what one alone has is its own"
+    other.sequence = [(0, 1), (1, 0), (0, 7), (1, 1)]
+    (told,) = order_differences({"a": one, "b": other})
+    assert told.startswith("a and b disagree on the order of 3 records, from [(1, 0), (0, 1), (1, 1)]")
+    other.sequence = [*one.sequence, (1, 1)]
+    (told,) = order_differences({"a": one, "b": other})
+    assert "from [] (partition, offset) and [(1, 1)] on" in told

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests import spark_driver
 from compat_tests.kafka_jars import ToolchainMissing, skip_or_fail
 from compat_tests.targets import LockstepTarget
-from tests.campaigns import disk_full, exactly_once, fuzz, kill9, malformed, streams
+from tests.campaigns import disk_full, exactly_once, fuzz, kill9, malformed, spark_sink, streams
 from tests.campaigns.brokers import Brokers
 from tests.campaigns.disk_full import NotPossible
 
@@ -103,3 +104,26 @@ def test_thousands_of_fuzzed_inputs_raise_nothing_unexpected(
     assert figures["exits"] == 0
     assert all(figures["targets"][target]["accepted"] > 5 for target in ("request", "response", "handlers"))
     assert figures["handler_answers"] > 100
+
+
+def test_the_sink_for_spark_doubles_nothing_after_three_kills(tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(2**31)
+    print(
+        f"repeat with: python -m tests.campaigns.spark_sink --kills 3 --per-kill 100 --nodes 1 --seed {seed}"
+    )
+    try:
+        spark_driver.installed()
+    except ToolchainMissing as missing:
+        skip_or_fail(str(missing))
+    brokers = Brokers("lockstep", 1, {}, tmp_path / "brokers")
+    directory = tmp_path / "spark"
+    directory.mkdir()
+    try:
+        brokers.start()
+        campaign = spark_sink.Campaign(brokers, "lockstep", 3, 100, seed, directory, [spark_sink.LOCAL])
+        campaign.run()
+    finally:
+        brokers.close()
+    assert campaign.problems == []
+    assert campaign.figures["records"] >= 400
+    assert sum(campaign.killed.values()) >= 2

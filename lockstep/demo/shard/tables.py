@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from lockstep.target import Delivered
+from lockstep.target import Delivered, EntryRecords
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS shard_values (
@@ -59,19 +59,20 @@ class Tables:
 
     def apply(self, connection: Any, delivered: Delivered) -> None:
         """What the target calls in its transaction."""
-        log_id, topic = delivered.log_id, delivered.topic
-        newest = {record.key: record for record in delivered.records if record.key is not None}
+        topic = delivered.topic
+        rows = [(_log_of(delivered, entry), each) for entry in delivered.entries for each in entry.records]
+        newest = {record.key: (log_id, record) for log_id, record in rows if record.key is not None}
         puts = [
             (topic, key, record.value, log_id, record.offset)
-            for key, record in newest.items()
+            for key, (log_id, record) in newest.items()
             if record.value is not None
         ]
-        removes = [(topic, key) for key, record in newest.items() if record.value is None]
-        notes = [(log_id, record.offset, record.key) for record in delivered.records]
+        removes = [(topic, key) for key, (_, record) in newest.items() if record.value is None]
+        notes = [(log_id, record.offset, record.key) for log_id, record in rows]
         cursor = connection.cursor()
-        for statement, rows in ((_NOTE, notes), (_PUT, puts), (_REMOVE, removes)):
-            if rows:
-                cursor.executemany(statement.replace("?", self._placeholder), rows)
+        for statement, values in ((_NOTE, notes), (_PUT, puts), (_REMOVE, removes)):
+            if values:
+                cursor.executemany(statement.replace("?", self._placeholder), values)
 
     def audit(self, connection: Any) -> Audit:
         records = 0
@@ -85,3 +86,9 @@ class Tables:
             last_offsets[log_id] = max(offset, last)
         (keys,) = connection.execute(_COUNT).fetchone()
         return Audit(keys, records, last_offsets, problems)
+
+
+def _log_of(delivered: Delivered, entry: EntryRecords) -> str:
+    """What offsets are of: a log that is several partitions has some of each."""
+    is_one = delivered.partition == entry.partition
+    return delivered.log_id if is_one else f"{delivered.log_id}/{entry.partition}"

@@ -175,7 +175,7 @@ func (s *session) take(ctx context.Context, received int64, batch *playerv1.Batc
 		if len(part.GetRecords()) == 0 {
 			continue // a dummy
 		}
-		records, err := Records(s.logID, part.GetPosition(), part.GetRecords())
+		records, err := Records(s.logID, part)
 		if err != nil {
 			return received, status.Error(codes.InvalidArgument, err.Error())
 		}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"lockstep/target/playerv1"
 )
 
 const (
@@ -27,13 +29,16 @@ type Applied struct {
 	Offset   int64  `json:"offset"`
 	Key      []byte `json:"key"`
 	Value    []byte `json:"value"`
+	// Where the log is several partitions: the one that the offset is of.
+	Partition *int32 `json:"partition,omitempty"`
 }
 
 // Records decodes one record batch of Kafka's (magic 2, compressed with any of its codecs), whole or not at all.
 //
 // franz-go checks the checksum and decompresses. It takes what it is given for the answer to a fetch, which may end
 // anywhere and is no error then; so size and number of records are compared here.
-func Records(logID string, position int64, batch []byte) ([]Applied, error) {
+func Records(logID string, part *playerv1.Part) ([]Applied, error) {
+	position, batch := part.GetPosition(), part.GetRecords()
 	if len(batch) < batchHeaderBytes || batch[magicAt] != magic {
 		return nil, fmt.Errorf("position %d: no record batch of magic %d", position, magic)
 	}
@@ -52,7 +57,7 @@ func Records(logID string, position int64, batch []byte) ([]Applied, error) {
 	}
 	records := make([]Applied, len(found.Records))
 	for at, record := range found.Records {
-		records[at] = Applied{logID, position, record.Offset, record.Key, record.Value}
+		records[at] = Applied{logID, position, record.Offset, record.Key, record.Value, part.Partition}
 	}
 	return records, nil
 }

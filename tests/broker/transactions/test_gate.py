@@ -126,8 +126,8 @@ class World:
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         return Topic() if self.logs else None
 
-    def opened(self, topic_id: bytes, number: int) -> dict[int, PartitionLog]:
-        return self.logs
+    def opened_at(self, topic_id: bytes, number: int, index: int) -> PartitionLog | None:
+        return self.logs.get(index)
 
     def send(self, name: str, records: bytes, index: int = 0, version: int = V1, of: str = "id") -> None:
         """Append one batch; what becomes of it is `outcomes[name]`."""

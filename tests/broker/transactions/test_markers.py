@@ -120,8 +120,8 @@ class Node:
         number = self.spread[index]
         return Partition(index, self.groups.get(number) or Stand(number))
 
-    def opened(self, topic_id: bytes, number: int) -> dict[int, Log]:
-        return self.groups[number].logs if topic_id == TOPIC else {}
+    def opened_at(self, topic_id: bytes, number: int, index: int) -> Log | None:
+        return self.groups[number].logs.get(index) if topic_id == TOPIC else None
 
 
 class Way:

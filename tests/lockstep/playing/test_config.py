@@ -198,3 +198,10 @@ def test_a_target_at_run_time() -> None:
     for name, address, first in (("c d", "here:1", 0), ("c", None, 0), ("c", "here:1", "x")):
         with pytest.raises(ConfigError):
             target_of(name, address, first)
+
+
+def test_orders() -> None:
+    assert from_table(LEAST).order == "partition"
+    assert from_table(changed("order", "log group")).order == "log group"
+    with pytest.raises(ConfigError, match=r"^order: 'lsn' is none of partition, log group"):
+        from_table(changed("order", "lsn"))

@@ -20,7 +20,7 @@ from lockstep.playing.in_broker import PlayerInBroker
 from player.target.records import Delivered
 from player.target.sessions import StoreSessions
 from player.target.sqlite import SqliteStore
-from player.transport.grpc_server import GrpcServer
+from player.transport.named import Transport, server_of
 from protocol.records.record import BatchBuilder
 from tests.broker.cluster.brokers import LOOK_SECONDS
 from tests.broker.conftest import StartBroker, StartCluster
@@ -38,14 +38,21 @@ def apply(connection: sqlite3.Connection, delivered: Delivered) -> None:
 class Shard:
     """A target with a file of its own, served here."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        apply: Callable[[sqlite3.Connection, Delivered], None] = apply,
+        transport: Transport = "grpc",
+    ) -> None:
         self._path = path
+        self._transport = transport
+        self._apply = apply
         self.address = ""
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
-        sessions = StoreSessions(SqliteStore(self._path, apply))
-        server = GrpcServer(sessions)
+        sessions = StoreSessions(SqliteStore(self._path, self._apply))
+        server = server_of(self._transport, sessions)
         self.address = await server.start("127.0.0.1:0")
         try:
             yield

@@ -267,3 +267,15 @@ async def test_a_topic_that_is_deleted_ends_the_process(place: Place, running: R
         await client.delete_topic(place.topic)
         assert await asyncio.wait_for(player.process.wait(), 60) == 1
     assert "was deleted" in player.said.splitlines()[-1]
+
+
+async def test_the_order_of_a_log_group_is_refused_with_its_reason(tmp_path: Path) -> None:
+    file = tmp_path / "player.toml"
+    file.write_text(
+        'player = "one"\ntopic = "t"\norder = "log group"\nroute = {by = "all"}\n'
+        '[targets.a]\naddress = "127.0.0.1:1"\n'
+    )
+    status, out = await ask("run", str(file))
+    assert status == 1
+    assert f"{file}: order: 'log group' is for a player inside the broker" in out
+    assert "lockstep.player.config" in out and "LSN" in out

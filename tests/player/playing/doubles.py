@@ -69,6 +69,7 @@ class MemoryLog:
         self.log_id = LOG_ID
         self.topic = "topic"
         self.partition = 0
+        self.log_group: int | None = None
 
     def append(self, *payloads: str) -> None:
         for payload in payloads:

@@ -75,6 +75,13 @@ def test_a_batch_that_a_target_gets_whole_is_passed_on_untouched() -> None:
     assert parts(entry, lambda record: ["x"]) == {"x": entry.payload}
 
 
+def test_a_part_is_of_its_entrys_partition() -> None:
+    entry = batch(b"a", b"b")
+    assert {part.partition for _, part in Reframing(by_value)(entry)} == {None}
+    entry.partition = 4
+    assert {part.partition for _, part in Reframing(by_value)(entry)} == {4}
+
+
 def test_nobody_gets_anything() -> None:
     assert parts(batch(b"", b"")) == {}
 

@@ -27,13 +27,13 @@ def test_the_dump_has_a_line_for_each_record(target: GoTarget) -> None:
         assert player.greeted() == 6
         player.batch(6, part(8, records(7, [(b"key", b"value"), (None, b"")])), part(9))
         assert player.acknowledged() == 9
-        player.batch(9, part(10, records(10, [(b"", None)])))
+        player.batch(9, part(10, records(10, [(b"", None)]), 0))
         assert player.acknowledged() == 10
     assert target.stop() == 0
     assert target.dumped() == [
         {"log_id": "a/b/0", "position": 8, "offset": 7, "key": "a2V5", "value": "dmFsdWU="},
         {"log_id": "a/b/0", "position": 8, "offset": 8, "key": None, "value": ""},
-        {"log_id": "a/b/0", "position": 10, "offset": 10, "key": "", "value": None},
+        {"log_id": "a/b/0", "position": 10, "offset": 10, "key": "", "value": None, "partition": 0},
     ]
 
 

@@ -41,7 +41,8 @@ def test_what_is_not_one_whole_batch_is_refused() -> None:
 
 def test_what_is_delivered_together() -> None:
     name = LogName("cluster/id/3", "orders", 3)
-    entries = opened([Part(9, payload(7, 3), 1), Part(12, payload(12), 1)])
+    entries = opened([Part(9, payload(7, 3), 1), Part(12, payload(12), 1)], 3)
+    assert [entry.partition for entry in entries] == [3, 3]
     assert [entry.position for entry in entries] == [9, 12]
     together = Delivered(name, 6, 20, entries)
     assert [record.offset for record in together.records] == [7, 8, 9, 12]
@@ -49,3 +50,11 @@ def test_what_is_delivered_together() -> None:
     assert repr(together) == "Delivered(orders-3, 4 records, after 6 to 20)"
     assert Delivered(name, 6, 9, entries[:1]).records is entries[0].records
     assert Delivered(name, 6, 9, []).records == []
+
+
+def test_entries_of_several_partitions_say_theirs() -> None:
+    entries = opened([Part(9, payload(7, 3), 1, 2), Part(12, payload(7), 1, 0)], -1)
+    assert [(entry.partition, [each.offset for each in entry.records]) for entry in entries] == [
+        (2, [7, 8, 9]),
+        (0, [7]),
+    ]

@@ -94,7 +94,7 @@ def test_each_entry_is_posted_once(url: str, receiver: Receiver, tmp_path: Path)
     builder.append(b"\xff", b"caf\xc3\xa9", timestamp_ms=1, headers=[("a", None), ("b", b"\x00")])
     builder.append(None, None, timestamp_ms=2)
     parts = [Part(8, builder.build(7), 1), Part(12, builder.build(11), 1)]
-    log.store(Delivered(NAME, 6, 20, opened(parts)), mark(1, 20))
+    log.store(Delivered(NAME, 6, 20, opened(parts, 3)), mark(1, 20))
     assert log.load() == mark(1, 20)
     log.close()
     assert receiver.keys() == ["cluster/topic/0:8", "cluster/topic/0:12"]

@@ -52,9 +52,9 @@ def _kinds() -> dict[str, Any]:
     }
 
 
-def part(position: int, records: bytes = b"") -> Any:
+def part(position: int, records: bytes = b"", partition: int | None = None) -> Any:
     """A part; without records a dummy."""
-    return _kinds()["Part"](position=position, records=records)
+    return _kinds()["Part"](position=position, records=records, partition=partition)
 
 
 def records(

@@ -141,7 +141,17 @@ def batch(previous: int, *payloads: bytes | None) -> Batch:
     return Batch(previous, parts, sum(part.size_bytes for part in parts))
 
 
+def of_several(of: Batch, partitions: Sequence[int]) -> Batch:
+    """The same where the log is several partitions: of these in turn."""
+    for place, part in enumerate(of.parts):
+        if not part.is_dummy:
+            part.partition = partitions[place % len(partitions)]
+    return of
+
+
 def shape(of: Batch) -> tuple[object, ...]:
     """What must arrive as it was sent."""
-    parts = [(part.position, part.payload, part.size_bytes, part.is_dummy) for part in of.parts]
+    parts = [
+        (part.position, part.payload, part.size_bytes, part.is_dummy, part.partition) for part in of.parts
+    ]
     return of.previous_position, parts, of.size_bytes

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from player.core.messages import Batch, Hello
 from player.transport import frames
 from player.transport.seam import Greeting, Malformed
-from tests.player.transport.ends import Heard, batch, shape
+from tests.player.transport.ends import Heard, batch, of_several, shape
 
 POSITIONS = st.integers(-1, 2**63 - 2000)
 PAYLOADS = st.lists(st.none() | st.binary(min_size=1, max_size=200), min_size=1, max_size=20)
@@ -30,6 +30,16 @@ def test_batches_come_back(previous: int, payloads: list[bytes | None]) -> None:
     assert isinstance(came, Batch)
     assert shape(came) == shape(sent)
     assert all(type(part.payload) in (bytes, type(None)) for part in came.parts)
+
+
+@given(POSITIONS, PAYLOADS, st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=3))
+def test_batches_of_several_partitions_come_back(
+    previous: int, payloads: list[bytes | None], partitions: list[int]
+) -> None:
+    sent = of_several(batch(previous, *payloads), partitions)
+    came = frames.from_player(body(frames.batch_frame(sent)))
+    assert isinstance(came, Batch)
+    assert shape(came) == shape(sent)
 
 
 @given(st.text(), POSITIONS, POSITIONS, POSITIONS, st.text(), st.integers(0, 2**31 - 1))
@@ -87,6 +97,8 @@ GREETING = Greeting(Hello("log", 1, 2, 3), "topic", 0)
         bytes([frames.BATCH]) + bytes(12),  # no parts
         bytes([frames.BATCH]) + bytes(8) + b"\xff\xff\xff\xff",
         bytes(body(frames.batch_frame(batch(0, b"one", b"two"))))[:-1],
+        bytes([frames.BATCH_OF_SEVERAL]) + bytes(11) + b"\1" + bytes(12),  # no partition of its part
+        bytes(body(frames.batch_frame(of_several(batch(0, b"one", b"two"), [1]))))[:-1],
         bytes(body(frames.batch_frame(batch(0, b"one", b"two")))) + b"!",
     ],
 )
@@ -112,7 +124,7 @@ def test_what_is_no_frame_of_a_target(frame: bytes) -> None:
     assert not heard.all
 
 
-@given(st.integers(0, 8), st.binary(max_size=100))
+@given(st.integers(0, 9), st.binary(max_size=100))
 def test_noise_is_malformed_or_a_message(kind: int, data: bytes) -> None:
     with contextlib.suppress(Malformed):
         frames.from_player(memoryview(bytes([kind]) + data))

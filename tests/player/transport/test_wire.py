@@ -12,7 +12,7 @@ from player.core.messages import Batch, Hello
 from player.generated.player_pb2 import FromPlayer, FromTarget
 from player.transport import wire
 from player.transport.seam import Greeting, Malformed
-from tests.player.transport.ends import Heard, batch, shape
+from tests.player.transport.ends import Heard, batch, of_several, shape
 
 POSITIONS = st.integers(-1, 2**63 - 2000)
 PAYLOADS = st.lists(st.none() | st.binary(min_size=1, max_size=200), min_size=1, max_size=20)
@@ -21,6 +21,16 @@ PAYLOADS = st.lists(st.none() | st.binary(min_size=1, max_size=200), min_size=1,
 @given(POSITIONS, PAYLOADS)
 def test_batches_come_back(previous: int, payloads: list[bytes | None]) -> None:
     sent = batch(previous, *payloads)
+    came = wire.from_player(wire.batch_bytes(sent))
+    assert isinstance(came, Batch)
+    assert shape(came) == shape(sent)
+
+
+@given(POSITIONS, PAYLOADS, st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=3))
+def test_batches_of_several_partitions_come_back(
+    previous: int, payloads: list[bytes | None], partitions: list[int]
+) -> None:
+    sent = of_several(batch(previous, *payloads), partitions)
     came = wire.from_player(wire.batch_bytes(sent))
     assert isinstance(came, Batch)
     assert shape(came) == shape(sent)

@@ -232,7 +232,7 @@ type Hello struct {
 	TargetTerm    int64                  `protobuf:"varint,3,opt,name=target_term,json=targetTerm,proto3" json:"target_term,omitempty"`          // the pair, compared as a pair, only grows
 	FirstPosition int64                  `protobuf:"varint,4,opt,name=first_position,json=firstPosition,proto3" json:"first_position,omitempty"` // where a target begins that has no mark yet
 	Topic         string                 `protobuf:"bytes,5,opt,name=topic,proto3" json:"topic,omitempty"`                                       // what the log is of, in words
-	Partition     int32                  `protobuf:"varint,6,opt,name=partition,proto3" json:"partition,omitempty"`
+	Partition     int32                  `protobuf:"varint,6,opt,name=partition,proto3" json:"partition,omitempty"`                              // -1: several of the topic's, in the order of their log group; each part says its own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -365,7 +365,8 @@ func (x *Batch) GetParts() []*Part {
 type Part struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Position      int64                  `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
-	Records       []byte                 `protobuf:"bytes,2,opt,name=records,proto3" json:"records,omitempty"` // a Kafka record batch (magic 2), perhaps compressed; empty: only the mark moves
+	Records       []byte                 `protobuf:"bytes,2,opt,name=records,proto3" json:"records,omitempty"`            // a Kafka record batch (magic 2), perhaps compressed; empty: only the mark moves
+	Partition     *int32                 `protobuf:"varint,3,opt,name=partition,proto3,oneof" json:"partition,omitempty"` // of the topic, where the log is several; the records have their offsets there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -412,6 +413,13 @@ func (x *Part) GetRecords() []byte {
 		return x.Records
 	}
 	return nil
+}
+
+func (x *Part) GetPartition() int32 {
+	if x != nil && x.Partition != nil {
+		return *x.Partition
+	}
+	return 0
 }
 
 type Heartbeat struct {
@@ -621,10 +629,13 @@ const file_player_proto_rawDesc = "" +
 	"\tpartition\x18\x06 \x01(\x05R\tpartition\"d\n" +
 	"\x05Batch\x12+\n" +
 	"\x11previous_position\x18\x01 \x01(\x03R\x10previousPosition\x12.\n" +
-	"\x05parts\x18\x02 \x03(\v2\x18.lockstep.player.v1.PartR\x05parts\"<\n" +
+	"\x05parts\x18\x02 \x03(\v2\x18.lockstep.player.v1.PartR\x05parts\"m\n" +
 	"\x04Part\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x03R\bposition\x12\x18\n" +
-	"\arecords\x18\x02 \x01(\fR\arecords\"\v\n" +
+	"\arecords\x18\x02 \x01(\fR\arecords\x12!\n" +
+	"\tpartition\x18\x03 \x01(\x05H\x00R\tpartition\x88\x01\x01B\f\n" +
+	"\n" +
+	"_partition\"\v\n" +
 	"\tHeartbeat\"%\n" +
 	"\aGreeted\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x03R\bposition\"I\n" +
@@ -694,6 +705,7 @@ func file_player_proto_init() {
 		(*FromTarget_Stale)(nil),
 		(*FromTarget_Acknowledged)(nil),
 	}
+	file_player_proto_msgTypes[4].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -37,7 +37,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[T
 def delivered(partition: int, *records: tuple[int, bytes | None, bytes | None]) -> Delivered:
     made = [Record(offset, 0, key, value, []) for offset, key, value in records]
     name = LogName(f"c/orders/{partition}", "orders", partition)
-    return Delivered(name, made[0].offset - 1, made[-1].offset, [EntryRecords(made[-1].offset, made)])
+    entries = [EntryRecords(made[-1].offset, made, partition)]
+    return Delivered(name, made[0].offset - 1, made[-1].offset, entries)
 
 
 def values(connection: Any) -> list[tuple[bytes, bytes, int]]:
@@ -69,3 +70,15 @@ def test_an_audit(database: tuple[Tables, Any]) -> None:
         "c/orders/0: 2 was applied after 4",
     ]
     assert found.last_offsets == {"c/orders/0": 4, "c/orders/1": 3}
+
+
+def test_a_log_of_several_partitions_is_audited_by_partition(database: tuple[Tables, Any]) -> None:
+    tables, connection = database
+    made = [
+        EntryRecords(position, [Record(offset, 0, b"k", b"%d" % position, [])], partition)
+        for position, partition, offset in ((10, 1, 5), (11, 0, 2), (12, 1, 6))
+    ]
+    tables.apply(connection, Delivered(LogName("c/orders/g", "orders", -1), 9, 12, made))
+    found = tables.audit(connection)
+    assert not found.problems and found.last_offsets == {"c/orders/g/0": 2, "c/orders/g/1": 6}
+    assert values(connection) == [(b"k", b"12", 6)]

@@ -1,0 +1,145 @@
+"""The brokers a workload can name, and a session of each.
+
+Owns: the names, what each promises for an acknowledged write, and which share a process (Kafka flushes by
+topic, so one broker serves "kafka" and "kafka-flush"). Does not know what is measured.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bench.baselines import memory, tuned
+from bench.compare import SUBJECT
+from bench.nodes_session import HEAP, NODES, NodesSession
+from bench.session import Block, Running, Session
+from bench.settings import FLUSH, OS, Sizes
+from compat_tests.clusters import KafkaCluster
+from compat_tests.kafka_jars import ToolchainMissing, classpath, java_command
+from compat_tests.targets import KafkaTarget
+
+MEMORY: Final = "memory"
+"""The policy of a broker that writes nothing to a disk."""
+DEFAULT_GROUPS: Final = (NODES,)
+"""Lockstep's data groups on three nodes, as by default."""
+
+
+def _no_check() -> object:
+    return None
+
+
+def _kafka_check() -> object:
+    return java_command(), classpath()
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A process (or three) that serves one or several targets: target name by flush policy."""
+
+    name: str
+    kind: str
+    targets: dict[str, str]
+    settings: dict[str, str] = field(default_factory=dict)
+    heap: str = ""
+    nodes: tuple[int, ...] = (1, NODES)
+    check: Callable[[], object] = _no_check
+    """Raises ToolchainMissing where it cannot be started here."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it writes to a disk; what does not would fill the machine's memory with every cell's."""
+        return MEMORY not in self.targets
+
+    def missing(self) -> str:
+        """Why it cannot be started here, in a line; empty where it can."""
+        try:
+            self.check()
+        except ToolchainMissing as error:
+            return str(error).splitlines()[0]
+        return ""
+
+
+BROKERS: Final = (
+    Broker("lockstep", "lockstep", {FLUSH: "lockstep"}),
+    Broker("lockstep-os", "lockstep", {OS: "lockstep-os"}),
+    Broker("kafka", "kafka", {OS: "kafka", FLUSH: "kafka-flush"}, check=_kafka_check),
+    Broker("kafka-tuned", "kafka", {OS: "kafka-tuned"}, tuned.properties(), tuned.HEAP, check=_kafka_check),
+    Broker("tansu", "tansu", {MEMORY: "tansu"}, nodes=(1,), check=memory.tansu_program),
+    Broker("kfake", "kfake", {MEMORY: "kfake"}, nodes=(1,), check=memory.kfake_program),
+)
+TARGETS: Final = {name: broker for broker in BROKERS for name in broker.targets.values()}
+WORDS: Final = {
+    "lockstep": "every acknowledged write is flushed",
+    "lockstep-os": "the system flushes when it likes (log.flush=os)",
+    "kafka": "as shipped: the system flushes when it likes",
+    "kafka-flush": "flush.messages=1: every acknowledged write is flushed",
+    "kafka-tuned": "`bench/baselines/tuned.py`; the system flushes when it likes",
+    "tansu": "Rust, memory://: nothing is kept",
+    "kfake": "franz-go's fake cluster: nothing is kept",
+}
+
+
+class OneBroker(Session):
+    """A session of any broker, alone."""
+
+    def __init__(self, broker: Broker, sizes: Sizes, parent: Path) -> None:
+        self.broker = broker
+        super().__init__(SUBJECT, broker.kind, tuple(broker.targets), sizes, parent)
+
+    def _make_target(self, tree: Path | None) -> Running:
+        if self.kind == "kafka":
+            settings = {"offsets.topic.num.partitions": "50", **self.broker.settings}
+            return KafkaTarget(settings, heap=self.broker.heap or "1G", directory=self.directory)
+        if self.kind == "tansu":
+            return memory.TansuTarget(directory=self.directory)
+        if self.kind == "kfake":
+            return memory.KfakeTarget(directory=self.directory)
+        return super()._make_target(tree)
+
+    def start_anew(self) -> None:
+        """Kill it and start another, with nothing in it. TargetFailed."""
+        self.target.kill9()
+        shutil.rmtree(self.directory / "data", ignore_errors=True)
+        self.target.start()
+
+
+class ThreeBrokers(NodesSession):
+    """The same for three nodes."""
+
+    def __init__(self, broker: Broker, sizes: Sizes, parent: Path) -> None:
+        self.broker = broker
+        policies = tuple(broker.targets)
+        heap = broker.heap or HEAP
+        super().__init__(SUBJECT, broker.kind, policies, DEFAULT_GROUPS, sizes, parent, heap=heap)
+
+    def _make_target(self, tree: Path | None) -> Running:
+        if self.kind != "kafka" or not self.broker.settings:
+            return super()._make_target(tree)
+        self.cluster = KafkaCluster(NODES, self.broker.settings, heap=self._heap, directory=self.directory)
+        return self.cluster
+
+    def start_anew(self) -> None:
+        """No cluster keeps everything in memory."""
+        raise AssertionError(f"{self.broker.name} keeps what it has on disks")
+
+    def start_job(self, name: str, **words: Any) -> Any:
+        """As `NodesSession`; lanes keep to their partitions' leaders."""
+        if name == "lanes" and "ports" not in words:
+            words["ports"] = [self.cluster.nodes[node].port for node in self.leaders(words["topic"])]
+            words["port"] = words["ports"][0]
+        return super().start_job(name, **words)
+
+
+def session_of(broker: Broker, nodes: int, sizes: Sizes, parent: Path) -> OneBroker | ThreeBrokers:
+    """A session that is not started yet. ValueError where this broker has no such cluster."""
+    if nodes not in broker.nodes:
+        raise ValueError(f"{broker.name} does not run on {nodes} nodes")
+    return OneBroker(broker, sizes, parent) if nodes == 1 else ThreeBrokers(broker, sizes, parent)
+
+
+def target_of(session: OneBroker | ThreeBrokers, block: Block) -> str:
+    """The target's name that a block was measured for."""
+    return session.broker.targets[block["policy"]]

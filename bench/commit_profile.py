@@ -1,0 +1,157 @@
+"""`python -m bench profile --split`: a group commit's time by stage, and flame graphs, of the leading node.
+
+Owns: the load, the sampler beside it, counting the group commits of the same stretch, and what is kept.
+py-spy looks on without stopping the node, and only while the load runs; the flame graph comes after the
+split and has native frames, which do slow the node. Stages: `bench.stages`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench import process, stages
+from bench.commits import commits_by_topic
+from bench.compare import SUBJECT
+from bench.facts import code_facts, machine_facts
+from bench.headline.work import SHAPES
+from bench.kept import keep
+from bench.nodes_session import NODES, NodesSession
+from bench.session import RoundFailed, Session, say
+from bench.settings import NODES_QUICK, PRODUCERS, QUICK
+from bench.tables import facts
+from compat_tests.targets import LockstepTarget, TargetFailed
+
+KIND = "profile"
+SPLIT_RATE = 200
+FLAME_RATE = 100
+"""Samples a second."""
+LEAD_S = 0.8
+"""Until the load generator runs."""
+_SPY_EXTRA_S = 60.0
+
+Split = dict[str, Any]
+
+
+def spy(pid: int, seconds: float, output: Path, *words: str) -> subprocess.Popen[str]:
+    """py-spy, recording. Args: words: format and what else it is told."""
+    command = [str(Path(sys.executable).with_name("py-spy")), "record", "--pid", str(pid)]
+    command += ["--duration", str(max(1, round(seconds))), "--output", str(output), *words]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def finish(sampler: subprocess.Popen[str], output: Path) -> None:
+    """Wait for py-spy. TargetFailed where it has recorded nothing."""
+    _, errors = sampler.communicate(timeout=_SPY_EXTRA_S)
+    if sampler.returncode != 0 or not output.exists():
+        raise TargetFailed(f"py-spy failed: {errors[-500:]}")
+
+
+def _session(nodes: int, policy: str, parent: Path) -> Session:
+    if nodes == 1:
+        return Session(SUBJECT, "lockstep", (policy,), QUICK, parent)
+    return NodesSession(SUBJECT, "lockstep", (policy,), SHAPES, NODES_QUICK, parent)
+
+
+def _leader(session: Session, topic: str) -> LockstepTarget:
+    """The node that leads the topic's one partition."""
+    found = session.target
+    if isinstance(session, NodesSession):
+        found = session.cluster.nodes[session.leaders(topic)[0]]
+    assert isinstance(found, LockstepTarget)
+    return found
+
+
+def measured(nodes: int, policy: str, work: str, seconds: float, parent: Path, flame: Path | None) -> Split:
+    """One split, and its flame graph where `flame` says so. RoundFailed, TargetFailed."""
+    producers = 1 if work == "latency1" else PRODUCERS
+    session = _session(nodes, policy, parent)
+    try:
+        session.open()
+        topic = session.topic(policy)
+        leader = _leader(session, topic)
+        rounds = 2 if flame else 1
+        words: dict[str, Any] = {"partitions": 1, "records": 1, "spread": "turns", "warmup_s": 0.0}
+        words["seconds"] = LEAD_S + rounds * (seconds + 1.5)
+        load = session.start_job("closed_loop", topic=topic, producers=producers, **words)
+        time.sleep(LEAD_S)
+        with tempfile.TemporaryDirectory(prefix="bench-profile-") as scratch:
+            folded = Path(scratch) / "stacks"
+            how = ["--format", "raw", "--rate", str(SPLIT_RATE), "--threads", "--idle", "--nonblocking"]
+            before, began = process.thread_cpu_seconds(leader.pid), time.monotonic()
+            finish(spy(leader.pid, seconds, folded, *how), folded)
+            spent = process.thread_cpu_seconds(leader.pid) - before
+            cpu_share = spent / (time.monotonic() - began)
+            counted = stages.split(folded.read_text())
+        if flame:
+            how = ["--format", "flamegraph", "--rate", str(FLAME_RATE), "--native"]
+            finish(spy(leader.pid, seconds, flame, *how), flame)
+        done = session.finish_job(load)
+        leader.stop()
+        commits = commits_by_topic(leader.data_dir)[topic]
+    finally:
+        session.close()
+    if not commits:
+        raise RoundFailed(f"{topic} has no group commits")
+    commit_us = words["seconds"] / commits * 1e6
+    return {
+        "nodes": nodes,
+        "policy": policy,
+        "work": work,
+        "samples": dict(counted),
+        "commits": commits,
+        "commit_us": commit_us,
+        "writes_per_commit": done["total_requests"] / commits,
+        "requests_per_s": done["requests_per_s"],
+        "cpu_share": round(cpu_share, 3),
+        "per_commit_us": stages.per_commit(counted, cpu_share, commit_us),
+    }
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, keep, print; the exit status."""
+    parent = options.directory or Path(tempfile.gettempdir())
+    found: list[Split] = []
+    for nodes in options.nodes or (1, NODES):
+        say(f"{nodes} node(s), {options.work}, {options.policy}")
+        flame = options.flame.with_stem(f"{options.flame.stem}-{nodes}") if options.flame else None
+        if flame:
+            flame.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            split = measured(nodes, options.policy, options.work, options.seconds, parent, flame)
+        except (RoundFailed, TargetFailed) as error:
+            say(f"FAILED: {error}")
+            return 1
+        found.append(split)
+    result = {
+        "format": 1,
+        "kind": KIND,
+        "command": f"python -m bench profile --split --work {options.work} --policy {options.policy}",
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "code": code_facts(),
+        "machine": machine_facts(parent),
+        "failures": [],
+        "splits": found,
+    }
+    path = keep(result, options.out, KIND)
+    print(stages.table(result))
+    say(f"kept: {path.name}")
+    return 0
+
+
+def section(result: dict[str, Any]) -> str:
+    """What docs/benchmarks.md says of it."""
+    parts = [
+        "## Where the time of a group commit goes",
+        "The event loop of the node that leads, sampled by py-spy while sixteen producers (or one: "
+        "*latency1*) write one record a request. With three nodes on this machine's cores, waiting includes "
+        "that the others have the processor.",
+        facts(result),
+        stages.table(result, "github"),
+    ]
+    return "\n\n".join(parts) + "\n"

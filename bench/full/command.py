@@ -1,0 +1,263 @@
+"""`python -m bench full`: the whole grid from workload files, a row a cell, until nothing remains.
+
+Owns: the command line, visits and the order of sessions in each, and what is said of what remains. A visit
+is one workload on one number of nodes: fresh brokers, one alive at a time, rounds mirrored (ABBA), only
+cells that have no row; its rows are written when its last round is over, so a run that is ended loses one
+visit at most. A target that cannot be started here is a named skip: its cells remain. Exit status: 0; 1
+when a cell failed (its row has the error, and is measured again with `--again`) or the wish could not be
+read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from bench.baselines.targets import BROKERS, TARGETS, Broker, session_of
+from bench.device import NoBlockDevice
+from bench.facts import code_facts, machine_facts
+from bench.full.cells import Cell, cells_of
+from bench.full.rows import Rows
+from bench.full.work import AnySession, measure
+from bench.full.workloads import DIRECTORY, BadWorkload, Workload, read_all
+from bench.headline.sizes import NODES_FULL, ONE_FULL, ONE_QUICK
+from bench.session import Block, RoundFailed, say
+from bench.settings import Sizes
+from compat_tests.kafka_jars import ToolchainMissing
+from compat_tests.probe import HOST, answers
+from compat_tests.targets import ROOT, TargetFailed
+
+RESULTS = ROOT / "bench" / "results" / "full"
+EXIT_FAILED = 1
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One workload on one number of nodes: the cells that have no row yet."""
+
+    workload: Workload
+    nodes: int
+    cells: tuple[Cell, ...]
+
+    def __str__(self) -> str:
+        return f"{self.workload.name} on {self.nodes} node(s), {len(self.cells)} cells"
+
+
+class Measured:
+    """What a visit has found: blocks by cell, and the first thing wrong with each; writes the rows."""
+
+    def __init__(self, rows: Rows, facts: dict[str, Any], rounds: int) -> None:
+        self.rows = rows
+        self.errors: dict[str, str] = {}
+        self._facts = facts
+        self._rounds = rounds
+        self._blocks: dict[str, list[Block]] = {}
+
+    def found(self, cell: Cell, block: Block) -> None:
+        """One round's block of a cell; an unproven one is an error, and the last one makes the row."""
+        if not block.get("proven", True):
+            self.failed(cell, f"not proven durable: {block['flushes_needed']} flushes are needed at least")
+            return
+        blocks = self._blocks.setdefault(cell.name, [])
+        blocks.append(block)
+        if len(blocks) == self._rounds:
+            self.rows.write(cell, self._facts, blocks)
+
+    def failed(self, cell: Cell, error: str) -> None:
+        """It is not measured any more in this visit; what was wrong first is its row."""
+        if cell.name not in self.errors:
+            self.errors[cell.name] = error
+            self.rows.write(cell, self._facts, [], error)
+
+
+def visits_of(workloads: Sequence[Workload], rows: Rows, again: bool) -> list[Visit]:
+    """What remains, in order."""
+    found = []
+    for workload in workloads:
+        for nodes in workload.nodes:
+            missing = tuple(cell for cell in cells_of(workload, nodes) if rows.is_missing(cell, again))
+            if missing:
+                found.append(Visit(workload, nodes, missing))
+    return found
+
+
+def plan(cells: Sequence[Cell], rounds: int) -> list[tuple[int, Broker]]:
+    """(round, broker) of each session, each second round mirrored."""
+    wanted = {cell.target for cell in cells}
+    one = [broker for broker in BROKERS if wanted & set(broker.targets.values())]
+    return [(number, each) for number in range(rounds) for each in (one if number % 2 == 0 else one[::-1])]
+
+
+def available(visit: Visit) -> Visit:
+    """The visit without the cells of targets that cannot be started here; says which, and why."""
+    if visit.workload.kind == "command":
+        return visit
+    absent = {broker.name: broker.missing() for _, broker in plan(visit.cells, 1)}
+    for name, why in absent.items():
+        if why:
+            say(f"  SKIPPED {name}: {why}")
+    here = tuple(cell for cell in visit.cells if not absent[TARGETS[cell.target].name])
+    return replace(visit, cells=here)
+
+
+def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path) -> list[str]:
+    """Measure every cell of it and write the rows; what failed."""
+    facts = {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "code": code_facts(),
+        "machine": machine_facts(parent),
+    }
+    if visit.workload.kind == "command":
+        return _run_command(visit.cells[0], rows, facts)
+    measured = Measured(rows, facts, visit.workload.rounds)
+    for number, broker in plan(visit.cells, visit.workload.rounds):
+        say(f"[{time.strftime('%H:%M:%S')}] {visit}: {broker.name}, round {number + 1}")
+        session = session_of(broker, visit.nodes, sizes, parent)
+        mine = [cell for cell in visit.cells if cell.target in broker.targets.values()]
+        try:
+            session.open()
+            _measure_cells(session, mine, number, measured)
+        except (RoundFailed, TargetFailed) as error:
+            say(f"  FAILED: {error}\n{session.log_tail()}")
+            for cell in mine:
+                measured.failed(cell, f"{broker.name} failed: {error}")
+        finally:
+            session.close()
+    return [f"{cell}: {measured.errors[cell.name]}" for cell in visit.cells if cell.name in measured.errors]
+
+
+def _measure_cells(session: AnySession, cells: Sequence[Cell], number: int, measured: Measured) -> None:
+    policy_of = {target: policy for policy, target in session.broker.targets.items()}
+    for place, cell in enumerate(cells):
+        if cell.name in measured.errors:
+            continue
+        if place and not session.broker.keeps:
+            session.start_anew()
+
+        def keep(data: bytes, cell: Cell = cell) -> dict[str, Any]:
+            return measured.rows.write_raw(cell, number, data)
+
+        try:
+            measured.found(cell, measure(session, cell, policy_of[cell.target], keep))
+        except RoundFailed as error:
+            say(f"  FAILED: {cell}: {error}")
+            measured.failed(cell, str(error))
+            if not answers(HOST, session.target.port, timeout_s=5.0):
+                raise
+
+
+def _run_command(cell: Cell, rows: Rows, facts: dict[str, Any]) -> list[str]:
+    """One of the project's own comparisons; its row says where its result is."""
+    command = [sys.executable, "-m", "bench", *cell.workload.command]
+    with tempfile.TemporaryDirectory(prefix="bench-full-") as scratch:
+        say(f"[{time.strftime('%H:%M:%S')}] {cell}: python -m bench {' '.join(cell.workload.command)}")
+        done = subprocess.run([*command, "--out", scratch], cwd=ROOT, stdout=sys.stderr, check=False)
+        kept = sorted(Path(scratch).glob("*.json"))
+        if not kept:
+            error = f"python -m bench {cell.workload.command[0]} ended with {done.returncode} and no result"
+            rows.write(cell, facts, [], error)
+            return [f"{cell}: {error}"]
+        result = json.loads(kept[-1].read_text())
+    figures = {row["ratio"]: row["value"] for row in result.get("comparison", []) if row["value"]}
+    missed = [row["ratio"] for row in result.get("comparison", []) if row.get("met") is False]
+    block = {"name": str(cell), "figures": figures, "proven": True, "missed": missed, "result": result}
+    rows.write(cell, facts, [block])
+    return []
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench full", description=__doc__)
+    parser.add_argument("--list", action="store_true", help="what there is and what remains; measure nothing")
+    parser.add_argument("--limit", type=int, help="end after so many visits")
+    parser.add_argument("--only", action="append", metavar="WORKLOAD", help="default: all")
+    parser.add_argument("--target", choices=TARGETS, action="append", help="default: all")
+    parser.add_argument("--nodes", type=int, action="append", help="default: all")
+    parser.add_argument("--again", action="store_true", help="cells that failed before, too")
+    parser.add_argument("--quick", action="store_true", help="hardly any warm-up: whether it works")
+    parser.add_argument("--workloads", type=Path, default=DIRECTORY, help="directory of the files")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the rows")
+    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    return parser
+
+
+def _chosen(options: argparse.Namespace) -> list[Workload]:
+    """The workloads as the command line narrows them. BadWorkload."""
+    found = read_all(options.workloads)
+    if unknown := sorted(set(options.only or ()) - {workload.name for workload in found}):
+        raise BadWorkload(f"--only {', '.join(unknown)}: no such workload; see --list")
+    chosen = []
+    for workload in found:
+        if options.only and workload.name not in options.only:
+            continue
+        nodes = tuple(each for each in workload.nodes if not options.nodes or each in options.nodes)
+        targets = tuple(each for each in workload.targets if not options.target or each in options.target)
+        if nodes and targets:
+            chosen.append(replace(workload, nodes=nodes, targets=targets))
+    return chosen
+
+
+def main(arguments: Sequence[str]) -> int:
+    """List or measure; the exit status."""
+    options = _parser().parse_args(arguments)
+    rows = Rows(options.out)
+    try:
+        workloads = _chosen(options)
+    except BadWorkload as error:
+        say(f"FAILED: {error}")
+        return EXIT_FAILED
+    if options.list:
+        print(listing(workloads, rows))
+        return 0
+    failures: list[str] = []
+    parent = options.directory or Path(tempfile.gettempdir())
+    visits = visits_of(workloads, rows, options.again)
+    done = 0
+    for visit in visits:
+        if options.limit is not None and done >= options.limit:
+            break
+        here = available(visit)
+        if not here.cells:
+            continue
+        sizes = ONE_QUICK if options.quick else ONE_FULL if visit.nodes == 1 else NODES_FULL
+        try:
+            failures += run_visit(here, rows, sizes, parent)
+        except (NoBlockDevice, ToolchainMissing) as error:
+            say(f"cannot measure here: {error}")
+            return EXIT_FAILED
+        done += 1
+        say(remaining(workloads, rows))
+    say(remaining(workloads, rows))
+    for failure in failures:
+        say(f"FAILED: {failure}")
+    return EXIT_FAILED if failures else 0
+
+
+def remaining(workloads: Sequence[Workload], rows: Rows) -> str:
+    """How many cells have no row, in a line."""
+    cells = [cell for workload in workloads for nodes in workload.nodes for cell in cells_of(workload, nodes)]
+    missing = sum(rows.is_missing(cell) for cell in cells)
+    return f"{len(cells) - missing} of {len(cells)} cells are there, {missing} remain"
+
+
+def listing(workloads: Sequence[Workload], rows: Rows) -> str:
+    """A line for each visit, and the sum."""
+    lines = []
+    for workload in workloads:
+        for nodes in workload.nodes:
+            cells = cells_of(workload, nodes)
+            found = [rows.row(cell) for cell in cells]
+            there = sum(row is not None for row in found)
+            failed = sum(row is not None and "error" in row for row in found)
+            lines.append([workload.name, nodes, len(cells), there, failed or "", workload.about])
+    heads = ["workload", "nodes", "cells", "there", "failed", ""]
+    return f"{tabulate(lines, headers=heads)}\n\n{remaining(workloads, rows)}"

@@ -1,0 +1,87 @@
+"""The grid's rows on disk: one JSON file a cell, and its raw nanoseconds, compressed, beside it.
+
+Owns: paths, which cells are there, medians over the rounds and what is derived from them. A row is written
+whole or not at all. Layout: `WORKLOAD/CELL.json`; `raw/WORKLOAD/CELL-ROUND.i64.gz` (little-endian int64),
+which the row names with its SHA-256. A cell that failed has a row, too, with the error instead of figures.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from bench.full.cells import Cell
+from bench.session import Block
+
+Row = dict[str, Any]
+
+
+class Rows:
+    """The rows below one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def path(self, cell: Cell) -> Path:
+        return self._directory / cell.workload.name / f"{cell.name}.json"
+
+    def row(self, cell: Cell) -> Row | None:
+        """The row of this very cell; None where there is none, or one of a workload as it was."""
+        path = self.path(cell)
+        if not path.exists():
+            return None
+        found: Row = json.loads(path.read_text())
+        return found if found["digest"] == cell.digest else None
+
+    def is_missing(self, cell: Cell, again: bool = False) -> bool:
+        """Whether it has to be measured. Args: again: what failed before, too."""
+        row = self.row(cell)
+        return row is None or (again and "error" in row)
+
+    def write(self, cell: Cell, facts: dict[str, Any], rounds: list[Block], error: str = "") -> Row:
+        """Keep what the rounds came to, or why they came to nothing."""
+        row = {"format": 1, "cell": str(cell), **cell.definition(), "digest": cell.digest, **facts}
+        row |= {"error": error} if error else {"medians": medians(rounds), "rounds": rounds}
+        path = self.path(cell)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(row, indent=1) + "\n")
+        fresh.replace(path)
+        return row
+
+    def write_raw(self, cell: Cell, number: int, data: bytes) -> dict[str, Any]:
+        """Keep one round's latencies; what the row says of them."""
+        path = self._directory / "raw" / cell.workload.name / f"{cell.name}-{number}.i64.gz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(data, 9, mtime=0))
+        return {"samples": len(data) // 8, "sha256": hashlib.sha256(data).hexdigest(), "file": path.name}
+
+
+def figures_of(block: Block) -> dict[str, float]:
+    """A block's figures with what they cost: CPU, flushes and device bytes for what was acknowledged."""
+    figures = {
+        name: float(value) for name, value in block["figures"].items() if isinstance(value, int | float)
+    }
+    if "rss_max_mb" in block:
+        figures["rss_max_mb"] = block["rss_max_mb"]
+    records, size = figures.get("total_records", 0.0), block.get("bytes", 0)
+    if records and "broker_cpu_s" in block:
+        figures["cpu_s_per_million_records"] = block["broker_cpu_s"] / records * 1e6
+    if size and "device" in block:
+        figures["flushes_per_mb"] = block["device"]["flushes"] / size * 1e6
+        figures["device_bytes_per_byte"] = block["device"]["write_bytes"] / size
+    return figures
+
+
+def medians(rounds: list[Block]) -> dict[str, float]:
+    """Each figure's median over the rounds that are proven; empty where none is."""
+    found: dict[str, list[float]] = {}
+    for block in rounds:
+        if block.get("proven", True):
+            for name, value in figures_of(block).items():
+                found.setdefault(name, []).append(value)
+    return {name: round(statistics.median(values), 6) for name, values in found.items()}

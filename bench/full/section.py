@@ -1,0 +1,117 @@
+"""The grid in docs/benchmarks.md: a table for each workload and number of nodes. Owns the wording."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from bench.baselines.targets import TARGETS, WORDS
+from bench.tables import facts
+
+KIND = "full"
+SHOWN = {
+    "produce": (("requests_per_s", "/s"), ("p50_ms", "ms"), ("p99_ms", "ms")),
+    "drain": (("drained_gb_per_s", "GB/s"), ("p99_ms", "ms")),
+    "fan_out": (("mb_per_s", "MB/s"),),
+    "idle": (("requests_per_s", "/s"), ("kib_each_connection", "KiB")),
+    "start": (("first_ack_s", "s"),),
+    "groups": (("commits_requests_per_s", "/s"), ("rebalance_start_s", "s"), ("members_kib_each", "KiB")),
+    "failover": (("first_ack_s", "s"),),
+}
+"""By kind: the figures of a cell, in order, with their units."""
+
+Row = dict[str, Any]
+
+
+def gathered(directory: Path) -> dict[str, Any]:
+    """All rows below a directory as one result; facts are the newest row's. ValueError without rows."""
+    paths = sorted(path for path in directory.glob("*/*.json") if path.parent.name != "raw")
+    rows: list[Row] = [{"workload": path.parent.name, **json.loads(path.read_text())} for path in paths]
+    if not rows:
+        raise ValueError(f"{directory.name} has no rows: python -m bench full")
+    newest = max(rows, key=lambda row: str(row["started"]))
+    shared = {name: newest[name] for name in ("started", "code", "machine")}
+    return {"kind": KIND, "command": "python -m bench full", "failures": [], "rows": rows, **shared}
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _cell(row: Row) -> str:
+    if "error" in row:
+        return "failed"
+    medians = row["medians"]
+    shown = SHOWN[row["settings"]["kind"]]
+    return ", ".join(f"{_figure(medians[name])} {unit}" for name, unit in shown if name in medians)
+
+
+def tables(result: dict[str, Any]) -> list[str]:
+    """One for each workload and number of nodes: points down, targets across."""
+    grouped: dict[tuple[str, int], list[Row]] = {}
+    for row in result["rows"]:
+        if row["settings"]["kind"] in SHOWN:
+            grouped.setdefault((row["workload"], row["nodes"]), []).append(row)
+    found = []
+    for (workload, nodes), rows in grouped.items():
+        targets = [name for name in TARGETS if any(row["target"] == name for row in rows)]
+        points: dict[tuple[tuple[str, int], ...], dict[str, str]] = {}
+        for row in rows:
+            point = tuple((axis, int(value)) for axis, value in row["point"].items())
+            points.setdefault(point, {})[row["target"]] = _cell(row)
+        lines = [
+            [
+                ", ".join(f"{axis} {value:,}" for axis, value in point),
+                *(cells.get(each, "") for each in targets),
+            ]
+            for point, cells in sorted(points.items())
+        ]
+        text = tabulate(lines, headers=["", *targets], tablefmt="github", disable_numparse=True)
+        found.append(f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}\n\n{text}")
+    return found
+
+
+def promised(result: dict[str, Any]) -> str:
+    """Every ratio with a goal of the project's own comparisons, re-measured; empty where none was run."""
+    lines = []
+    for row in result["rows"]:
+        if row["settings"]["kind"] != "command" or "error" in row:
+            continue
+        (block,) = row["rounds"]
+        for compared in block["result"].get("comparison", []):
+            if "goal" not in compared:
+                continue
+            value = compared["value"]
+            verdict = "met" if compared["met"] else "MISSED"
+            shown = "no figures" if value is None else f"{value:.2f}"
+            lines.append([row["workload"], compared["title"], shown, compared["goal"], verdict])
+    if not lines:
+        return ""
+    met = sum(line[-1] == "met" for line in lines)
+    heads = ["workload", "", "ratio", "goal", ""]
+    text = tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True)
+    return f"### What was promised, measured again\n\n{met} of {len(lines)} goals met.\n\n{text}"
+
+
+def section(result: dict[str, Any]) -> str:
+    """Every cell there is."""
+    errors = [
+        f"- {row['cell']}: {str(row['error']).splitlines()[0]}" for row in result["rows"] if "error" in row
+    ]
+    legend = [f"- `{name}`: {words}" for name, words in WORDS.items()]
+    parts = [
+        "## The grid",
+        "Workloads are the files of `bench/workloads`, cells medians over their rounds; a cell's row in "
+        "`bench/results/full` has its CPU, memory, flushes and device bytes as well, and names the file of "
+        "its raw nanoseconds. A `rate` of 0 is as fast as it goes; else latency counts from when a request "
+        "was due. An acknowledged write:",
+        "\n".join(legend),
+        facts(result),
+        promised(result),
+        *tables(result),
+        "\n".join(["Failed:", "", *errors]) if errors else "",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,0 +1,200 @@
+"""How each kind of cell is measured on a warm session, the same for every broker.
+
+Owns: the blocks of kinds "produce", "drain", "fan_out", "idle", "start", "groups" and "failover"; each
+gives one block with figures, device counters, CPU and memory (`bench.session`). Kind "command" needs no
+session.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench import groups, rows
+from bench.baselines.targets import OneBroker, ThreeBrokers
+from bench.full.cells import Cell
+from bench.headline.work import fan_out
+from bench.process import RssSampler
+from bench.session import Block, RoundFailed, say
+from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, PRODUCERS
+
+AnySession = OneBroker | ThreeBrokers
+FAN_OUT_BYTES = 96 << 20
+MEMORY_S = (0.5, 2.0)
+"""Warm-up and length of a block of brokers that keep all in memory, at most."""
+DRAIN_LEAD_S = 1.0
+"""The writer writes for so long before the reader begins."""
+
+
+def measure(session: AnySession, cell: Cell, policy: str, keep: Callable[[bytes], dict[str, Any]]) -> Block:
+    """One block of this cell. Args: keep: takes raw latencies, says what the row says. RoundFailed."""
+    sampler = RssSampler(session.target.pids)
+    with tempfile.TemporaryDirectory(prefix="bench-raw-") as scratch:
+        raw = Path(scratch) / "latencies"
+        with sampler.sampling():
+            try:
+                block = KINDS[cell.workload.kind](session, cell, policy, raw)
+            except RoundFailed as error:
+                if isinstance(session, OneBroker):
+                    raise
+                # a leader may have moved, which raw producers do not follow
+                say(f"  once more: {error}")
+                block = KINDS[cell.workload.kind](session, cell, policy, raw)
+        if raw.exists():
+            block["raw"] = keep(raw.read_bytes())
+    block["rss_max_mb"] = sampler.result()["rss_max_mb"]
+    block["bytes"] = int(block["figures"].get("total_records", 0)) * cell.workload.message_bytes
+    return block
+
+
+def _lanes(session: AnySession, cell: Cell, raw: Path, rate: int) -> dict[str, Any]:
+    """The words of job "lanes" for a cell."""
+    workload = cell.workload
+    times = (workload.warmup_s, workload.seconds)
+    if not session.broker.keeps:
+        times = (min(times[0], MEMORY_S[0]), min(times[1], MEMORY_S[1]))
+    return {
+        "partitions": cell.at.get("partitions", 1),
+        "producers": cell.at.get("producers", 1),
+        "rate": rate,
+        "records": workload.records,
+        "record_bytes": workload.message_bytes,
+        "window": workload.in_flight,
+        "warmup_s": times[0],
+        "seconds": times[1],
+        "keep": str(raw),
+    }
+
+
+def _produce(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
+    """Producers at a rate, or as fast as their windows allow."""
+    words = _lanes(session, cell, raw, cell.at["rate"])
+
+    def work(topic: str) -> Block:
+        result = session.job("lanes", topic=topic, **words)
+        return {**result, "writes": result["total_requests"]}
+
+    outstanding = words["producers"] * words["window"]
+    partitions = words["partitions"]
+    block = session.measure(str(cell), policy, work, partitions=partitions, max_outstanding=outstanding)
+    figures = block["figures"]
+    rows.report(
+        block,
+        f"{figures['requests_per_s']:,.0f} requests/s, {figures['mb_per_s']:.1f} MB/s, "
+        f"p50 {figures['p50_ms']:.3f} ms, p99 {figures['p99_ms']:.3f} ms",
+    )
+    return block
+
+
+def _backlog(session: AnySession, policy: str, megabytes: int) -> tuple[str, Block]:
+    """A topic with so much in it, and the block of its filling."""
+    made: list[str] = []
+
+    def work(topic: str) -> Block:
+        made.append(topic)
+        words = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW}
+        result = session.job("fill", topic=topic, total_bytes=megabytes << 20, **words)
+        return {**result, "writes": result["total_requests"]}
+
+    block = session.measure("backlog", policy, work, max_outstanding=FILL_WINDOW)
+    return made[0], block
+
+
+def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
+    """A backlog is read to its end while a producer goes on writing at its rate."""
+    topic, filled = _backlog(session, policy, cell.at["backlog_mb"])
+    words = _lanes(session, cell, raw, cell.at["rate"])
+
+    def work() -> Block:
+        writer = session.start_job("lanes", topic=topic, **words)
+        time.sleep(DRAIN_LEAD_S + words["warmup_s"])
+        read = session.job("read_backlog", topic=topic)
+        written = session.finish_job(writer)
+        return {
+            **written,
+            "writes": written["total_requests"],
+            "drained_gb_per_s": read["gb_per_s"],
+            "drained_s": read["seconds"],
+            "drained_records": read["records"],
+        }
+
+    block = session.observe(str(cell), policy, work, max_outstanding=words["window"])
+    least = filled["figures"]["total_records"]
+    if block["figures"]["drained_records"] < least:
+        raise RoundFailed(
+            f"{cell}: {least} records in the backlog, {block['figures']['drained_records']} read"
+        )
+    figures = block["figures"]
+    rows.report(
+        block, f"{figures['drained_gb_per_s']:.2f} GB/s read, writer's p99 {figures['p99_ms']:.2f} ms"
+    )
+    return block
+
+
+def _fan_out(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
+    return fan_out(session, policy, FAN_OUT_BYTES, cell.at["groups"])
+
+
+def _idle(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
+    """Sixteen producers beside so many connections that say nothing; what one of these costs in memory."""
+    count = cell.at["connections"]
+    words = {**_lanes(session, cell, raw, 0), "producers": PRODUCERS, "window": 1, "records": 1}
+    with session.held_connections(count) as kib_each:
+
+        def work(topic: str) -> Block:
+            result = session.job("lanes", topic=topic, **words)
+            return {**result, "writes": result["total_requests"], "kib_each_connection": kib_each}
+
+        block = session.measure(str(cell), policy, work, max_outstanding=PRODUCERS)
+    rows.report(block, f"{count} idle: {block['figures']['requests_per_s']:,.0f} requests/s")
+    return block
+
+
+def _start(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
+    """kill -9 with a backlog; from the new process's start to its first acknowledgement."""
+    topic, filled = _backlog(session, policy, cell.at["backlog_mb"])
+    rows.restart(session, topic, filled)
+    block = session.blocks[-1]
+    block["figures"]["first_start_s"] = session.start_s
+    return block
+
+
+def _groups(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
+    """Offset commits, rebalances, idle members: the row "groups" of `python -m bench`."""
+    before = len(session.blocks)
+    groups.run(session, policy)
+    found = session.blocks[before:]
+    if not found:
+        raise RoundFailed(f"{cell}: groups are measured where every write is flushed")
+    figures = {
+        f"{block['name']}_{name}": value
+        for block in found
+        for name, value in block["figures"].items()
+        if isinstance(value, int | float)
+    }
+    return {"name": str(cell), "policy": policy, "figures": figures, "proven": found[0]["proven"]}
+
+
+def _failover(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
+    """The leader is killed under load; seconds until another acknowledges."""
+    assert isinstance(session, ThreeBrokers)
+    topic = session.topic(policy)
+    figures = session.lose_leader(topic)
+    session.await_replicas(topic)
+    if (stored := sum(session.end_offsets(topic, 1))) < figures["total_records"]:
+        raise RoundFailed(f"{cell}: {figures['total_records'] - stored} acknowledged records lost")
+    return {"name": str(cell), "policy": policy, "figures": figures, "proven": True}
+
+
+KINDS: dict[str, Callable[[AnySession, Cell, str, Path], Block]] = {
+    "produce": _produce,
+    "drain": _drain,
+    "fan_out": _fan_out,
+    "idle": _idle,
+    "start": _start,
+    "groups": _groups,
+    "failover": _failover,
+}

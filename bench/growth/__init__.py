@@ -1,0 +1,11 @@
+"""`python -m bench growth`: how what Lockstep costs grows with partitions, connections, groups and the log.
+
+| module | |
+|---|---|
+| `axes` | what grows, in which steps, and which figures are fitted |
+| `work` | one step, measured on a fresh node |
+| `slopes` | straight lines through logarithms: how a figure grows, in a word. Pure |
+| `reading` | the job "random_read": single fetches at random places |
+| `command` | the command line; resumable: a file a step |
+| `plots`, `section` | the picture, and what docs/benchmarks.md says |
+"""

@@ -1,0 +1,28 @@
+"""The section of docs/benchmarks.md on growth. Owns the wording; measures nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.growth.axes import FLAT, RATE
+from bench.growth.command import table
+from bench.tables import facts
+
+PICTURE = "growth.svg"
+"""Beside the page: `python -m bench growth --picture docs/growth.svg`."""
+
+
+def section(result: dict[str, Any]) -> str:
+    """How cost grows."""
+    parts = [
+        "## How cost grows",
+        "One node that flushes every acknowledged write. Over partitions, connections and groups the load "
+        f"is the same at every step, {RATE:,} requests/s of one 1 KB record each in an open loop: CPU and "
+        "latency differ by what grew alone; over the log, everything is evicted from the page cache "
+        "before the start and before the reads. A slope is that of the line through the logarithms: 0 is "
+        f"flat, 1 linear; up to {FLAT:g} either way is called flat. *Stays flat* is the project's promise.",
+        facts(result),
+        f"![How cost grows]({PICTURE})",
+        table(result, "github"),
+    ]
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,111 @@
+"""One step of an axis, on a fresh node that flushes every acknowledged write.
+
+Owns: what is loaded and what is read off. On every axis but the log's the load is the same open loop, so
+that CPU and latency of two steps differ by what grew alone. Figures: see `axes`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench import process
+from bench.alone import LockstepSession
+from bench.groups import next_line
+from bench.growth.axes import PRODUCERS, RATE, WINDOW, Axis, Lengths
+from bench.growth.reading import evict
+from bench.session import Block, RoundFailed
+from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH
+from compat_tests.targets import LockstepTarget
+
+Figures = dict[str, float]
+
+
+def step(session: LockstepSession, axis: Axis, value: int, lengths: Lengths) -> Figures:
+    """Start the node, bring it to `value`, measure. RoundFailed, TargetFailed."""
+    session.start()
+    if axis.name == "log_gib":
+        return _log(session, value, lengths)
+    if axis.name == "groups":
+        with _held_groups(session, value):
+            return _loaded(session, lengths)
+    partitions = value if axis.name == "partitions" else 1
+    producers = value if axis.name == "connections" else PRODUCERS
+    return _loaded(session, lengths, partitions, producers)
+
+
+def _loaded(
+    session: LockstepSession, lengths: Lengths, partitions: int = 1, producers: int = PRODUCERS
+) -> Figures:
+    def work(topic: str) -> Block:
+        words = {"partitions": partitions, "producers": producers, "rate": RATE, "window": WINDOW}
+        times = {"warmup_s": lengths.warmup_s, "seconds": lengths.seconds}
+        result = session.job("lanes", topic=topic, records=1, **words, **times)
+        return {**result, "writes": result["total_requests"]}
+
+    outstanding = producers * WINDOW
+    block = session.measure("growth", FLUSH, work, partitions=partitions, max_outstanding=outstanding)
+    figures = block["figures"]
+    return {
+        "cpu_s_per_million_records": block["broker_cpu_s"] / figures["total_records"] * 1e6,
+        "requests_per_s": figures["requests_per_s"],
+        "p50_ms": figures["p50_ms"],
+        "p99_ms": figures["p99_ms"],
+        "foreign_cpu_share": block["foreign_cpu_share"],
+        **_at_rest(session, lengths),
+    }
+
+
+def _at_rest(session: LockstepSession, lengths: Lengths) -> Figures:
+    """Memory, and the CPU of a node that nobody asks anything."""
+    (pid,) = session.target.pids
+    before = process.cpu_seconds(pid)
+    time.sleep(lengths.idle_s)
+    spent = process.cpu_seconds(pid) - before
+    return {"rss_mb": process.rss_bytes(pid) / 1e6, "idle_cpu_share": spent / lengths.idle_s}
+
+
+@contextmanager
+def _held_groups(session: LockstepSession, count: int) -> Iterator[None]:
+    """So many groups with a member each, joined and settled."""
+    topic = session.topic(FLUSH)
+    child = session.start_job("hold_members", topic=topic, groups=count, members=1)
+    try:
+        next_line(child)
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        if '"held"' not in line:
+            raise RoundFailed(f"{count} groups are not held: {line.strip()}")
+        yield
+    finally:
+        session.finish_job(child)
+
+
+def _log(session: LockstepSession, value: int, lengths: Lengths) -> Figures:
+    """A log of so many units: kill -9, evict all, start; evict again, read at random places."""
+
+    def work(topic: str) -> Block:
+        words = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW}
+        words["total_bytes"] = lengths.fill_bytes_per_unit
+        parts = [session.job("fill", topic=topic, **words) for _ in range(value)]
+        sums = {name: sum(part[name] for part in parts) for name in ("bytes", "total_records")}
+        return {**sums, "writes": sum(part["total_requests"] for part in parts)}
+
+    block = session.measure("growth", FLUSH, work, max_outstanding=FILL_WINDOW)
+    topic, records = block["topic"], block["figures"]["total_records"]
+    target = session.target
+    assert isinstance(target, LockstepTarget)
+    target.kill9()
+    evict(target.data_dir)
+    waiting = session.start_job("first_ack", topic=topic, timeout_s=300.0)
+    time.sleep(0.5)
+    began_ns = time.monotonic_ns()
+    try:
+        target.start()
+    finally:
+        acked = session.finish_job(waiting)
+    figures = {"start_s": (acked["acked_ns"] - began_ns) / 1e9, "bytes": float(block["figures"]["bytes"])}
+    evict(target.data_dir)
+    figures |= session.job("random_read", topic=topic, end_offset=records, reads=lengths.reads)
+    return {**figures, **_at_rest(session, lengths)}

@@ -1,0 +1,10 @@
+"""`python -m bench headline`: the figures the project is judged by, one node and three, against Apache Kafka.
+
+| module | |
+|---|---|
+| `sizes` | how much work each block does, for a whole run, a quick one, and a test |
+| `work` | the blocks of a session, one node's and three nodes' |
+| `goals` | what is divided by what, and the project's goals |
+| `command` | the command line, the order of sessions, what is kept |
+| `section` | what docs/benchmarks.md says of it |
+"""

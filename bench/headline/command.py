@@ -1,0 +1,147 @@
+"""`python -m bench headline`: the figures the project is judged by, in one run of at most 40 minutes.
+
+Owns: the command line, the order of sessions, and what is kept: ratios with 95 % intervals over pairs of
+sessions, the noise floor of neighbours of one side, and the goals, met or MISSED. One node first, then three;
+one side is alive at a time; rounds are mirrored (ABBA). Exit status as of `python -m bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench import comparison
+from bench.compare import BASELINE, SUBJECT, compare
+from bench.headline import work
+from bench.headline.goals import GOALS, RATIOS
+from bench.headline.sizes import NODES_FULL, NODES_QUICK, ONE_FULL, ONE_QUICK, HeadlineSizes
+from bench.intervals import with_intervals
+from bench.kept import keep
+from bench.nodes_session import NODES, NodesSession
+from bench.session import Session, say
+from bench.settings import FLUSH, OS, PRODUCER_PROPERTIES
+from bench.tables import table
+
+KIND = "headline"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One session to come."""
+
+    nodes: int
+    side: str
+    kind: str
+    round: int
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """A Lockstep that does not flush is in no headline; Kafka serves both policies in one life."""
+        return (FLUSH, OS) if self.kind == "kafka" else (FLUSH,)
+
+    def __str__(self) -> str:
+        return f"{self.nodes} x {self.kind} {'+'.join(self.policies)}, round {self.round + 1}"
+
+
+def plan_sessions(subject: str, baseline: str, nodes: Sequence[int], rounds: int) -> list[Planned]:
+    """All rounds of each number of nodes, every second one mirrored: neighbours of one side are A/A pairs."""
+    plan: list[Planned] = []
+    for count in nodes:
+        for number in range(rounds):
+            one = [
+                Planned(count, BASELINE, baseline, number),
+                Planned(count, SUBJECT, subject, number),
+            ]
+            plan += one if number % 2 == 0 else one[::-1]
+    return plan
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench headline", description=__doc__)
+    comparison.add_options(parser, quick="at most three minutes: whether it works, not how fast it is")
+    comparison.add_heap(parser)
+    parser.add_argument("--nodes", type=int, choices=(1, NODES), action="append", help="default: both")
+    parser.add_argument("--row", choices=work.ROWS, action="append", help="default: all")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line asks for; the exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    required = comparison.required_goals(parser, options, RATIOS, GOALS)
+    nodes, wanted = tuple(options.nodes or (1, NODES)), frozenset(options.row or work.ROWS)
+    sizes = _sizes(options)
+    plan = plan_sessions(options.subject, comparison.baseline_of(options), nodes, sizes[1].rounds)
+    found = comparison.performed(options, lambda parent: _run(plan, sizes, wanted, options.heap, parent))
+    if found is None:
+        return comparison.EXIT_FAILED
+    shown = GOALS if options.subject != comparison.baseline_of(options) else ()
+    goals = {goal.ratio: goal for goal in (*shown, *required)}
+    rows = compare(found["sessions"], required, shown, RATIOS)
+    result = {
+        "format": 1,
+        "kind": KIND,
+        "command": _command_line(options),
+        "subject": options.subject,
+        "baseline": comparison.baseline_of(options),
+        "heap": options.heap,
+        "sizes": {str(count): vars(each) for count, each in sizes.items()},
+        "producer_properties": PRODUCER_PROPERTIES,
+        "comparison": with_intervals(rows, found["sessions"], RATIOS, goals),
+        **found,
+    }
+    path = keep(result, options.out, f"{KIND}-{result['subject']}-vs-{result['baseline']}")
+    if options.json:
+        print(json.dumps({key: result[key] for key in ("command", "comparison", "failures")}, indent=1))
+    else:
+        print(table(result))
+    say(f"kept: {os.path.relpath(path)}")
+    return comparison.exit_status(result, frozenset(goal.ratio for goal in required))
+
+
+def _command_line(options: argparse.Namespace) -> str:
+    words = ["python -m bench headline"]
+    words += [word for each in options.nodes or () for word in ("--nodes", str(each))]
+    words += [word for each in options.row or () for word in ("--row", each)]
+    return comparison.command_line(words, options)
+
+
+def _sizes(options: argparse.Namespace) -> dict[int, HeadlineSizes]:
+    """By number of nodes."""
+    chosen = {1: ONE_QUICK, NODES: NODES_QUICK} if options.quick else {1: ONE_FULL, NODES: NODES_FULL}
+    changed: dict[str, Any] = {"rounds": options.rounds} if options.rounds else {}
+    if options.seconds:
+        changed |= {"latency_s": options.seconds}
+    return {count: replace(sizes, **changed) for count, sizes in chosen.items()}
+
+
+def _run(
+    plan: Sequence[Planned],
+    sizes: dict[int, HeadlineSizes],
+    wanted: frozenset[str],
+    heap: str,
+    parent: Path,
+) -> comparison.Outcomes:
+    def make(planned: Planned) -> Session:
+        side, kind, policies = planned.side, planned.kind, planned.policies
+        mine = sizes[planned.nodes]
+        if planned.nodes == 1:
+            return Session(side, kind, policies, mine, parent)
+        return NodesSession(side, kind, policies, work.SHAPES, mine, parent, heap=heap)
+
+    def measure(planned: Planned, session: Session) -> None:
+        if isinstance(session, NodesSession):
+            work.three_nodes(session, wanted)
+        else:
+            work.one_node(session, sizes[planned.nodes], wanted)
+
+    sessions, failures = comparison.run_sessions(plan, make, measure)
+    for planned, session in zip(plan, sessions, strict=True):
+        session |= {"nodes": planned.nodes, "round": planned.round}
+    return sessions, failures

@@ -1,0 +1,35 @@
+"""The first section of docs/benchmarks.md. Owns the wording; measures nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.nodes_session import NODES
+from bench.tables import facts, table, written_table
+
+
+def section(result: dict[str, Any]) -> str:
+    """The figures the project is judged by."""
+    judged = [row for row in result["comparison"] if "goal" in row]
+    missed = [row for row in judged if not row["met"]]
+    sizes = result["sizes"].values()
+    rounds = sorted({each["rounds"] for each in sizes})
+    parts = [
+        "## Headline",
+        f"{len(judged) - len(missed)} of {len(judged)} goals met. Each ratio is the geometric mean over "
+        f"pairs of neighbouring sessions ({' and '.join(map(str, rounds))} of them), each in a fresh process "
+        "and directory, with its 95 % interval (Student's t of the logarithms). *A/A* is how far two "
+        "neighbouring sessions of the same broker were apart at most, as a factor: a ratio nearer to 1 than "
+        "that says nothing. A question mark: the interval holds the goal's bound, so that another run may "
+        "end otherwise. *Durable vs as shipped*: a Lockstep that flushes each acknowledged write against a "
+        f"Kafka that flushes none. {NODES} nodes a side share this machine and disk; Kafka's have a heap of "
+        f"{result['heap']} each, Lockstep's their default of three log groups.",
+        facts(result),
+        table(result, "github"),
+        "### What the headline's blocks asked of the disk and the processor",
+        "A block of three nodes begins with n3; its figures are all nodes' together.",
+        written_table(result, "github"),
+    ]
+    if result["failures"]:
+        parts.append("Failed: " + "; ".join(text.splitlines()[0] for text in result["failures"]))
+    return "\n\n".join(parts) + "\n"

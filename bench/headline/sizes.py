@@ -1,0 +1,69 @@
+"""How much work the headline's blocks do. Owns the numbers; runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from bench.settings import FLUSH, OS, Sizes
+
+SMALL_RECORD_BYTES = 100
+MANY_PRODUCERS = 64
+GROUPS = 8
+NODES_PARTITIONS = 16
+
+
+@dataclass(frozen=True)
+class HeadlineSizes(Sizes):
+    """`Sizes` for one session, and what only the headline has."""
+
+    small_records: int = 1_000_000
+    """Of 100 bytes, for either policy; a third as many go first."""
+    fan_out_bytes: int = 96 << 20
+    """Written once, read by each of the groups."""
+
+
+ONE_FULL = HeadlineSizes(
+    name="headline",
+    rounds=4,
+    produce_records={FLUSH: 120_000, OS: 120_000},
+    latency_s=4.0,
+    latency_warmup_s=1.0,
+    backlog_bytes=512 << 20,
+    read_passes=5,
+    client_read_records=0,
+    rebalances=0,
+    restarts_per_session=1,
+    restart_sessions=4,
+    warmup_min_s=30.0,
+    warmup_max_s=60.0,
+    plain_warmup_s=4.0,
+)
+NODES_FULL = replace(
+    ONE_FULL,
+    name="headline-nodes",
+    produce_records={FLUSH: 60_000, OS: 60_000},
+    latency_s=6.0,
+    backlog_bytes=0,
+    warmup_min_s=45.0,
+    warmup_max_s=75.0,
+)
+
+ONE_QUICK = replace(
+    ONE_FULL,
+    name="headline-quick",
+    rounds=1,
+    produce_records={FLUSH: 15_000, OS: 15_000},
+    latency_s=1.0,
+    latency_warmup_s=0.3,
+    backlog_bytes=64 << 20,
+    read_passes=2,
+    warmup_min_s=4.0,
+    warmup_max_s=6.0,
+    plain_warmup_s=1.0,
+    small_records=60_000,
+    fan_out_bytes=8 << 20,
+)
+NODES_QUICK = replace(
+    ONE_QUICK, name="headline-nodes-quick", produce_records={FLUSH: 6_000, OS: 6_000}, backlog_bytes=0
+)
+"""Whether it works, not how fast it is."""

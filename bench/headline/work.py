@@ -1,0 +1,109 @@
+"""The headline's blocks on a warm session, identical for both brokers.
+
+Owns: what runs, in which order. Blocks of three nodes begin with "n3_". Memory is sampled while all run but
+the restart. Three nodes have Lockstep's default number of data groups, three. Measures with `bench.rows`.
+"""
+
+from __future__ import annotations
+
+from bench import rows
+from bench.headline.sizes import (
+    GROUPS,
+    MANY_PRODUCERS,
+    NODES_PARTITIONS,
+    SMALL_RECORD_BYTES,
+    HeadlineSizes,
+)
+from bench.nodes_session import NodesSession
+from bench.process import RssSampler
+from bench.session import Block, RoundFailed, Session, say
+from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, PRODUCERS
+
+ROWS = ("produce", "small", "latency", "consume", "fan_out", "restart")
+"""What can be asked for by name; three nodes have the first and third."""
+SHAPES = (3,)
+"""Of `NodesSession`: Lockstep's default number of groups."""
+
+
+def one_node(session: Session, sizes: HeadlineSizes, wanted: frozenset[str]) -> None:
+    """Start, warm up, and everything that was asked for. RoundFailed, TargetFailed."""
+    session.open()
+    topic, filled = "", None
+    sampler = RssSampler(session.target.pids)
+    with sampler.sampling():
+        for policy in session.policies:
+            _one_policy(session, policy, sizes, wanted)
+        if wanted & {"consume", "restart"}:
+            topic, filled = rows.fill(session, session.policies[-1])
+        if filled is not None and "consume" in wanted:
+            consume(session, topic, filled)
+    session.memory = sampler.result()
+    say(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most")
+    if filled is not None and "restart" in wanted:
+        rows.restart(session, topic, filled)
+
+
+def _one_policy(session: Session, policy: str, sizes: HeadlineSizes, wanted: frozenset[str]) -> None:
+    if "produce" in wanted:
+        rows.produce(session, policy)
+    if "small" in wanted:
+        size, count = SMALL_RECORD_BYTES, sizes.small_records
+        rows.produce(session, policy, "small", record_bytes=size, records=count)
+    if "latency" in wanted:
+        rows.closed(session, "latency1", policy, 1)
+        rows.closed(session, "latency16", policy, PRODUCERS)
+        rows.closed(session, "latency64", policy, MANY_PRODUCERS)
+    if "fan_out" in wanted:
+        fan_out(session, policy, sizes.fan_out_bytes)
+
+
+def consume(session: Session, topic: str, filled: Block) -> None:
+    """Read the backlog with the raw reader: checked once, then timed."""
+    expected = filled["figures"]["total_records"]
+    checked = session.job("read_backlog", topic=topic, check=True)
+    if checked["records"] != expected:
+        raise RoundFailed(f"{session.kind}: {expected} records written, {checked['records']} read")
+    for _ in range(session.sizes.read_passes):
+        result = session.job("read_backlog", topic=topic)
+        block = {"name": "consume", "policy": filled["policy"], "figures": result, "proven": True}
+        session.blocks.append(block)
+        say(f"  consume          {result['gb_per_s']:.2f} GB/s in {result['requests']} requests")
+
+
+def fan_out(session: Session, policy: str, total_bytes: int, groups: int = GROUPS) -> Block:
+    """A writer, and groups that read all of it meanwhile."""
+
+    def work(topic: str) -> Block:
+        words = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW, "total_bytes": total_bytes}
+        result = session.job("fan_out", topic=topic, groups=groups, **words)
+        return {**result, "writes": result["total_requests"]}
+
+    block = session.measure("fan_out", policy, work, max_outstanding=FILL_WINDOW)
+    rows.report(block, f"{block['figures']['mb_per_s']:.0f} MB/s to {groups} groups")
+    return block
+
+
+def three_nodes(session: NodesSession, wanted: frozenset[str]) -> None:
+    """As `one_node`, for a cluster. RoundFailed, TargetFailed."""
+    session.open()
+    sampler = RssSampler(session.target.pids)
+    with sampler.sampling():
+        for policy in session.policies:
+            if "produce" in wanted:
+                _produce(session, policy)
+            if "latency" in wanted:
+                _closed(session, "n3_latency1", policy, 1, 1)
+                _closed(session, "n3_latency16", policy, PRODUCERS, 1)
+                if policy == FLUSH:
+                    _closed(session, "n3_partitions16", policy, PRODUCERS, NODES_PARTITIONS)
+    figures = sampler.result()
+    session.blocks.append({"name": "n3_memory", "policy": "any", "figures": figures, "proven": True})
+    say(f"  memory           {figures['rss_max_mb']:.0f} MB at most, all nodes")
+
+
+def _produce(session: NodesSession, policy: str) -> None:
+    rows.once_more(lambda: rows.produce(session, policy, "n3_produce"))
+
+
+def _closed(session: NodesSession, name: str, policy: str, producers: int, partitions: int) -> None:
+    rows.once_more(lambda: rows.closed(session, name, policy, producers, partitions, spread="led"))

@@ -1,0 +1,204 @@
+"""Producers with several requests in flight: as fast as a window allows, or at a rate, each due at its time.
+
+Owns: `Lane` (one connection, answers in order) and the job "lanes". Under a rate the loop is open: request
+number i is due at i / rate, whether or not the broker keeps up, and its latency counts from when it was due
+(no coordinated omission); what a full window holds back waits, and the wait counts. Without a rate latencies
+count from the send. Latencies are int64 nanoseconds of the monotonic clock.
+Invariants: every answer's correlation id and error codes are checked; what is due inside the window is
+counted, also where it is answered after it. Does not do: retries, batching by time, compression.
+"""
+
+from __future__ import annotations
+
+import heapq
+import select
+import socket
+import time
+from array import array
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from bench.wire import ProduceTemplate, WrongAnswer, record_batch
+
+RECV_BYTES = 64 * 1024
+SOCKET_TIMEOUT_S = 60.0
+LATE_S = 30.0
+"""How long after its end an open loop waits for what it has sent; a broker that needs longer failed."""
+
+Result = dict[str, Any]
+
+
+class Lane:
+    """One connection to one broker: requests of `template`s in turn, at most `window` unanswered."""
+
+    __slots__ = ("_filled", "_sent", "_view", "correlation_id", "sock", "templates", "waiting", "window")
+
+    def __init__(self, sock: socket.socket, templates: list[ProduceTemplate], window: int) -> None:
+        self.sock = sock
+        self.templates = templates
+        self.window = window
+        self.correlation_id = 0
+        self.waiting: deque[int] = deque()
+        """When each request that is due and not answered counts from, in order of their sending."""
+        self._sent = 0
+        """How many of `waiting` were sent."""
+        self._filled = 0
+        self._view = memoryview(bytearray(RECV_BYTES))
+
+    @property
+    def has_room(self) -> bool:
+        return self._sent < self.window
+
+    def due(self, from_ns: int) -> None:
+        """Send a request, or let it wait until there is room. Args: from_ns: where its latency begins."""
+        self.waiting.append(from_ns)
+        self.send()
+
+    def send(self) -> None:
+        """Send what waits, as far as there is room."""
+        while self.has_room and self._sent < len(self.waiting):
+            self.correlation_id += 1
+            self._sent += 1
+            template = self.templates[self.correlation_id % len(self.templates)]
+            self.sock.sendall(template.stamp(self.correlation_id))
+
+    def receive(self) -> list[int]:
+        """Take what is there: what the requests answered by it counted from. WrongAnswer."""
+        count = self.sock.recv_into(self._view[self._filled :])
+        if count == 0:
+            raise WrongAnswer("the broker closed the connection")
+        self._filled += count
+        answered: list[int] = []
+        place = 0
+        while self._filled - place >= 4:
+            length = int.from_bytes(self._view[place : place + 4], "big") + 4
+            if self._filled - place < length:
+                break
+            number = self.correlation_id - self._sent + 1
+            template = self.templates[number % len(self.templates)]
+            template.verify(self._view[place : place + length], length, number)
+            answered.append(self.waiting.popleft())
+            self._sent -= 1
+            place += length
+        self._view[: self._filled - place] = bytes(self._view[place : self._filled])
+        self._filled -= place
+        return answered
+
+
+class _Loop:
+    """All lanes behind one epoll, and what was counted."""
+
+    def __init__(self, job: Result, lanes: list[Lane]) -> None:
+        self.lanes = lanes
+        self.latencies = array("q")
+        self.total = 0
+        self._rate = float(job["rate"])
+        self._poll = select.epoll()
+        self._by_fd = {lane.sock.fileno(): lane for lane in lanes}
+        for number in self._by_fd:
+            self._poll.register(number, select.EPOLLIN)
+        self._begin_ns = time.perf_counter_ns()
+        self._open_ns = self._begin_ns + int(job["warmup_s"] * 1e9)
+        self._close_ns = self._open_ns + int(job["seconds"] * 1e9)
+
+    def run(self) -> None:
+        """Until the window has closed and all is answered. WrongAnswer."""
+        if self._rate:
+            self._scheduled()
+        else:
+            self._unbounded()
+        deadline = time.perf_counter() + LATE_S
+        while any(lane.waiting for lane in self.lanes):
+            if time.perf_counter() > deadline:
+                raise WrongAnswer(f"requests unanswered {LATE_S:.0f} s after the end")
+            for lane in self._answered(SOCKET_TIMEOUT_S):
+                lane.send()
+
+    def _scheduled(self) -> None:
+        """Each lane has its own schedule, shifted against the others'."""
+        each_ns = int(1e9 * len(self.lanes) / self._rate)
+        count = len(self.lanes)
+        due = [(self._begin_ns + number * each_ns // count, number) for number in range(count)]
+        heapq.heapify(due)
+        while True:
+            at, number = due[0]
+            if at >= self._close_ns:
+                return
+            wait_ns = at - time.perf_counter_ns()
+            if wait_ns > 0:
+                # epoll's own clock is milliseconds; below one the loop looks without sleeping
+                for lane in self._answered(wait_ns / 1e9 if wait_ns > 1_000_000 else 0.0):
+                    lane.send()
+                continue
+            heapq.heapreplace(due, (at + each_ns, number))
+            self.lanes[number].due(at)
+
+    def _unbounded(self) -> None:
+        clock = time.perf_counter_ns
+        for lane in self.lanes:
+            for _ in range(lane.window):
+                lane.due(clock())
+        while clock() < self._close_ns:
+            for lane in self._answered(SOCKET_TIMEOUT_S):
+                while lane.has_room:
+                    lane.due(clock())
+
+    def _answered(self, timeout_s: float) -> list[Lane]:
+        """The lanes that were answered within the time."""
+        found = []
+        for number, _ in self._poll.poll(timeout_s):
+            lane = self._by_fd[number]
+            starts = lane.receive()
+            done = time.perf_counter_ns()
+            self.total += len(starts)
+            for start in starts:
+                counted = start if self._rate else done
+                if self._open_ns <= counted < self._close_ns and start >= self._open_ns:
+                    self.latencies.append(done - start)
+            found.append(lane)
+        return found
+
+
+def lanes_of(job: Result, connect: Any) -> list[Lane]:
+    """The job's connections: with `ports` each keeps to one partition at its leader, else to all in turn."""
+    batch = record_batch(job["records"], job["record_bytes"], time.time_ns() // 1_000_000)
+
+    def template(partition: int) -> ProduceTemplate:
+        return ProduceTemplate(job["topic"], {partition: batch}, job["records"])
+
+    made = []
+    for number in range(job["producers"]):
+        if "ports" in job:
+            mine = number % job["partitions"]
+            templates, port = [template(mine)], job["ports"][mine]
+        else:
+            # fewer connections than partitions share them out; more of them share partitions
+            shares = range(number % job["partitions"], job["partitions"], job["producers"])
+            templates, port = [template(index) for index in shares], job["port"]
+        made.append(Lane(connect(job["host"], port), templates, job["window"]))
+    return made
+
+
+def run_lanes(job: Result, connect: Any, quantiles: Any) -> Result:
+    """The job "lanes": `producers` connections, `window`, `rate` requests/s altogether (0: no rate)."""
+    lanes = lanes_of(job, connect)
+    loop = _Loop(job, lanes)
+    loop.run()
+    for lane in lanes:
+        lane.sock.close()
+    if job.get("keep"):
+        Path(job["keep"]).write_bytes(loop.latencies.tobytes())
+    count, seconds = len(loop.latencies), job["seconds"]
+    size = lanes[0].templates[0].batch_bytes
+    return {
+        "requests": count,
+        "seconds": seconds,
+        "offered_per_s": job["rate"],
+        "requests_per_s": count / seconds,
+        "records_per_s": count * job["records"] / seconds,
+        "mb_per_s": count * size / seconds / 1e6,
+        "total_requests": loop.total,
+        "total_records": loop.total * job["records"],
+        **quantiles(loop.latencies),
+    }

@@ -1,0 +1,73 @@
+"""Where Lockstep loses: the comparisons of all results that it did not win. Pure.
+
+Owns: which direction is better, by the unit. Growth of one's own and bounds of one's own are no comparison
+with another broker and are left out; a missed goal is no loss, and a goal met may still be one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tabulate import tabulate
+
+MORE_IS_BETTER = frozenset({"MB/s", "GB/s", "requests/s", "records/s", "commits/s", "transactions/s"})
+LESS_IS_BETTER = frozenset({"ms", "s", "MB", "KiB"})
+
+ROUNDED = 0.005
+"""What is shown as 1.00 is neither won nor lost."""
+UNEQUAL = "durable vs as shipped"
+"""In the titles of ratios whose sides do not promise the same."""
+
+
+def is_lost(row: dict[str, Any]) -> bool:
+    """Whether the other broker was better. Raises ValueError for a unit without a direction."""
+    unit, value = row.get("unit"), row["value"]
+    if value is None or "baseline_growth" in row or row.get("bound"):
+        return False
+    if unit in MORE_IS_BETTER:
+        return bool(value < 1.0 - ROUNDED)
+    if unit in LESS_IS_BETTER:
+        return bool(value > 1.0 + ROUNDED)
+    raise ValueError(f"{row['ratio']}: is more {unit!r} better?")
+
+
+def _within_noise(row: dict[str, Any]) -> str:
+    """Whether the same broker differs from itself by as much, or the interval holds 1."""
+    low, high, noise = row.get("low"), row.get("high"), row.get("noise")
+    if low is not None and high is not None and low <= 1.0 <= high:
+        return "the interval holds 1"
+    if noise is not None and 1 / noise <= row["value"] <= noise:
+        return "within the A/A spread"
+    return ""
+
+
+def losses(results: list[dict[str, Any]]) -> list[list[str]]:
+    """A row for each loss: where, what, the ratio, whether it may be noise; the heaviest of each first."""
+    found = []
+    for result in results:
+        if result.get("subject") != "lockstep" or result.get("baseline") == "lockstep":
+            continue
+        lost = [row for row in result["comparison"] if is_lost(row)]
+        lost.sort(key=lambda row: max(row["value"], 1 / row["value"]), reverse=True)
+        kind = result.get("kind", "one node")
+        found += [[kind, row["title"], f"{row['value']:.2f}", _within_noise(row)] for row in lost]
+    return found
+
+
+def section(results: list[dict[str, Any]]) -> str:
+    """What docs/benchmarks.md says of it; empty where nothing was compared."""
+    compared = [result for result in results if result.get("comparison")]
+    if not compared:
+        return ""
+    rows = losses(compared)
+    total = sum(len(result["comparison"]) for result in compared)
+    if not rows:
+        return f"## Where Lockstep loses\n\nIn none of {total} comparisons.\n"
+    unequal = sum(UNEQUAL in title for _, title, _, _ in rows)
+    parts = [
+        "## Where Lockstep loses",
+        f"Of {total} comparisons on this page Apache Kafka is better in these {len(rows)}; {unequal} of them "
+        "are a Lockstep that flushes every write against a Kafka that flushes none.",
+        tabulate(rows, headers=["measured by", "", "ratio", ""], tablefmt="github", disable_numparse=True),
+    ]
+    return "\n\n".join(parts) + "\n"

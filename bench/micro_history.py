@@ -1,0 +1,102 @@
+"""The micro-benchmarks' history: a line for each recorded commit, and which commit a step became slower with.
+
+Owns: the file's format (JSON lines, oldest first; one line is one commit on one machine), what may be
+compared (the same processor, Python and kind of disk), and the judgement. A step is slower where it takes
+SLOWER times the median of the records before, and stays so in every record after: one slow run is no
+regression. Measures nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from compat_tests.targets import ROOT
+
+HISTORY: Final = ROOT / "bench" / "results" / "micro" / "history.jsonl"
+SLOWER: Final = 1.25
+"""More than medians of one step differ by on one quiet machine."""
+WINDOW: Final = 5
+"""Records before a commit that its figures are compared with."""
+
+Record = dict[str, Any]
+_SAME: Final = ("processor", "cpus", "python", "file_system")
+
+
+class Regression(NamedTuple):
+    """A step that became slower, with the first record that shows it and the last one before."""
+
+    step: str
+    before_us: float
+    after_us: float
+    commit: str
+    last_good: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.step}: {self.after_us:.2f} us with {self.commit[:12]}, {self.before_us:.2f} us before "
+            f"(git log {self.last_good[:12]}..{self.commit[:12]})"
+        )
+
+
+def record(steps: dict[str, float], machine: dict[str, Any], code: dict[str, Any], started: str) -> Record:
+    """One line. Args: steps: microseconds by step; machine, code: as `bench.facts` tells them."""
+    return {
+        "commit": code["commit"],
+        "dirty": code["dirty"],
+        "started": started,
+        "machine": {name: machine[name] for name in (*_SAME, "kernel")},
+        "steps": {name: round(value, 3) for name, value in steps.items()},
+    }
+
+
+def append(path: Path, entry: Record) -> None:
+    """Add a line; another of the same commit and machine is replaced, so that a step can be repeated."""
+    kept = [each for each in read(path) if each["commit"] != entry["commit"] or not comparable(each, entry)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(each, sort_keys=True) for each in (*kept, entry)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def read(path: Path) -> list[Record]:
+    """All records, oldest first; none where there is no file."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines() if line]
+
+
+def comparable(one: Record, other: Record) -> bool:
+    """Whether both are of one kind of machine."""
+    return all(one["machine"][name] == other["machine"][name] for name in _SAME)
+
+
+def regressions(records: Sequence[Record]) -> list[Regression]:
+    """Every step that is slower now than it was, with the commit that it became so with.
+
+    Args:
+        records: of one kind of machine, oldest first.
+    """
+    found = []
+    for step in records[-1]["steps"] if records else ():
+        measured = [each for each in records if step in each["steps"]]
+        slower = _first_slower([each["steps"][step] for each in measured])
+        if slower is None:
+            continue
+        place, before = slower
+        after = statistics.median(each["steps"][step] for each in measured[place:])
+        found.append(
+            Regression(step, before, after, measured[place]["commit"], measured[place - 1]["commit"])
+        )
+    return found
+
+
+def _first_slower(figures: Sequence[float]) -> tuple[int, float] | None:
+    """The first place from which on all are slower than before it, and what was usual before."""
+    for place in range(1, len(figures)):
+        usual = statistics.median(figures[max(0, place - WINDOW) : place])
+        if all(figure > SLOWER * usual for figure in figures[place:]):
+            return place, usual
+    return None

@@ -1,0 +1,85 @@
+"""The seeds' figures beside ours, in one table: what their papers say, and the same measured here. Pure.
+
+Owns: which of our figures stands beside which of theirs, for seed 000 (LogPlayer) and seed 001 (LogStore);
+the other seeds give no figures of their own. Their machines were larger, and other ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tabulate import tabulate
+
+from bench.logstore.tables import SEEDS_HEADLINES, relative_to_naive, runs_of
+from bench.player.points import CLOSED, OPEN
+from bench.player.ratios import SEED
+from bench.player.tables import seen_here
+
+HEADS = ["seed", "figure", "the seed", "here", "section"]
+Rows = list[list[str]]
+
+
+def _span(values: list[float], unit: str) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,.2f} to {high:,.2f} {unit}".rstrip() if high > low else f"{low:,.2f} {unit}".rstrip()
+
+
+def logstore_rows(result: dict[str, Any]) -> Rows:
+    """Seed 001's figure 7, every payload flushed before it is acknowledged."""
+    found: Rows = []
+
+    def add(figure: str, here: str) -> None:
+        found.append(["001", figure, SEEDS_HEADLINES[figure], here, "Seed 001's experiments"])
+
+    naive = relative_to_naive(runs_of(result, "7a", True))
+    if naive:
+        written, space = ([each[name] for each in naive.values()] for name in ("written", "space"))
+        add("7a", f"writes {_span(written, '')}, space {_span(space, '')} of the naive store's")
+    batches = [run["figures"]["mb_per_s"] for run in _of_size(result, "7b", 1024)]
+    if batches:
+        add("7b", f"1 KB, all batch sizes: {_span(batches, 'MB/s')}")
+    saturated = [run["figures"]["mb_per_s"] for run in _of_size(result, "7c", 4096)]
+    if saturated:
+        add("7c", f"4 KB: at most {max(saturated):,.1f} MB/s")
+    replicas = [run["figures"]["mb_per_s"] for run in _of_size(result, "7d", 1024)]
+    if replicas:
+        add("7d", f"1 KB, 1 to 5 replicas: {_span(replicas, 'MB/s')}")
+    return found
+
+
+def _of_size(result: dict[str, Any], experiment: str, payload_bytes: int) -> list[dict[str, Any]]:
+    runs = runs_of(result, experiment, True)
+    return [run for run in runs if run["load"]["payload_bytes"] == payload_bytes]
+
+
+def player_rows(result: dict[str, Any]) -> Rows:
+    """Seed 000's figures 9 to 13."""
+    found: Rows = []
+    for seen in SEED:
+        here = {loop: seen_here(result, seen, loop) for loop in (CLOSED, OPEN)}
+        words = [f"{value:,.2f} ms, {loop} loop" for loop, value in here.items() if value is not None]
+        if words:
+            sign = "< " if seen.point is None else ""
+            theirs = f"{seen.words}: {sign}{seen.ms:,.2f} ms"
+            found.append(["000", seen.figure, theirs, "; ".join(words), "The player"])
+    return found
+
+
+def section(by_kind: dict[str, dict[str, Any]]) -> str:
+    """What docs/benchmarks.md says of it; empty where neither was measured."""
+    rows: Rows = []
+    if "player" in by_kind:
+        rows += player_rows(by_kind["player"])
+    if "logstore" in by_kind:
+        rows += logstore_rows(by_kind["logstore"])
+    if not rows:
+        return ""
+    parts = [
+        "## The seeds' figures beside ours",
+        "Theirs are from their papers, on other and larger machines; ours from the runs in the sections "
+        "named, on this one, with every write flushed. A seed without figures of its own is not here.",
+        tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True),
+    ]
+    if "player" not in by_kind:
+        parts.append("Seed 000's are not among this page's results: `python -m bench player` measures them.")
+    return "\n\n".join(parts) + "\n"

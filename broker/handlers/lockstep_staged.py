@@ -1,0 +1,81 @@
+"""LockstepStaged, an API of our own: staged producer ids, and the ends of stages (docs/staged.md).
+
+Not told in ApiVersions, but for the feature `lockstep.staged`. Ids come from any node; stages end where
+their log group is led. An answer waits until what it says is committed; so does a refusal that rests on the
+log's tail.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.context import ClientContext
+from broker.handlers.produce import FROM_THE_TAIL
+from broker.refused import Refused
+from protocol.api import RequestHeader
+from protocol.errors import ErrorCode
+from protocol.staged_messages import (
+    LONGEST_QUERY,
+    STAGED_API_KEY,
+    GroupedTopic,
+    LockstepStagedRequest,
+    LockstepStagedResponse,
+    staged_producer_id,
+)
+from storage.types import NotLeader, StorageError
+
+API_KEY = STAGED_API_KEY
+VERSIONS = (0, 0)
+MOST_TOPICS: Final = 1_000
+MOST_TEXT: Final = 5_000
+"""Characters of a refusal."""
+
+
+async def handle(
+    context: ClientContext, header: RequestHeader, request: LockstepStagedRequest
+) -> LockstepStagedResponse:
+    """An id, or the end of stages."""
+    try:
+        return await _done(context, request)
+    except Refused as refused:
+        text = refused.message[:MOST_TEXT]
+        return LockstepStagedResponse(error_code=refused.error, error_message=text)
+    except NotLeader as error:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return LockstepStagedResponse(error_code=code, error_message=str(error))
+    except StorageError as error:
+        code = ErrorCode.KAFKA_STORAGE_ERROR
+        return LockstepStagedResponse(error_code=code, error_message=str(error))
+
+
+async def _done(context: ClientContext, request: LockstepStagedRequest) -> LockstepStagedResponse:
+    services, query = context.services, request.query
+    if not 0 < len(query) <= LONGEST_QUERY:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"a query's id has 1 to {LONGEST_QUERY} characters")
+    if len(request.record) != request.is_commit:
+        raise Refused(ErrorCode.INVALID_REQUEST, "a commit has one record, nothing else has any")
+    if request.is_commit:
+        (record,) = request.record
+        try:
+            group, appended = services.staged_ends.commit(query, request.stages, record)
+        except Refused as refused:
+            place = services.cluster.partition(record.topic, record.partition_index)
+            if refused.error in FROM_THE_TAIL and place is not None:
+                await place.group.committed()
+            raise
+        await group.committed()
+        return LockstepStagedResponse(base_offset=appended.base_offset)
+    if request.stages or request.abandoned:
+        groups = services.staged_ends.abort(query, request.stages)
+        for group in groups + services.staged_ends.abandon(query, request.abandoned):
+            await group.committed()
+        return LockstepStagedResponse()
+    producer_id = staged_producer_id(query, await services.producer_ids.take())
+    topics = [_grouped(context, name) for name in request.topics[:MOST_TOPICS]]
+    return LockstepStagedResponse(producer_id=producer_id, topics=topics)
+
+
+def _grouped(context: ClientContext, name: str) -> GroupedTopic:
+    topic = context.services.cluster.topic(name)
+    found = {each.group.group_id for each in topic.partitions} if topic is not None else set()
+    return GroupedTopic(name=name, group_ids=sorted(found))

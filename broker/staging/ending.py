@@ -1,0 +1,196 @@
+"""How stages end: all of a commit in one entry of the log group, with the record that says so.
+
+Owns: `StagedEnds`, and which stages are left over. Invariants: a commit is one frame: the markers of all its
+stages and the record, whose locks decide; nothing of it is written where a stage is not open any more, is in
+another log group, or the locks refuse; what else of the query is open in the group is aborted behind it; an
+abort ends what is still open, and so undoes no commit.
+Does not: know what the record says, or wait for the commit (the handler does).
+Source: the project's own (docs/staged.md); markers as of transaction version 2 (KIP-890, KIP-1228).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from broker.append import Appended, Appender, Marker
+from broker.metadata import Cluster, TopicPartition
+from broker.refused import Refused
+from protocol.errors import ErrorCode
+from protocol.messages.produce import ProduceRequest
+from protocol.staged_messages import (
+    STAGED_PRODUCER_EPOCH,
+    Stage,
+    StagedRecord,
+    is_staged,
+    is_staged_by,
+)
+from storage.group import LogGroup
+from storage.partition import PartitionLog
+
+ENDED_EPOCH: Final = STAGED_PRODUCER_EPOCH + 1
+"""Of the marker that ends a stage: nothing of the stage can be appended behind it."""
+COORDINATOR_EPOCH: Final = 0
+"""Staged ids have no coordinator that could be fenced."""
+MOST_MARKERS: Final = 20_000
+"""LIMIT. Of one commit, which is one frame: some 80 bytes each."""
+MARKERS_IN_FRAME: Final = 500
+"""LIMIT. Of stages that are aborted, which need not end together: fits the smallest segments."""
+MOST_TEXT: Final = 1_000
+TRANSACTION_VERSION: Final = 2
+PRODUCE_VERSION: Final = ProduceRequest.SCHEMA.versions.high
+
+Places = dict[int, list[TopicPartition]]
+"""Producer id to the partitions it wrote to."""
+
+
+class StagedEnds:
+    """Ends of stages in the groups that this node leads. Args: appenders: by data group."""
+
+    def __init__(self, cluster: Cluster, appenders: Mapping[int, Appender]) -> None:
+        self._cluster = cluster
+        self._appenders = appenders
+
+    def commit(self, query: str, stages: Sequence[Stage], record: StagedRecord) -> tuple[LogGroup, Appended]:
+        """Make the stages visible with the record. Raises Refused; nothing has changed.
+
+        Returns the group, whose commit is to be waited for, and where the record is.
+        """
+        places = self._places(query, stages)
+        place = self._partition(record.topic, record.partition_index)
+        group = _the_group([place, *(each for found in places.values() for each in found)])
+        appender = self._appenders[group.group_id]
+        if sum(map(len, places.values())) > MOST_MARKERS:
+            text = f"a commit ends stages in at most {MOST_MARKERS} places"
+            raise Refused(ErrorCode.INVALID_REQUEST, text)
+        beside = appender.ready((place.log, record.records, place.topic.config), PRODUCE_VERSION)
+        ends = []
+        for producer_id, found in places.items():
+            logs = [each.log for each in found]
+            for each in found:
+                if not _is_open(appender, producer_id, each.log):
+                    text = f"stage {producer_id} is not open in {each.topic.name}-{each.index}: it has ended"
+                    raise Refused(ErrorCode.INVALID_TXN_STATE, text)
+            ends.append((_marker(producer_id, is_commit=True), logs))
+        appended = appender.end_together(ends, beside)
+        assert appended is not None
+        self._abort(appender, [each for each in opened(appender) if is_staged_by(each[0], query)])
+        return group, appended
+
+    def abort(self, query: str, stages: Sequence[Stage]) -> list[LogGroup]:
+        """End what is open of the stages. Raises Refused.
+
+        Returns the groups, whose commit is to be waited for. Topics that are gone need no end.
+        """
+        places: dict[int, list[tuple[int, PartitionLog]]] = {}
+        groups: dict[int, LogGroup] = {}
+        for producer_id, found in self._places(query, stages, gone=True).items():
+            for each in found:
+                group = each.group
+                _require_led(group)
+                groups[group.group_id] = group
+                places.setdefault(group.group_id, []).append((producer_id, each.log))
+        for number, wanted in places.items():
+            appender = self._appenders[number]
+            self._abort(appender, [each for each in wanted if _is_open(appender, *each)])
+        return list(groups.values())
+
+    def abandon(self, query: str, topics: Sequence[str]) -> list[LogGroup]:
+        """Abort all that the query has open in the log groups of these topics. Raises Refused.
+
+        Returns the groups, whose commit is to be waited for.
+        """
+        groups = {each.group.group_id: each.group for name in topics for each in self._partitions(name)}
+        for group in groups.values():
+            _require_led(group)
+            appender = self._appenders[group.group_id]
+            self._abort(appender, [each for each in opened(appender) if is_staged_by(each[0], query)])
+        return list(groups.values())
+
+    def abort_older(self, before_ms: int) -> int:
+        """End what nobody has written to since then, in all groups that are led here; how many."""
+        found = 0
+        for number, appender in self._appenders.items():
+            group = self._cluster.groups.get(number)
+            if group is None or not group.is_leader:
+                continue
+            late = []
+            for producer_id, partition in opened(appender):
+                producer = appender.producers.find(partition.number, producer_id)
+                if producer is not None and producer.last_time_ms < before_ms:
+                    late.append((producer_id, partition))
+            self._abort(appender, late)
+            found += len(late)
+        return found
+
+    # --- within -------------------------------------------------------------------------------------------
+
+    def _places(self, query: str, stages: Sequence[Stage], *, gone: bool = False) -> Places:
+        places: Places = {}
+        for stage in stages:
+            if not is_staged_by(stage.producer_id, query):
+                text = f"producer {stage.producer_id} stages nothing for the query {query!r}"
+                raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
+            found = places.setdefault(stage.producer_id, [])
+            for topic in stage.topics:
+                for index in topic.partition_indexes:
+                    try:
+                        found.append(self._partition(topic.name, index))
+                    except Refused:
+                        if not gone:
+                            raise
+        return places
+
+    def _partitions(self, topic: str) -> Sequence[TopicPartition]:
+        found = self._cluster.topic(topic)
+        if found is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
+        return found.partitions
+
+    def _partition(self, topic: str, index: int) -> TopicPartition:
+        found = self._cluster.partition(topic, index)
+        if found is None:
+            text = f"there is no partition {topic}-{index}"
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        return found
+
+    def _abort(self, appender: Appender, places: Sequence[tuple[int, PartitionLog]]) -> None:
+        for first in range(0, len(places), MARKERS_IN_FRAME):
+            ends = [
+                (_marker(producer_id, is_commit=False), [partition])
+                for producer_id, partition in places[first : first + MARKERS_IN_FRAME]
+            ]
+            appender.end_together(ends)
+
+
+def _the_group(places: Sequence[TopicPartition]) -> LogGroup:
+    """The one log group that all of them are in, led here. Raises Refused."""
+    numbers = {each.group.group_id for each in places}
+    if len(numbers) > 1:
+        where = ", ".join(f"{each.topic.name}-{each.index} in {each.group.group_id}" for each in places)
+        text = f"stages and their record are in one log group, not in {len(numbers)}: {where}"
+        raise Refused(ErrorCode.INVALID_REQUEST, text[:MOST_TEXT])
+    _require_led(places[0].group)
+    return places[0].group
+
+
+def _require_led(group: LogGroup) -> None:
+    if not group.is_leader:
+        raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partitions")
+
+
+def _is_open(appender: Appender, producer_id: int, partition: PartitionLog) -> bool:
+    producer = appender.producers.find(partition.number, producer_id)
+    return producer is not None and producer.is_open
+
+
+def _marker(producer_id: int, *, is_commit: bool) -> Marker:
+    return Marker(producer_id, ENDED_EPOCH, COORDINATOR_EPOCH, is_commit, TRANSACTION_VERSION)
+
+
+def opened(appender: Appender) -> Iterator[tuple[int, PartitionLog]]:
+    """Every stage that is open in a group that is led here, by producer id and partition."""
+    for partition in list(appender.group.partitions.values()):
+        for producer_id, producer in appender.producers.of(partition.number):
+            if producer.is_open and is_staged(producer_id):
+                yield producer_id, partition

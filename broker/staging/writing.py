@@ -1,0 +1,64 @@
+"""Staged batches on their way into a partition: whose they say they are, they must be.
+
+Owns: the append paths of one Produce request of staged batches. Invariants: a batch is transactional, of a
+staged producer id of the query that the request names, and of the one epoch that such ids write in.
+Does not: ask coordinators, who know nothing of staged ids. Source: the project's own (docs/staged.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.append import Appended, Appender, AppendLimits
+from broker.refused import Refused
+from protocol.errors import ErrorCode
+from protocol.records.batch import BATCH_HEADER_BYTES, peek_header
+from protocol.staged_messages import STAGED_PRODUCER_EPOCH, is_staged_by
+from storage.partition import PartitionLog
+from storage.types import Buffer
+
+
+class StagedAppenders:
+    """The append paths as a request of one query's staged batches finds them, by data group."""
+
+    __slots__ = ("_appenders", "_query", "_transactional_id")
+
+    def __init__(self, appenders: Mapping[int, Appender], transactional_id: str, query: str) -> None:
+        self._appenders = appenders
+        self._transactional_id = transactional_id
+        self._query = query
+
+    def __getitem__(self, number: int) -> _StagedAppender:
+        return _StagedAppender(self._appenders[number], self._transactional_id, self._query)
+
+
+class _StagedAppender:
+    __slots__ = ("_appender", "_query", "_transactional_id")
+
+    def __init__(self, appender: Appender, transactional_id: str, query: str) -> None:
+        self._appender = appender
+        self._transactional_id = transactional_id
+        self._query = query
+
+    def append(
+        self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
+    ) -> Appended:
+        """As `Appender.append`; a staged batch begins its transaction by itself."""
+        if len(records) >= BATCH_HEADER_BYTES:
+            header = peek_header(records)
+            if not header.is_transactional:
+                raise Refused(ErrorCode.INVALID_RECORD, "a staged batch is marked as transactional")
+            if not is_staged_by(header.producer_id, self._query):
+                text = f"producer {header.producer_id} stages nothing for the query {self._query!r}"
+                raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
+            if header.producer_epoch != STAGED_PRODUCER_EPOCH:
+                text = f"staged batches have the epoch {STAGED_PRODUCER_EPOCH}, not {header.producer_epoch}"
+                raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, text)
+        return self._appender.append(
+            partition,
+            records,
+            limits,
+            produce_version,
+            transactional_id=self._transactional_id,
+            verified=True,
+        )

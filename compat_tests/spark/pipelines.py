@@ -1,0 +1,53 @@
+"""One Spark session that runs the connector's pipelines; in an environment of its own.
+
+One JSON object per line in, one per line out (line_driver.py): `{"do": "archive", "words": [...]}` takes the
+words of the command line after the name; the answer is the pipeline's result, what it printed as "lines".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+sys.path[0] = _ROOT
+os.environ["PYTHONPATH"] = _ROOT  # of the workers, which the JVM starts
+
+from spark_connector.pipelines import __main__ as command  # noqa: E402
+from spark_connector.pipelines import submitting  # noqa: E402
+from spark_connector.pipelines.progress import Progress  # noqa: E402
+
+
+def _run(spark: Any, name: str, words: list[str]) -> dict[str, Any]:
+    options = command.parser().parse_args([name, *words])
+    module, _ = command.PIPELINES[name]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        result = module.run(spark, module.from_arguments(options), Progress(name))
+    return {**result, "lines": printed.getvalue().splitlines()}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever the JVM prints goes to stderr
+    words = ["state", "--topic", "any", "--format", "delta", *sys.argv[1:]]
+    spark = submitting.session(command.parser().parse_args(words), "lockstep-compat-pipelines")
+    for line in sys.stdin:
+        ask = json.loads(line)
+        try:
+            answer: dict[str, Any] = {"ok": _run(spark, ask["do"], ask["words"])}
+        except Exception as thrown:  # any of Spark's
+            text = command.in_a_line(str(thrown))
+            answer = {"error": {"code": -1, "class": type(thrown).__name__, "text": text}}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

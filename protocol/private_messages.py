@@ -1,0 +1,13 @@
+"""The APIs of our own in Kafka's frames: their keys are far from Kafka's, no ApiVersions tells of them."""
+
+from __future__ import annotations
+
+from protocol.cluster_messages import CLUSTER_API_KEY, LockstepClusterRequest, LockstepClusterResponse
+from protocol.fields import Struct
+from protocol.staged_messages import STAGED_API_KEY, LockstepStagedRequest, LockstepStagedResponse
+
+PRIVATE_MESSAGES: dict[int, tuple[type[Struct], type[Struct]]] = {
+    CLUSTER_API_KEY: (LockstepClusterRequest, LockstepClusterResponse),
+    STAGED_API_KEY: (LockstepStagedRequest, LockstepStagedResponse),
+}
+"""(request, response) by API key."""

@@ -1,0 +1,123 @@
+"""Staged appends on the wire: batches of many writers that one commit makes visible, or nobody does.
+
+Owns: the private API `LockstepStaged` (told in no ApiVersions; brokers that have it advertise the feature
+`lockstep.staged`), and the words that brokers and clients share: how a Produce request says that its batches
+are staged, and how a staged producer id names the query that it belongs to.
+Invariants: a staged producer id is above every id that Kafka's InitProducerId hands out; two queries share
+the owner part of their ids with a chance of one in 2^29, which can delay one of them, never mix them up.
+Does not: know what a broker does with it (docs/staged.md, `broker/staging/`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from protocol.fields import Struct, array, boolean, byte_string, int16, int32, int64, message, string, struct
+from protocol.primitives import Buffer
+
+STAGED_API_KEY: Final = 20001
+STAGED_FEATURE: Final = "lockstep.staged"
+STAGED_ID_PREFIX: Final = "lockstep-staged/"
+"""What the transactional id of a Produce request of staged batches begins with; the query's id follows."""
+LONGEST_QUERY: Final = 200
+"""Characters of a query's id."""
+STAGED_PRODUCER_EPOCH: Final = 0
+"""Of staged batches; the marker that ends them has a higher one, so that nothing follows it."""
+
+_STAGED: Final = 1 << 62
+_OWNER_SHIFT: Final = 33
+_OWNERS: Final = 1 << 29
+_NUMBERS: Final = 1 << _OWNER_SHIFT
+
+
+def staged_transactional_id(query: str) -> str:
+    """What a Produce request of this query's staged batches says."""
+    return STAGED_ID_PREFIX + query
+
+
+def staged_query(transactional_id: str) -> str | None:
+    """The query that a Produce request's transactional id names; None where it is Kafka's own."""
+    if transactional_id.startswith(STAGED_ID_PREFIX):
+        return transactional_id[len(STAGED_ID_PREFIX) :]
+    return None
+
+
+def staged_producer_id(query: str, number: int) -> int:
+    """An id for staged batches of this query. Args: number: one that no other producer of the cluster has."""
+    return _STAGED | _owner(query) << _OWNER_SHIFT | number % _NUMBERS
+
+
+def is_staged(producer_id: int) -> bool:
+    """Whether batches of this producer are staged, whosever."""
+    return producer_id >= _STAGED
+
+
+def is_staged_by(producer_id: int, query: str) -> bool:
+    """Whether batches of this producer are staged by this query."""
+    return producer_id >> _OWNER_SHIFT == (_STAGED >> _OWNER_SHIFT | _owner(query))
+
+
+def _owner(query: str) -> int:
+    return int.from_bytes(hashlib.sha256(query.encode()).digest()[:4], "big") % _OWNERS
+
+
+@struct()
+class StagedTopic(Struct):
+    """Partitions of a topic into which a stage wrote."""
+
+    name: str = string()
+    partition_indexes: list[int] = array(int32)
+
+
+@struct()
+class Stage(Struct):
+    """What one writer staged."""
+
+    producer_id: int = int64()
+    topics: list[StagedTopic] = array(StagedTopic)
+
+
+@struct()
+class StagedRecord(Struct):
+    """A batch that is appended with the end of the stages, if its locks allow it."""
+
+    topic: str = string()
+    partition_index: int = int32()
+    records: Buffer = byte_string()
+
+
+@struct()
+class GroupedTopic(Struct):
+    """Where a topic's partitions are; none where there is no such topic."""
+
+    name: str = string()
+    group_ids: list[int] = array(int32)
+    """Each log group once, in order."""
+
+
+@message(api_key=20001, versions="0", flexible="0+", kind="request")
+class LockstepStagedRequest(Struct):
+    """A staged producer id is asked for, unless stages are to end, all of them at once."""
+
+    query: str = string()
+    topics: list[str] = array(string)
+    """Whose log groups are asked for, beside the id."""
+    stages: list[Stage] = array(Stage)
+    is_commit: bool = boolean()
+    record: list[StagedRecord] = array(StagedRecord)
+    """Exactly one with a commit, none otherwise."""
+    abandoned: list[str] = array(string)
+    """Topics in whose log groups everything that the query has open is to be aborted."""
+
+
+@message(api_key=20001, versions="0", flexible="0+", kind="response")
+class LockstepStagedResponse(Struct):
+    """What was done, or why it was not."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    producer_id: int = int64(default=-1)
+    base_offset: int = int64(default=-1)
+    """Of the record."""
+    topics: list[GroupedTopic] = array(GroupedTopic)

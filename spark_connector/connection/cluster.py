@@ -1,0 +1,251 @@
+"""A cluster of brokers: who leads which partition, who coordinates which group, and a connection to each.
+
+Owns: the connections of one task or one driver, and what the metadata last said.
+
+Invariants: one connection to each broker. What fails because leadership moved, or because a connection
+broke, is asked again by `retried` alone, after fresh metadata, and only what its caller says may be asked
+again: nothing that writes is sent twice by this package on its own.
+
+Does not: authenticate or encrypt (the brokers offer neither), join groups. One thread at a time may use it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Self, TypeVar
+
+from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from spark_connector.connection.errors import BrokerError, ClientError, ConnectionFailed
+from spark_connector.connection.wire import Connection
+
+T = TypeVar("T")
+
+DEFAULT_PORT: Final = 9092
+GROUP, TRANSACTION = 0, 1
+"""Kinds of coordinators, as FindCoordinator has them."""
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.5
+MOVED: Final = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+"""Refusals that come of old metadata, or of an election that is under way."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition of a topic; `leader` is a node, -1 where there is none now."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the cluster's metadata describe it; partitions in order, from 0 without a gap."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: tuple[Partition, ...]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`HOST`, `HOST:PORT` or `[IPv6]:PORT`; the port is 9092 where none is named. Raises ClientError."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or (text.count(":") > 1 and not host.endswith("]")):
+        host, port = text.strip(), str(DEFAULT_PORT)
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ClientError(f"kafka.bootstrap.servers: {text!r} is not an address of the form HOST:PORT")
+    return host, int(port)
+
+
+class Cluster:
+    """Connections to one cluster. Use it as `with Cluster("host:9092") as cluster`.
+
+    Args:
+        bootstrap: HOST:PORT of brokers, with commas between them; any one that answers is enough.
+        timeout_s: for each connection, each answer, and for `retried` as a whole.
+        security: what `kafka.security.protocol` says; PLAINTEXT is the only one there is.
+    Raises:
+        ClientError: for an address or a protocol that cannot be.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "lockstep-spark",
+        timeout_s: float = 30.0,
+        security: str = "PLAINTEXT",
+    ) -> None:
+        if security != "PLAINTEXT":
+            raise ClientError(
+                f"kafka.security.protocol={security}: Lockstep's brokers offer PLAINTEXT alone; leave it out"
+            )
+        self._bootstrap = [parse_address(part) for part in bootstrap.split(",")]
+        self._client_id = client_id
+        self.timeout_s = timeout_s
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._connections: dict[tuple[str, int], Connection] = {}
+        self._topics: dict[str, Topic] = {}
+        self._is_closed = False
+        self.cluster_id: str | None = None
+        """As the metadata last said it; None before any were asked for."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """For good."""
+        self._is_closed = True
+        for connection in self._connections.values():
+            connection.close()
+
+    # -- metadata ---------------------------------------------------------------------------------------
+
+    def topics(self, names: Iterable[str] | None = None) -> list[Topic]:
+        """The topics of these names, or all, sorted by name, as they are now. BrokerError for one unknown."""
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in sorted(set(names))]
+        found = sorted(map(_topic, self._metadata(wanted)), key=lambda topic: topic.name)
+        self._topics.update((topic.name, topic) for topic in found)
+        return found
+
+    def topic(self, name: str) -> Topic:
+        """A topic as it was when last asked for: `refresh` forgets it. BrokerError where there is none."""
+        known = self._topics.get(name)
+        if known is None:
+            (known,) = self.topics([name])
+        return known
+
+    def refresh(self) -> None:
+        """Forget who leads what; connections that broke are made again when they are asked for."""
+        self._topics.clear()
+
+    # -- connections ------------------------------------------------------------------------------------
+
+    def any(self) -> Connection:
+        """A connection to one of those that were named. ConnectionFailed where none of them answers."""
+        for address in [*self._bootstrap, *self._addresses.values()]:
+            connection = self._connections.get(address)
+            if connection is not None and connection.is_open:
+                return connection
+        failure: ClientError | None = None
+        for host, port in dict.fromkeys([*self._bootstrap, *self._addresses.values()]):
+            try:
+                return self._connected(host, port)
+            except ConnectionFailed as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
+
+    def leader(self, topic: str, partition: int) -> Connection:
+        """Whom to ask about a partition. BrokerError where there is no such partition or no leader."""
+        about = f"{topic}, partition {partition}"
+        partitions = self.topic(topic).partitions
+        if 0 <= partition < len(partitions):  # they are in order, and there is no gap between them
+            return self._node(partitions[partition].leader, about)
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, about, "there is no such partition")
+
+    def coordinator(self, key: str, kind: int = GROUP) -> Connection:
+        """The broker that looks after a group, or a transactional id; waits for one. BrokerError."""
+        about = f"{'group' if kind == GROUP else 'transactional id'} {key}"
+
+        def ask() -> Connection:
+            connection = self.any()
+            request = FindCoordinatorRequest(key=key, key_type=kind)
+            if connection.version_of(FindCoordinatorRequest) >= 4:
+                request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+            answer = connection.call(request, FindCoordinatorResponse)
+            for found in answer.coordinators or (answer,):
+                if found.error_code:
+                    raise BrokerError(found.error_code, about, found.error_message)
+                self._addresses[found.node_id] = (found.host, found.port)
+                return self._node(found.node_id, about)
+            raise ClientError(f"{about}: the broker answered with no coordinator")
+
+        return self.retried(ask)
+
+    def retried(self, ask: Callable[[], T], *, also: Iterable[ErrorCode] = ()) -> T:
+        """`ask`, and again after fresh metadata while leadership moves or connections break.
+
+        For what may be asked twice. Gives up with the last error after `timeout_s`.
+
+        Args: also: further refusals that are worth asking again.
+        """
+        deadline = time.monotonic() + self.timeout_s
+        pause_s = _FIRST_PAUSE_S
+        again = MOVED.union(also)
+        while True:
+            try:
+                return ask()
+            except ConnectionFailed:
+                if self._is_closed or time.monotonic() >= deadline:
+                    raise
+            except BrokerError as error:
+                if error.code not in again or time.monotonic() >= deadline:
+                    raise
+            time.sleep(max(min(pause_s, deadline - time.monotonic()), 0))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            self.refresh()
+
+    def _node(self, node_id: int, about: str) -> Connection:
+        address = self._addresses.get(node_id)
+        if address is None:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, about)
+        return self._connected(*address)
+
+    def _connected(self, host: str, port: int) -> Connection:
+        if self._is_closed:
+            raise ConnectionFailed("the connections to this cluster are closed")
+        connection = self._connections.get((host, port))
+        if connection is None or not connection.is_open:
+            connection = Connection.open(host, port, client_id=self._client_id, timeout_s=self.timeout_s)
+            self._connections[host, port] = connection
+        return connection
+
+    def _metadata(self, wanted: list[MetadataRequestTopic] | None) -> list[MetadataResponseTopic]:
+        def ask() -> MetadataResponse:
+            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+            return self.any().call(request, MetadataResponse)
+
+        answer = self.retried(ask)
+        self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self.cluster_id = answer.cluster_id
+        for topic in answer.topics:
+            if topic.error_code:
+                unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                message = "there is no such topic" if unknown else None
+                raise BrokerError(topic.error_code, f"topic {topic.name}", message)
+        return list(answer.topics)
+
+
+def _topic(found: MetadataResponseTopic) -> Topic:
+    partitions = tuple(
+        Partition(each.partition_index, each.leader_id, each.leader_epoch)
+        for each in sorted(found.partitions, key=lambda each: each.partition_index)
+    )
+    return Topic(found.name or "", bytes(found.topic_id), found.is_internal, partitions)

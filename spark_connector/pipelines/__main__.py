@@ -1,0 +1,115 @@
+"""`python -m spark_connector.pipelines NAME …`: reads the command line, starts Spark where it is needed.
+
+Also by `spark-submit --py-files … spark_connector/pipelines/__main__.py NAME …`: then the master and the jars
+are spark-submit's. The result is one line of JSON on standard output, progress is on standard error. Exit
+status: 0 done, 1 it could not be done (one line says why), or an audit found differences, 2 wrong usage,
+130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Final
+
+from spark_connector.connection import ClientError
+from spark_connector.pipelines import archive, audit, events, replay, state, submitting
+from spark_connector.pipelines.failures import PipelineFailed
+from spark_connector.pipelines.progress import Progress
+from spark_connector.sessions import SessionRefused
+
+PIPELINES: Final[dict[str, tuple[ModuleType, str]]] = {
+    "events": (events, "generate a data set and append it to topics"),
+    "archive": (archive, "a log into Parquet or Delta, by time, exactly once"),
+    "replay": (replay, "an archive into topics, byte for byte"),
+    "audit": (audit, "what a player's targets hold, compared with the log"),
+    "state": (state, "the newest value of each key of a compacted topic"),
+}
+_BOOTSTRAP: Final = "LOCKSTEP_BOOTSTRAP"
+_TRACEBACK: Final = "Traceback (most recent call last)"
+_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(:|$)")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    root = argparse.ArgumentParser(
+        prog="python -m spark_connector.pipelines", description="Data pipelines over Lockstep's topics."
+    )
+    families = root.add_subparsers(dest="name", required=True, metavar="NAME")
+    for name, (module, about) in PIPELINES.items():
+        command = families.add_parser(name, help=about, description=about)
+        default = os.environ.get(_BOOTSTRAP, "localhost:9092")
+        command.add_argument(
+            "-b", "--bootstrap", default=default, metavar="HOST:PORT", help=f"brokers (default {default})"
+        )
+        command.add_argument("--quiet", action="store_true", help="no progress")
+        module.add_arguments(command)
+        if module is not events:
+            submitting.add_arguments(command)
+    return root
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    options = parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _on_term)
+    module, _ = PIPELINES[options.name]
+    progress = Progress(options.name, quiet=options.quiet)
+    try:
+        result = _result(module, options, progress)
+    except (PipelineFailed, SessionRefused, ClientError, ValueError, OSError) as error:
+        return _failed(error)
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j", "psycopg", "sqlite3"):
+            raise
+        return _failed(error)
+    print(json.dumps({"pipeline": options.name, **result}), flush=True)
+    return 1 if result.get("differences") else 0
+
+
+def _result(module: ModuleType, options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    settings = module.from_arguments(options)
+    if module is events:
+        found: dict[str, Any] = events.run(settings, progress)
+        return found
+    spark = submitting.session(options, f"lockstep {options.name}")
+    try:
+        found = module.run(spark, settings, progress)
+        return found
+    finally:
+        spark.stop()
+
+
+def _failed(error: Exception) -> int:
+    print(f"error: {in_a_line(str(error)) or type(error).__name__}", file=sys.stderr)
+    return 1
+
+
+def in_a_line(text: str) -> str:
+    """Spark's errors are pages long; where Python failed in a task, its traceback's last line says why."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    if _TRACEBACK in text:
+        raised = [line for line in lines[_after(lines) :] if _RAISED.match(line)]
+        lines = raised[:1] or lines
+    return lines[0].removeprefix("spark_connector.pipelines.failures.PipelineFailed: ") if lines else ""
+
+
+def _after(lines: Sequence[str]) -> int:
+    """The line after the head of the last traceback."""
+    return max(number for number, line in enumerate(lines) if _TRACEBACK in line) + 1
+
+
+def _on_term(number: int, _frame: object) -> None:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""`audit`: what every target of a player holds, compared with the log at the position where that target
+stands.
+
+Owns: the comparison. Of each target one snapshot is read, with its marks; then the log up to the highest
+mark, routed as the player's file says; then, for each target and partition, up to its own mark:
+
+| difference | meaning |
+|---|---|
+| `ahead` | a mark, or a record that was applied, where the log has ended, or which lies beyond the mark |
+| `missing` | the log has a record for this target, and it was not applied |
+| `extra` | applied, and the log has no such record for this target |
+| `twice` | applied more than once |
+| `order` | applied after a later record of its partition |
+| `key` | applied with another key than the log has |
+| `value` | the stored value of a key is not what the log says, or should be there, or should not |
+
+A key's value must be that of its record that was applied last; that order was compared before. What the log
+has no more, because it was deleted or compacted, cannot be compared: such rows are counted as `unchecked`.
+
+Does not: stop a player. Targets may be anywhere: each is compared at its own mark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.records.record import Record
+from spark_connector.connection import Cluster
+from spark_connector.pipelines import log_frames, routes, shard_stores
+from spark_connector.pipelines.asking import EARLIEST, LATEST, READ_COMMITTED, config_of, offsets_of
+from spark_connector.pipelines.differences import found_in
+from spark_connector.pipelines.failures import PipelineFailed
+from spark_connector.pipelines.progress import Progress
+from spark_connector.pipelines.routes import Played, Router
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROUTED: Final = "target STRING, partition INT, offset BIGINT, key BINARY, value BINARY"
+_RANGES: Final = "target STRING, partition INT, first BIGINT, mark BIGINT"
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """`stores`: the URL of each target's store, by the target's name."""
+
+    bootstrap: str
+    played: Played
+    stores: Mapping[str, str]
+    source: str = "kafka"
+    differences_shown: int = 20
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where one target stands in one partition. `first`: what it may have begun with."""
+
+    target: str
+    partition: int
+    first: int
+    mark: int
+
+
+@dataclass(frozen=True)
+class _Log:
+    """The topic as it is now."""
+
+    cluster_id: str
+    topic_id: bytes
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    is_compacted: bool
+    log_ids: Mapping[str, int] = field(default_factory=dict)
+    """The partition of each log, by the name that marks have."""
+
+
+def run(spark: SparkSession, settings: AuditSettings, progress: Progress) -> dict[str, Any]:
+    """Compare. Returns figures, `differences` among them; raises PipelineFailed, Spark's and the stores'
+    errors.
+    """
+    played = settings.played
+    snapshots = {}
+    for name, url in settings.stores.items():
+        snapshots[name] = shard_stores.snapshot(url, played.topic)
+        progress.note(
+            f"{name}: {snapshots[name].applied.num_rows:,} applied, {snapshots[name].values.num_rows:,} keys"
+        )
+    log = _log(settings.bootstrap, played)  # after the stores, so that it reaches at least as far
+    positions = list(_positions(played, snapshots, log))
+    ahead = [each for each in positions if each.mark >= log.ends[each.partition]]
+    expected = _expected(spark, settings, log, positions)
+    applied = _stored(spark, {name: each.applied for name, each in snapshots.items()}, log)
+    values = _stored(spark, {name: each.values for name, each in snapshots.items()}, log)
+    ranges = spark.createDataFrame(
+        [(each.target, each.partition, each.first, each.mark) for each in positions], _RANGES
+    )
+    found = found_in(expected, applied, values, ranges, is_compacted=log.is_compacted)
+    shown = [
+        f"ahead: {each.target}: its mark in partition {each.partition} is {each.mark}, the log ends at "
+        f"{log.ends[each.partition]}"
+        for each in ahead
+    ]
+    shown += found.sample(settings.differences_shown)
+    for line in shown[: settings.differences_shown]:
+        print(line, flush=True)
+    kinds = dict(found.counts)
+    if ahead:
+        kinds["ahead"] = kinds.get("ahead", 0) + len(ahead)
+    result = {
+        "targets": len(snapshots),
+        "compared": found.compared,
+        "keys": found.keys,
+        "unchecked": found.unchecked,
+        "differences": sum(kinds.values()),
+        "kinds": kinds,
+    }
+    progress.end(found.compared, f"{result['differences']} differences")
+    return result
+
+
+def _log(bootstrap: str, played: Played) -> _Log:
+    topic = played.topic
+    with Cluster(bootstrap) as cluster:
+        known = cluster.topic(topic)
+        starts = offsets_of(cluster, topic, EARLIEST)
+        ends = offsets_of(cluster, topic, LATEST, isolation=READ_COMMITTED)
+        cleanup = config_of(cluster, topic, "cleanup.policy") or ""
+        cluster_id = cluster.cluster_id or ""
+    wanted = starts if played.partitions is None else played.partitions
+    encoded = base64.urlsafe_b64encode(known.topic_id)[:22].decode()
+    log_ids = {f"{cluster_id}/{encoded}/{partition}": partition for partition in wanted}
+    return _Log(cluster_id, known.topic_id, starts, ends, "compact" in cleanup, log_ids)
+
+
+def _positions(
+    played: Played, snapshots: Mapping[str, shard_stores.Snapshot], log: _Log
+) -> Iterator[Position]:
+    for name, begins in played.first:
+        if name not in snapshots:
+            continue
+        found = snapshots[name]
+        for log_id, mark in found.marks.items():
+            if log_id not in log.log_ids:
+                continue  # of another topic, or of one that was deleted
+            partition = log.log_ids[log_id]
+            first = log.starts[partition]
+            if begins == "latest":
+                first = max(first, _first_applied(found, log_id, mark + 1))
+            elif isinstance(begins, int):
+                first = max(first, begins)
+            yield Position(name, partition, first, mark)
+
+
+def _first_applied(found: shard_stores.Snapshot, log_id: str, otherwise: int) -> int:
+    """Where a target that began at the log's end of then has begun."""
+    import pyarrow.compute
+
+    offsets = found.applied.filter(pyarrow.compute.field("log_id") == log_id)["offset"]
+    return int(pyarrow.compute.min(offsets).as_py()) if len(offsets) else otherwise
+
+
+def _expected(
+    spark: SparkSession, settings: AuditSettings, log: _Log, positions: Iterable[Position]
+) -> DataFrame:
+    """target, partition, offset, key, value: what the log has for each target, up to the highest mark."""
+    played = settings.played
+    ends = dict(log.starts)
+    for each in positions:
+        ends[each.partition] = max(ends[each.partition], min(each.mark + 1, log.ends[each.partition]))
+    options = log_frames.read_options(
+        settings.bootstrap,
+        [played.topic],
+        {
+            "startingOffsets": log_frames.as_json({played.topic: log.starts}),
+            "endingOffsets": log_frames.as_json({played.topic: ends}),
+        },
+    )
+    records = log_frames.batch(spark, settings.source, options).selectExpr(
+        "partition", "offset", "key", "value", "unix_millis(timestamp) AS timestamp_ms", "headers"
+    )
+    return records.mapInArrow(_routing(played, frozenset(settings.stores)), _ROUTED)
+
+
+def _routing(
+    played: Played, targets: frozenset[str]
+) -> Callable[[Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
+    """What a task does with records."""
+
+    def route(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow
+
+        schema = pyarrow.schema(
+            [
+                ("target", pyarrow.string()),
+                ("partition", pyarrow.int32()),
+                ("offset", pyarrow.int64()),
+                ("key", pyarrow.binary()),
+                ("value", pyarrow.binary()),
+            ]
+        )
+        choose = Router(played)
+        for each in batches:
+            rows = []
+            for partition, offset, key, value, time_ms, headers in zip(
+                *(column.to_pylist() for column in each.columns), strict=True
+            ):
+                named = [(one["key"], one["value"]) for one in headers or ()]
+                chosen = choose(Record(offset, time_ms, key, value, named))
+                rows += [(name, partition, offset, key, chosen[name]) for name in chosen if name in targets]
+            columns = zip(*rows, strict=True) if rows else ([] for _ in schema)
+            arrays = [
+                pyarrow.array(list(column), kind.type) for column, kind in zip(columns, schema, strict=True)
+            ]
+            yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return route
+
+
+def _stored(spark: SparkSession, tables: Mapping[str, pyarrow.Table], log: _Log) -> DataFrame:
+    """The rows of all targets, with `target` and `partition`; those of other logs are left out."""
+    from pyspark.sql import functions
+
+    logs = spark.createDataFrame(
+        [(log_id, partition) for log_id, partition in log.log_ids.items()], "log_id STRING, partition INT"
+    )
+    frames = [
+        spark.createDataFrame(table).withColumn("target", functions.lit(name))
+        for name, table in tables.items()
+    ]
+    every = functools.reduce(lambda one, other: one.unionByName(other), frames)
+    return every.join(functions.broadcast(logs), "log_id").drop("log_id")
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """What this pipeline takes."""
+    command.add_argument(
+        "--player", type=Path, required=True, metavar="FILE", help="the player's configuration"
+    )
+    command.add_argument(
+        "--store",
+        action="append",
+        required=True,
+        metavar="NAME=URL",
+        help="a target's store: sqlite:///file.db or postgresql://...; once for each target",
+    )
+    command.add_argument(
+        "--source",
+        choices=log_frames.SOURCES,
+        default="lockstep",
+        help="Spark's source (default %(default)s)",
+    )
+    command.add_argument(
+        "--differences", type=int, default=20, metavar="N", help="how many are shown (default %(default)s)"
+    )
+
+
+def from_arguments(options: argparse.Namespace) -> AuditSettings:
+    """Raises PipelineFailed for what cannot be."""
+    played = routes.read(options.player)
+    stores: dict[str, str] = {}
+    for each in options.store:
+        name, equals, url = each.partition("=")
+        if not equals:
+            raise PipelineFailed(f"--store {each} is not of the form NAME=URL")
+        if name not in played.targets:
+            raise PipelineFailed(f"--store {each}: {options.player} has no target {name!r}")
+        stores[name] = url
+    if missing := [name for name in played.targets if name not in stores]:
+        raise PipelineFailed(f"--store: {', '.join(missing)} of {options.player} must be named, too")
+    return AuditSettings(options.bootstrap, played, stores, options.source, options.differences)

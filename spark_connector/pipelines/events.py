@@ -1,0 +1,118 @@
+"""`events`: the generated data set, appended to the topics orders, payments and accounts.
+
+Owns: which partition an event goes to (by key, as all Kafka producers do), and the topics' configuration:
+accounts is compacted, and all of them keep records however old their times are. Restartable: each partition's
+end says how many of its events are there; they are made again, and passed over. Needs no Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from protocol.partitioning import partition_of
+from protocol.records.compression import Codec
+from spark_connector.connection import Cluster
+from spark_connector.pipelines import event_data
+from spark_connector.pipelines.appending import Appender, BatchSettings
+from spark_connector.pipelines.claims import claim
+from spark_connector.pipelines.event_data import ACCOUNTS, BLOCK_EVENTS, TOPICS, Shape
+from spark_connector.pipelines.progress import Progress
+
+CONFIGS: Final[dict[str, dict[str, str]]] = {ACCOUNTS: {"cleanup.policy": "compact"}}
+_KEYS_REMEMBERED: Final = 100_000
+
+
+@dataclass(frozen=True)
+class EventSettings:
+    """`prefix`: before the topics' names. `checkpoint`: a directory that a restarted run must be given
+    again.
+    """
+
+    bootstrap: str
+    checkpoint: Path
+    shape: Shape
+    partitions: int = 8
+    prefix: str = ""
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    replication: int = -1
+
+
+def run(settings: EventSettings, progress: Progress) -> dict[str, Any]:
+    """Append what is not there yet. Returns figures; raises PipelineFailed, ClientError."""
+    shape = settings.shape
+    began = time.monotonic()
+    with Cluster(settings.bootstrap) as cluster:
+        appenders = _appenders(cluster, settings)
+        waiting = {place: each.position for place, each in appenders.items()}
+        chosen = lru_cache(_KEYS_REMEMBERED)(partition_of)
+        added = 0
+        for number in range(-(-shape.events // BLOCK_EVENTS)):
+            for topic, key, value, timestamp_ms, headers in event_data.block(shape, number):
+                place = topic, chosen(key, settings.partitions)
+                if waiting[place]:
+                    waiting[place] -= 1
+                else:
+                    appenders[place].add((value, key, timestamp_ms, headers))
+                    added += 1
+            progress.at(min((number + 1) * BLOCK_EVENTS, shape.events))
+        for appender in appenders.values():
+            appender.finish()
+    progress.end(shape.events)
+    return {
+        "events": shape.events,
+        "appended": added,
+        "resumed": shape.events - added,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+
+
+def _appenders(cluster: Cluster, settings: EventSettings) -> dict[tuple[str, int], Appender]:
+    found = {}
+    for topic in TOPICS:
+        claimed = claim(
+            cluster,
+            settings.checkpoint,
+            settings.prefix + topic,
+            f"{topic} of {settings.shape}, by key over {settings.partitions} partitions",
+            partitions=settings.partitions,
+            configs=CONFIGS.get(topic, {}),
+            replication=settings.replication,
+        )
+        for partition in range(settings.partitions):
+            found[topic, partition] = Appender(cluster, claimed, partition, settings.batch)
+    return found
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """What this pipeline takes."""
+    default = Shape()
+    command.add_argument("--events", type=int, default=default.events, help="how many (default %(default)s)")
+    command.add_argument("--seed", type=int, default=default.seed, help="the same seed: the same bytes")
+    command.add_argument("--accounts", type=int, default=default.accounts, help="(default %(default)s)")
+    command.add_argument("--partitions", type=int, default=8, help="of each topic (default %(default)s)")
+    command.add_argument("--replication", type=int, default=-1, help="(default: the broker's)")
+    command.add_argument("--prefix", default="", help="before the names orders, payments and accounts")
+    command.add_argument("--compression", choices=[each.name.lower() for each in Codec], default="none")
+    command.add_argument(
+        "--checkpoint", type=Path, required=True, metavar="DIR", help="a restarted run must be given it again"
+    )
+
+
+def from_arguments(options: argparse.Namespace) -> EventSettings:
+    """Raises ValueError for numbers that cannot be."""
+    if options.partitions < 1:
+        raise ValueError(f"--partitions {options.partitions}: there is at least one")
+    return EventSettings(
+        options.bootstrap,
+        options.checkpoint,
+        Shape(options.seed, options.events, options.accounts),
+        options.partitions,
+        options.prefix,
+        BatchSettings(codec=Codec[options.compression.upper()]),
+        options.replication,
+    )

@@ -1,0 +1,219 @@
+"""`replay`: topics of an archive back into topics, each partition in its order, byte for byte.
+
+Owns: the order (one task writes a partition, from its first record on) and the rows' places: the n-th record
+that the archive has of a partition is at offset n of the same partition there. Keys, values, headers and
+times are those of the archive; offsets are the same where the archive has all of them, and close up where
+the log had transaction markers or compaction had taken records.
+
+Restart it with the same checkpoint: each task asks its partition how far it has come (`appending`), and goes
+on there, so what a killed run has written is not written again. An archive that grows meanwhile may be
+replayed again, too: what is new is appended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.records.compression import Codec
+from protocol.records.record import Headers
+from spark_connector.connection import Cluster
+from spark_connector.pipelines import log_frames
+from spark_connector.pipelines.appending import Appender, BatchSettings
+from spark_connector.pipelines.claims import Claim, claim
+from spark_connector.pipelines.failures import PipelineFailed
+from spark_connector.pipelines.progress import Progress
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame, SparkSession
+
+_RESULT: Final = "partition INT, rows BIGINT, appended BIGINT"
+_HEADERS: Final[Headers] = []
+
+
+@dataclass(frozen=True)
+class ReplaySettings:
+    """`into`: the new topics' names, with {topic} for the archived one's."""
+
+    bootstrap: str
+    archive: str
+    topics: tuple[str, ...]
+    into: str
+    checkpoint: Path
+    format: str = "delta"
+    partitions: int | None = None
+    """None for as many as the archive has records of."""
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    replication: int = -1
+
+
+def run(spark: SparkSession, settings: ReplaySettings, progress: Progress) -> dict[str, Any]:
+    """Replay what is not there yet. Returns figures; raises PipelineFailed, ClientError, Spark's errors."""
+    began = time.monotonic()
+    found = log_frames.archive(spark, settings.format, settings.archive)
+    rows = appended = 0
+    for topic in settings.topics:
+        records = found.where(found.topic == topic)
+        claimed = _claimed(settings, topic, records)
+        progress.note(f"{topic} into {claimed.topic}")
+        for result in _written(records, settings, claimed).collect():
+            rows += result.rows
+            appended += result.appended
+        progress.end(rows, f"{appended:,} of them now")
+    elapsed = time.monotonic() - began
+    return {"rows": rows, "appended": appended, "resumed": rows - appended, "seconds": round(elapsed, 3)}
+
+
+def _claimed(settings: ReplaySettings, topic: str, records: DataFrame) -> Claim:
+    from pyspark.sql import functions
+
+    (most,) = records.agg(functions.max("partition")).collect()[0]
+    if most is None:
+        raise PipelineFailed(f"{settings.archive} has no records of topic {topic}")
+    partitions = settings.partitions or most + 1
+    if partitions <= most:
+        raise PipelineFailed(f"--partitions {partitions}: {topic} has records of partition {most}")
+    with Cluster(settings.bootstrap) as cluster:
+        return claim(
+            cluster,
+            settings.checkpoint,
+            settings.into.replace("{topic}", topic),
+            f"{topic} of the archive {settings.archive}",
+            partitions=partitions,
+            configs={},
+            replication=settings.replication,
+        )
+
+
+def _written(records: DataFrame, settings: ReplaySettings, claimed: Claim) -> DataFrame:
+    """A row for each partition, once the frame is evaluated."""
+    columns = records.selectExpr(
+        "partition", "offset", "key", "value", "unix_millis(timestamp) AS timestamp_ms", "headers"
+    )
+    ordered = columns.repartition(claimed.partitions, "partition").sortWithinPartitions("partition", "offset")
+    return ordered.mapInArrow(_writer(settings.bootstrap, claimed, settings.batch), _RESULT)
+
+
+def _writer(
+    bootstrap: str, claimed: Claim, batch: BatchSettings
+) -> Callable[[Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
+    """What a task does with its rows."""
+
+    def write(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow
+
+        with Cluster(bootstrap) as cluster:
+            partitions = _Partitions(cluster, claimed, batch)
+            for each in batches:
+                partitions.take(each)
+            partitions.finish()
+        result = partitions.result
+        yield pyarrow.RecordBatch.from_arrays(
+            [
+                pyarrow.array([one[0] for one in result], pyarrow.int32()),
+                pyarrow.array([one[1] for one in result], pyarrow.int64()),
+                pyarrow.array([one[2] for one in result], pyarrow.int64()),
+            ],
+            ["partition", "rows", "appended"],
+        )
+
+    return write
+
+
+class _Partitions:
+    """The partitions of one task, one after the other."""
+
+    def __init__(self, cluster: Cluster, claimed: Claim, batch: BatchSettings) -> None:
+        self._cluster = cluster
+        self._claim = claimed
+        self._batch = batch
+        self._partition = -1
+        self._appender: Appender | None = None
+        self._row = 0
+        self._last_offset = -1
+        self.result: list[tuple[int, int, int]] = []
+        """Partition, rows of it, those appended here."""
+
+    def take(self, records: pyarrow.RecordBatch) -> None:
+        """Rows in order of partition and offset. Raises PipelineFailed for a record that the archive has
+        twice.
+        """
+        partitions, offsets, keys, values, times, headers = (column.to_pylist() for column in records.columns)
+        for number, partition in enumerate(partitions):
+            if partition != self._partition:
+                self.finish()
+                self._begin(partition)
+            appender = self._appender
+            assert appender is not None
+            if offsets[number] <= self._last_offset:
+                raise PipelineFailed(f"partition {partition}: the archive has offset {offsets[number]} twice")
+            self._last_offset = offsets[number]
+            if self._row >= appender.position:
+                found = headers[number]
+                named = [(one["key"], one["value"]) for one in found] if found else _HEADERS
+                appender.add((values[number], keys[number], times[number], named))
+            self._row += 1
+
+    def finish(self) -> None:
+        """Everything of the partition at hand is stored."""
+        if self._appender is None:
+            return
+        appender, self._appender = self._appender, None
+        appender.finish()
+        if appender.resumed_at > self._row:
+            raise PipelineFailed(
+                f"partition {self._partition} of {self._claim.topic} has {appender.resumed_at} records, the "
+                f"archive {self._row}: it is not this archive's replay"
+            )
+        self.result.append((self._partition, self._row, self._row - appender.resumed_at))
+
+    def _begin(self, partition: int) -> None:
+        self._partition = partition
+        self._appender = Appender(self._cluster, self._claim, partition, self._batch)
+        self._row = 0
+        self._last_offset = -1
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """What this pipeline takes."""
+    command.add_argument("--archive", required=True, metavar="PATH", help="what `archive` has made")
+    command.add_argument(
+        "--format", choices=log_frames.FORMATS, default="delta", help="(default %(default)s)"
+    )
+    command.add_argument("--topics", required=True, metavar="A,B", help="which topics of it")
+    command.add_argument(
+        "--into", default="{topic}-replayed", metavar="NAME", help="the new topics (default %(default)s)"
+    )
+    command.add_argument(
+        "--partitions", type=int, help="of each new topic (default: as many as have records)"
+    )
+    command.add_argument("--replication", type=int, default=-1, help="(default: the broker's)")
+    command.add_argument("--compression", choices=[each.name.lower() for each in Codec], default="none")
+    command.add_argument(
+        "--checkpoint", type=Path, required=True, metavar="DIR", help="a restarted run must be given it again"
+    )
+
+
+def from_arguments(options: argparse.Namespace) -> ReplaySettings:
+    """Raises PipelineFailed for what cannot be."""
+    topics = tuple(name.strip() for name in options.topics.split(",") if name.strip())
+    if not topics:
+        raise PipelineFailed("--topics names no topic")
+    if len(topics) > 1 and "{topic}" not in options.into:
+        raise PipelineFailed(f"--into {options.into}: several topics need {{topic}} in it")
+    return ReplaySettings(
+        options.bootstrap,
+        options.archive,
+        topics,
+        options.into,
+        options.checkpoint,
+        options.format,
+        options.partitions,
+        BatchSettings(codec=Codec[options.compression.upper()]),
+        options.replication,
+    )

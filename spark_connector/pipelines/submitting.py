@@ -1,0 +1,85 @@
+"""The Spark session of a pipeline: one of its own, or the one that spark-submit has prepared.
+
+Owns: the options that say where a pipeline runs. Does not: know which jars belong to which Spark
+(`spark_connector.session` does).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import spark_connector
+from spark_connector.pipelines import log_frames
+from spark_connector.pipelines.failures import PipelineFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Where spark-submit has started this process, it says so here."""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Where Spark runs; nothing of it counts under spark-submit but --conf."""
+    group = command.add_argument_group("Spark (by itself; spark-submit has its own options)")
+    group.add_argument("--master", default="local[*]", help="(default %(default)s)")
+    group.add_argument(
+        "--jars", default="", metavar="PATHS", help="jars and directories of jars, with commas between"
+    )
+    group.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="of Spark; may be repeated"
+    )
+
+
+def session(options: argparse.Namespace, name: str) -> SparkSession:
+    """A session with what the pipeline's formats need. PipelineFailed."""
+    config = log_frames.session_config(getattr(options, "format", None))
+    for each in options.conf:
+        key, equals, value = each.partition("=")
+        if not equals:
+            raise PipelineFailed(f"--conf {each} is not of the form NAME=VALUE")
+        config[key] = value
+    jars = jars_in(options.jars)
+    if jars:
+        config["spark.jars"] = ",".join(jars)
+    if _SUBMITTED not in os.environ:
+        config.setdefault("spark.ui.showConsoleProgress", "false")
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        made = spark_connector.session(name, master=options.master, config=config)
+    else:
+        made = _submitted(name, config)
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+def _submitted(name: str, config: Mapping[str, str]) -> SparkSession:
+    """What spark-submit has prepared; `format("lockstep")` is known there, too."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    for key, value in config.items():
+        builder = builder.config(key, value)
+    made = builder.getOrCreate()
+    spark_connector.register(made)
+    return made
+
+
+def jars_in(paths: str) -> list[str]:
+    """The jars that are named, and all of those directories that are. PipelineFailed for what is not
+    there.
+    """
+    found: list[str] = []
+    for each in filter(None, (part.strip() for part in paths.split(","))):
+        path = Path(each)
+        if path.is_dir():
+            found += sorted(str(jar) for jar in path.glob("*.jar"))
+        elif "://" in each or path.is_file():
+            found.append(each)
+        else:
+            raise PipelineFailed(f"--jars {each}: there is no such file or directory")
+    return found

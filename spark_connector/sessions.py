@@ -1,0 +1,213 @@
+"""A Spark session that can read and write Kafka topics in both ways: `format("kafka")` and
+`format("lockstep")`.
+
+Owns: which jars of Spark's Kafka connector belong to which pyspark, and how this package gets to executors.
+
+Invariants: a session is returned only if the connector's classes are loaded in its JVM, so that "Failed to
+find data source: kafka" cannot come later. Jars are a matter of the JVM's start: a session that runs
+already without them is refused, because Spark would pass over the setting without a word.
+
+Does not: download jars itself. For pyspark 4.0.0 Spark does (`spark.jars.packages`); for 4.2.0 one artifact
+that the connector's description names was never published, so the jars are to be given, in a folder or one
+by one."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JARS_VARIABLE: Final = "LOCKSTEP_SPARK_JARS"
+"""Environment variable: the folder with the connector's jars, where `session` is not told another."""
+
+_ROOT: Final = Path(__file__).resolve().parent.parent
+_SHIPPED: Final = ("spark_connector", "protocol")
+_PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+
+
+class SessionRefused(RuntimeError):
+    """No session can be made that would work; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Connector:
+    """Spark's Kafka connector for one version of pyspark: Maven coordinates to resolve, or jars to give."""
+
+    packages: tuple[str, ...] = ()
+    jars: tuple[str, ...] = ()
+
+
+CONNECTORS: Final[Mapping[str, Connector]] = {
+    "4.0.0": Connector(packages=("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",)),
+    "4.2.0": Connector(
+        jars=(
+            "spark-sql-kafka-0-10_2.13-4.2.0.jar",
+            "spark-token-provider-kafka-0-10_2.13-4.0.0.jar",
+            "kafka-clients-3.9.2.jar",
+            "commons-pool2-2.13.1.jar",
+        )
+    ),
+}
+"""By pyspark's version; each was run. 4.2.0 works with the token provider of 4.0.0, the newest there is."""
+
+
+def session(
+    app_name: str = "lockstep",
+    *,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+    jars: Path | str | Sequence[Path | str] | None = None,
+) -> SparkSession:
+    """A session with Spark's Kafka connector and with `format("lockstep")`; the running one if it has them.
+
+    Args:
+        master: as Spark names it, "local[4]" for example; what spark-submit says where there is none.
+        config: further settings of Spark. `spark.jars` and `spark.jars.packages` are added to.
+        jars: the connector's jars, or the folder that has them (others in it are left alone); by default
+            the folder that the environment variable LOCKSTEP_SPARK_JARS names.
+    Raises:
+        SessionRefused: a session without the connector runs already, there is no known connector for this
+            pyspark, or a jar is missing.
+    """
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    if (master or "").startswith("sc://") or os.environ.get("SPARK_REMOTE"):
+        raise SessionRefused(
+            "Spark Connect: the server loads jars when it starts; start it with Spark's Kafka connector, "
+            "make the session as usual, and call spark_connector.register(spark)"
+        )
+    running = SparkSession.getActiveSession()
+    wanted: Mapping[str, str] = config or {}  # of a running one Spark changes what can be changed
+    builder = SparkSession.builder
+    if running is None:
+        wanted = settings(pyspark.__version__, wanted, jars)
+        builder = builder.appName(app_name) if master is None else builder.appName(app_name).master(master)
+        _prepare_local_workers(master)
+    for name, value in wanted.items():
+        builder = builder.config(name, value)
+    found = builder.getOrCreate()
+    if not _has_connector(found):
+        how = (
+            "runs already: stop it before spark_connector.session()"
+            if running
+            else "was made from other jars"
+        )
+        raise SessionRefused(f"a Spark session without Spark's Kafka connector {how}")
+    register(found)
+    return found
+
+
+_shipped_to: set[str] = set()
+"""Applications whose executors have this package."""
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("lockstep")` known to a session that is there already, and to its executors."""
+    from spark_connector.data_source import LockstepDataSource
+
+    context = spark.sparkContext
+    needs_files = not _is_local(context.master) or str(_ROOT) not in os.environ.get("PYTHONPATH", "")
+    if needs_files and context.applicationId not in _shipped_to:  # Spark refuses a second file of one name
+        _shipped_to.add(context.applicationId)
+        folder = Path(tempfile.mkdtemp(prefix="lockstep-spark-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it as long as this runs
+        context.addPyFile(str(shipped(folder)))
+    spark.dataSource.register(LockstepDataSource)
+
+
+def settings(
+    version: str, config: Mapping[str, str], jars: Path | str | Sequence[Path | str] | None = None
+) -> dict[str, str]:
+    """Settings for a pyspark of this version: `config`, and what brings the connector. SessionRefused."""
+    found = dict(config)
+    given = [*_listed(config.get("spark.jars")), *_listed(config.get("spark.jars.packages"))]
+    if any("spark-sql-kafka-0-10" in each for each in given):
+        return found  # whoever names the connector knows which
+    connector = CONNECTORS.get(version)
+    if connector is None:
+        raise SessionRefused(
+            f"pyspark {version}: no Kafka connector for it is known to work. Install one of pyspark "
+            f"{', '.join(sorted(CONNECTORS))}, or name the connector in spark.jars or spark.jars.packages"
+        )
+    if connector.packages:
+        wanted = [*_listed(config.get("spark.jars.packages")), *connector.packages]
+        found["spark.jars.packages"] = ",".join(wanted)
+        return found
+    paths = jars_of(connector, version, os.environ.get(JARS_VARIABLE) if jars is None else jars)
+    found["spark.jars"] = ",".join([*_listed(config.get("spark.jars")), *map(str, paths)])
+    return found
+
+
+def jars_of(
+    connector: Connector, version: str, given: Path | str | Sequence[Path | str] | None
+) -> list[Path]:
+    """The connector's jars in a folder, or among paths. SessionRefused, naming what is missing."""
+    candidates: Iterable[Path]
+    if given is None:
+        candidates = ()
+    elif isinstance(given, Path | str):
+        candidates = Path(given).rglob("*.jar") if Path(given).is_dir() else (Path(given),)
+    else:
+        candidates = map(Path, given)
+    by_name = {path.name: path.resolve() for path in candidates if path.is_file()}
+    missing = [name for name in connector.jars if name not in by_name]
+    if missing:
+        where = f"not in {given}" if given is not None else f"set jars=, or {JARS_VARIABLE} to their folder"
+        raise SessionRefused(
+            f"pyspark {version} needs {', '.join(missing)} ({where}). Maven copies all of them: "
+            "see docs/spark.md, Jars"
+        )
+    return [by_name[name] for name in connector.jars]
+
+
+def shipped(folder: Path) -> Path:
+    """A zip of this package and of `protocol`, for executors that have neither; made in `folder`."""
+    target = folder / "lockstep_spark.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in _SHIPPED:
+            package = Path(importlib.import_module(name).__file__ or "").parent
+            for path in sorted(package.rglob("*.py")):
+                archive.write(path, str(Path(name) / path.relative_to(package)))
+    return target
+
+
+def _prepare_local_workers(master: str | None) -> None:
+    """Python workers of a local master inherit the environment, as it is when the JVM starts: they find this
+    package there, and are the Python that runs here, where pyspark would take any `python3`."""
+    if master is not None and not _is_local(master):
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if str(_ROOT) not in paths and "site-packages" not in _ROOT.parts:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, paths)])
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def _has_connector(spark: SparkSession) -> bool:
+    jvm: Any = spark._jvm
+    try:
+        jvm.org.apache.spark.util.Utils.classForName(_PROVIDER, False, False)
+    except Exception as error:  # py4j's, whose class is not known without pyspark
+        if "ClassNotFoundException" not in str(error):
+            raise
+        return False
+    return True
+
+
+def _listed(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]

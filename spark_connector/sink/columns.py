@@ -1,0 +1,153 @@
+"""Rows as Spark hands them over: which column is what, and whose partition each row is.
+
+Owns: `Columns` (checked once, on the driver) and `Routing` (an Arrow batch cut by topic and partition).
+Invariants: columns are those of Spark's Kafka sink, and `timestamp`; rows of one partition keep their order;
+a key goes where Java's producer sends it, a row without one where its batch goes.
+Does not: encode, send. Source: KafkaWriter of Spark for what is allowed; KIP-480 for rows without keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from protocol.partitioning import partition_of
+from spark_connector.sink.encoding import Headers
+from spark_connector.sink.settings import BadOption
+
+BYTES: Final = ("binary", "string")
+ALLOWED: Final[dict[str, tuple[str, ...]]] = {
+    "key": BYTES,
+    "value": BYTES,
+    "topic": ("string",),
+    "partition": ("integer", "int"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "timestamp": ("timestamp",),
+}
+MOST_KEYS_KNOWN: Final = 100_000
+"""LIMIT. Keys whose partition is remembered: hashing one costs as much as writing its record."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names that there are."""
+
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, schema: Any, topic: str | None) -> Columns:
+        """From a Spark schema. Raises BadOption, in words, for what cannot be written."""
+        types = {each.name: each.dataType.simpleString() for each in schema.fields}
+        for name, said in types.items():
+            if name not in ALLOWED:
+                raise BadOption(
+                    f"column {name!r} is none of {', '.join(ALLOWED)}: select what is to be written"
+                )
+            if said not in ALLOWED[name]:
+                raise BadOption(f"column {name!r} is {said}, and must be {' or '.join(ALLOWED[name])}")
+        if "value" not in types:
+            raise BadOption("there is no column 'value'")
+        if topic is None and "topic" not in types:
+            raise BadOption("no topic: give the option \"topic\" or a column 'topic'")
+        return cls(frozenset(types))
+
+
+class Rows(NamedTuple):
+    """Rows of one partition, in order."""
+
+    topic: str
+    partition: int
+    keys: Sequence[bytes | None] | None
+    values: Sequence[bytes | None]
+    headers: Sequence[Headers | None] | None
+    timestamps: Sequence[int] | int
+
+
+class Routing:
+    """Cuts one task's Arrow batches. Args: partitions_of: how many a topic has."""
+
+    def __init__(self, columns: Columns, topic: str | None, partitions_of: Callable[[str], int]) -> None:
+        self._names = columns.names
+        self._topic = topic
+        self._partitions_of = partitions_of
+        self._known: dict[tuple[bytes, int], int] = {}
+        self._turn = 0
+
+    def cut(self, batch: Any, start: int, now_ms: int) -> Iterator[Rows]:
+        """The rows of a `pyarrow.RecordBatch`, by partition.
+
+        Args:
+            start: which partition the first batch without keys goes to: tasks begin at different ones.
+            now_ms: the time of rows that say none.
+        """
+        columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
+        values = _bytes(columns["value"])
+        keys = _bytes(columns["key"]) if _has_any(columns, "key") else None
+        headers = _headers(columns["headers"]) if _has_any(columns, "headers") else None
+        stamps: Sequence[int] | int = now_ms
+        if _has_any(columns, "timestamp"):
+            stamps = _milliseconds(columns["timestamp"], now_ms)
+        topics = None if self._topic is not None else columns["topic"].to_pylist()
+        wanted = columns["partition"].to_pylist() if _has_any(columns, "partition") else None
+        turn = start + self._turn
+        self._turn += 1
+        if topics is None and wanted is None and keys is None:
+            only = self._topic or ""
+            yield Rows(only, turn % self._partitions_of(only), None, values, headers, stamps)
+            return
+        found: dict[tuple[str, int], list[int]] = {}
+        for place in range(len(values)):
+            topic: str | None = self._topic if topics is None else topics[place]
+            if not topic:
+                raise ValueError("a row without a topic: its column 'topic' is null")
+            said = None if wanted is None else wanted[place]
+            key = None if keys is None else keys[place]
+            found.setdefault((topic, self._partition(topic, said, key, turn)), []).append(place)
+        for (topic, partition), places in found.items():
+            yield Rows(
+                topic,
+                partition,
+                None if keys is None else [keys[place] for place in places],
+                [values[place] for place in places],
+                None if headers is None else [headers[place] for place in places],
+                stamps if isinstance(stamps, int) else [stamps[place] for place in places],
+            )
+
+    def _partition(self, topic: str, said: int | None, key: bytes | None, turn: int) -> int:
+        count = self._partitions_of(topic)
+        if said is not None:
+            if not 0 <= said < count:
+                raise ValueError(f"a row for partition {said} of {topic}, which has {count}")
+            return said
+        if key is None:
+            return turn % count
+        known = self._known.get((key, count))
+        if known is None:
+            if len(self._known) >= MOST_KEYS_KNOWN:
+                self._known.clear()
+            known = self._known[key, count] = partition_of(key, count)
+        return known
+
+
+def _has_any(columns: dict[str, Any], name: str) -> bool:
+    column = columns.get(name)
+    return column is not None and column.null_count < len(column)
+
+
+def _bytes(column: Any) -> list[bytes | None]:
+    found: list[Any] = column.to_pylist()
+    if "string" in str(column.type):
+        return [None if each is None else each.encode() for each in found]
+    return found
+
+
+def _headers(column: Any) -> list[Headers | None]:
+    return [
+        None if each is None else [(one["key"], one["value"]) for one in each] for each in column.to_pylist()
+    ]
+
+
+def _milliseconds(column: Any, now_ms: int) -> list[int]:
+    """Spark's Arrow batches have microseconds."""
+    return [now_ms if each is None else each // 1000 for each in column.cast("int64").to_pylist()]

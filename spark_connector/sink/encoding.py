@@ -1,0 +1,170 @@
+"""Rows to record batches: the bytes of Kafka's format 2, a batch at a time.
+
+Owns: `RecordBatches`, which cuts a partition's rows into batches of a bounded size. Pure.
+Invariants: rows keep their order; a batch has at least one record, and more than `batch_bytes` only where a
+single record is larger. Its records are what `protocol.records.record.BatchBuilder` would write.
+Does not: choose partitions, or know producers: `sealed` is told. Source: KIP-98 (format 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from protocol.records.batch import (
+    BATCH_HEADER_BYTES,
+    CURRENT_MAGIC,
+    LENGTH_PREFIX_BYTES,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    crc_of,
+)
+from protocol.records.compression import Codec, compress
+from protocol.records.record import write_varint
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+NO_EPOCH: Final = -1
+_CRC_AT: Final = 17
+_LARGEST_LENGTH: Final = 5
+_LARGEST_HEAD: Final = 32
+"""Bytes of a record's length; of it and all else beside key, value and headers."""
+
+
+def varint(number: int) -> bytes:
+    """Zigzag, as records have it."""
+    if 0 <= number < len(_VARINTS):
+        return _VARINTS[number]
+    out = bytearray()
+    write_varint(out, number)
+    return bytes(out)
+
+
+def _small() -> list[bytes]:
+    found = []
+    for number in range(4096):
+        out = bytearray()
+        write_varint(out, number)
+        found.append(bytes(out))
+    return found
+
+
+_VARINTS: Final = _small()
+
+
+class Body(NamedTuple):
+    """The records of one batch, and what its header says of them."""
+
+    data: bytes
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+
+
+def bodies(
+    keys: Sequence[bytes | None] | None,
+    values: Sequence[bytes | None],
+    headers: Sequence[Headers | None] | None,
+    timestamps: Sequence[int] | int,
+    batch_bytes: int,
+) -> Iterator[Body]:
+    """The rows as bodies of batches, in order.
+
+    Args:
+        keys, headers: None where no row has any.
+        timestamps: in milliseconds, or one for all.
+        batch_bytes: where a batch ends.
+    """
+    if keys is None and headers is None and isinstance(timestamps, int):
+        yield from _values_alone(values, timestamps, batch_bytes)
+        return
+    first, size = 0, 0
+    pieces: list[bytes] = []
+    base = newest = 0
+    for place, value in enumerate(values):
+        stamp = timestamps if isinstance(timestamps, int) else timestamps[place]
+        key = None if keys is None else keys[place]
+        rest = _nullable(key) + _nullable(value) + _headers(None if headers is None else headers[place])
+        if pieces and size + len(rest) + _LARGEST_HEAD > batch_bytes:
+            yield Body(b"".join(pieces), place - first, base, newest)
+            first, size, pieces = place, 0, []
+        if not pieces:
+            base = newest = stamp
+        body = b"".join((b"\0", varint(stamp - base), varint(place - first), rest))
+        newest = max(newest, stamp)
+        pieces += (varint(len(body)), body)
+        size += len(body) + _LARGEST_LENGTH
+    if pieces:
+        yield Body(b"".join(pieces), len(values) - first, base, newest)
+
+
+def _values_alone(values: Sequence[bytes | None], timestamp: int, batch_bytes: int) -> Iterator[Body]:
+    """`bodies` of rows that are values alone, of one time: most of what is written, in half the time."""
+    first, size = 0, 0
+    pieces: list[bytes] = []
+    small, known = _VARINTS, len(_VARINTS)
+    for place, value in enumerate(values):
+        length = 0 if value is None else len(value)
+        if pieces and size + length + _LARGEST_HEAD > batch_bytes:
+            yield Body(b"".join(pieces), place - first, timestamp, timestamp)
+            first, size, pieces = place, 0, []
+        delta = place - first
+        at = small[delta] if delta < known else varint(delta)
+        if value is None:
+            pieces += (varint(len(at) + 5), b"\0\0", at, b"\1\1\0")
+            size += _LARGEST_HEAD
+            continue
+        told = small[length] if length < known else varint(length)
+        total = len(at) + len(told) + length + 4
+        pieces += (
+            small[total] if total < known else varint(total),
+            b"\0\0",
+            at,
+            b"\1",
+            told,
+            value,
+            b"\0",
+        )
+        size += total + _LARGEST_LENGTH
+    if pieces:
+        yield Body(b"".join(pieces), len(values) - first, timestamp, timestamp)
+
+
+def sealed(
+    body: Body, producer_id: int, producer_epoch: int, base_sequence: int, codec: Codec = Codec.NONE
+) -> bytes:
+    """The whole batch, checksummed; a transactional one where there is a producer."""
+    data = compress(codec, body.data) if codec else body.data
+    header = BatchHeader(
+        0,
+        BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES + len(data),
+        NO_EPOCH,
+        CURRENT_MAGIC,
+        0,
+        int(codec) | (TRANSACTIONAL_FLAG if producer_id >= 0 else 0),
+        body.record_count - 1,
+        body.base_timestamp,
+        body.max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        body.record_count,
+    )
+    batch = bytearray(header.pack())
+    batch += data
+    batch[_CRC_AT : _CRC_AT + 4] = crc_of(batch, 0, len(batch)).to_bytes(4, "big")
+    return bytes(batch)
+
+
+def _nullable(data: bytes | None) -> bytes:
+    return b"\1" if data is None else varint(len(data)) + data
+
+
+def _headers(headers: Headers | None) -> bytes:
+    if not headers:
+        return b"\0"
+    pieces = [varint(len(headers))]
+    for name, value in headers:
+        told = name.encode()
+        pieces += (varint(len(told)), told, _nullable(value))
+    return b"".join(pieces)

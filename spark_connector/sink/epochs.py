@@ -1,0 +1,248 @@
+"""What of a query is committed: one record an epoch, found again by the lock that it holds.
+
+Owns: the record's contents, and the commit of an epoch, which is exactly one whoever asks how often.
+Invariants: a commit holds the write lock `spark/QUERY` with the offset of the query's last record as its
+mark, so it is refused where anybody committed since; then that record says what to do: an epoch not below
+ours means that ours is done; a run that was followed by another is fenced; else the commit is asked for
+again, with the new mark. A lost answer is the same case. Aborting undoes nothing that is committed.
+Does not: write records (`stage`). Source: docs/staged.md; the rules for locks (docs/locks.md).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.errors import ErrorCode
+from protocol.lock_words import HWM, WRITE
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.records.batch import iter_headers
+from protocol.records.record import BatchBuilder, iter_records
+from protocol.staged_messages import (
+    LockstepStagedRequest,
+    LockstepStagedResponse,
+    Stage,
+    StagedRecord,
+    StagedTopic,
+)
+from spark_connector.connection import BrokerError, ClientError, Cluster
+from spark_connector.sink.stage import Written
+
+COMMIT_PARTITION: Final = 0
+MOST_FORMER: Final = 100
+"""Runs that a record remembers to have been followed by others."""
+COMMITS_AGAIN: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT})
+FETCH_BYTES: Final = 1 << 20
+FETCH_NAMES_TOPICS: Final = 12
+_CONFLICT: Final = re.compile(r"\breason=LOCK\b.* conflict_offset=(\d+) (exact|estimate)")
+_VERSION: Final = 1
+
+
+class Fenced(ClientError):
+    """Another run of the query has taken over: this one may not write any more."""
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """The newest that is committed of a query, and by whom."""
+
+    query: str
+    run: str
+    epoch: int
+    records: int
+    former: tuple[str, ...] = ()
+    """Runs that were followed by others, oldest first."""
+
+    def value(self) -> bytes:
+        """As it is in the log."""
+        said = {"version": _VERSION, **vars(self)}
+        return json.dumps(said, separators=(",", ":")).encode()
+
+    @classmethod
+    def of(cls, value: bytes | None) -> EpochRecord | None:
+        """None where the record is something else."""
+        try:
+            match json.loads(value or b""):
+                case {
+                    "version": 1,
+                    "query": str(query),
+                    "run": str(run),
+                    "epoch": int(epoch),
+                    "records": int(records),
+                    "former": list(former),
+                }:
+                    return cls(query, run, epoch, records, tuple(map(str, former)))
+        except ValueError:
+            pass
+        return None
+
+
+class Epochs:
+    """Commits and aborts of one query's epochs.
+
+    Args:
+        commit_topic: where its records are; `lockstep.locks=true`, in the log group of all that is written.
+    """
+
+    def __init__(self, cluster: Cluster, commit_topic: str, query: str) -> None:
+        self._cluster = cluster
+        self._topic = commit_topic
+        self._query = query
+
+    def commit(self, run: str, epoch: int, stages: Sequence[Written]) -> bool:
+        """Make the epoch visible; False where that was done before, by whomever.
+
+        Raises Fenced, BrokerError (a stage has expired, say), ConnectionFailed; it may be asked for again.
+        """
+        mark, last = -1, None
+        while True:
+            former = () if last is None else last.former
+            if last is not None and last.run != run:
+                former = (*[each for each in former if each != last.run], last.run)[-MOST_FORMER:]
+            record = EpochRecord(self._query, run, epoch, sum(each.records for each in stages), former)
+            found = self._try(record, mark, stages)
+            if found is None:
+                return True
+            mark, last = found
+            if last.epoch >= epoch:
+                self.abort(stages)  # what a repetition staged; nothing is open of what was committed
+                return False
+            if run in last.former:
+                raise Fenced(
+                    f"query {self._query}: run {run} was followed by run {last.run}, which has committed "
+                    f"epoch {last.epoch}; do two drivers share one checkpoint?"
+                )
+
+    def abort(self, stages: Sequence[Written]) -> None:
+        """End what is open of them. Raises as `commit`; what cannot be reached expires by itself."""
+        for stage in _open(stages):
+            topic, partition = stage.places[0]
+
+            def ask(topic: str = topic, partition: int = partition, stage: Written = stage) -> None:
+                request = LockstepStagedRequest(query=self._query, stages=[_told(stage)])
+                answer = self._cluster.leader(topic, partition).call(request, LockstepStagedResponse)
+                if answer.error_code:
+                    raise BrokerError(
+                        answer.error_code, f"abort of stage {stage.producer_id}", answer.error_message
+                    )
+
+            self._cluster.retried(ask, also=COMMITS_AGAIN)
+
+    def abandon(self, topics: Iterable[str]) -> None:
+        """End everything that the query has open in the log groups of these topics. Raises as `commit`."""
+        for name in sorted(set(topics)):
+
+            def ask(name: str = name) -> None:
+                request = LockstepStagedRequest(query=self._query, abandoned=[name])
+                answer = self._cluster.leader(name, 0).call(request, LockstepStagedResponse)
+                if answer.error_code:
+                    about = f"what query {self._query} has open around {name}"
+                    raise BrokerError(answer.error_code, about, answer.error_message)
+
+            self._cluster.retried(ask, also=COMMITS_AGAIN)
+
+    # --- within -------------------------------------------------------------------------------------------
+
+    def _try(
+        self, record: EpochRecord, mark: int, stages: Sequence[Written]
+    ) -> tuple[int, EpochRecord] | None:
+        """None when it is committed; else the record that was in the way, and its offset."""
+        building = BatchBuilder()
+        lock = f"spark/{self._query}".encode()
+        headers = [(HWM, b"%d" % mark), (WRITE, lock)]
+        building.append(record.value(), lock, timestamp_ms=time.time_ns() // 1_000_000, headers=headers)
+        request = LockstepStagedRequest(
+            query=self._query,
+            stages=[_told(each) for each in _open(stages)],
+            is_commit=True,
+            record=[
+                StagedRecord(topic=self._topic, partition_index=COMMIT_PARTITION, records=building.build())
+            ],
+        )
+
+        def ask() -> LockstepStagedResponse:
+            connection = self._cluster.leader(self._topic, COMMIT_PARTITION)
+            answer = connection.call(request, LockstepStagedResponse)
+            if answer.error_code and answer.error_code != ErrorCode.POLICY_VIOLATION:
+                about = f"the commit of epoch {record.epoch} of query {self._query}"
+                raise BrokerError(answer.error_code, about, answer.error_message)
+            return answer
+
+        answer = self._cluster.retried(ask, also=COMMITS_AGAIN)
+        if not answer.error_code:
+            return None
+        told = _CONFLICT.search(answer.error_message or "")
+        if told is None:
+            about = f"the commit of epoch {record.epoch} of query {self._query}"
+            raise BrokerError(answer.error_code, about, answer.error_message)
+        return self._newest(int(told[1]), mark)
+
+    def _newest(self, upto: int, after: int) -> tuple[int, EpochRecord]:
+        """The query's newest record above `after`: at `upto` or, where that is an estimate, below."""
+        found = self._between(upto, upto)
+        if found is None:  # long ago: the broker knows a bound only
+            found = self._between(after + 1, upto)
+        if found is None:
+            raise ClientError(
+                f"query {self._query}: {self._topic} has no record of it up to {upto}, whose lock is raised; "
+                "was the topic cut? It needs retention.ms=-1 and retention.bytes=-1"
+            )
+        return found
+
+    def _between(self, first: int, last: int) -> tuple[int, EpochRecord] | None:
+        newest: tuple[int, EpochRecord] | None = None
+        position = first
+        while position <= last:
+            data = self._fetched(position)
+            begun = position
+            for at, header in iter_headers(data):
+                if not header.is_control:
+                    for each in iter_records(data, at):
+                        read = EpochRecord.of(each.value)
+                        if read is not None and read.query == self._query and first <= each.offset <= last:
+                            newest = each.offset, read
+                position = header.base_offset + header.last_offset_delta + 1
+            if position <= begun:
+                break
+        return newest
+
+    def _fetched(self, offset: int) -> bytes:
+        part = FetchPartition(
+            partition=COMMIT_PARTITION, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
+        )
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=FETCH_BYTES,
+            isolation_level=1,
+            topics=[FetchTopic(topic=self._topic, partitions=[part])],
+        )
+
+        def ask() -> bytes:
+            connection = self._cluster.leader(self._topic, COMMIT_PARTITION)
+            answer = connection.call(request, FetchResponse, newest=FETCH_NAMES_TOPICS)
+            for topic in answer.responses:
+                for each in topic.partitions:
+                    if each.error_code:
+                        raise BrokerError(each.error_code, f"{self._topic}, offset {offset}")
+                    return bytes(memoryview(each.records or b""))  # type: ignore[arg-type]
+            raise BrokerError(answer.error_code, f"{self._topic}, offset {offset}")
+
+        return self._cluster.retried(ask)
+
+
+def _open(stages: Sequence[Written]) -> list[Written]:
+    """Those that hold anything."""
+    return [each for each in stages if each.places]
+
+
+def _told(stage: Written) -> Stage:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in stage.places:
+        topics.setdefault(topic, []).append(partition)
+    told = [StagedTopic(name=name, partition_indexes=sorted(each)) for name, each in topics.items()]
+    return Stage(producer_id=stage.producer_id, topics=told)

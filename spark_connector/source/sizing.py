@@ -1,0 +1,83 @@
+"""How far so many bytes reach: what `maxBytesPerTrigger` needs to know before a micro-batch is planned.
+
+Owns: reading the headers of record batches on the driver. No broker tells the size of a range of offsets, so
+the range is fetched once more than without this limit; nothing of it is decompressed or decoded.
+
+Invariants: a range ends with a batch of the log and stays within its share, but for one batch of one
+partition: something is always taken. Sizes are as stored and sent, compressed where producers compress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.records.batch import iter_headers
+from spark_connector.connection import BrokerError, Cluster
+from spark_connector.options import TopicPartition
+from spark_connector.source.fetching import fetch_request, records_of
+from spark_connector.source.planning import Offsets, shared_bytes
+
+_FETCH_BYTES = 8 * 1024 * 1024
+
+
+def within_bytes(
+    cluster: Cluster,
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    most_bytes: int,
+    *,
+    committed: bool,
+) -> Offsets:
+    """Where to end a micro-batch of at most `most_bytes` between `start` and `end`. BrokerError.
+
+    What cannot be read because it is gone counts nothing: the tasks find out, and say so.
+    """
+    found = dict(end)
+    taken = 0
+    shares = shared_bytes(start, end, most_bytes)
+    for part, share in sorted(shares.items()):
+        reached, size = _reach(cluster, part, start[part], end[part], share, committed=committed)
+        if size > share and taken:  # its first batch alone is more, and others have moved on
+            reached, size = start[part], 0
+        found[part] = reached
+        taken += size
+    return found
+
+
+def _reach(
+    cluster: Cluster, part: TopicPartition, start: int, end: int, share: int, *, committed: bool
+) -> tuple[int, int]:
+    """Where to end, and the bytes up to there: whole batches within `share`, or the first one."""
+    position, size = start, 0
+
+    def fetched() -> list[tuple[int, int]]:
+        leader = cluster.leader(*part)
+        request = fetch_request(
+            cluster,
+            *part,
+            position,
+            max_bytes=max(min(share - size, _FETCH_BYTES), 1),
+            committed=committed,
+            version=leader.version_of(FetchRequest),
+        )
+        for topic in leader.call(request, FetchResponse).responses:
+            for data in topic.partitions:
+                if data.error_code:
+                    raise BrokerError(data.error_code, f"{part[0]}, partition {part[1]}")
+                return [(each.next_offset, each.total_bytes) for _, each in iter_headers(records_of(data))]
+        return []
+
+    while position < end and size < share:
+        try:
+            batches = cluster.retried(fetched)
+        except BrokerError:
+            return end, size
+        if not batches:
+            return end, size
+        for after, batch_bytes in batches:
+            if size and size + batch_bytes > share:
+                return position, size
+            position, size = max(after, position), size + batch_bytes
+            if position >= end:
+                return end, size
+    return min(position, end), size

@@ -1,0 +1,168 @@
+"""The grid for real, with small workloads: rows, raw nanoseconds, resuming, failures that are kept."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from array import array
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.baselines import targets
+from bench.full import command
+from bench.full.rows import figures_of, medians
+from compat_tests.kafka_jars import ToolchainMissing
+
+TINY = """
+name = "tiny"
+about = "whether it works"
+kind = "produce"
+targets = ["lockstep"]
+message_bytes = 100
+batch_bytes = 300
+in_flight = 3
+minutes = 0.005
+warmup_s = 0.1
+rounds = 1
+
+[axes]
+partitions = [1]
+producers = [2]
+rate = [0, 100]
+"""
+
+
+class Grid:
+    """A directory of workloads and one of rows, and the command on both."""
+
+    def __init__(self, directory: Path) -> None:
+        self.workloads, self.out = directory / "workloads", directory / "rows"
+        self.workloads.mkdir()
+        self._directory = directory
+
+    def write(self, text: str) -> None:
+        (self.workloads / "tiny.toml").write_text(text)
+
+    def run(self, *words: str) -> int:
+        where = ["--workloads", str(self.workloads), "--out", str(self.out)]
+        return command.main(["--quick", "--directory", str(self._directory), *where, *words])
+
+    def rows(self) -> dict[str, dict[str, object]]:
+        return {path.stem: json.loads(path.read_text()) for path in (self.out / "tiny").glob("*.json")}
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Grid:
+    made = Grid(tmp_path)
+    made.write(TINY)
+    return made
+
+
+def test_rows_are_added_until_nothing_remains(grid: Grid, capsys: pytest.CaptureFixture[str]) -> None:
+    assert grid.run("--list") == 0
+    assert "0 of 2 cells are there, 2 remain" in capsys.readouterr().out
+    assert grid.run("--limit", "0") == 0 and not grid.out.exists()
+    assert grid.run() == 0
+    rows = grid.rows()
+    assert set(rows) == {f"1n-lockstep-partitions1-producers2-rate{rate}" for rate in (0, 100)}
+    row = json.loads((grid.out / "tiny" / "1n-lockstep-partitions1-producers2-rate100.json").read_text())
+    figures = row["medians"]
+    assert figures["requests"] == pytest.approx(30, abs=2)
+    assert figures["records_per_s"] == pytest.approx(300, abs=20)
+    assert figures["flushes_per_mb"] > 0 and figures["device_bytes_per_byte"] > 0
+    assert figures["rss_max_mb"] > 10 and figures["cpu_s_per_million_records"] >= 0
+    (block,) = row["rounds"]
+    packed = (grid.out / "raw" / "tiny" / block["raw"]["file"]).read_bytes()
+    data = gzip.decompress(packed)
+    assert hashlib.sha256(data).hexdigest() == block["raw"]["sha256"]
+    raw = array("q")
+    raw.frombytes(data)
+    assert len(raw) == block["raw"]["samples"] == figures["requests"]
+    assert max(raw) / 1e6 == pytest.approx(figures["max_ms"])
+
+    # nothing is measured twice, and what is another cell now is measured again
+    before = {name: row["started"] for name, row in rows.items()}
+    assert grid.run() == 0
+    assert {name: row["started"] for name, row in grid.rows().items()} == before
+    grid.write(TINY.replace("rate = [0, 100]", "rate = [0]").replace("in_flight = 3", "in_flight = 4"))
+    capsys.readouterr()
+    assert grid.run("--list") == 0
+    assert "0 of 1 cells are there, 1 remain" in capsys.readouterr().out
+
+
+def test_a_cell_that_fails_has_a_row_that_says_so(grid: Grid, capsys: pytest.CaptureFixture[str]) -> None:
+    # one message is larger than a topic takes by default
+    grid.write(TINY.replace("message_bytes = 100", "message_bytes = 2000000").replace("[0, 100]", "[0]"))
+    assert grid.run() == 1
+    (row,) = grid.rows().values()
+    assert "error code 10" in str(row["error"]) and "medians" not in row
+    capsys.readouterr()
+    assert grid.run() == 0, "a failed cell is there until --again"
+    assert "1 of 1 cells are there, 0 remain" in capsys.readouterr().err
+    grid.write(TINY.replace("[0, 100]", "[0]"))
+    assert grid.run("--again") == 0
+    (row,) = grid.rows().values()
+    assert "error" not in row
+
+
+def test_a_target_that_is_not_here_is_skipped_by_name(
+    grid: Grid, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent() -> object:
+        raise ToolchainMissing("not built\nat all")
+
+    tansu = replace(targets.TARGETS["tansu"], check=absent)
+    brokers = tuple(tansu if each.name == "tansu" else each for each in targets.BROKERS)
+    monkeypatch.setattr("bench.full.command.BROKERS", brokers)
+    grid.write(TINY.replace('["lockstep"]', '["tansu"]'))
+    assert grid.run() == 0
+    said = capsys.readouterr().err
+    assert "SKIPPED tansu: not built" in said and "2 remain" in said
+    assert not grid.out.exists()
+
+
+def test_wishes_that_cannot_be_read_are_answered(grid: Grid, capsys: pytest.CaptureFixture[str]) -> None:
+    assert grid.run("--only", "nothing") == 1
+    assert "--only nothing: no such workload" in capsys.readouterr().err
+    grid.write("kind = 1")
+    assert grid.run("--list") == 1
+    assert "tiny.toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes", "figure"),
+    [
+        ("drain", "backlog_mb = [4]\nrate = [50]", "drained_gb_per_s"),
+        ("idle", "connections = [500]", "kib_each_connection"),
+        ("start", "backlog_mb = [4]", "first_ack_s"),
+    ],
+)
+def test_other_kinds_of_cells(grid: Grid, kind: str, axes: str, figure: str) -> None:
+    head = TINY.split("[axes]")[0].replace("batch_bytes = 300\n", "").replace('"produce"', f'"{kind}"')
+    head = head.replace("message_bytes = 100", "message_bytes = 1024")
+    grid.write(f"{head}[axes]\n{axes}\n")
+    assert grid.run() == 0
+    (row,) = grid.rows().values()
+    found = row["medians"]
+    assert isinstance(found, dict) and found[figure] > 0
+
+
+def test_unproven_rounds_do_not_count_and_costs_are_of_what_was_acknowledged() -> None:
+    device = {"flushes": 50, "write_bytes": 3_000_000}
+    block = {
+        "figures": {"total_records": 2_000, "requests_per_s": 10.0, "words": "none"},
+        "device": device,
+        "broker_cpu_s": 0.5,
+        "bytes": 1_000_000,
+        "proven": True,
+    }
+    figures = figures_of(block)
+    assert figures["cpu_s_per_million_records"] == 250
+    assert (figures["flushes_per_mb"], figures["device_bytes_per_byte"]) == (50, 3)
+    assert "words" not in figures
+    unproven = {**block, "figures": {"requests_per_s": 99.0}, "proven": False}
+    assert medians([block, unproven])["requests_per_s"] == 10.0
+    assert medians([unproven]) == {}

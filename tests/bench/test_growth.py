@@ -1,0 +1,105 @@
+"""Growth: slopes and their names, steps that are measured once, the log evicted and read for real."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.alone import LockstepSession
+from bench.growth import plots, work
+from bench.growth.axes import AXES, BY_NAME, FULL, QUICK
+from bench.growth.command import fits, gathered, main, path_of
+from bench.growth.slopes import fit
+from bench.report import page
+from bench.session import RoundFailed
+from bench.settings import QUICK as SIZES
+
+
+@pytest.mark.parametrize(
+    ("power", "word"),
+    [(0.0, "flat"), (0.5, "below linear"), (1.0, "linear"), (2.0, "above linear"), (-0.5, "falls")],
+)
+def test_a_slope_is_the_power_and_has_a_name(power: float, word: str) -> None:
+    line = fit([(x, 3.0 * x**power) for x in (1.0, 10.0, 100.0, 1000.0)])
+    assert line is not None
+    assert line.slope == pytest.approx(power, abs=1e-9)
+    assert (line.word, line.points) == (word, 4)
+    assert line.r_squared == pytest.approx(1.0)
+
+
+def test_two_points_or_nothings_make_no_line() -> None:
+    assert fit([(1.0, 1.0), (10.0, 2.0)]) is None
+    assert fit([(1.0, 0.0), (10.0, 0.0), (100.0, 3.0)]) is None
+    scattered = fit([(1.0, 1.0), (10.0, 5.0), (100.0, 1.0), (1000.0, 5.0)])
+    assert scattered is not None and 0 < scattered.r_squared < 0.5
+
+
+def _steps(directory: Path, axis: str, figures: dict[int, dict[str, float]]) -> None:
+    machine = {"processor": "P", "cpus": 2, "memory_gb": 8, "kernel": "6", "disk": {"device": "vda"}}
+    for value, each in figures.items():
+        step: dict[str, Any] = {
+            "axis": axis,
+            "value": value,
+            "lengths": asdict(FULL),
+            "figures": each,
+            "started": f"2026-01-01T00:00:{value % 60:02}Z",
+            "code": {"commit": "0123456789abcdef", "dirty": False},
+            "machine": {**machine, "file_system": "e", "python": "3.11", "java": "17", "kafka": "4.3.1"},
+        }
+        path_of(directory, BY_NAME[axis], value).write_text(json.dumps(step))
+
+
+def test_what_is_promised_to_stay_flat_is_judged_and_drawn(tmp_path: Path) -> None:
+    names = {fitted.figure for fitted in BY_NAME["log_gib"].fitted}
+    figures = {value: dict.fromkeys(names, 2.0) | {"start_s": 0.5 * value} for value in (1, 2, 5, 10)}
+    _steps(tmp_path, "log_gib", figures)
+    result = gathered(tmp_path)
+    verdicts = {row[1]: row[-1] for row in fits(result)}
+    assert verdicts.pop("kill -9 to the first acknowledgement, s") == "MISSED"
+    assert set(verdicts.values()) == {"met"}
+    plots.draw(result, tmp_path / "picture.svg")
+    assert "</svg>" in (tmp_path / "picture.svg").read_text()
+    text = page([result])
+    assert "## How cost grows" in text and "0.5 at 1" in text and "5 at 10" in text
+
+
+def test_a_step_is_measured_once_and_what_remains_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--quick", "--axis", "groups", "--most", "10", "--repeats", "1"]
+    words += ["--out", str(tmp_path / "steps"), "--directory", str(tmp_path)]
+    assert main([*words, "--limit", "1"]) == 0
+    assert "1 of 2 steps are there; remaining: groups 10" in capsys.readouterr().err
+    (path,) = (tmp_path / "steps").iterdir()
+    kept = path.read_text()
+    figures = json.loads(kept)["figures"]
+    assert figures["rss_mb"] > 10 and figures["cpu_s_per_million_records"] > 0
+    assert figures["requests_per_s"] > 100
+    assert main([*words, "--limit", "0"]) == 0 and path.read_text() == kept
+    # without --quick the step is another one
+    assert main([*words[1:], "--list"]) == 0
+    assert "0 of 2 steps are there" in capsys.readouterr().err
+
+
+def test_a_log_starts_again_and_is_read_at_random_places(tmp_path: Path) -> None:
+    session = LockstepSession(SIZES, tmp_path)
+    try:
+        figures = work.step(session, BY_NAME["log_gib"], 2, QUICK)
+        topic = session.blocks[0]["topic"]
+        assert figures["bytes"] == pytest.approx(2 * QUICK.fill_bytes_per_unit, rel=0.01)
+        assert figures["start_s"] > 0 and 0 < figures["read_p50_ms"] <= figures["read_p99_ms"]
+        with pytest.raises(RoundFailed, match="error code 1"):
+            session.job("random_read", topic=topic, end_offset=10**9, reads=3)
+    finally:
+        session.close()
+    assert not session.unproven()
+
+
+def test_every_axis_begins_at_one_and_goes_as_far_as_is_promised() -> None:
+    ends = {axis.name: axis.values[-1] for axis in AXES}
+    assert ends == {"partitions": 10_000, "connections": 2_000, "groups": 1_000, "log_gib": 20}
+    assert all(axis.values[0] == 1 and len(axis.values) >= 3 for axis in AXES)

@@ -1,0 +1,114 @@
+"""The headline: order of sessions, its goals, a short run of a broker against itself, and its section."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.compare import BASELINE, SUBJECT, compare
+from bench.headline.command import Planned, main, plan_sessions
+from bench.headline.goals import GOALS, RATIOS
+from bench.headline.work import ROWS
+from bench.intervals import with_intervals
+from bench.losses import is_lost, losses, section
+from bench.report import page
+from bench.settings import FLUSH, OS
+
+
+def test_sessions_alternate_are_mirrored_and_leave_neighbours_of_one_side() -> None:
+    plan = plan_sessions("lockstep", "kafka", (1, 3), 3)
+    assert [(each.nodes, each.side[0], each.round) for each in plan] == [
+        *[(1, "b", 0), (1, "s", 0), (1, "s", 1), (1, "b", 1), (1, "b", 2), (1, "s", 2)],
+        *[(3, "b", 0), (3, "s", 0), (3, "s", 1), (3, "b", 1), (3, "b", 2), (3, "s", 2)],
+    ]
+    assert Planned(1, SUBJECT, "lockstep", 0).policies == (FLUSH,)
+    assert Planned(3, BASELINE, "kafka", 0).policies == (FLUSH, OS)
+
+
+def test_every_goal_has_its_ratio_and_every_ratio_a_direction() -> None:
+    assert {goal.ratio for goal in GOALS} <= set(RATIOS)
+    assert len(GOALS) == len({goal.ratio for goal in GOALS}) == 15
+    for ratio in RATIOS.values():
+        is_lost({"ratio": ratio.name, "unit": ratio.unit, "value": 1.0})
+    with pytest.raises(ValueError, match="more 'parsecs' better"):
+        is_lost({"ratio": "run", "unit": "parsecs", "value": 12.0})
+
+
+def test_a_broker_against_itself_for_real(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--quick", "--vs", "self", "--nodes", "1", "--rounds", "2", "--row", "fan_out"]
+    where = ["--out", str(tmp_path / "kept"), "--directory", str(tmp_path)]
+    assert main([*words, *where, "--require", "memory<=3"]) == 0
+    assert "fan-out to 8 groups" in capsys.readouterr().out
+    (kept,) = (tmp_path / "kept").iterdir()
+    result = json.loads(kept.read_text())
+    assert [session["round"] for session in result["sessions"]] == [0, 0, 1, 1]
+    by_ratio = {row["ratio"]: row for row in result["comparison"]}
+    rate = by_ratio["fan_out.flush"]
+    assert len(rate["pairs"]) == 2 and rate["low"] <= rate["value"] <= rate["high"]
+    assert rate["noise"] >= 1.0
+    assert by_ratio["memory"]["met"] is True and 0.3 < by_ratio["memory"]["value"] < 3
+    assert "produce.flush" not in by_ratio and "restart" not in by_ratio
+    blocks = {block["name"] for session in result["sessions"] for block in session["blocks"]}
+    assert blocks == {"fan_out"}
+    assert str(tmp_path) not in kept.read_text()
+
+
+def _result(rates: list[float], baseline: float) -> dict[str, Any]:
+    def session(side: str, number: int, rate: float) -> dict[str, Any]:
+        blocks = [
+            {
+                "name": "latency64",
+                "policy": policy,
+                "figures": {"requests_per_s": rate},
+                "proven": True,
+                "writes": 1000,
+                "device": {"flushes": 16, "flush_ms": 1},
+                "broker_cpu_s": 0.05,
+            }
+            for policy in (FLUSH, OS)
+        ]
+        return {"side": side, "round": number, "memory": {}, "blocks": blocks}
+
+    sessions = [session(BASELINE, number, baseline) for number in range(len(rates))]
+    sessions += [session(SUBJECT, number, rate) for number, rate in enumerate(rates)]
+    goals = {goal.ratio: goal for goal in GOALS}
+    rows = compare(sessions, [], GOALS, RATIOS)
+    machine = {"processor": "P", "cpus": 2, "memory_gb": 8, "kernel": "6", "disk": {"device": "vda"}}
+    return {
+        "kind": "headline",
+        "command": "python -m bench headline",
+        "started": "2026-01-01T00:00:00Z",
+        "subject": "lockstep",
+        "baseline": "kafka",
+        "heap": "512M",
+        "sizes": {"1": {"rounds": len(rates)}},
+        "code": {"commit": "0123456789abcdef", "dirty": False},
+        "machine": {**machine, "file_system": "e", "python": "3.11", "java": "17", "kafka": "4.3.1"},
+        "failures": ["session 2: broke\nthe rest"],
+        "comparison": with_intervals(rows, sessions, RATIOS, goals),
+        "sessions": sessions,
+    }
+
+
+def test_the_page_begins_with_the_headline_and_says_where_lockstep_loses() -> None:
+    result = _result([90.0, 95.0, 91.0], 100.0)
+    text = page([result])
+    assert text.startswith("# Benchmarks\n") and text.count("\n# ") == 0
+    assert text.index("0 of 1 goals met") < text.index("## Where Lockstep loses")
+    (line,) = (line for line in text.splitlines() if "| os" in line and "| lockstep" in line)
+    assert [cell.strip() for cell in line.split("|")[4:8]] == ["3,000", "0.016", "0.06", "50"]
+    assert "MISSED" in text and "Failed: session 2: broke" in text and "the rest" not in text
+    lost = losses([result])
+    assert [row[2] for row in lost] == ["0.92", "0.92"]
+    assert "1 of them are a Lockstep that flushes" in text
+
+
+def test_who_wins_everything_loses_nothing_and_noise_is_called_so() -> None:
+    assert "In none of" in section([_result([300.0, 300.0], 100.0)])
+    ((*_, noise), _) = losses([_result([70.0, 140.0], 104.0)])
+    assert noise == "the interval holds 1"
+    assert section([]) == ""
+    assert set(ROWS) >= {"produce", "restart"}

@@ -1,0 +1,138 @@
+"""Lanes and fan-out against small servers: schedules, windows, and a broker that takes part for real."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from array import array
+from pathlib import Path
+
+import pytest
+
+from bench import load
+from bench.fan_out import Reader
+from bench.lanes import Lane
+from bench.wire import ProduceTemplate, WrongAnswer, record_batch
+from compat_tests.probe import HOST
+from compat_tests.raw import RawConnection
+from compat_tests.targets import LockstepTarget
+from tests.bench.test_load import serving
+from tests.bench.test_wire import fetch_response, produce_response
+
+
+def _job(port: int, **words: object) -> dict[str, object]:
+    return {
+        "host": HOST,
+        "port": port,
+        "topic": "t",
+        "record_bytes": 16,
+        "partitions": 1,
+        "records": 1,
+        "producers": 1,
+        "window": 1,
+        "rate": 0,
+        "warmup_s": 0.05,
+        "seconds": 0.3,
+        **words,
+    }
+
+
+def _good(correlation_id: int, number: int) -> list[bytes]:
+    return [bytes(produce_response(b"t", correlation_id, [0]))]
+
+
+def test_an_open_loop_keeps_its_rate_and_counts_what_a_pause_held_back(tmp_path: Path) -> None:
+    def pausing(correlation_id: int, number: int) -> list[bytes]:
+        if number == 20:
+            time.sleep(0.2)
+        return _good(correlation_id, number)
+
+    with serving(pausing) as port:
+        keep = tmp_path / "raw"
+        result = load.lanes(_job(port, rate=100, seconds=0.5, keep=str(keep)))
+    assert result["requests"] == pytest.approx(50, abs=1)
+    # every 10 ms one was due in the pause, and each of them waited for what was left of it
+    raw = array("q")
+    raw.frombytes(keep.read_bytes())
+    assert len(raw) == result["requests"]
+    assert sum(each > 40_000_000 for each in raw) >= 10
+    assert result["max_ms"] >= 190
+
+
+def test_a_window_is_never_overdrawn_and_what_waits_is_sent_when_there_is_room() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, theirs.makefile("rb") as stream:
+        theirs.settimeout(5.0)
+
+        def arrived() -> int:
+            frame = stream.read(int.from_bytes(stream.read(4), "big"))
+            return int(struct.unpack_from(">i", frame, 4)[0])
+
+        lane = Lane(ours, [ProduceTemplate("t", {0: b"batch"}, 1)], window=2)
+        for number in range(5):
+            lane.due(100 + number)
+        assert [arrived(), arrived()] == [1, 2] and not lane.has_room
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(1)
+        theirs.setblocking(True)
+        answers = [_good(number, 0)[0] for number in (1, 2)]
+        theirs.sendall(answers[0] + answers[1][:7])
+        assert lane.receive() == [100]
+        lane.send()
+        assert arrived() == 3
+        theirs.sendall(answers[1][7:])
+        assert lane.receive() == [101]
+
+
+def test_an_answer_to_another_request_is_refused() -> None:
+    with (
+        serving(lambda correlation_id, number: _good(correlation_id + (number == 3), number)) as port,
+        pytest.raises(WrongAnswer, match="correlation id 4 instead of 3"),
+    ):
+        load.lanes(_job(port, window=2))
+
+
+def test_fewer_lanes_than_partitions_reach_all_of_them() -> None:
+    with LockstepTarget({"log.flush": "os"}) as broker:
+        with RawConnection(HOST, broker.port) as raw:
+            raw.create_topic("t", partitions=3)
+        result = load.lanes(_job(broker.port, partitions=3, producers=2, window=3, rate=300))
+        with RawConnection(HOST, broker.port) as raw:
+            ends = [raw.list_offset("t", -1, partition=index)["offset"] for index in range(3)]
+    assert all(ends) and sum(ends) == result["total_records"]
+
+
+def test_every_group_reads_all_that_is_written_meanwhile_and_commits_it() -> None:
+    with LockstepTarget({"log.flush": "os"}) as broker:
+        with RawConnection(HOST, broker.port) as raw:
+            raw.create_topic("f")
+        job = {"host": HOST, "port": broker.port, "topic": "f", "record_bytes": 1024, "records": 15}
+        result = load.fan_out({**job, "window": 4, "groups": 3, "total_bytes": 1 << 20})
+        with RawConnection(HOST, broker.port) as raw:
+            end = raw.list_offset("f", -1)["offset"]
+            committed = raw.call(
+                "offset_fetch",
+                8,
+                groups=[{"group_id": "f-group-2", "topics": [{"name": "f", "partition_indexes": [0]}]}],
+            )
+    assert end == result["total_records"]
+    assert result["bytes"] == pytest.approx(3 * (1 << 20), rel=0.05) and result["written_s"] > 0
+    (partition,) = committed["groups"][0]["topics"][0]["partitions"]
+    assert partition["committed_offset"] == end
+
+
+def test_a_reader_that_is_sent_a_gap_says_so() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        reader = Reader(ours, "t", 2)
+        reader.ask()
+        batch = bytearray(record_batch(1, 8, 0))
+        theirs.sendall(fetch_response(b"t", 1, 0, 2, bytes(batch)))
+        reader.receive()
+        assert (reader.offset, reader.is_done) == (1, False)
+        struct.pack_into(">q", batch, 0, 5)
+        theirs.sendall(fetch_response(b"t", 2, 0, 2, bytes(batch)))
+        with pytest.raises(WrongAnswer, match="offset 5 instead of 1"):
+            reader.receive()

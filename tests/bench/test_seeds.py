@@ -1,0 +1,117 @@
+"""The seeds' figures beside ours, and the grid's tables, from small results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import seeds
+from bench.full.section import gathered, section, tables
+from bench.player.points import FULL, GRPC, OPEN, TRANSACTIONS, Point, block_name
+from bench.report import _read, page
+
+
+def _run(experiment: str, payload_bytes: int, naive: bool = False, **figures: Any) -> dict[str, Any]:
+    store = {"flush": True, "naive": naive, "replicas": 3, "depth": None, "loss": 0.0}
+    load = {"payload_bytes": payload_bytes, "batch": 32, "rate": 1000.0}
+    return {"experiment": experiment, "store": store, "load": load, "figures": figures}
+
+
+def _naive(written: float, space: int) -> dict[str, Any]:
+    return {
+        "replicas": [{"bytes_per_payload_byte": {"log": written}}],
+        "log_bytes": space,
+        "device": {"write_bytes": space},
+        "allocated_bytes": space,
+    }
+
+
+def test_seed_001_stands_beside_what_was_flushed_here() -> None:
+    result = {
+        "runs": [
+            _run("7a", 128, False, **_naive(1.1, 100)),
+            _run("7a", 128, True, **_naive(2.2, 250)),
+            _run("7b", 1024, mb_per_s=10.0),
+            _run("7b", 1024, mb_per_s=10.5),
+            _run("7b", 512, mb_per_s=99.0),
+            _run("7c", 4096, mb_per_s=80.0),
+            {**_run("7c", 4096, mb_per_s=900.0), "store": {"flush": False}},
+        ]
+    }
+    found = {row[1]: row[3] for row in seeds.logstore_rows(result)}
+    assert found["7a"] == "writes 0.50, space 0.40 of the naive store's"
+    assert found["7b"] == "1 KB, all batch sizes: 10.00 to 10.50 MB/s"
+    assert found["7c"] == "4 KB: at most 80.0 MB/s"
+    assert "7d" not in found
+
+
+def test_seed_000_has_both_loops_and_a_bound_takes_the_highest() -> None:
+    def block(system: str, loop: str, point: Point, **figures: float) -> dict[str, Any]:
+        return {"name": block_name(system, loop, point), "figures": {"per_s": 8.0, **figures}}
+
+    blocks = [
+        block(GRPC, OPEN, Point(2, 10), player_mean_ms=0.2),
+        block(GRPC, OPEN, Point(20, 10), player_mean_ms=0.3),
+        block(TRANSACTIONS, OPEN, Point(10, 10), apply_mean_ms=70.0),
+    ]
+    axes = {"targets_keys": FULL.targets_keys, "keys_targets": FULL.keys_targets}
+    result = {"axes": axes, "sessions": [{"blocks": blocks}]}
+    rows = seeds.player_rows(result)
+    by_figure = {row[2].split(":")[0]: row for row in rows}
+    delay = by_figure["LogPlayer delay, average, all numbers of targets"]
+    assert delay[2].endswith("< 0.32 ms") and delay[3] == "0.30 ms, open loop"
+    assert by_figure["Kafka transactions, average"][3] == "70.00 ms, open loop"
+    text = seeds.section({"player": result})
+    assert "python -m bench player" not in text and "| 000" in text
+    assert seeds.section({}) == ""
+
+
+def _row(directory: Path, workload: str, target: str, nodes: int = 1, **more: Any) -> None:
+    machine = {"processor": "P", "cpus": 2, "memory_gb": 8, "kernel": "6", "disk": {"device": "vda"}}
+    row = {
+        "cell": f"{workload}/{nodes}n-{target}",
+        "settings": {"kind": "produce"},
+        "nodes": nodes,
+        "target": target,
+        "point": {"partitions": 16, "rate": 0},
+        "started": "2026-01-01T00:00:00Z",
+        "code": {"commit": "0123456789abcdef", "dirty": False},
+        "machine": {**machine, "file_system": "e", "python": "3.11", "java": "17", "kafka": "4.3.1"},
+        **more,
+    }
+    path = directory / workload / f"{nodes}n-{target}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(row))
+
+
+def test_what_was_promised_is_told_again_with_its_goals(tmp_path: Path) -> None:
+    met = {"title": "throughput", "value": 3.5, "goal": ">= 3", "met": True}
+    missed = {"title": "p50", "value": None, "goal": "<= 1", "met": False}
+    free = {"title": "no goal", "value": 1.0}
+    rounds = [{"result": {"comparison": [met, missed, free]}}]
+    _row(tmp_path, "one-node", "all", settings={"kind": "command"}, point={}, rounds=rounds)
+    text = section(gathered(tmp_path))
+    assert "1 of 2 goals met" in text and "| 3.50 " in text and "| no figures " in text
+    assert "no goal" not in text and "### one-node" not in text
+
+
+def test_the_grid_has_a_table_a_workload_and_names_what_failed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no rows"):
+        gathered(tmp_path)
+    fast = {"requests_per_s": 12_345.6, "p50_ms": 0.5, "p99_ms": 1.25, "rss_max_mb": 60.0}
+    _row(tmp_path, "requests", "lockstep", medians=fast)
+    _row(tmp_path, "requests", "kafka", error="no answer\nat all")
+    _row(tmp_path, "requests", "lockstep", nodes=3, medians=fast)
+    (tmp_path / "raw" / "requests").mkdir(parents=True)
+    result = _read(tmp_path)
+    first, second = tables(result)
+    assert first.startswith("### requests, 1 node\n") and second.startswith("### requests, 3 nodes\n")
+    (line,) = (line for line in first.splitlines() if "partitions 16, rate 0" in line)
+    assert "12,346 /s, 0.5 ms, 1.25 ms" in line and "failed" in line
+    assert "kafka" not in second
+    text = page([result])
+    assert section(result) in text and "- requests/1n-kafka: no answer" in text
+    assert "at all" not in text

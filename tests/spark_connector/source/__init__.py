@@ -1,0 +1,1 @@
+"""The source without Spark: decoding, planning, and reading ranges from a real broker."""

@@ -1,0 +1,263 @@
+"""Ranges of a real broker: each record once, whatever the size of an answer; refusals; what is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import count
+
+import pytest
+
+from lockstep.testing import RunningBroker
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from protocol.records.compression import Codec
+from protocol.records.record import BatchBuilder
+from spark_connector.connection import BrokerError, Cluster
+from spark_connector.connection.cluster import TRANSACTION
+from spark_connector.options import EARLIEST, LATEST, OptionError, Position, SourceOptions, source_options
+from spark_connector.source.fetching import DataLost, RangeReader
+from spark_connector.source.planning import Range
+from spark_connector.source.positions import ends, partitions_of, resolved
+from spark_connector.source.progress import store
+from spark_connector.source.sizing import within_bytes
+from tests.spark_connector.conftest import NewTopic, produce
+
+_ids = count()
+
+
+def options(**changed: object) -> SourceOptions:
+    given = source_options({"kafka.bootstrap.servers": "unused", "subscribe": "t"})
+    return dataclasses.replace(given, **changed)  # type: ignore[arg-type]
+
+
+def filled(cluster: Cluster, topic: str, batches: int, each: int = 10, partition: int = 0) -> None:
+    """Batches of all codecs in turn; values say their offset."""
+    for n in range(batches):
+        builder = BatchBuilder(Codec(n % 5))
+        for m in range(each):
+            builder.append(b"%d" % (n * each + m) + bytes(100), timestamp_ms=1000 * (n * each + m))
+        produce(cluster, topic, builder.build(), partition)
+
+
+def read(cluster: Cluster, wanted: Range, **how: object) -> list[int]:
+    """Offsets of the range; each value says its own."""
+    found: list[int] = []
+    for columns in RangeReader(cluster, wanted, options(**how)):
+        assert [int(value.rstrip(b"\0")) for value in columns.values if value] == list(columns.offsets)
+        found += columns.offsets
+    return found
+
+
+@pytest.mark.parametrize("fetch_bytes", [1, 700, 8 << 20])
+def test_a_range_in_answers_of_any_size(cluster: Cluster, new_topic: NewTopic, fetch_bytes: int) -> None:
+    topic = new_topic()
+    filled(cluster, topic, 12)
+    for start, end in [(0, 120), (5, 14), (33, 34), (119, 120), (50, 50)]:
+        assert read(cluster, Range(topic, 0, start, end), fetch_bytes=fetch_bytes) == list(range(start, end))
+
+
+def test_much_comes_in_several_parts(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    filled(cluster, topic, 20, each=2000)
+    parts = [len(each) for each in RangeReader(cluster, Range(topic, 0, 0, 40_000), options())]
+    assert sum(parts) == 40_000 and len(parts) > 1
+
+
+def test_positions(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    filled(cluster, topic, 3)
+    parts = partitions_of(
+        cluster,
+        options(chosen=source_options({"kafka.bootstrap.servers": "b", "subscribe": topic}).chosen).chosen,
+    )
+    assert parts == [(topic, 0), (topic, 1)]
+
+    def at(position: Position, default: int = EARLIEST) -> list[int]:
+        found = resolved(cluster, parts, position, default=default, committed=False)
+        return [found[part] for part in parts]
+
+    assert at(Position()) == [0, 0] and at(Position(), LATEST) == [30, 0]
+    assert at(Position(everywhere=LATEST)) == [30, 0]
+    assert at(Position(offsets={(topic, 0): 7, (topic, 1): LATEST})) == [7, 0]
+    assert at(Position(timestamp_ms=12_000, or_latest=True)) == [12, 0]
+    assert at(Position(timestamps_ms={(topic, 0): 0, (topic, 1): 0}, or_latest=True)) == [0, 0]
+    with pytest.raises(OptionError, match=r"startingTimestamp: .*, partition 1: no record is as late"):
+        at(Position(timestamp_ms=12_000, option="startingTimestamp"))
+    with pytest.raises(OptionError, match=f"x: {topic}-1 are read, too"):
+        at(Position(offsets={(topic, 0): 7}, option="x"))
+    with pytest.raises(OptionError, match=r"x: .*-9 are not among"):
+        at(Position(offsets={(topic, 0): 7, (topic, 1): 7, (topic, 9): 7}, option="x"))
+
+
+def test_chosen_partitions(cluster: Cluster, new_topic: NewTopic) -> None:
+    one, two = new_topic(2), new_topic()
+
+    def chosen(**given: str) -> list[tuple[str, int]]:
+        return partitions_of(cluster, source_options({"kafka.bootstrap.servers": "b", **given}).chosen)
+
+    assert chosen(subscribe=f"{two},{one}") == sorted([(one, 0), (one, 1), (two, 0)])
+    assert chosen(subscribePattern=f"{one}|{two[:-1]}.") == sorted([(one, 0), (one, 1), (two, 0)])
+    assert chosen(subscribePattern=one[:-1]) == [], "the whole name matches, or it does not"
+    assert chosen(assign=f'{{"{one}":[1]}}') == [(one, 1)]
+    with pytest.raises(BrokerError, match=f"topic {two}, partition 3: there is no such partition"):
+        chosen(assign=f'{{"{two}":[3]}}')
+
+
+def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
+    part = DeleteRecordsPartition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=topic, partitions=[part])], timeout_ms=9000
+    )
+    (answer,) = cluster.leader(topic, 0).call(request, DeleteRecordsResponse).topics
+    assert answer.partitions[0].error_code == 0
+
+
+def test_what_is_deleted(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    filled(cluster, topic, 4)
+    delete_before(cluster, topic, 25)
+    whole = Range(topic, 0, 0, 40)
+    with pytest.raises(DataLost, match=r"offsets 0 to 39 were to be read, the partition has 25 to 39"):
+        read(cluster, whole)
+    assert read(cluster, whole, fail_on_data_loss=False) == list(range(25, 40))
+    assert read(cluster, Range(topic, 0, 3, 20), fail_on_data_loss=False) == []
+    with pytest.raises(DataLost):
+        read(cluster, Range(topic, 0, 50, 60))
+    assert read(cluster, Range(topic, 0, 50, 60), fail_on_data_loss=False) == []
+
+
+def test_what_never_comes(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    filled(cluster, topic, 1)
+    with pytest.raises(DataLost, match=r"nothing at offset 10 or after it for 0\.2 s"):
+        read(cluster, Range(topic, 0, 5, 12), poll_timeout_s=0.2)
+
+
+def transaction(cluster: Cluster, topic: str, values: list[bytes], *, ended: bool | None) -> None:
+    """Records in one transaction: committed, aborted, or (None) left open."""
+    name = f"tx-{next(_ids)}-{topic}"
+    coordinator = cluster.coordinator(name, TRANSACTION)
+    identity = cluster.retried(
+        lambda: coordinator.call(
+            InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000),
+            InitProducerIdResponse,
+        )
+    )
+    assert identity.error_code == 0
+    who = identity.producer_id, identity.producer_epoch
+    added = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=who[0],
+        v3_and_below_producer_epoch=who[1],
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=[0])],
+    )
+    coordinator.call(added, AddPartitionsToTxnResponse, newest=3)
+    for n, value in enumerate(values):
+        builder = BatchBuilder(producer_id=who[0], producer_epoch=who[1], base_sequence=n, transactional=True)
+        builder.append(value, timestamp_ms=5)
+        produce(cluster, topic, builder.build(), transactional_id=name)
+    if ended is not None:
+        request = EndTxnRequest(
+            transactional_id=name, producer_id=who[0], producer_epoch=who[1], committed=ended
+        )
+        assert coordinator.call(request, EndTxnResponse, newest=4).error_code == 0
+
+
+@pytest.mark.parametrize("fetch_bytes", [1, 8 << 20])
+def test_committed_records_alone(cluster: Cluster, new_topic: NewTopic, fetch_bytes: int) -> None:
+    topic = new_topic()
+    part = (topic, 0)
+    transaction(cluster, topic, [b"a0", b"a1"], ended=False)
+    transaction(cluster, topic, [b"c0", b"c1", b"c2"], ended=True)
+    transaction(cluster, topic, [b"a2"], ended=False)
+    transaction(cluster, topic, [b"c3"], ended=True)
+    transaction(cluster, topic, [b"open"], ended=None)
+    until = {kind: ends(cluster, [part], LATEST, committed=kind)[part] for kind in (True, False)}
+    assert until == {True: 11, False: 12}, "seven records and four markers; the open one is behind"
+
+    def values(committed: bool, start: int = 0) -> list[bytes | None]:
+        wanted = Range(topic, 0, start, until[committed])
+        how = options(committed=committed, fetch_bytes=fetch_bytes)
+        return [value for columns in RangeReader(cluster, wanted, how) for value in columns.values]
+
+    assert values(True) == [b"c0", b"c1", b"c2", b"c3"]
+    assert values(True, start=1) == [b"c0", b"c1", b"c2", b"c3"], "from the middle of an aborted one"
+    assert values(True, start=4) == [b"c1", b"c2", b"c3"]
+    assert values(False) == [b"a0", b"a1", b"c0", b"c1", b"c2", b"a2", b"c3", b"open"]
+
+
+def test_how_far_bytes_reach(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    for partition in (0, 1):
+        for n in range(20):
+            builder = BatchBuilder()
+            for _ in range(10):
+                builder.append(bytes(93), timestamp_ms=n)
+            produce(cluster, topic, builder.build(), partition)
+    start = {(topic, 0): 0, (topic, 1): 100}
+    end = {(topic, 0): 200, (topic, 1): 200}
+    size = len(builder.build())
+
+    def reached(most_bytes: int) -> dict[tuple[str, int], int]:
+        return within_bytes(cluster, start, end, most_bytes, committed=False)
+
+    assert reached(9 * size) == {(topic, 0): 60, (topic, 1): 130}, "two thirds of the bytes, and one"
+    assert reached(100 * size) == end
+    assert reached(1) == {(topic, 0): 10, (topic, 1): 100}, "one batch, so that the stream moves on"
+    assert within_bytes(cluster, end, end, 1, committed=False) == end
+
+
+def test_positions_of_a_group(cluster: Cluster, new_topic: NewTopic) -> None:
+    from protocol.messages.offset_fetch import (
+        OffsetFetchRequest,
+        OffsetFetchRequestTopic,
+        OffsetFetchResponse,
+    )
+
+    topic = new_topic(2)
+    group = f"g-{topic}"
+
+    def stored() -> list[int]:
+        asked = OffsetFetchRequestTopic(name=topic, partition_indexes=[0, 1])
+        request = OffsetFetchRequest(group_id=group, topics=[asked])
+        (answer,) = cluster.coordinator(group).call(request, OffsetFetchResponse, newest=7).topics
+        return [each.committed_offset for each in answer.partitions]
+
+    store(cluster, group, {(topic, 0): 5, (topic, 1): 0})
+    assert stored() == [5, 0]
+    store(cluster, group, {(topic, 0): 9})
+    assert stored() == [9, 0]
+    store(cluster, group, {("gone", 0): 1})  # a warning: the stream goes on
+
+
+def test_a_connection_that_breaks_while_reading(
+    running: RunningBroker, cluster: Cluster, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    filled(cluster, topic, 30)
+    with Cluster(running.bootstrap_servers, timeout_s=10) as other:
+        reader = RangeReader(other, Range(topic, 0, 0, 300), options(fetch_bytes=700))
+        found: list[int] = []
+        original = reader._next
+        calls = count()
+
+        def breaking() -> object:
+            if next(calls) % 3 == 1:
+                other.leader(topic, 0).close()
+            return original()
+
+        reader._next = breaking  # type: ignore[method-assign, assignment]
+        for columns in reader:
+            found += columns.offsets
+    assert found == list(range(300))

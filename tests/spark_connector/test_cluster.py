@@ -1,0 +1,151 @@
+"""A cluster through the blocking client: metadata, leaders, coordinators, and what is asked again."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import pytest
+
+import lockstep.testing
+from compat_tests.relay import Relay
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from protocol.records.record import BatchBuilder
+from spark_connector.connection import BrokerError, ClientError, Cluster, ConnectionFailed
+from spark_connector.connection.cluster import TRANSACTION, parse_address
+from tests.spark_connector.conftest import NewTopic, produce
+
+
+def end_of(cluster: Cluster, topic: str, partition: int) -> int:
+    """The partition's end as its leader tells it."""
+    asked = ListOffsetsTopic(
+        name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=-1)]
+    )
+    request = ListOffsetsRequest(replica_id=-1, topics=[asked])
+    (answer,) = cluster.leader(topic, partition).call(request, ListOffsetsResponse).topics
+    (found,) = answer.partitions
+    if found.error_code:
+        raise BrokerError(found.error_code, topic)
+    return found.offset
+
+
+def test_topics_and_leaders(cluster: Cluster, new_topic: NewTopic) -> None:
+    names = sorted([new_topic(3), new_topic()])
+    found = cluster.topics(names)
+    assert [topic.name for topic in found] == names
+    three = next(topic for topic in found if len(topic.partitions) == 3)
+    assert [each.index for each in three.partitions] == [0, 1, 2]
+    assert {each.name for each in cluster.topics()} >= set(names)
+    assert cluster.topic(three.name) == three
+    assert cluster.cluster_id
+    builder = BatchBuilder()
+    builder.append(b"v", timestamp_ms=1)
+    assert produce(cluster, three.name, builder.build(), 2) == 0
+    assert [end_of(cluster, three.name, each) for each in range(3)] == [0, 0, 1]
+
+
+def test_unknown(cluster: Cluster, new_topic: NewTopic) -> None:
+    with pytest.raises(BrokerError, match="topic nowhere: there is no such topic") as caught:
+        cluster.topic("nowhere")
+    assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic = new_topic()
+    with pytest.raises(BrokerError, match=f"{topic}, partition 7: there is no such partition"):
+        cluster.leader(topic, 7)
+
+
+def test_coordinators(cluster: Cluster) -> None:
+    connection = cluster.coordinator("some-group")
+    answer = connection.call(
+        OffsetFetchRequest(group_id="some-group", topics=None), OffsetFetchResponse, newest=7
+    )
+    assert (answer.error_code, answer.topics) == (0, [])
+    assert cluster.coordinator("some-id", TRANSACTION).is_open
+
+
+@pytest.mark.parametrize("bootstrap", ["", "localhost:0", "localhost:x", ":9092", "a:1,,b:2"])
+def test_addresses_that_cannot_be(bootstrap: str) -> None:
+    with pytest.raises(ClientError, match=r"kafka\.bootstrap\.servers"):
+        Cluster(bootstrap)
+
+
+def test_addresses() -> None:
+    assert parse_address(" broker ") == ("broker", 9092)
+    assert parse_address("[::1]:9093") == ("::1", 9093)
+    assert parse_address("::1") == ("::1", 9092)
+
+
+def test_other_security_is_refused_by_name() -> None:
+    with pytest.raises(ClientError, match=r"kafka\.security\.protocol=SASL_SSL"):
+        Cluster("localhost:9092", security="SASL_SSL")
+
+
+def test_the_first_address_that_answers_is_enough(running: lockstep.testing.RunningBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = taken.getsockname()[1]
+    with Cluster(f"127.0.0.1:{nobody},{running.bootstrap_servers}", timeout_s=5) as cluster:
+        assert cluster.any().port == running.port
+    with pytest.raises(ConnectionFailed, match="are closed"):
+        cluster.any()
+
+
+def test_nobody_answers_for_as_long_as_allowed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = taken.getsockname()[1]
+    began = time.monotonic()
+    with Cluster(f"127.0.0.1:{nobody}", timeout_s=0.3) as cluster:
+        with pytest.raises(ConnectionFailed, match="connection refused"):
+            cluster.topics()
+        assert 0.2 <= time.monotonic() - began < 5
+
+
+def test_moved_leaders_are_looked_up_again(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    asked: list[object] = []
+
+    def ask() -> int:
+        asked.append(cluster.topic(topic))
+        if len(asked) < 3:
+            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, topic)
+        return end_of(cluster, topic, 0)
+
+    assert cluster.retried(ask) == 0
+    assert len({id(each) for each in asked}) == 3, "each time of fresh metadata"
+
+
+def test_other_refusals_are_not_asked_again(cluster: Cluster) -> None:
+    asked: list[int] = []
+
+    def ask() -> None:
+        asked.append(1)
+        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "t")
+
+    with pytest.raises(BrokerError):
+        cluster.retried(ask)
+    assert len(asked) == 1
+
+
+def test_also_asked_again_until_time_is_up(running: lockstep.testing.RunningBroker) -> None:
+    asked: list[int] = []
+
+    def ask() -> None:
+        asked.append(1)
+        raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "t")
+
+    with Cluster(running.bootstrap_servers, timeout_s=0.2) as cluster, pytest.raises(BrokerError):
+        cluster.retried(ask, also=(ErrorCode.OFFSET_OUT_OF_RANGE,))
+    assert len(asked) > 1
+
+
+def test_a_broken_connection_is_made_again(running: lockstep.testing.RunningBroker) -> None:
+    with Relay(running.port) as relay, Cluster(f"127.0.0.1:{relay.port}", timeout_s=10) as cluster:
+        first = cluster.any()
+        first.close()
+        assert cluster.retried(lambda: cluster.topics()) is not None
+        assert cluster.any() is not first

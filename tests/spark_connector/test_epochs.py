@@ -1,0 +1,228 @@
+"""Stages and epochs against a real broker: each epoch once, whoever commits it how often."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+import lockstep.testing
+from protocol.errors import ErrorCode
+from protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.records.batch import iter_headers
+from protocol.records.committed import CommittedReader
+from protocol.records.record import iter_records
+from spark_connector.connection import BrokerError, ClientError, Cluster, Unsupported
+from spark_connector.sink.encoding import bodies
+from spark_connector.sink.epochs import EpochRecord, Epochs, Fenced
+from spark_connector.sink.settings import BadOption, SinkSettings
+from spark_connector.sink.stage import StageWriter, Written, new_stage, require_staging
+from spark_connector.sink.topics import commit_topic
+from tests.spark_connector.conftest import NewTopic
+
+QUERIES = iter(range(1_000_000))
+
+
+@pytest.fixture
+def query() -> str:
+    return f"query-{next(QUERIES)}"
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    return new_topic(2)
+
+
+@pytest.fixture
+def epochs(cluster: Cluster, query: str, topic: str) -> Iterator[Epochs]:
+    yield Epochs(cluster, commit_topic(cluster, query, [topic], None), query)
+
+
+def stage(cluster: Cluster, query: str, topic: str, *values: bytes, partition: int = 0) -> Written:
+    writer = StageWriter(cluster, query)
+    for value in values:
+        for body in bodies(None, [value], None, 1_000, 1 << 20):
+            writer.put(topic, partition, body)
+    return writer.finish()
+
+
+def committed(cluster: Cluster, topic: str, partition: int = 0) -> list[bytes | None]:
+    """What a reader of committed records sees."""
+    part = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        isolation_level=1, max_bytes=1 << 20, topics=[FetchTopic(topic=topic, partitions=[part])]
+    )
+    answer = cluster.leader(topic, partition).call(request, FetchResponse, newest=12)
+    (data,) = answer.responses[0].partitions
+    assert data.error_code == 0
+    records = bytes(data.records or b"")  # type: ignore[arg-type]
+    reader = CommittedReader(data.aborted_transactions or [])
+    return [
+        each.value
+        for at, header in iter_headers(records)
+        if reader.sees(records, at, header)
+        for each in iter_records(records, at)
+    ]
+
+
+def test_an_epoch_shows_all_of_it(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:
+    first = stage(cluster, query, topic, b"a", b"b")
+    second = stage(cluster, query, topic, b"c", partition=1)
+    assert committed(cluster, topic) == []
+    assert epochs.commit("run", 0, [first, second]) is True
+    assert committed(cluster, topic) == [b"a", b"b"]
+    assert committed(cluster, topic, 1) == [b"c"]
+    assert first.records == 2 and first.places == ((topic, 0),)
+
+
+def test_a_replayed_epoch_is_known_to_be_done(
+    cluster: Cluster, epochs: Epochs, query: str, topic: str
+) -> None:
+    assert epochs.commit("run", 0, [stage(cluster, query, topic, b"a")])
+    for run in ("run", "run after a restart"):
+        again = stage(cluster, query, topic, b"a")
+        assert epochs.commit(run, 0, [again]) is False
+    assert epochs.commit("run after a restart", 1, [stage(cluster, query, topic, b"b")])
+    assert committed(cluster, topic) == [b"a", b"b"]
+
+
+def test_a_zombie_is_fenced(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:
+    assert epochs.commit("old", 0, [stage(cluster, query, topic, b"a")])
+    assert epochs.commit("new", 1, [stage(cluster, query, topic, b"b")])
+    assert epochs.commit("old", 1, [stage(cluster, query, topic, b"b")]) is False
+    with pytest.raises(Fenced, match="followed by run new, which has committed epoch 1"):
+        epochs.commit("old", 2, [stage(cluster, query, topic, b"c")])
+    assert epochs.commit("new", 2, [stage(cluster, query, topic, b"c")])
+    assert committed(cluster, topic) == [b"a", b"b", b"c"]
+
+
+def test_an_abort_undoes_no_commit(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:
+    written = stage(cluster, query, topic, b"a")
+    dropped = stage(cluster, query, topic, b"b", partition=1)
+    epochs.abort([dropped])
+    assert epochs.commit("run", 0, [written])
+    epochs.abort([written, Written(-1, (), 0)])
+    assert committed(cluster, topic) == [b"a"] and committed(cluster, topic, 1) == []
+
+
+def test_a_stage_that_is_gone_refuses_the_epoch(
+    cluster: Cluster, epochs: Epochs, query: str, topic: str
+) -> None:
+    gone, live = stage(cluster, query, topic, b"a"), stage(cluster, query, topic, b"b", partition=1)
+    epochs.abort([gone])
+    with pytest.raises(BrokerError, match="has ended") as refused:
+        epochs.commit("run", 0, [gone, live])
+    assert refused.value.code == ErrorCode.INVALID_TXN_STATE
+    assert committed(cluster, topic, 1) == []
+
+
+def test_an_empty_epoch_counts(cluster: Cluster, epochs: Epochs) -> None:
+    assert epochs.commit("run", 0, []) is True
+    assert epochs.commit("run", 0, []) is False
+
+
+def test_queries_do_not_meet(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:
+    other = Epochs(cluster, commit_topic(cluster, query, [topic], None), f"{query} of others")
+    assert epochs.commit("run", 5, [])
+    assert other.commit("run", 0, [])
+    assert epochs.commit("run", 6, []) and other.commit("run", 1, [])
+
+
+def test_many_batches_of_a_stage_keep_their_order(
+    cluster: Cluster, epochs: Epochs, query: str, topic: str
+) -> None:
+    values = [b"%d" % number for number in range(200)]
+    assert epochs.commit("run", 0, [stage(cluster, query, topic, *values)])
+    assert committed(cluster, topic) == values
+
+
+def test_a_batch_whose_connection_broke_is_there_once(
+    cluster: Cluster, epochs: Epochs, query: str, topic: str
+) -> None:
+    writer = StageWriter(cluster, query)
+    values = [b"%d" % number for number in range(12)]
+    for place, value in enumerate(values):
+        (body,) = bodies(None, [value], None, 1_000, 1 << 20)
+        writer.put(topic, 0, body)
+        if place in (3, 7):
+            cluster.leader(topic, 0).close()
+    assert epochs.commit("run", 0, [writer.finish()])
+    assert committed(cluster, topic) == values
+
+
+def test_a_topic_that_is_not_there(cluster: Cluster, query: str) -> None:
+    with pytest.raises(BrokerError, match="make it first"):
+        commit_topic(cluster, query, ["nobody-made-this"], None)
+
+
+def test_several_log_groups_are_refused(query: str) -> None:
+    with (
+        lockstep.testing.broker_in_thread(log_flush="os", lockstep_data_groups="2") as running,
+        Cluster(running.bootstrap_servers, timeout_s=10) as cluster,
+    ):
+        for number in (1, 2):
+            _create(cluster, f"t{number}", number)
+        with pytest.raises(ClientError, match=r"in 2 \(t1 in 1; t2 in 2\); make the topics with the same"):
+            commit_topic(cluster, query, ["t1", "t2"], None)
+        assert commit_topic(cluster, query, ["t2"], None) == "lockstep-spark-commits-2"
+
+
+def _create(cluster: Cluster, name: str, group: int) -> None:
+    configs = [CreatableTopicConfig(name="lockstep.group", value=str(group))]
+    wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=-1, configs=configs)
+    request = CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)
+    (result,) = cluster.any().call(request, CreateTopicsResponse).topics
+    assert result.error_code == 0, result
+
+
+def test_a_commit_topic_that_was_chosen_is_made(cluster: Cluster, query: str, topic: str) -> None:
+    name = f"commits-of-{query}"
+    assert commit_topic(cluster, query, [topic], name) == name
+    assert commit_topic(cluster, query, [topic], name) == name
+    assert Epochs(cluster, name, query).commit("run", 0, [stage(cluster, query, topic, b"a")])
+
+
+def test_other_brokers_are_told(cluster: Cluster, query: str) -> None:
+    connection = cluster.any()
+    known = dict(connection.features)
+    connection.features = {}
+    with pytest.raises(Unsupported, match=r"lockstep\.staged"):
+        require_staging(connection)
+    connection.features = known
+    assert new_stage(cluster, query).producer_id > 1 << 61
+
+
+def test_a_record_is_read_back() -> None:
+    record = EpochRecord("q", "r", 3, 10, ("a", "b"))
+    assert EpochRecord.of(record.value()) == record
+    for other in (None, b"", b"{", b"[]", b"{}", dataclasses.replace(record).value()[:-2]):
+        assert EpochRecord.of(other) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, "kafka.bootstrap.servers"),
+        ({"kafka.bootstrap.servers": "h:1", "kafka.acks": "1"}, "kafka.acks"),
+        ({"kafka.bootstrap.servers": "h:1", "kafka.transactional.id": "x"}, "kafka.transactional.id"),
+        ({"kafka.bootstrap.servers": "h:1", "topicc": "x"}, "topicc"),
+        ({"kafka.bootstrap.servers": "h:1", "kafka.batch.size": "0"}, "kafka.batch.size"),
+        ({"kafka.bootstrap.servers": "h:1", "kafka.compression.type": "rar"}, "kafka.compression.type"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, str], named: str) -> None:
+    with pytest.raises(BadOption, match=named.replace(".", r"\.")):
+        SinkSettings.of(options)
+
+
+def test_options_come_in_any_case() -> None:
+    said = {"Kafka.Bootstrap.Servers": "h:1", "TOPIC": "t", "checkpointLocation": "/c", "commitTopic": "c"}
+    settings = SinkSettings.of(said)
+    assert (settings.bootstrap, settings.topic, settings.commit_topic) == ("h:1", "t", "c")

@@ -1,0 +1,235 @@
+"""One blocking connection: versions agreed on, answers matched, and peers that misbehave told in words."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lockstep.testing import RunningBroker
+from protocol.api import ApiKey, read_request_header, response_header
+from protocol.compiler import encode_bytes
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from spark_connector.connection import (
+    BrokerError,
+    ClientError,
+    Connection,
+    ConnectionFailed,
+    TimedOut,
+    Unsupported,
+)
+
+Answer = Callable[[int, int, int], bytes | None]
+"""(API key, version, correlation id) to the response's frame, None to say nothing, b"" to close."""
+
+
+def api_versions(
+    key_18_max: int = 4, metadata: tuple[int, int] = (0, 13), error: int = 0
+) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        error_code=error,
+        api_keys=[
+            ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=key_18_max),
+            ApiVersion(api_key=ApiKey.METADATA, min_version=metadata[0], max_version=metadata[1]),
+        ],
+    )
+
+
+@contextlib.contextmanager
+def peer(answer: Answer) -> Iterator[int]:
+    """A server that frames requests and answers each as told; its port."""
+
+    def serve(client: socket.socket) -> None:
+        stream = client.makefile("rb")
+        with contextlib.suppress(OSError, struct.error), client:
+            while True:
+                (size,) = struct.unpack(">i", stream.read(4))
+                header, _ = read_request_header(memoryview(stream.read(size)))
+                frame = answer(header.api_key, header.api_version, header.correlation_id)
+                if frame == b"":
+                    client.shutdown(socket.SHUT_RDWR)
+                    break
+                if frame is not None:
+                    client.sendall(struct.pack(">i", len(frame)) + frame)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+
+
+def speaking(**how: object) -> Answer:
+    """A peer that negotiates as a broker does, and hangs up on everything else."""
+
+    def answer(key: int, version: int, correlation_id: int) -> bytes | None:
+        if key != ApiKey.API_VERSIONS:
+            return b""
+        body = encode_bytes(api_versions(**how), version)  # type: ignore[arg-type]
+        return response_header(key, version, correlation_id) + body
+
+    return answer
+
+
+def metadata_of(connection: Connection) -> MetadataResponse:
+    return connection.call(MetadataRequest(topics=[]), MetadataResponse)
+
+
+def test_real_broker(running: RunningBroker) -> None:
+    connection = Connection.open("localhost", running.port)
+    try:
+        assert connection.is_open and connection.versions[ApiKey.METADATA][1] >= 12
+        assert str(connection) == f"localhost:{running.port}"
+        (broker,) = metadata_of(connection).brokers
+        assert broker.port == running.port
+    finally:
+        connection.close()
+    assert not connection.is_open
+    with pytest.raises(ConnectionFailed, match="is closed"):
+        metadata_of(connection)
+
+
+def test_answers_are_matched_in_any_order_of_asking(running: RunningBroker) -> None:
+    connection = Connection.open("localhost", running.port)
+    try:
+        every = connection.start(MetadataRequest(topics=None), MetadataResponse)
+        slow = FetchRequest(max_wait_ms=150, min_bytes=1)
+        fetched = connection.start(slow, FetchResponse)
+        none = connection.start(MetadataRequest(topics=[]), MetadataResponse)
+        assert none.result().topics == []
+        assert fetched.result().error_code == 0
+        assert (
+            every.result().brokers
+            == none._connection.call(MetadataRequest(topics=[]), MetadataResponse).brokers
+        )
+        with pytest.raises(ClientError, match="taken already"):
+            every.result()
+    finally:
+        connection.close()
+
+
+def test_a_client_that_never_takes_its_answers_is_stopped() -> None:
+    with peer(lambda *asked: None if asked[0] == ApiKey.METADATA else speaking()(*asked)) as port:
+        connection = Connection.open("127.0.0.1", port)
+        for _ in range(64):
+            connection.start(MetadataRequest(topics=[]), MetadataResponse)
+        with pytest.raises(ClientError, match="64 requests"):
+            connection.start(MetadataRequest(topics=[]), MetadataResponse)
+        connection.close()
+
+
+@pytest.mark.parametrize("theirs", [3, 2, 0])
+def test_negotiates_down(theirs: int) -> None:
+    asked: list[int] = []
+
+    def answer(key: int, version: int, correlation_id: int) -> bytes | None:
+        asked.append(version)
+        supported = version <= theirs
+        body = api_versions(theirs, error=0 if supported else ErrorCode.UNSUPPORTED_VERSION)
+        spoken = version if supported else 0
+        return response_header(key, version, correlation_id) + encode_bytes(body, spoken)
+
+    with peer(answer) as port:
+        connection = Connection.open("127.0.0.1", port)
+        assert asked == [4, theirs]
+        assert connection.version_of(MetadataRequest) == 13
+        assert connection.version_of(MetadataRequest, newest=9) == 9
+        with pytest.raises(Unsupported, match="speaks nothing of FETCH"):
+            connection.version_of(FetchRequest)
+        connection.close()
+
+
+def test_no_common_version() -> None:
+    with peer(speaking(metadata=(14, 20))) as port:
+        connection = Connection.open("127.0.0.1", port)
+        with pytest.raises(Unsupported, match="versions 14 to 20 of METADATA, this client 0 to 13"):
+            metadata_of(connection)
+        connection.close()
+
+
+def test_refused_negotiation() -> None:
+    with (
+        peer(speaking(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)) as port,
+        pytest.raises(BrokerError, match="CLUSTER_AUTHORIZATION_FAILED"),
+    ):
+        Connection.open("127.0.0.1", port)
+
+
+def test_late() -> None:
+    def answer(key: int, version: int, correlation_id: int) -> bytes | None:
+        return None if key == ApiKey.METADATA else speaking()(key, version, correlation_id)
+
+    with peer(answer) as port:
+        connection = Connection.open("127.0.0.1", port)
+        began = time.monotonic()
+        with pytest.raises(TimedOut, match=r"did not answer in 0\.2 s"):
+            connection.call(MetadataRequest(topics=[]), MetadataResponse, timeout_s=0.2)
+        assert time.monotonic() - began < 5
+        assert not connection.is_open, "nobody knows what became of the request"
+        with pytest.raises(TimedOut):
+            metadata_of(connection)
+
+
+def test_hangs_up() -> None:
+    with peer(speaking()) as port:
+        connection = Connection.open("127.0.0.1", port)
+        with pytest.raises(ConnectionFailed, match="closed the connection"):
+            metadata_of(connection)
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(ConnectionFailed, match="connection refused; is a broker running there"):
+        Connection.open("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (struct.pack(">i", 7), "an answer to nothing"),
+        (b"\0", "an answer to nothing"),
+        (struct.pack(">i", 0) + b"\0\0\0\0\0\7", "cannot be read"),
+    ],
+)
+def test_not_kafka(frame: bytes, words: str) -> None:
+    with peer(lambda *_: frame) as port, pytest.raises(ClientError, match=words):
+        Connection.open("127.0.0.1", port)
+
+
+def test_http() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(1000)
+                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(ClientError, match="does not speak Kafka's protocol: HTTP"):
+            Connection.open("127.0.0.1", listener.getsockname()[1])
+
+
+def test_errors_survive_pickling() -> None:
+    error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t, partition 0", "moved")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.code, again.about, str(again)) == (error.code, error.about, str(error))
+    assert str(BrokerError(4711, "x")) == "x: an error this client does not know (4711)"
