@@ -14,6 +14,7 @@ by one."""
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib
 import os
 import shutil
@@ -114,9 +115,7 @@ def register(spark: SparkSession) -> None:
     from spark_connector.data_source import LockstepDataSource
 
     if not _is_local(spark.sparkContext.master) or str(_ROOT) not in os.environ.get("PYTHONPATH", ""):
-        folder = Path(tempfile.mkdtemp(prefix="lockstep-spark-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it as long as this runs
-        spark.sparkContext.addPyFile(str(shipped(folder)))
+        spark.sparkContext.addPyFile(str(_archive()))
     spark.dataSource.register(LockstepDataSource)
 
 
@@ -174,6 +173,15 @@ def shipped(folder: Path) -> Path:
             for path in sorted(package.rglob("*.py")):
                 archive.write(path, str(Path(name) / path.relative_to(package)))
     return target
+
+
+@functools.cache
+def _archive() -> Path:
+    """What `shipped` makes, once: Spark refuses a second file of the same name. Executors fetch it as long as
+    this process runs."""
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return shipped(folder)
 
 
 def _prepare_local_workers(master: str | None) -> None:
