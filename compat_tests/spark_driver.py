@@ -103,7 +103,7 @@ def _install(venv: Path, release: Release) -> None:
     blocks = re.findall(r"(?m)^[a-z0-9-]+==.*(?:\n    --hash.*)+", release.requirements_path.read_text())
     builders.write_text("\n".join(each for each in blocks if each.split("==")[0] in _BUILDERS) + "\n")
     pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
-    pip += ["--require-hashes", "--no-compile"]
+    pip += ["--require-hashes"]  # and compile: Spark gives a Python worker ten seconds to start
     _run([*pip, "--requirement", str(builders)], release)
     _run([*pip, "--no-build-isolation", "--requirement", str(release.requirements_path)], release)
 

@@ -32,7 +32,8 @@ def _run(what: str, *arguments: str) -> dict[str, Any]:
         timeout=_TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    said = [line for line in done.stderr.splitlines() if not line.startswith("\tat ")]
+    assert done.returncode == 0, "\n".join(said)[-6000:]
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 

@@ -14,6 +14,7 @@ by one."""
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib
 import os
 import shutil
@@ -109,21 +110,12 @@ def session(
     return found
 
 
-_shipped_to: set[str] = set()
-"""Applications whose executors have this package."""
-
-
 def register(spark: SparkSession) -> None:
     """Make `format("lockstep")` known to a session that is there already, and to its executors."""
     from spark_connector.data_source import LockstepDataSource
 
-    context = spark.sparkContext
-    needs_files = not _is_local(context.master) or str(_ROOT) not in os.environ.get("PYTHONPATH", "")
-    if needs_files and context.applicationId not in _shipped_to:  # Spark refuses a second file of one name
-        _shipped_to.add(context.applicationId)
-        folder = Path(tempfile.mkdtemp(prefix="lockstep-spark-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it as long as this runs
-        context.addPyFile(str(shipped(folder)))
+    if not _is_local(spark.sparkContext.master) or str(_ROOT) not in os.environ.get("PYTHONPATH", ""):
+        spark.sparkContext.addPyFile(str(_archive()))
     spark.dataSource.register(LockstepDataSource)
 
 
@@ -181,6 +173,15 @@ def shipped(folder: Path) -> Path:
             for path in sorted(package.rglob("*.py")):
                 archive.write(path, str(Path(name) / path.relative_to(package)))
     return target
+
+
+@functools.cache
+def _archive() -> Path:
+    """What `shipped` makes, once: Spark refuses a second file of the same name. Executors fetch it as long as
+    this process runs."""
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return shipped(folder)
 
 
 def _prepare_local_workers(master: str | None) -> None:
