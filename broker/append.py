@@ -273,12 +273,12 @@ class Appender:
                 offsets = group.append_together(batches, notes=notes)
         except StorageFull as full:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(full)) from None
-        except BatchTooLarge as error:
-            raise Refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
-        except NotLeader as error:
-            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from None
-        except Backlogged as error:
-            raise Refused(ErrorCode.REQUEST_TIMED_OUT, str(error)) from None
+        except BatchTooLarge as too_large:
+            raise Refused(ErrorCode.MESSAGE_TOO_LARGE, str(too_large)) from None
+        except NotLeader as moved:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(moved)) from None
+        except Backlogged as backlogged:
+            raise Refused(ErrorCode.REQUEST_TIMED_OUT, str(backlogged)) from None
         if notes and self.locks is not None:
             self.locks.table.take(notes)
         appended = []
@@ -314,10 +314,10 @@ class Appender:
             if error.is_ahead and self.group.is_newly_led:
                 raise _refused_before(error) from None
             raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from None
-        except StaleProducerEpoch as error:
-            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
-        except NotInTransaction as error:
-            raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
+        except StaleProducerEpoch as stale:
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(stale)) from None
+        except NotInTransaction as outside:
+            raise Refused(ErrorCode.INVALID_TXN_STATE, str(outside)) from None
 
     def _known(self, partition: PartitionLog, header: BatchHeader, keeps_locks: bool) -> int:
         try:
@@ -423,10 +423,10 @@ class Appender:
         identity = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
         try:
             return self.producers.check_end(number, *identity, marker.version)
-        except CoordinatorFenced as error:
-            raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(error)) from None
-        except StaleProducerEpoch as error:
-            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
+        except CoordinatorFenced as fenced:
+            raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(fenced)) from None
+        except StaleProducerEpoch as stale:
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(stale)) from None
 
 
 def _refused_before(problem: object) -> Refused:
