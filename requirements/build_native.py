@@ -52,9 +52,9 @@ WANTED = (
     "broker/append.py",
     "broker/delayed.py",
     "broker/fetch_session.py",
-    "broker/producer_state.py",
 )
 LEFT_OUT = {
+    "broker/producer_state.py": "an exception with a default for an attribute, which mypyc does not set",
     "storage/raft/__init__.py": "nothing in it",
     "storage/raft/configuration.py": "a dataclass: mypyc cannot make some of its fields, and gains nothing",
     "storage/raft/messages.py": "dataclasses with fields of type object, which mypyc cannot make",
@@ -69,11 +69,18 @@ def modules() -> list[str]:
     return sorted(found - set(LEFT_OUT))
 
 
+def _is_exception(made: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).endswith(("Error", "Exception")) for base in made.bases)
+
+
 def misread(source: str) -> list[str]:
-    """Names that one function binds to different exceptions. mypyc gives such a name the type of the first,
-    and fails on the second when it comes: each needs a name of its own."""
+    """What compiles and then fails: names that one function binds to different exceptions (mypyc gives such a
+    name the type of the first), and defaults for attributes of exceptions (it does not set them)."""
     found = []
     for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.ClassDef) and _is_exception(function):
+            given = (each for each in function.body if isinstance(each, ast.Assign | ast.AnnAssign))
+            found += [f"{function.name}: a default" for each in given if each.value is not None]
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         bound: dict[str, str] = {}

@@ -35,6 +35,8 @@ NOT_COMPILED = (
     "segment_header_comes_back",  # asks the class for __slots__
     "file_brings_both_back",  # likewise
     "kind_of_frame_that_is_not_known",  # makes a frame with a kind that is no FrameKind
+    "former_leader_answers_nothing",  # replaces a property of a class
+    "new_leader_asks_for_what_came_before",  # likewise
     "what_storage_refuses_has_a_kafka_error",  # gives an object a method of its own
     "transactions_end_on_a_full_disk",  # likewise
 )
@@ -132,6 +134,13 @@ def test_one_name_for_two_exceptions_is_found() -> None:
     assert build_script().misread(text) == ["f: `e` is A and B"]
     assert build_script().misread(text.replace("B as e", "B as other")) == []
     assert build_script().misread(text.replace("B as e", "A as e")) == []
+
+
+def test_a_default_of_an_exception_is_found() -> None:
+    text = "class E(ValueError):\n    'why'\n    ahead = False\n"
+    assert build_script().misread(text) == ["E: a default"]
+    assert build_script().misread(text.replace("ValueError", "Plain")) == []
+    assert build_script().misread((ROOT / "broker/producer_state.py").read_text()) != []
 
 
 def test_the_same_tests_pass_compiled() -> None:
