@@ -22,7 +22,7 @@ PLAYED ?= 1000000
 SECOND_TRY := --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve cluster test check coverage bench bench-quick profile system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams linearizable smoke player
+.PHONY: help setup serve native cluster test check coverage bench bench-quick profile system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams linearizable smoke player
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ setup: $(VENV)/.dev ## Make .venv with all that tests, benchmarks and compatibil
 
 serve: $(VENV)/.runtime ## Run a broker on localhost:9092 (LISTEN=) with its data in ./data (DATA_DIR=)
 	@exec $(BIN)/lockstep serve --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
+
+native: setup ## Compile the hot paths' modules with mypyc into .native; LOCKSTEP_NATIVE=1 uses them (needs a C compiler)
+	$(BIN)/python requirements/build_native.py
 
 cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 with their data in ./data/1 to 3 (DATA_DIR=)
 	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)"

@@ -9,7 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from compat_tests import harness
+from lockstep.native import enable_if_wanted
+
+enable_if_wanted()  # before anything of ours is imported
+
+from compat_tests import harness  # noqa: E402
 
 _PARAMETERS = re.compile(r"\[(.*)\]$")
 

@@ -321,10 +321,10 @@ class Appender:
             if error.is_ahead and self.group.is_newly_led:
                 raise _refused_before(error) from None
             raise Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from None
-        except StaleProducerEpoch as error:
-            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
-        except NotInTransaction as error:
-            raise Refused(ErrorCode.INVALID_TXN_STATE, str(error)) from None
+        except StaleProducerEpoch as stale:
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(stale)) from None
+        except NotInTransaction as outside:
+            raise Refused(ErrorCode.INVALID_TXN_STATE, str(outside)) from None
 
     def _known(self, partition: PartitionLog, header: BatchHeader, keeps_locks: bool) -> int:
         try:
@@ -476,10 +476,10 @@ class Appender:
         identity = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
         try:
             return self.producers.check_end(number, *identity, marker.version)
-        except CoordinatorFenced as error:
-            raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(error)) from None
-        except StaleProducerEpoch as error:
-            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from None
+        except CoordinatorFenced as fenced:
+            raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(fenced)) from None
+        except StaleProducerEpoch as stale:
+            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(stale)) from None
 
 
 def _refused(error: Exception) -> Refused:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from lockstep.commands import cluster, configs, consume, groups, log, player, produce, serve, topics
 from lockstep.failures import CommandFailed
+from lockstep.native import enable_if_wanted
 
 PACKAGES: Final = ("protocol", "storage", "broker", "player")
 STOPPED_BY_USER: Final = 130
@@ -83,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(problem)
     options = parser().parse_args(arguments)
     try:
+        enable_if_wanted()
         status: int = options.run(options)
         sys.stdout.flush()
         return status

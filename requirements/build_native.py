@@ -1,0 +1,126 @@
+"""Compiles the modules of the hot paths with mypyc into `.native`: what `make native` runs (decision 29).
+
+The sources are the packages' own files, unchanged. Needs a C compiler. `LOCKSTEP_NATIVE=1` then uses the
+result; `lockstep/native.py` refuses it once a source has changed. Takes about a minute on one core.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from lockstep.native import DIRECTORY, MANIFEST, SUFFIX, checksum, source_of  # noqa: E402
+
+WANTED = (
+    "protocol/framing.py",
+    "protocol/decoding.py",
+    "protocol/encoding.py",
+    "protocol/primitives.py",
+    "protocol/records/batch.py",
+    "storage/raft/*.py",
+    "storage/log/batch_index.py",
+    "storage/log/data_log.py",
+    "storage/log/format.py",
+    "storage/log/frame_reading.py",
+    "storage/log/marker.py",
+    "storage/log/reading.py",
+    "storage/log/recent_frames.py",
+    "storage/log/replacing.py",
+    "storage/log/scan.py",
+    "storage/log/segments.py",
+    "storage/log/shared_reads.py",
+    "storage/log/tail_cache.py",
+    "storage/log/writer.py",
+    "storage/applying.py",
+    "storage/derived_state.py",
+    "storage/entries.py",
+    "storage/group.py",
+    "storage/open_frame.py",
+    "storage/partition.py",
+    "storage/replica.py",
+    "storage/transactions.py",
+    "storage/types.py",
+    "storage/waiters.py",
+    "broker/append.py",
+    "broker/delayed.py",
+    "broker/fetch_session.py",
+)
+LEFT_OUT = {
+    "broker/producer_state.py": "an exception with a default for an attribute, which mypyc does not set",
+    "storage/raft/__init__.py": "nothing in it",
+    "storage/raft/configuration.py": "a dataclass: mypyc cannot make some of its fields, and gains nothing",
+    "storage/raft/messages.py": "dataclasses with fields of type object, which mypyc cannot make",
+    "storage/raft/settings.py": "a dataclass that is read once",
+    "storage/raft/transitions.py": "an exception that inherits from AssertionError, which mypyc has not",
+}
+
+
+def modules() -> list[str]:
+    """Paths of the sources, from the root, sorted."""
+    found = {str(path.relative_to(ROOT)) for pattern in WANTED for path in ROOT.glob(pattern)}
+    return sorted(found - set(LEFT_OUT))
+
+
+def _is_exception(made: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).endswith(("Error", "Exception")) for base in made.bases)
+
+
+def misread(source: str) -> list[str]:
+    """What compiles and then fails: names that one function binds to different exceptions (mypyc gives such a
+    name the type of the first), and defaults for attributes of exceptions (it does not set them)."""
+    found = []
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.ClassDef) and _is_exception(function):
+            given = (each for each in function.body if isinstance(each, ast.Assign | ast.AnnAssign))
+            found += [f"{function.name}: a default" for each in given if each.value is not None]
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        bound: dict[str, str] = {}
+        for each in ast.walk(function):
+            if isinstance(each, ast.ExceptHandler) and each.name is not None and each.type is not None:
+                kind = ast.unparse(each.type)
+                if bound.setdefault(each.name, kind) != kind:
+                    found.append(f"{function.name}: `{each.name}` is {bound[each.name]} and {kind}")
+    return found
+
+
+def build(directory: Path) -> int:
+    """Compile into a directory of its own, and put it in the place of the former one; how many modules."""
+    from mypyc.build import mypycify
+    from setuptools import setup
+
+    os.chdir(ROOT)
+    paths = modules()
+    problems = [f"{path}: {each}" for path in paths for each in misread(Path(path).read_text())]
+    if problems:
+        raise SystemExit("\n".join(problems))
+    with tempfile.TemporaryDirectory(prefix="lockstep-native-") as work:
+        options = ["--explicit-package-bases", "--cache-dir", f"{work}/cache"]
+        extensions = mypycify([*options, *paths], opt_level="2", multi_file=True, target_dir=f"{work}/c")
+        command = ["build_ext", "--build-lib", f"{work}/lib", "--build-temp", f"{work}/temp", "-j", "2"]
+        setup(
+            name="lockstep-native",
+            packages=[],
+            ext_modules=extensions,
+            script_args=["--quiet", *command],
+        )
+        names = [path.removesuffix(".py").replace("/", ".") for path in paths]
+        shared = next(Path(work, "lib").glob(f"*__mypyc{SUFFIX}")).name.removesuffix(SUFFIX)
+        sources = {name: checksum(source_of(ROOT, name)) for name in names}
+        manifest = {"suffix": SUFFIX, "shared": shared, "sources": sources}
+        Path(work, "lib", MANIFEST).write_text(json.dumps(manifest, indent=1))
+        shutil.rmtree(directory, ignore_errors=True)
+        shutil.move(f"{work}/lib", directory)
+    return len(names)
+
+
+if __name__ == "__main__":
+    print(f"compiled {build(DIRECTORY)} modules into {DIRECTORY.name}; LOCKSTEP_NATIVE=1 uses them")
