@@ -428,19 +428,17 @@ class Appender:
         nothing has changed.
         """
         markers = [each for marker, partitions in ends for each in self._markers(partitions, marker)]
-        batches = list(markers)
-        notes = b""
-        if beside is not None:
-            batches.append((beside.partition, beside.batch, beside.header))
-            notes = beside.notes
-        if not batches:
+        # the batch comes first: its locks were judged, and its offset foretold, with nothing before it
+        first = [] if beside is None else [(beside.partition, beside.batch, beside.header)]
+        notes = b"" if beside is None else beside.notes
+        if not first and not markers:
             return None
         try:
-            offsets = self.group.append_together(batches, notes=notes, reserved=True)
+            offsets = self.group.append_together([*first, *markers], notes=notes, reserved=not first)
         except REFUSALS as error:
             raise _refused(error) from None
-        self._note_ends(markers, offsets, ends[0][0].coordinator_epoch if ends else -1)
-        return None if beside is None else self._noted([beside], offsets[len(markers) :], notes)[0]
+        self._note_ends(markers, offsets[len(first) :], ends[0][0].coordinator_epoch if ends else -1)
+        return None if beside is None else self._noted([beside], offsets[:1], notes)[0]
 
     def _markers(
         self, partitions: Sequence[PartitionLog], marker: Marker

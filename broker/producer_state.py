@@ -17,6 +17,7 @@ from typing import Final
 
 from protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
 from protocol.records.control import ControlKind, parse
+from protocol.staged_messages import is_staged
 from storage.types import NOTES_PARTITION, Buffer, DirectoryEntry, NewerFormat
 
 REMEMBERED_BATCHES: Final = 5
@@ -35,6 +36,9 @@ LAST_EPOCH: Final = (1 << 15) - 1
 """The marker of a producer id whose epochs are used up has this one, which cannot be raised."""
 RAISES_EPOCH_SINCE: Final = 2
 """Transaction versions whose markers carry a higher epoch than the batches they end."""
+
+STAGED_EXPIRATION_MS: Final = 900_000
+"""Staged ids are used once, many of them: so long after the end what is late is still known to be late."""
 
 NEW: Final = -1
 """`check`'s answer for a batch that should be appended."""
@@ -108,6 +112,8 @@ class ProducerState:
     def __init__(self, expiration_ms: int) -> None:
         self._expiration_ms = expiration_ms
         self._partitions: dict[int, dict[int, Producer]] = {}
+        self.open_stages: dict[tuple[int, int], None] = {}
+        """Partition and id of staged producers whose batches nobody has ended, oldest first."""
 
     def check(self, partition: int, header: BatchHeader) -> int:
         """The base offset this very batch already has, or NEW.
@@ -193,6 +199,8 @@ class ProducerState:
         producer.last_time_ms = time_ms
         if header.attributes & TRANSACTIONAL_FLAG and producer.open_at < 0:
             producer.open_at = base_offset
+            if is_staged(header.producer_id):
+                self.open_stages[partition, header.producer_id] = None
         if header.base_sequence >= 0:  # none where a coordinator wrote it
             last_sequence = header.last_sequence
             producer.last_sequence = last_sequence
@@ -213,6 +221,7 @@ class ProducerState:
         producer.coordinator_epoch = coordinator_epoch
         producer.open_at = -1
         producer.ended_at = offset
+        self.open_stages.pop((partition, producer_id), None)
 
     def _producer(self, partition: int, producer_id: int, producer_epoch: int) -> Producer:
         """Of this epoch from now on."""
@@ -239,7 +248,8 @@ class ProducerState:
 
     def forget(self, partition: int) -> None:
         """The partition is gone."""
-        self._partitions.pop(partition, None)
+        for producer_id in self._partitions.pop(partition, ()):
+            self.open_stages.pop((partition, producer_id), None)
 
     def count(self) -> int:
         """How many (partition, producer) pairs are remembered."""
@@ -264,8 +274,11 @@ class ProducerState:
         pieces = []
         for partition, producers in list(self._partitions.items()):
             oldest = time_ms - self._expiration_ms
+            oldest_staged = max(oldest, time_ms - STAGED_EXPIRATION_MS)
             for producer_id in [
-                key for key, each in producers.items() if each.last_time_ms < oldest and not each.is_open
+                key
+                for key, each in producers.items()
+                if not each.is_open and each.last_time_ms < (oldest_staged if is_staged(key) else oldest)
             ]:
                 del producers[producer_id]
             if not producers:
@@ -289,6 +302,7 @@ class ProducerState:
     def restore(self, data: bytes) -> None:
         """Replace everything by a snapshot. See StateMachine. Raises NewerFormat."""
         self._partitions = {}
+        self.open_stages = {}
         position = 0
         is_versioned = data[: len(_VERSIONED)] == _VERSIONED
         if is_versioned:
@@ -311,6 +325,8 @@ class ProducerState:
             if batches:
                 producer.last_sequence = producer.batches[-1][1]
             self._partitions.setdefault(partition, {})[producer_id] = producer
+            if producer.is_open and is_staged(producer_id):
+                self.open_stages[partition, producer_id] = None
 
 
 def _stale(producer: Producer, header: BatchHeader) -> StaleProducerEpoch:

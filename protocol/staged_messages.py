@@ -58,6 +58,11 @@ def is_staged_by(producer_id: int, query: str) -> bool:
     return producer_id >> _OWNER_SHIFT == (_STAGED >> _OWNER_SHIFT | _owner(query))
 
 
+def owner_of(producer_id: int) -> int:
+    """What the staged producer ids of one query share."""
+    return producer_id >> _OWNER_SHIFT
+
+
 def _owner(query: str) -> int:
     return int.from_bytes(hashlib.sha256(query.encode()).digest()[:4], "big") % _OWNERS
 

@@ -7,6 +7,7 @@ log's tail.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from broker.context import ClientContext
@@ -67,8 +68,8 @@ async def _done(context: ClientContext, request: LockstepStagedRequest) -> Locks
         return LockstepStagedResponse(base_offset=appended.base_offset)
     if request.stages or request.abandoned:
         groups = services.staged_ends.abort(query, request.stages)
-        for group in groups + services.staged_ends.abandon(query, request.abandoned):
-            await group.committed()
+        groups += services.staged_ends.abandon(query, request.abandoned)
+        await asyncio.gather(*[group.committed() for group in groups])
         return LockstepStagedResponse()
     producer_id = staged_producer_id(query, await services.producer_ids.take())
     topics = [_grouped(context, name) for name in request.topics[:MOST_TOPICS]]

@@ -10,30 +10,35 @@ Source: the project's own (docs/staged.md); markers as of transaction version 2 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from broker.append import Appended, Appender, Marker
+from broker.locks.headers import lock_requests
 from broker.metadata import Cluster, TopicPartition
 from broker.refused import Refused
+from broker.topic_config import LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceRequest
 from protocol.staged_messages import (
     STAGED_PRODUCER_EPOCH,
     Stage,
     StagedRecord,
-    is_staged,
     is_staged_by,
+    owner_of,
 )
 from storage.group import LogGroup
 from storage.partition import PartitionLog
+
+log = logging.getLogger("lockstep.staging")
 
 ENDED_EPOCH: Final = STAGED_PRODUCER_EPOCH + 1
 """Of the marker that ends a stage: nothing of the stage can be appended behind it."""
 COORDINATOR_EPOCH: Final = 0
 """Staged ids have no coordinator that could be fenced."""
 MOST_MARKERS: Final = 20_000
-"""LIMIT. Of one commit, which is one frame: some 80 bytes each."""
+"""LIMIT. Of one commit, which is one frame, or of an abort: some 80 bytes each."""
 MARKERS_IN_FRAME: Final = 500
 """LIMIT. Of stages that are aborted, which need not end together: fits the smallest segments."""
 MOST_TEXT: Final = 1_000
@@ -56,14 +61,19 @@ class StagedEnds:
 
         Returns the group, whose commit is to be waited for, and where the record is.
         """
+        _require_few(stages)
         places = self._places(query, stages)
         place = self._partition(record.topic, record.partition_index)
+        if place.topic.is_internal:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{record.topic} is the broker's own topic")
+        if place.topic.config.lockstep_locks != LOCKS_KEPT:
+            text = f"a commit's record goes to a topic with lockstep.locks=true, which {record.topic} is not"
+            raise Refused(ErrorCode.INVALID_REQUEST, text)
         group = _the_group([place, *(each for found in places.values() for each in found)])
         appender = self._appenders[group.group_id]
-        if sum(map(len, places.values())) > MOST_MARKERS:
-            text = f"a commit ends stages in at most {MOST_MARKERS} places"
-            raise Refused(ErrorCode.INVALID_REQUEST, text)
         beside = appender.ready((place.log, record.records, place.topic.config), PRODUCE_VERSION)
+        if not any(each.writes for each in lock_requests(beside.batch, beside.header)):
+            raise Refused(ErrorCode.INVALID_REQUEST, "a commit's record has a write lock")
         ends = []
         for producer_id, found in places.items():
             logs = [each.log for each in found]
@@ -74,7 +84,10 @@ class StagedEnds:
             ends.append((_marker(producer_id, is_commit=True), logs))
         appended = appender.end_together(ends, beside)
         assert appended is not None
-        self._abort(appender, [each for each in opened(appender) if is_staged_by(each[0], query)])
+        try:
+            self._abort(appender, [each for each in opened(appender) if is_staged_by(each[0], query)])
+        except Refused as refused:  # the next commit does it, or they expire
+            log.warning("what query %s has left open: %s", query, refused)
         return group, appended
 
     def abort(self, query: str, stages: Sequence[Stage]) -> list[LogGroup]:
@@ -82,6 +95,7 @@ class StagedEnds:
 
         Returns the groups, whose commit is to be waited for. Topics that are gone need no end.
         """
+        _require_few(stages)
         places: dict[int, list[tuple[int, PartitionLog]]] = {}
         groups: dict[int, LogGroup] = {}
         for producer_id, found in self._places(query, stages, gone=True).items():
@@ -108,19 +122,28 @@ class StagedEnds:
         return list(groups.values())
 
     def abort_older(self, before_ms: int) -> int:
-        """End what nobody has written to since then, in all groups that are led here; how many."""
+        """End what is open of queries that have written nothing since then, in all groups that are led here.
+
+        Returns how many stages, counted by partition. A query's stages expire together: the first of its
+        tasks may be done long before the last.
+        """
         found = 0
         for number, appender in self._appenders.items():
             group = self._cluster.groups.get(number)
             if group is None or not group.is_leader:
                 continue
-            late = []
-            for producer_id, partition in opened(appender):
+            newest: dict[int, int] = {}
+            stages = list(opened(appender))
+            for producer_id, partition in stages:
                 producer = appender.producers.find(partition.number, producer_id)
-                if producer is not None and producer.last_time_ms < before_ms:
-                    late.append((producer_id, partition))
-            self._abort(appender, late)
-            found += len(late)
+                owner = owner_of(producer_id)
+                newest[owner] = max(newest.get(owner, 0), producer.last_time_ms if producer else 0)
+            late = [each for each in stages if newest[owner_of(each[0])] < before_ms]
+            try:
+                self._abort(appender, late)
+                found += len(late)
+            except Refused as refused:  # the other groups get their turn
+                log.warning("stages that are left over in group %d: %s", number, refused)
         return found
 
     # --- within -------------------------------------------------------------------------------------------
@@ -131,9 +154,11 @@ class StagedEnds:
             if not is_staged_by(stage.producer_id, query):
                 text = f"producer {stage.producer_id} stages nothing for the query {query!r}"
                 raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
-            found = places.setdefault(stage.producer_id, [])
+            if stage.producer_id in places:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"stage {stage.producer_id} is named twice")
+            found = places[stage.producer_id] = []
             for topic in stage.topics:
-                for index in topic.partition_indexes:
+                for index in dict.fromkeys(topic.partition_indexes):
                     try:
                         found.append(self._partition(topic.name, index))
                     except Refused:
@@ -188,9 +213,15 @@ def _marker(producer_id: int, *, is_commit: bool) -> Marker:
     return Marker(producer_id, ENDED_EPOCH, COORDINATOR_EPOCH, is_commit, TRANSACTION_VERSION)
 
 
+def _require_few(stages: Sequence[Stage]) -> None:
+    if sum(len(topic.partition_indexes) for stage in stages for topic in stage.topics) > MOST_MARKERS:
+        text = f"stages end in at most {MOST_MARKERS} places at a time: writers, times the partitions of each"
+        raise Refused(ErrorCode.INVALID_REQUEST, text)
+
+
 def opened(appender: Appender) -> Iterator[tuple[int, PartitionLog]]:
     """Every stage that is open in a group that is led here, by producer id and partition."""
-    for partition in list(appender.group.partitions.values()):
-        for producer_id, producer in appender.producers.of(partition.number):
-            if producer.is_open and is_staged(producer_id):
-                yield producer_id, partition
+    for number, producer_id in list(appender.producers.open_stages):
+        partition = appender.group.partitions.get(number)
+        if partition is not None:
+            yield producer_id, partition

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 
 from broker.metadata import Cluster
-from broker.refused import Refused
 from broker.staging.ending import StagedEnds
 
 log = logging.getLogger("lockstep.staging")
@@ -32,8 +31,6 @@ class StagedExpiration:
             await asyncio.sleep(settings.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000)
             try:
                 self.abort_left_over()
-            except Refused as refused:
-                log.warning("stages that are left over: %s", refused)
             except Exception:  # a stage that nobody ends holds readers up for ever
                 log.exception("a look at staged batches failed")
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from broker.append import Appended, Appender, AppendLimits
 from broker.refused import Refused
 from protocol.errors import ErrorCode
-from protocol.records.batch import BATCH_HEADER_BYTES, peek_header
+from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch, peek_header
 from protocol.staged_messages import STAGED_PRODUCER_EPOCH, is_staged_by
 from storage.partition import PartitionLog
 from storage.types import Buffer
@@ -44,8 +44,8 @@ class _StagedAppender:
         self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
     ) -> Appended:
         """As `Appender.append`; a staged batch begins its transaction by itself."""
-        if len(records) >= BATCH_HEADER_BYTES:
-            header = peek_header(records)
+        header = _header(records)
+        if header is not None:
             if not header.is_transactional:
                 raise Refused(ErrorCode.INVALID_RECORD, "a staged batch is marked as transactional")
             if not is_staged_by(header.producer_id, self._query):
@@ -62,3 +62,11 @@ class _StagedAppender:
             transactional_id=self._transactional_id,
             verified=True,
         )
+
+
+def _header(records: Buffer) -> BatchHeader | None:
+    """None where it cannot be read: the append path says what is wrong with it."""
+    try:
+        return peek_header(records) if len(records) >= BATCH_HEADER_BYTES else None
+    except MalformedBatch:
+        return None

@@ -197,17 +197,18 @@ class Cluster:
         Args: also: further refusals that are worth asking again.
         """
         deadline = time.monotonic() + self.timeout_s
-        pause_s = _FIRST_PAUSE_S
+        pause_s, is_second = _FIRST_PAUSE_S, False
         again = MOVED.union(also)
         while True:
             try:
                 return ask()
             except ConnectionFailed:
-                if self._is_closed or time.monotonic() >= deadline:
+                if self._is_closed or (time.monotonic() >= deadline and is_second):
                     raise
             except BrokerError as error:
                 if error.code not in again or time.monotonic() >= deadline:
                     raise
+            is_second = True  # a broker that fell silent has used up all the time: another may lead by now
             time.sleep(max(min(pause_s, deadline - time.monotonic()), 0))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             self.refresh()

@@ -2,9 +2,9 @@
 
 Owns: the record's contents, and the commit of an epoch, which is exactly one whoever asks how often.
 Invariants: a commit holds the write lock `spark/QUERY` with the offset of the query's last record as its
-mark, so it is refused where anybody committed since; then that record says what to do: an epoch not below
-ours means that ours is done; a run that was followed by another is fenced; else the commit is asked for
-again, with the new mark. A lost answer is the same case. Aborting undoes nothing that is committed.
+mark, so it is refused where anybody committed since; then that record says what to do: our epoch means that
+it is done; a later one, or that our run was followed by another, that we are fenced; else the commit is asked
+for again, with the new mark. A lost answer is the same case. Aborting undoes nothing that is committed.
 Does not: write records (`stage`). Source: docs/staged.md; the rules for locks (docs/locks.md).
 """
 
@@ -98,7 +98,8 @@ class Epochs:
 
         Raises Fenced, BrokerError (a stage has expired, say), ConnectionFailed; it may be asked for again.
         """
-        mark, last = -1, None
+        mark = -1
+        last: EpochRecord | None = None
         while True:
             former = () if last is None else last.former
             if last is not None and last.run != run:
@@ -108,13 +109,16 @@ class Epochs:
             if found is None:
                 return True
             mark, last = found
-            if last.epoch >= epoch:
+            if last is None:
+                continue
+            if last.epoch == epoch:
                 self.abort(stages)  # what a repetition staged; nothing is open of what was committed
                 return False
-            if run in last.former:
+            if last.epoch > epoch or run in last.former:
+                self.abort(stages)
                 raise Fenced(
-                    f"query {self._query}: run {run} was followed by run {last.run}, which has committed "
-                    f"epoch {last.epoch}; do two drivers share one checkpoint?"
+                    f"query {self._query}: run {last.run} has committed epoch {last.epoch}, and run {run} "
+                    f"comes with epoch {epoch}; do two drivers share one checkpoint, or was it set back?"
                 )
 
     def abort(self, stages: Sequence[Written]) -> None:
@@ -149,8 +153,8 @@ class Epochs:
 
     def _try(
         self, record: EpochRecord, mark: int, stages: Sequence[Written]
-    ) -> tuple[int, EpochRecord] | None:
-        """None when it is committed; else the record that was in the way, and its offset."""
+    ) -> tuple[int, EpochRecord | None] | None:
+        """None when it is committed; else the record that was in the way, and its offset (see `_newest`)."""
         building = BatchBuilder()
         lock = f"spark/{self._query}".encode()
         headers = [(HWM, b"%d" % mark), (WRITE, lock)]
@@ -179,19 +183,24 @@ class Epochs:
         if told is None:
             about = f"the commit of epoch {record.epoch} of query {self._query}"
             raise BrokerError(answer.error_code, about, answer.error_message)
-        return self._newest(int(told[1]), mark)
+        return self._newest(int(told[1]), mark, is_exact=told[2] == "exact")
 
-    def _newest(self, upto: int, after: int) -> tuple[int, EpochRecord]:
-        """The query's newest record above `after`: at `upto` or, where that is an estimate, below."""
+    def _newest(self, upto: int, after: int, *, is_exact: bool) -> tuple[int, EpochRecord | None]:
+        """The query's newest record above `after`: at `upto` or, where that is an estimate, below.
+
+        An estimate may stand for locks of other queries: no record then, and all up to there is read.
+        """
         found = self._between(upto, upto)
-        if found is None:  # long ago: the broker knows a bound only
-            found = self._between(after + 1, upto)
         if found is None:
-            raise ClientError(
-                f"query {self._query}: {self._topic} has no record of it up to {upto}, whose lock is raised; "
-                "was the topic cut? It needs retention.ms=-1 and retention.bytes=-1"
-            )
-        return found
+            found = self._between(after + 1, upto)
+        if found is not None:
+            return found
+        if not is_exact:
+            return upto, None
+        raise ClientError(
+            f"query {self._query}: {self._topic} has no record of it at {upto}, whose lock is raised; "
+            "was the topic cut? It needs retention.ms=-1 and retention.bytes=-1"
+        )
 
     def _between(self, first: int, last: int) -> tuple[int, EpochRecord] | None:
         newest: tuple[int, EpochRecord] | None = None

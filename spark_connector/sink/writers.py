@@ -102,16 +102,21 @@ class _Sink:
             topic = commit_topic(cluster, identity.query, topics, self.settings.commit_topic)
             Epochs(cluster, topic, identity.query).commit(identity.run, identity.epoch, stages)
 
-    def abort(self, messages: Sequence[Staged | None], query: str | None = None) -> None:
-        """The driver gave the epoch up: tasks that failed left what only the query's name finds."""
+    def abort(self, messages: Sequence[Staged | None]) -> None:
+        """The driver gave the epoch up. What failed tasks left ends with the query's next commit, or expires:
+        another run of the query may be writing."""
         told = [each for each in messages if each is not None]
-        query = told[0].identity.query if told else query
-        topics = {place[0] for each in told for place in each.written.places}
+        if told:
+            with self.cluster() as cluster:
+                Epochs(cluster, "", told[0].identity.query).abort([each.written for each in told])
+
+    def abandon(self, messages: Sequence[Staged | None], query: str) -> None:
+        """The driver gave a query up that is nobody else's: everything that it has open ends."""
+        topics = {place[0] for each in messages if each is not None for place in each.written.places}
         if self.settings.topic is not None:
             topics.add(self.settings.topic)
-        if query is not None and topics:
-            with self.cluster() as cluster:
-                Epochs(cluster, "", query).abandon(topics)
+        with self.cluster() as cluster:
+            Epochs(cluster, "", query).abandon(topics)
 
 
 class StreamWriter(datasource.DataSourceStreamArrowWriter):  # type: ignore[misc, unused-ignore]
@@ -161,4 +166,4 @@ class BatchWriter(datasource.DataSourceArrowWriter):  # type: ignore[misc, unuse
 
     def abort(self, messages: list[Staged | None]) -> None:
         """Undo what is staged."""
-        self._sink.abort(messages, self._query)
+        self._sink.abandon(messages, self._query)

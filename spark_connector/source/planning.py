@@ -31,7 +31,7 @@ class Range:
     end: int
 
     def __len__(self) -> int:
-        return self.end - self.start
+        return max(self.end - self.start, 0)
 
 
 def limited(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int) -> Offsets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,16 +17,22 @@ from protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from protocol.records.batch import iter_headers
 from protocol.records.committed import CommittedReader
-from protocol.records.record import iter_records
+from protocol.records.record import BatchBuilder, iter_records
 from spark_connector.connection import BrokerError, ClientError, Cluster, Unsupported
 from spark_connector.sink.encoding import bodies
 from spark_connector.sink.epochs import EpochRecord, Epochs, Fenced
 from spark_connector.sink.settings import BadOption, SinkSettings
 from spark_connector.sink.stage import StageWriter, Written, new_stage, require_staging
 from spark_connector.sink.topics import commit_topic
-from tests.spark_connector.conftest import NewTopic
+from tests.spark_connector.conftest import NewTopic, produce
 
 QUERIES = iter(range(1_000_000))
 
@@ -97,10 +104,51 @@ def test_a_zombie_is_fenced(cluster: Cluster, epochs: Epochs, query: str, topic:
     assert epochs.commit("old", 0, [stage(cluster, query, topic, b"a")])
     assert epochs.commit("new", 1, [stage(cluster, query, topic, b"b")])
     assert epochs.commit("old", 1, [stage(cluster, query, topic, b"b")]) is False
-    with pytest.raises(Fenced, match="followed by run new, which has committed epoch 1"):
+    with pytest.raises(Fenced, match="run new has committed epoch 1, and run old comes with epoch 2"):
         epochs.commit("old", 2, [stage(cluster, query, topic, b"c")])
     assert epochs.commit("new", 2, [stage(cluster, query, topic, b"c")])
     assert committed(cluster, topic) == [b"a", b"b", b"c"]
+
+
+def test_a_checkpoint_that_was_set_back_is_no_success(
+    cluster: Cluster, epochs: Epochs, query: str, topic: str
+) -> None:
+    assert epochs.commit("run", 7, [stage(cluster, query, topic, b"a")])
+    with pytest.raises(Fenced, match=r"run again comes with epoch 0; do two drivers .* or was it set back"):
+        epochs.commit("again", 0, [stage(cluster, query, topic, b"lost?")])
+    assert committed(cluster, topic) == [b"a"]
+
+
+def test_locks_of_others_below_an_estimate_are_no_record_of_ours(
+    cluster: Cluster, query: str, topic: str
+) -> None:
+    plain = f"plain-{query}"
+    _create(cluster, plain, 1)
+    produce(cluster, plain, _batch_of(b"v"))
+    _alter(cluster, plain, "lockstep.locks", "true")  # everything that is there counts as raised
+    assert Epochs(cluster, plain, query).commit("run", 0, [stage(cluster, query, topic, b"a")])
+    assert Epochs(cluster, plain, query).commit("run", 0, []) is False
+
+
+def test_a_commit_topic_without_locks_is_refused(cluster: Cluster, query: str, topic: str) -> None:
+    plain = f"plain-{query}"
+    _create(cluster, plain, 1)
+    with pytest.raises(BrokerError, match=r"lockstep\.locks=true, which plain-.* is not"):
+        Epochs(cluster, plain, query).commit("run", 0, [stage(cluster, query, topic, b"a")])
+
+
+def _batch_of(value: bytes) -> bytes:
+    building = BatchBuilder()
+    building.append(value, timestamp_ms=time.time_ns() // 1_000_000)
+    return building.build()
+
+
+def _alter(cluster: Cluster, topic: str, name: str, value: str) -> None:
+    config = AlterableConfig(name=name, config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=2, resource_name=topic, configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    (answer,) = cluster.any().call(request, IncrementalAlterConfigsResponse).responses
+    assert answer.error_code == 0, answer
 
 
 def test_an_abort_undoes_no_commit(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:

@@ -282,7 +282,7 @@ async def test_kafkas_producers_cannot_take_such_an_id(client: Client) -> None:
 
 
 async def test_what_nobody_came_back_for_expires(broker: Broker, client: Client) -> None:
-    late, live = Writer(client), Writer(client)
+    late, live = Writer(client), Writer(client, "another")
     await late.send("t", 0, b"v")
     expiration = broker.parts.staged_expiration
     assert expiration.abort_left_over() == 0
@@ -296,7 +296,71 @@ async def test_what_nobody_came_back_for_expires(broker: Broker, client: Client)
 
     assert (await late.send("t", 0, b"v")).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     assert (await commit(client, late)).error_code == ErrorCode.INVALID_TXN_STATE
-    assert (await commit(client, live)).error_code == 0
+    assert (await live.send("t", 1, b"w")).error_code == 0
+
+
+async def test_stages_of_a_query_expire_together(broker: Broker, client: Client) -> None:
+    early, live = Writer(client), Writer(client)
+    await early.send("t", 0, b"v")
+    producers = broker.services.appenders[1].producers
+    ((number, producer_id),) = producers.open_stages
+    early_state = producers.find(number, producer_id)
+    assert early_state is not None
+    early_state.last_time_ms -= broker.services.settings.lockstep_staged_timeout_ms + 1_000
+    await live.send("t", 1, b"w")
+    assert broker.parts.staged_expiration.abort_left_over() == 0
+    assert (await commit(client, early, live)).error_code == 0
+    assert not producers.open_stages
+
+
+async def test_a_commit_where_its_record_is(client: Client) -> None:
+    await client.create("both", 1, lockstep_locks="true")
+    for epoch in range(2):
+        writer = Writer(client)
+        await writer.send("both", 0, b"a", b"b")
+        record = epoch_record(-1)
+        record.topic = "both"
+        answer = await staged(client, stages=[writer.stage], is_commit=True, record=[record])
+        if epoch:
+            assert answer.error_code == ErrorCode.POLICY_VIOLATION
+            assert "conflict_offset=2 exact" in (answer.error_message or "")
+        else:
+            assert (answer.error_code, answer.base_offset) == (0, 2)
+
+
+async def test_a_record_that_would_not_be_checked_is_refused(client: Client) -> None:
+    plain, silent = epoch_record(-1), epoch_record(-1)
+    plain.topic = "t"
+    silent.records = batch(b"v")
+    for record in (plain, silent):
+        answer = await staged(client, is_commit=True, record=[record])
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_stage_is_named_once(client: Client) -> None:
+    writer = Writer(client)
+    await writer.send("t", 0, b"v")
+    both: list[dict[str, Any]] = [{"is_commit": True, "record": [epoch_record(-1)]}, {}]
+    for fields in both:
+        answer = await staged(client, stages=[writer.stage, writer.stage], **fields)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_batch_that_cannot_be_read_is_refused_and_the_connection_stays(client: Client) -> None:
+    writer = Writer(client)
+    await writer.send("t", 0, b"v")
+    for at, byte in ((16, 1), (23, 0xFF), (11, 7)):
+        data = bytearray(batch(b"v", producer_id=writer.producer_id, producer_epoch=0, transactional=True))
+        data[at] = byte
+        part = PartitionProduceData(index=0, records=bytes(data))
+        request = ProduceRequest(
+            transactional_id=staged_transactional_id(QUERY),
+            acks=-1,
+            timeout_ms=5_000,
+            topic_data=[TopicProduceData(name="t", partition_data=[part])],
+        )
+        response: ProduceResponse = await client.call(request, 11)
+        assert response.responses[0].partition_responses[0].error_code != 0
 
 
 async def test_a_restart_forgets_nothing(start_broker: StartBroker, tmp_path: Path) -> None:
