@@ -10,6 +10,7 @@ import pytest
 from broker.producer_state import (
     LAST_EPOCH,
     NEW,
+    STAGED_EXPIRATION_MS,
     CoordinatorFenced,
     NotInTransaction,
     OutOfOrderSequence,
@@ -19,6 +20,7 @@ from broker.producer_state import (
 from protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader
 from protocol.records.control import ControlKind, build
 from protocol.records.record import BatchBuilder
+from protocol.staged_messages import staged_producer_id
 from storage.types import DirectoryEntry, NewerFormat
 
 DAY_MS = 86_400_000
@@ -264,3 +266,21 @@ def test_snapshots_from_before_transactions_are_understood() -> None:
     assert state.check(1, header(5, 5, producer_epoch=2)) == 105
     with pytest.raises(NewerFormat, match="producers of version 2"):
         state.restore(b"\xff\xff\xff\xff\0\2")
+
+
+def test_open_stages_are_known_and_ended_ones_soon_forgotten() -> None:
+    first, second = staged_producer_id("query", 1), staged_producer_id("query", 2)
+    state = ProducerState(DAY_MS)
+    for producer_id in (first, second):
+        state.record(1, transactional(0, producer_id=producer_id), 100, 1000)
+    state.record(2, transactional(0, producer_id=first), 5, 1000)
+    assert list(state.open_stages) == [(1, first), (1, second), (2, first)]
+    state.record_end(1, first, 1, 0, 101, 1000)
+    again = ProducerState(DAY_MS)
+    again.restore(state.snapshot(1000))
+    assert set(again.open_stages) == set(state.open_stages) == {(1, second), (2, first)}
+    assert again.knows(1, first)
+    again.snapshot(1000 + STAGED_EXPIRATION_MS + 1)
+    assert not again.knows(1, first) and again.knows(1, second)
+    again.forget(2)
+    assert list(again.open_stages) == [(1, second)]

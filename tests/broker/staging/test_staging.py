@@ -27,7 +27,6 @@ from protocol.staged_messages import (
     StagedRecord,
     StagedTopic,
     is_staged,
-    is_staged_by,
     staged_transactional_id,
 )
 from tests.broker.conftest import StartBroker
@@ -384,13 +383,3 @@ async def test_a_restart_forgets_nothing(start_broker: StartBroker, tmp_path: Pa
     assert data.last_stable_offset == data.high_watermark
     assert [each.producer_id for each in data.aborted_transactions or []] == [dead.producer_id]
     await client.close()
-
-
-def test_an_id_names_its_query() -> None:
-    from protocol.staged_messages import staged_producer_id
-
-    for number in (0, 7, (1 << 33) - 1, 1 << 33):
-        made = staged_producer_id("a query", number)
-        assert 0 < made < 1 << 63 and is_staged(made)
-        assert is_staged_by(made, "a query") and not is_staged_by(made, "another query")
-    assert staged_producer_id("q", 1) != staged_producer_id("q", 2)
