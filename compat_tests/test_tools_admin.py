@@ -181,8 +181,8 @@ def test_features(tool: Tool, target: Target) -> None:
     said = _out(tool(f"{_TOOLS}.FeatureCommand", "describe"))
     assert re.search(r"Feature: transaction.version.*SupportedMaxVersion: 2.*FinalizedVersionLevel: 2", said)
     own = re.findall(r"Feature: lockstep\.(\w+).*SupportedMinVersion: 1\b.*FinalizedVersionLevel: 1\b", said)
-    assert own == ([] if target.name == "kafka" else ["atomic", "locks"])
-    assert (len(said.splitlines()) == 3) == (target.name != "kafka")
+    assert own == ([] if target.name == "kafka" else ["atomic", "locks", "staged"])
+    assert (len(said.splitlines()) == 4) == (target.name != "kafka")
 
 
 @pytest.mark.case("Kafka's tools", "kafka-acls --list without an authorizer")

@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from spark_connector.connection import Cluster
 from spark_connector.pipelines import log_frames
 from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.progress import Progress
@@ -51,7 +52,9 @@ class ArchiveSettings:
 
 
 def run(spark: SparkSession, settings: ArchiveSettings, progress: Progress) -> dict[str, Any]:
-    """Archive until the trigger is done, or for ever. Returns figures; raises PipelineFailed."""
+    """Archive until the trigger is done, or for ever. Returns figures; raises PipelineFailed, ClientError."""
+    with Cluster(settings.bootstrap) as cluster:
+        cluster.topics(settings.topics)  # one that is not there is named, whichever source would read it
     options = log_frames.read_options(
         settings.bootstrap, settings.topics, {"maxOffsetsPerTrigger": str(settings.records_per_batch)}
     )

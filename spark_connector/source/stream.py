@@ -100,9 +100,12 @@ class _Reader(DataSourceStreamReader):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """A task for each range between two offsets."""
         begins, until = offsets_of(start), offsets_of(end)
+        self._without_loss(begins, until)
         fresh = [part for part in until if begins.get(part, until[part] + 1) > until[part]]
         if fresh:  # new, or made anew under the same name
-            begins |= ends(self._connected(), fresh, EARLIEST, committed=False)
+            found = ends(self._connected(), fresh, EARLIEST, committed=False)
+            self._from_the_beginning(found)
+            begins |= found
         ranges = [Range(*part, begins[part], until[part]) for part in until]
         return [InputPartition(each) for each in divided_as(self._options, ranges)]
 
@@ -140,6 +143,15 @@ class _Reader(DataSourceStreamReader):
     def _ends_now(self) -> Offsets:
         cluster, options = self._connected(), self._options
         return ends(cluster, partitions_of(cluster, options.chosen), LATEST, committed=options.committed)
+
+    def _from_the_beginning(self, fresh: Offsets) -> None:
+        """Raises DataLost where a new partition has lost records already: a repetition would read others."""
+        for (topic, index), offset in sorted(fresh.items()):
+            if offset > 0 and self._options.fail_on_data_loss:
+                raise DataLost(
+                    f"{topic}, partition {index}: new, and begins at {offset} already; failOnDataLoss=false "
+                    "goes on with what is there"
+                )
 
     def _without_loss(self, start: Offsets, now: Offsets) -> None:
         """Raises DataLost where a partition ends before what was read of it, or is gone."""
