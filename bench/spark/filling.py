@@ -38,19 +38,24 @@ def fill(bootstrap: str, topic: str, partitions: int, records: int, record_bytes
     rounds = -(-records // (per_batch * partitions))
     with Cluster(bootstrap, client_id="bench-spark") as cluster:
         create(cluster, topic, partitions)
+        for partition in range(partitions):  # a topic's leaders are there a moment after it
+            cluster.retried(lambda at=partition: _taken(_sent(cluster, topic, at, batch)))  # type: ignore[misc]
         sent: deque[Pending[ProduceResponse]] = deque()
-        for _ in range(rounds):
+        for _ in range(rounds - 1):
             for partition in range(partitions):
-                part = PartitionProduceData(index=partition, records=batch)
-                data = TopicProduceData(name=topic, partition_data=[part])
-                request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data])
-                connection = cluster.retried(lambda at=partition: cluster.leader(topic, at))  # type: ignore[misc]
-                sent.append(connection.start(request, ProduceResponse, newest=NAMES_TOPICS))
+                sent.append(_sent(cluster, topic, partition, batch))
                 if len(sent) > ON_THEIR_WAY:
                     _taken(sent.popleft())
         while sent:
             _taken(sent.popleft())
     return rounds * partitions * per_batch
+
+
+def _sent(cluster: Cluster, topic: str, partition: int, batch: bytes) -> Pending[ProduceResponse]:
+    part = PartitionProduceData(index=partition, records=batch)
+    data = TopicProduceData(name=topic, partition_data=[part])
+    request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data])
+    return cluster.leader(topic, partition).start(request, ProduceResponse, newest=NAMES_TOPICS)
 
 
 def _taken(pending: Pending[ProduceResponse]) -> None:
