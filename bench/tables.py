@@ -10,7 +10,8 @@ from typing import Any
 from tabulate import tabulate
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Three digits that count; empty for none."""
     if value is None:
         return ""
     if abs(value) >= 1000:
@@ -22,13 +23,14 @@ def _has_intervals(result: dict[str, Any]) -> bool:
     return any("noise" in row for row in result["comparison"])
 
 
-def _interval(row: dict[str, Any]) -> list[str]:
+def interval(row: dict[str, Any]) -> list[str]:
     """The ends of the interval, and how far the same broker was from itself."""
     low, high, noise = (row.get(name) for name in ("low", "high", "noise"))
     return ["" if low is None else f"{low:.2f} to {high:.2f}", "" if noise is None else f"{noise:.2f}"]
 
 
-def _verdict(row: dict[str, Any]) -> str:
+def verdict(row: dict[str, Any]) -> str:
+    """Whether the goal is met; a question mark where the interval holds its bound."""
     met = {True: "met", False: "MISSED", None: ""}[row.get("met")]
     return f"{met}?" if met and row.get("low") is not None and not row["sure"] else met
 
@@ -47,12 +49,12 @@ def _rows(result: dict[str, Any]) -> list[list[str]]:
         rows.append(
             [
                 f"{title}, {row['unit']}",
-                _number(row["subject"]),
-                _number(row["baseline"]),
+                number(row["subject"]),
+                number(row["baseline"]),
                 f"{row['value']:.2f}",
-                *(_interval(row) if wide else []),
+                *(interval(row) if wide else []),
                 row.get("goal", ""),
-                _verdict(row),
+                verdict(row),
             ]
         )
     return rows

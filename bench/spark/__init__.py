@@ -1,5 +1,10 @@
 """Spark over Lockstep and over Apache Kafka: reading both, writing ours; `python -m bench spark`.
 
-`command` owns the words, the alternation and the ratios, `filling` the topics to be read, `driver` the one
-Spark session that does all of it, in Spark's own environment.
+| module | |
+|---|---|
+| `command` | the words and the alternation |
+| `filling` | the topics to be read |
+| `driver` | the one Spark session that does all of it, in Spark's own environment |
+| `figures` | from seconds to ratios, and the goals. Pure |
+| `plots`, `section` | the picture, and what docs/benchmarks.md says |
 """

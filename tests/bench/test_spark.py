@@ -1,0 +1,87 @@
+"""Spark's figures: from seconds to ratios with intervals, the section, and what the kept result comes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.losses import losses
+from bench.report import _read, page
+from bench.spark import plots
+from bench.spark.command import main
+from bench.spark.figures import highest, rows, seconds_of
+from bench.spark.section import against_kafka
+from compat_tests.targets import ROOT
+
+KEPT = ROOT / "bench" / "results" / "20261123-133030-spark.json"
+
+
+def _result(theirs: list[list[float]], **more: Any) -> dict[str, Any]:
+    machine = {"processor": "P", "cpus": 2, "memory_gb": 8, "kernel": "6", "disk": {"device": "vda"}}
+    return {
+        "format": 1,
+        "kind": "spark",
+        "command": "python -m bench spark",
+        "started": "2026-01-01T00:00:00Z",
+        "machine": {**machine, "file_system": "e", "python": "3.11", "java": "17", "kafka": "4.3.1"},
+        "code": {"commit": "0123456789abcdef", "dirty": False},
+        "records": 1000,
+        "record_bytes": 1000,
+        "rounds": len(theirs),
+        "seconds": {
+            "source.lockstep.kafka.1": [[1.0, 3.0, 2.0] for _ in theirs],
+            "source.kafka.kafka.1": theirs,
+            **more,
+        },
+    }
+
+
+def test_a_ratio_is_of_the_medians_of_a_round_with_an_interval_over_the_rounds() -> None:
+    (row,) = rows(_result([[8.0, 1.0, 9.0], [4.0, 4.0, 2.0]]))
+    assert row["ratio"] == "source.stock.1" and row["pairs"] == [4.0, 2.0]
+    assert row["value"] == pytest.approx(8**0.5)
+    assert row["low"] < 1.0 < row["value"] < row["high"]
+    assert (row["met"], row["sure"]) == (True, False)
+    (alone,) = rows(_result([[1.0]]))
+    assert (alone["low"], alone["met"], alone["sure"]) == (None, False, False)
+
+
+def test_the_sinks_and_the_commit() -> None:
+    seconds = {
+        "sink.kafka": [[3.0], [2.0]],
+        "sink.lockstep": [[2.0], [2.0]],
+        "commit": [[0.2, 0.06, 0.01]],
+    }
+    by_name = {row["ratio"]: row for row in rows(_result([], **seconds))}
+    assert by_name["sink"]["pairs"] == [1.5, 1.0] and by_name["sink"]["subject"] == 250
+    assert by_name["commit_ms"]["value"] == pytest.approx(60) and by_name["commit_ms"]["met"] is False
+    assert highest([5.0, 1.0, 3.0], 0.9) == 5.0 and highest([5.0, 1.0, 3.0], 0.5) == 3.0
+
+
+def test_reads_from_a_broker_just_started_are_in_no_figure_of_the_kept_result() -> None:
+    kept = _read(KEPT)
+    flat = kept["seconds"]["source.kafka.kafka.1"]
+    assert seconds_of(kept)["source.kafka.kafka.1"] == [flat[:2], flat[3:]]
+    assert max(flat) == flat[2], "the one that is left out is the one of the cold machine"
+    by_name = {row["ratio"]: row for row in rows(kept)}
+    before = {row["name"]: row["value"] for row in kept["ratios"]}
+    assert by_name["source.stock.1"]["value"] < before["source.stock.1"]
+    assert all(len(row["pairs"]) >= 2 for name, row in by_name.items() if name != "commit_ms")
+
+
+def test_the_page_has_the_section_and_counts_only_comparisons_with_kafka(tmp_path: Path) -> None:
+    text = page([_read(KEPT)], [KEPT.name])
+    assert text.endswith(f"`{KEPT.name}`.\n")
+    assert "## Spark" in text and "](spark.svg)" in text and "| an epoch, our sink " in text
+    assert "In none of 2 comparisons" in text and "met?" in text
+    lost = _result([[1.0, 1.0, 1.0]], **{"source.lockstep.lockstep.1": [[9.0]]})
+    assert [row[0] for row in losses([against_kafka(lost)])] == ["spark"]
+    assert "Apache Kafka is better in these 1" in page([lost])
+    picture = tmp_path / "spark.svg"
+    assert main(["--plot", str(KEPT), "--picture", str(picture)]) == 0
+    drawn = picture.read_bytes()
+    plots.draw(_read(KEPT), picture)
+    assert picture.read_bytes() == drawn and b"<svg" in drawn
+    plots.draw(_result([]), picture)  # with little in it, too
