@@ -45,7 +45,8 @@ class LsnLookup:
         self, lsn: int, wanted: Iterable[int], upto_index: int, known_index: int | None = None
     ) -> FramePlace:
         """The frame that holds an LSN, or will. Sealed segments without a batch of the `wanted` partitions
-        are passed over.
+        are passed over, where all of their frames may be looked at: what is above `upto_index` may be lost
+        with a leadership, and its LSNs be given again; or be of a partition that nobody knew to want.
 
         Args:
             upto_index: frames above it are not looked at.
@@ -60,7 +61,8 @@ class LsnLookup:
                 continue
             if lsn < segment.first_lsn:
                 lsn, over_gap = segment.first_lsn, True
-            if summary is not None and all([summary.row(number) < 0 for number in wanted]):
+            is_applied = segment.tail.index <= upto_index
+            if summary is not None and is_applied and all([summary.row(each) < 0 for each in wanted]):
                 lsn = segment.tail.next_lsn
                 continue
             if known_index is not None and lsn == asked:

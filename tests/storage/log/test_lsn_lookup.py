@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -146,4 +147,21 @@ def test_a_segment_that_was_replaced_meanwhile(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(FramesGone, match="was replaced"):
             log.lsns.of_offset(1, 0)
     assert log.lsns.of_offset(1, 0) == FIRST_LSN
+    log.close()
+
+
+def test_a_sealed_segment_that_is_not_all_committed_is_not_passed_over(tmp_path: Path) -> None:
+    """What lies above may be cut, and its LSNs be given to records of a wanted partition."""
+    log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
+    frames = [append(log, make, [make.data((2, 2, bytes(100)))])[0] for _ in range(20)]
+    while not log.seal():  # until a spare one is ready
+        time.sleep(0.001)
+    append(log, make, [make.data((1, 1, bytes(100)))])
+    end = log.next_lsn - 1
+    assert log.lsns.find(1, (1,), log.last_index) == (log.last_index, end, False)
+    assert log.lsns.find(1, (1,), frames[-1].index) == (log.last_index, end, False)
+    for upto in (frames[4].index, frames[-2].index):
+        assert log.lsns.find(1, (1,), upto) == (frames[0].index, 1, False)
+        after = frames[upto - frames[0].index + 1]
+        assert log.lsns.find(after.first_lsn, (1,), upto) == (after.index, after.first_lsn, False)
     log.close()
