@@ -5,6 +5,8 @@ has them run all.
 
     python -m compat_tests.report                       # run everything, write docs/compatibility.md
     python -m compat_tests.report --from results.json   # only write
+    python -m compat_tests.report --from results.json .cache/compat/spark_cases/outcomes.json
+                                                        # with every case of `compat_tests.spark_cases`
 
 Owns: how outcomes become rows, cells and footnotes. The same outcomes give the same bytes: no dates.
 """
@@ -39,8 +41,8 @@ the case. What Apache Kafka has not (locks, for one) ran against Lockstep alone.
 
 - **✓** both brokers did what the case expects; **✓³** three Lockstep nodes did so, too.
 - **✓ᴸ** Lockstep did, and **✓ᴸ³** three nodes did, what Apache Kafka has not. An empty cell: a case about
-  another client. Spark's two versions share a few cases here; `python -m compat_tests.spark_cases` runs all
-  of them with both, on three nodes too.
+  another client. Spark's stock source and sink have a run of their own, `python -m compat_tests.spark_cases`,
+  with both versions of Spark and on three nodes; an ordinary run has a share of it.
 - **–** with a number: the client itself cannot do it, or is not installed; the reason is below the table.
 - **✗ Lockstep**, **✗ Kafka** and **✗ three nodes**: that broker failed the case.
 """
@@ -57,6 +59,17 @@ def verdicts(outcomes: Iterable[Outcome]) -> dict[tuple[str, str, str], Verdict]
         key: (value.get("lockstep", ""), value.get("kafka", ""), value.get("lockstep-3", ""))
         for key, value in found.items()
     }
+
+
+def merged(runs: Iterable[Sequence[Outcome]]) -> list[Outcome]:
+    """One run of several: what a later one says of a case takes the place of what an earlier one said."""
+    found: dict[tuple[str, str, str, str], list[Outcome]] = {}
+    for run in runs:
+        of_run: dict[tuple[str, str, str, str], list[Outcome]] = defaultdict(list)
+        for each in run:  # a failed teardown is an outcome of its own
+            of_run[each.area, each.case, each.client, each.target].append(each)
+        found |= of_run
+    return [each for kept in found.values() for each in kept]
 
 
 def grouped(cases: Sequence[str], verdict_of: Mapping[str, Verdict]) -> list[tuple[str, Verdict]]:
@@ -196,13 +209,14 @@ def _summary(outcomes: Sequence[Outcome]) -> list[str]:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.report", description=__doc__)
-    parser.add_argument("--from", dest="source", type=Path, help="a saved run instead of a new one")
+    parser.add_argument("--from", dest="sources", type=Path, nargs="+", help="saved runs, no new one")
     parser.add_argument("--output", type=Path, default=OUTPUT, help=f"default: {OUTPUT.relative_to(ROOT)}")
     options = parser.parse_args(words)
-    if options.source is None:
+    if options.sources is None:
         command = [sys.executable, "-m", "pytest", "-q", "compat_tests"]
         subprocess.run(command, cwd=ROOT, check=False)  # failures are part of the table
-    versions, outcomes = harness.load(options.source or harness.RESULTS)
+    runs = [harness.load(each) for each in options.sources or [harness.RESULTS]]
+    versions, outcomes = runs[0][0], merged([run for _, run in runs])
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(markdown(versions, outcomes))
     failed = sum(each.result == FAILED for each in outcomes)

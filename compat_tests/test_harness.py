@@ -172,6 +172,14 @@ def test_the_table_shows_failures_limits_and_who_failed(tmp_path: Path) -> None:
     assert report.main(["--from", str(path), "--output", str(tmp_path / "page.md")]) == 1
 
 
+def test_a_later_run_says_what_counts_of_a_case() -> None:
+    first = _outcomes()
+    later = [replace(each, result=PASSED) for each in first[2:5]] + [replace(first[0], case="new")]
+    found = report.merged([first, later])
+    assert found[:2] == first[:2] and found[2:5] == later[:3] and found[5:-1] == first[5:]
+    assert found[-1].case == "new"
+
+
 _SLOW_ONCE = """
 import json, sys, time
 for line in sys.stdin:

@@ -32,6 +32,8 @@ from tests.campaigns.evidence import add_run, source_digest
 NAME = "spark_cases"
 _HERE = Path(__file__).resolve().parent
 _KEPT = harness.RESULTS.parent / NAME
+OUTCOMES = _KEPT / "outcomes.json"
+"""Of a whole run, for `compat_tests.report --from`."""
 _KAFKA = KafkaTarget.name
 
 
@@ -117,6 +119,8 @@ def main(words: Sequence[str] | None = None) -> int:
     told = figures(outcomes) | {"no outcome": silent}
     print(json.dumps(told, indent=1, ensure_ascii=False))
     whole = not options.modules and not options.spark
+    if whole:
+        harness.save(outcomes, OUTCOMES)
     if whole and not options.no_evidence:
         add_run(NAME, told)
     return 1 if told["failed"] or silent else 0
