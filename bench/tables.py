@@ -110,13 +110,19 @@ def facts(result: dict[str, Any]) -> str:
     machine = result["machine"]
     dirty = " (with uncommitted changes)" if result["code"]["dirty"] else ""
     disk = machine["disk"]
+    commits = result.get("commits", {})
+    if len(commits) > 1:
+        counted = ", ".join(f"{name} ({count})" for name, count in commits.items())
+        code = f"- rows of {len(commits)} commits, newest first: {counted}; the last row {result['started']}"
+    else:
+        code = f"- commit {result['code']['commit'][:12]}{dirty}, {result['started']}"
     lines = [
         f"- {machine['processor']}, {machine['cpus']} CPUs, {machine['memory_gb']} GB, "
         f"kernel {machine['kernel']}",
         f"- {machine['file_system']} on {disk['device']}: write cache {disk.get('write_cache', 'unknown')}, "
         f"scheduler {disk.get('scheduler', 'unknown')}",
         f"- Python {machine['python']}, {machine['java']}, Apache Kafka {machine['kafka']}",
-        f"- commit {result['code']['commit'][:12]}{dirty}, {result['started']}",
+        code,
         f"- `{result['command']}`",
     ]
     return "\n".join(lines)

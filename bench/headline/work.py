@@ -102,8 +102,8 @@ def three_nodes(session: NodesSession, wanted: frozenset[str]) -> None:
 
 
 def _produce(session: NodesSession, policy: str) -> None:
-    rows.once_more(lambda: rows.produce(session, policy, "n3_produce"))
+    session.once_more("n3_produce", lambda: rows.produce(session, policy, "n3_produce"))
 
 
 def _closed(session: NodesSession, name: str, policy: str, producers: int, partitions: int) -> None:
-    rows.once_more(lambda: rows.closed(session, name, policy, producers, partitions, spread="led"))
+    session.once_more(name, lambda: rows.closed(session, name, policy, producers, partitions, spread="led"))
