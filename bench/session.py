@@ -411,7 +411,8 @@ class Session:
         on_device = device.read_counters(self.device).since(counters)
         broker_cpu = self._sum(process.cpu_seconds) - cpu
         now_busy = process.machine_busy_seconds()
-        foreign = now_busy[0] - busy[0] - broker_cpu - (_own_cpu_seconds() - ours)
+        client_cpu = _own_cpu_seconds() - ours
+        foreign = now_busy[0] - busy[0] - broker_cpu - client_cpu
         block = {
             "name": name,
             "policy": policy,
@@ -419,6 +420,7 @@ class Session:
             "device": on_device.as_dict(),
             "seconds": round(seconds, 3),
             "broker_cpu_s": round(broker_cpu, 2),
+            "client_cpu_share": round(client_cpu / seconds, 3),
             "broker_write_bytes": round(self._sum(process.written_bytes) - written),
             "foreign_cpu_share": round(max(0.0, foreign) / seconds, 3),
             "stolen_cpu_share": round((now_busy[1] - busy[1]) / seconds, 3),
