@@ -129,7 +129,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; the exit status."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # no broker is left behind
+    for each in (signal.SIGTERM, signal.SIGHUP):  # no broker is left behind
+        signal.signal(each, lambda number, frame: sys.exit(128 + number))
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in TOOLS:
         return TOOLS[words[0]](words[1:])

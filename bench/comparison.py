@@ -22,11 +22,10 @@ from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
 from bench.kept import LOCAL_RESULTS, keep
 from bench.nodes_session import HEAP
-from bench.session import RoundFailed, Session, say
+from bench.session import FAILURES, Session, say
 from bench.settings import PRODUCER_PROPERTIES, Sizes
 from bench.tables import table
 from compat_tests.kafka_jars import ToolchainMissing
-from compat_tests.targets import TargetFailed
 
 EXIT_FAILED = 1
 EXIT_GOAL_MISSED = 3
@@ -133,7 +132,7 @@ def run_sessions(plan: Sequence[P], make: Callable[[P], S], measure: Callable[[P
         session = make(planned)
         try:
             measure(planned, session)
-        except (RoundFailed, TargetFailed) as error:
+        except FAILURES as error:
             failures.append(f"session {number} ({planned}): {error}")
             say(f"  FAILED: {error}\n{session.log_tail()}")
         finally:

@@ -4,8 +4,9 @@ Owns: `Lane` (one connection, answers in order) and the job "lanes". Under a rat
 number i is due at i / rate, whether or not the broker keeps up, and its latency counts from when it was due
 (no coordinated omission); what a full window holds back waits, and the wait counts. Without a rate latencies
 count from the send. Latencies are int64 nanoseconds of the monotonic clock.
-Invariants: every answer's correlation id and error codes are checked; what is due inside the window is
-counted, also where it is answered after it. Does not do: retries, batching by time, compression.
+Invariants: every answer's correlation id and error codes are checked; what is due (or sent) inside the window
+has its latency counted, also where it is answered after it; a rate is of what was answered within. Does not
+do: retries, batching by time, compression.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from bench.wire import ProduceTemplate, WrongAnswer, record_batch
 
 RECV_BYTES = 64 * 1024
 SOCKET_TIMEOUT_S = 60.0
+SPIN_NS = 100_000
+"""Before a request is due the loop looks without sleeping for so long, as a sleep may end so much too late;
+for longer it would take a processor from the broker."""
 LATE_S = 30.0
 """How long after its end an open loop waits for what it has sent; a broker that needs longer failed."""
 
@@ -89,12 +93,15 @@ class Lane:
 class _Loop:
     """All lanes behind one epoll, and what was counted."""
 
-    def __init__(self, job: Result, lanes: list[Lane]) -> None:
+    def __init__(self, job: Result, lanes: list[Lane], poll: select.epoll) -> None:
         self.lanes = lanes
         self.latencies = array("q")
-        self.total = 0
+        self.late = array("q")
+        """How long after a request was due it was come to: the client's fault, and within its latency."""
+        self.total = self.within = 0
+        """Answers at all, and within the window."""
         self._rate = float(job["rate"])
-        self._poll = select.epoll()
+        self._poll = poll
         self._by_fd = {lane.sock.fileno(): lane for lane in lanes}
         for number in self._by_fd:
             self._poll.register(number, select.EPOLLIN)
@@ -127,10 +134,11 @@ class _Loop:
                 return
             wait_ns = at - time.perf_counter_ns()
             if wait_ns > 0:
-                # epoll's own clock is milliseconds; below one the loop looks without sleeping
-                for lane in self._answered(wait_ns / 1e9 if wait_ns > 1_000_000 else 0.0):
+                for lane in self._answered(max(0, wait_ns - SPIN_NS) / 1e9):
                     lane.send()
                 continue
+            if at >= self._open_ns:
+                self.late.append(-wait_ns)
             heapq.heapreplace(due, (at + each_ns, number))
             self.lanes[number].due(at)
 
@@ -147,15 +155,17 @@ class _Loop:
     def _answered(self, timeout_s: float) -> list[Lane]:
         """The lanes that were answered within the time."""
         found = []
-        for number, _ in self._poll.poll(timeout_s):
+        if timeout_s > 0:  # epoll's own clock is milliseconds, rounded up
+            select.select([self._poll], [], [], timeout_s)
+        for number, _ in self._poll.poll(0):
             lane = self._by_fd[number]
             starts = lane.receive()
             done = time.perf_counter_ns()
             self.total += len(starts)
             for start in starts:
-                counted = start if self._rate else done
-                if self._open_ns <= counted < self._close_ns and start >= self._open_ns:
+                if self._open_ns <= start < self._close_ns:
                     self.latencies.append(done - start)
+                    self.within += done < self._close_ns
             found.append(lane)
         return found
 
@@ -182,17 +192,19 @@ def lanes_of(job: Result, connect: Any) -> list[Lane]:
 
 def run_lanes(job: Result, connect: Any, quantiles: Any) -> Result:
     """The job "lanes": `producers` connections, `window`, `rate` requests/s altogether (0: no rate)."""
+    poll = select.epoll()  # first, as select() takes low numbers only
     lanes = lanes_of(job, connect)
-    loop = _Loop(job, lanes)
+    loop = _Loop(job, lanes, poll)
     loop.run()
     for lane in lanes:
         lane.sock.close()
     if job.get("keep"):
         Path(job["keep"]).write_bytes(loop.latencies.tobytes())
-    count, seconds = len(loop.latencies), job["seconds"]
+    count, seconds = loop.within, job["seconds"]
     size = lanes[0].templates[0].batch_bytes
+    late = {f"late_{name}": value for name, value in quantiles(loop.late).items()} if loop.late else {}
     return {
-        "requests": count,
+        "requests": len(loop.latencies),
         "seconds": seconds,
         "offered_per_s": job["rate"],
         "requests_per_s": count / seconds,
@@ -200,5 +212,6 @@ def run_lanes(job: Result, connect: Any, quantiles: Any) -> Result:
         "mb_per_s": count * size / seconds / 1e6,
         "total_requests": loop.total,
         "total_records": loop.total * job["records"],
+        **{name: late[name] for name in ("late_p50_ms", "late_p99_ms") if late},
         **quantiles(loop.latencies),
     }

@@ -10,7 +10,7 @@ from bench.commits import commits_by_topic
 from bench.compare import ANY
 from bench.nodes_session import NodesSession
 from bench.process import RssSampler
-from bench.rows import closed, once_more, produce
+from bench.rows import closed, produce
 from bench.session import RoundFailed, say
 from bench.settings import PRODUCERS
 from compat_tests.targets import TargetFailed
@@ -41,13 +41,16 @@ def _loaded(session: NodesSession, rows: frozenset[str]) -> None:
 
 def _blocks(session: NodesSession, rows: frozenset[str], policy: str, shape: int) -> None:
     if rows & {"produce", "memory"}:
-        once_more(lambda: produce(session, policy, f"produce_{shape}", shape))
+        name = f"produce_{shape}"
+        session.once_more(name, lambda: produce(session, policy, name, shape))
     if rows & {"latency", "memory"}:
-        for name, producers in (("latency1", 1), ("latency16", PRODUCERS)):
-            once_more(
+        for producers in (1, PRODUCERS):
+            name = f"latency{producers}_{shape}"
+            session.once_more(
+                name,
                 lambda name=name, producers=producers: closed(  # type: ignore[misc]
-                    session, f"{name}_{shape}", policy, producers, shape, spread="led"
-                )
+                    session, name, policy, producers, shape, spread="led"
+                ),
             )
 
 

@@ -21,7 +21,7 @@ from bench.growth import section as growth
 from bench.headline import section as headline
 from bench.player import section as player
 from bench.spark import section as spark
-from bench.tables import facts, table, written_table
+from bench.tables import facts, reservations, table, written_table
 
 TITLE = (
     "# Benchmarks\n\n"
@@ -37,6 +37,7 @@ def document(result: dict[str, Any]) -> str:
         "## One node",
         "Figures are medians over the sessions.",
         facts(result),
+        reservations(result),
         table(result, "github"),
         "*Both flush*: Kafka topics with `flush.messages=1`, Lockstep with `log.flush=always`. *Neither "
         "flushes*: Kafka as shipped, Lockstep with `log.flush=os`. *Durable vs as shipped*: a Lockstep that "
@@ -47,7 +48,7 @@ def document(result: dict[str, Any]) -> str:
         "requests at most N can be acknowledged by one flush. What a virtual disk does with a flush is not "
         "known from inside.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def page(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -242,15 +241,6 @@ def report(block: Block, text: str) -> None:
     elsewhere = block["foreign_cpu_share"]
     noise = f", other work used {elsewhere:.0%} of a CPU" if elsewhere > 0.1 else ""
     say(f"  {block['name']:<12} {block['policy']:<5} {text}; {proof}{noise}")
-
-
-def once_more(block: Callable[[], None]) -> None:
-    """A block that fails is tried once more: a leader may have moved, which raw producers do not follow."""
-    try:
-        block()
-    except RoundFailed as error:
-        say(f"  once more: {error}")
-        block()
 
 
 def run_rows(session: Session, rows: frozenset[str], *, with_restart: bool) -> None:

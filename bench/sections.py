@@ -14,7 +14,7 @@ from bench.contention import figures as contended
 from bench.feed import figures as feeds
 from bench.logstore.tables import SEEDS_HEADLINES, summary
 from bench.settings import FLUSH, OS, RECORD_BYTES
-from bench.tables import facts, table, written_blocks
+from bench.tables import facts, reservations, table, written_blocks
 
 Block = dict[str, Any]
 CONTENTION_PICTURE = "contention.svg"
@@ -37,6 +37,7 @@ def nodes3(result: dict[str, Any]) -> str:
         "each. Kafka's acks=all waits for every replica in sync, Lockstep for a majority. The leader is lost "
         "by kill -9; the client asks the other nodes every 5 ms, so that no client's back-off is measured.",
         facts(result),
+        reservations(result),
         table(result, "github"),
         written,
         "Device bytes are all replicas' together, on the one disk: three copies are three bytes per client "

@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -37,9 +37,10 @@ from bench.settings import (
 )
 from compat_tests.kafka_jars import classpath, java_command
 from compat_tests.probe import HOST
-from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget
+from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, TargetFailed
 
 JOB_TIMEOUT_S = 300.0
+JAVA_OPTIONS = ("-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 WARMUP_SLICE_S = 2.0
 CLIENT_START_S = 2.0
 """What sixteen librdkafka producers may take to connect and learn where to send."""
@@ -47,10 +48,19 @@ COMPILED_SHARE = 0.08
 """Warm when the JVM's compiler threads used less than this share of one CPU in the last slice."""
 
 Block = dict[str, Any]
+T = TypeVar("T")
 
 
 class RoundFailed(RuntimeError):
     """A block could not be measured: wrong answers, lost records, a broker that died."""
+
+
+class WrongCount(RoundFailed):
+    """The log has not as many records as were acknowledged: a fault of the broker's, never tried again."""
+
+
+FAILURES = (RoundFailed, TargetFailed, KafkaException)
+"""What ends a session and not the run."""
 
 
 def say(text: str) -> None:
@@ -99,6 +109,8 @@ class Session:
         self.blocks: list[Block] = []
         self.warmup: Block = {}
         self.memory: Block = {}
+        self.again: list[str] = []
+        """What was tried once more, and why (`once_more`)."""
         self.start_s = 0.0
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{kind}-", dir=parent))
         self.device = device.device_of(self.directory)
@@ -114,6 +126,7 @@ class Session:
             "start_s": round(self.start_s, 3),
             "warmup": self.warmup,
             "memory": self.memory,
+            "again": self.again,
             "blocks": self.blocks,
         }
 
@@ -261,7 +274,7 @@ class Session:
     def _count_records(self, topic: str, partitions: int, acknowledged: int) -> None:
         stored = sum(self.end_offsets(topic, partitions))
         if stored != acknowledged:
-            raise RoundFailed(f"{self.kind}: {acknowledged} records acknowledged, {stored} in {topic}")
+            raise WrongCount(f"{self.kind}: {acknowledged} records acknowledged, {stored} in {topic}")
 
     # -- work -------------------------------------------------------------------------------------------
 
@@ -338,9 +351,11 @@ class Session:
 
     def run_java(self, main: str, arguments: list[str]) -> str:
         """The standard output of one of Kafka's own tools, with the heap its start script gives it."""
-        options = ["-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-        command = [java_command(), *options, "-cp", classpath(), main, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False)
+        command = [java_command(), *JAVA_OPTIONS, "-cp", classpath(), main, *arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=JOB_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired as late:
+            raise RoundFailed(f"{self.kind}: {main} did not end within {JOB_TIMEOUT_S:.0f} s") from late
         if done.returncode != 0:
             raise RoundFailed(f"{self.kind}: {main} failed:\n{done.stdout[-500:]}{done.stderr[-1500:]}")
         return done.stdout
@@ -357,13 +372,32 @@ class Session:
         """Run `work(topic)` on a fresh topic and record it with everything around it.
 
         `work` returns its figures with `total_records` and `writes` (acknowledged requests or batches), of
-        which at most `max_outstanding` were ever unacknowledged together.
+        which at most `max_outstanding` were ever unacknowledged together. WrongCount, and no block, where
+        the log has not as many records as were acknowledged.
         """
         topic = self.topic(policy, partitions)
         block = self.observe(name, policy, lambda: work(topic), max_outstanding=max_outstanding)
         block["topic"] = topic
-        self._count_records(topic, partitions, int(block["figures"]["total_records"]))
+        try:
+            self._count_records(topic, partitions, int(block["figures"]["total_records"]))
+        except WrongCount:
+            self.blocks.remove(block)
+            raise
         return block
+
+    def once_more(self, name: str, block: Callable[[], T]) -> T:
+        """Try what fails once more, and note it: a leader may have moved, which raw producers do not follow.
+
+        A wrong count of records is not tried again. Args: name: what it is called in the note.
+        """
+        try:
+            return block()
+        except WrongCount:
+            raise
+        except RoundFailed as error:
+            self.again.append(f"{name}: {error}")
+            say(f"  once more: {error}")
+            return block()
 
     def observe(self, name: str, policy: str, work: Callable[[], Block], *, max_outstanding: int) -> Block:
         """As `measure`, without a topic of its own."""
@@ -377,7 +411,8 @@ class Session:
         on_device = device.read_counters(self.device).since(counters)
         broker_cpu = self._sum(process.cpu_seconds) - cpu
         now_busy = process.machine_busy_seconds()
-        foreign = now_busy[0] - busy[0] - broker_cpu - (_own_cpu_seconds() - ours)
+        client_cpu = _own_cpu_seconds() - ours
+        foreign = now_busy[0] - busy[0] - broker_cpu - client_cpu
         block = {
             "name": name,
             "policy": policy,
@@ -385,6 +420,7 @@ class Session:
             "device": on_device.as_dict(),
             "seconds": round(seconds, 3),
             "broker_cpu_s": round(broker_cpu, 2),
+            "client_cpu_share": round(client_cpu / seconds, 3),
             "broker_write_bytes": round(self._sum(process.written_bytes) - written),
             "foreign_cpu_share": round(max(0.0, foreign) / seconds, 3),
             "stolen_cpu_share": round((now_busy[1] - busy[1]) / seconds, 3),

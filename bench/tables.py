@@ -5,6 +5,7 @@ Measures nothing.
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from tabulate import tabulate
@@ -90,19 +91,59 @@ def written_blocks(result: dict[str, Any]) -> list[tuple[tuple[str, str, str], l
 
 
 def written_table(result: dict[str, Any], style: str = "simple") -> str:
-    """Flushes per acknowledged write of every kind of block (the proof behind the word durable), and CPU."""
+    """Flushes per acknowledged write of every kind of block (the proof behind the word durable), and CPU.
+
+    Where the client used all of one CPU it, and not the broker, may be what was measured.
+    """
     rows = []
+    with_clients = all("client_cpu_share" in each for _, blocks in written_blocks(result) for each in blocks)
     for (name, policy, side), blocks in written_blocks(result):
         writes = sum(block["writes"] for block in blocks)
         flushes = sum(block["device"]["flushes"] for block in blocks)
         spent_ms = sum(block["device"]["flush_ms"] for block in blocks)
         cpu = sum(block["broker_cpu_s"] for block in blocks) / writes * 1e6
         mean = f"{spent_ms / flushes:.2f}" if flushes else ""
-        rows.append(
-            [name, policy, result[side], f"{writes:,}", f"{flushes / writes:.3f}", mean, f"{cpu:.0f}"]
-        )
+        line = [name, policy, result[side], f"{writes:,}", f"{flushes / writes:.3f}", mean, f"{cpu:.0f}"]
+        if with_clients:
+            line.append(f"{statistics.median(block['client_cpu_share'] for block in blocks):.0%}")
+        rows.append(line)
     heads = ["block", "policy", "broker", "writes", "flushes/write", "ms/flush", "broker CPU us/write"]
+    heads += ["client, of a CPU"] if with_clients else []
     return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True)
+
+
+def reservations(result: dict[str, Any]) -> str:
+    """What speaks against a run's figures, a line each: other work on the machine, warm-ups that ended before
+    the compiler was quiet, blocks that were tried again, and sessions that ended early."""
+    sessions = result["sessions"]
+    lines = []
+    shares: dict[str, list[float]] = {}
+    stolen = [0.0]
+    for session in sessions:
+        for block in session["blocks"]:
+            if "foreign_cpu_share" in block:
+                shares.setdefault(result[session["side"]], []).append(block["foreign_cpu_share"])
+                stolen.append(block["stolen_cpu_share"])
+    if shares:
+        said = [
+            f"{statistics.median(each):.0%} in the median block of {name}'s and {max(each):.0%} in the worst"
+            for name, each in sorted(shares.items())
+        ]
+        lines.append(
+            "- beside broker and client, other work (the kernel's included) used this much of a CPU: "
+            f"{', '.join(said)}; the hypervisor took {max(stolen):.0%} at most"
+        )
+    warmed = [session["warmup"] for session in sessions if session.get("warmup")]
+    busy = [each["compiler_share_at_end"] for each in warmed if not each["settled"]]
+    if busy:
+        lines.append(
+            f"- {len(busy)} of {len(warmed)} sessions were measured while compiler threads still used up to "
+            f"{max(busy):.0%} of a CPU: their warm-up had come to its end"
+        )
+    tried = [note.splitlines()[0] for session in sessions for note in session.get("again", ())]
+    if tried:
+        lines.append(f"- tried once more: {'; '.join(tried)}")
+    return "\n".join(lines)
 
 
 def facts(result: dict[str, Any]) -> str:
@@ -110,13 +151,19 @@ def facts(result: dict[str, Any]) -> str:
     machine = result["machine"]
     dirty = " (with uncommitted changes)" if result["code"]["dirty"] else ""
     disk = machine["disk"]
+    commits = result.get("commits", {})
+    if len(commits) > 1:
+        counted = ", ".join(f"{name} ({count})" for name, count in commits.items())
+        code = f"- rows of {len(commits)} commits, newest first: {counted}; the last row {result['started']}"
+    else:
+        code = f"- commit {result['code']['commit'][:12]}{dirty}, {result['started']}"
     lines = [
         f"- {machine['processor']}, {machine['cpus']} CPUs, {machine['memory_gb']} GB, "
         f"kernel {machine['kernel']}",
         f"- {machine['file_system']} on {disk['device']}: write cache {disk.get('write_cache', 'unknown')}, "
         f"scheduler {disk.get('scheduler', 'unknown')}",
         f"- Python {machine['python']}, {machine['java']}, Apache Kafka {machine['kafka']}",
-        f"- commit {result['code']['commit'][:12]}{dirty}, {result['started']}",
+        code,
         f"- `{result['command']}`",
     ]
     return "\n".join(lines)

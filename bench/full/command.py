@@ -3,16 +3,15 @@
 Owns: the command line, visits and the order of sessions in each, and what is said of what remains. A visit
 is one workload on one number of nodes: fresh brokers, one alive at a time, rounds mirrored (ABBA), only
 cells that have no row; its rows are written when its last round is over, so a run that is ended loses one
-visit at most. A target that cannot be started here is a named skip: its cells remain. Exit status: 0; 1
-when a cell failed (its row has the error, and is measured again with `--again`) or the wish could not be
-read.
+visit at most. A target that cannot be started here is a named skip: its cells remain. Rows of quick runs
+and of other machines never stand beside these. Exit status: 0; 1 when a cell failed (its row has the error,
+and is measured again with `--again`) or the wish could not be read.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from typing import Any
 from tabulate import tabulate
 
 from bench.baselines.targets import BROKERS, TARGETS, Broker, session_of
+from bench.children import ended
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
 from bench.full.cells import Cell, cells_of
@@ -31,11 +31,13 @@ from bench.full.rows import Rows
 from bench.full.work import AnySession, measure
 from bench.full.workloads import DIRECTORY, BadWorkload, Workload, read_all
 from bench.headline.sizes import NODES_FULL, ONE_FULL, ONE_QUICK
-from bench.session import Block, RoundFailed, say
+from bench.kept import LOCAL_RESULTS
+from bench.origins import MixedMachines
+from bench.session import FAILURES, Block, RoundFailed, say
 from bench.settings import Sizes
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.probe import HOST, answers
-from compat_tests.targets import ROOT, TargetFailed
+from compat_tests.targets import ROOT
 
 RESULTS = ROOT / "bench" / "results" / "full"
 EXIT_FAILED = 1
@@ -127,7 +129,7 @@ def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path) -> list[str]
         try:
             session.open()
             _measure_cells(session, mine, number, measured)
-        except (RoundFailed, TargetFailed) as error:
+        except FAILURES as error:
             say(f"  FAILED: {error}\n{session.log_tail()}")
             for cell in mine:
                 measured.failed(cell, f"{broker.name} failed: {error}")
@@ -161,18 +163,22 @@ def _run_command(cell: Cell, rows: Rows, facts: dict[str, Any]) -> list[str]:
     command = [sys.executable, "-m", "bench", *cell.workload.command]
     with tempfile.TemporaryDirectory(prefix="bench-full-") as scratch:
         say(f"[{time.strftime('%H:%M:%S')}] {cell}: python -m bench {' '.join(cell.workload.command)}")
-        done = subprocess.run([*command, "--out", scratch], cwd=ROOT, stdout=sys.stderr, check=False)
+        status = ended([*command, "--out", scratch], ROOT)
         kept = sorted(Path(scratch).glob("*.json"))
         if not kept:
-            error = f"python -m bench {cell.workload.command[0]} ended with {done.returncode} and no result"
+            error = f"python -m bench {cell.workload.command[0]} ended with {status} and no result"
             rows.write(cell, facts, [], error)
             return [f"{cell}: {error}"]
         result = json.loads(kept[-1].read_text())
     figures = {row["ratio"]: row["value"] for row in result.get("comparison", []) if row["value"]}
     missed = [row["ratio"] for row in result.get("comparison", []) if row.get("met") is False]
     block = {"name": str(cell), "figures": figures, "proven": True, "missed": missed, "result": result}
+    failures = [str(failure) for failure in result.get("failures", [])]
+    if not failures and status == EXIT_FAILED:
+        failures = [f"python -m bench {cell.workload.command[0]} ended with {status}"]
+    block["failures"] = failures
     rows.write(cell, facts, [block])
-    return []
+    return [f"{cell}: {failure}" for failure in failures]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -185,7 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true", help="cells that failed before, too")
     parser.add_argument("--quick", action="store_true", help="hardly any warm-up: whether it works")
     parser.add_argument("--workloads", type=Path, default=DIRECTORY, help="directory of the files")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the rows")
+    parser.add_argument("--out", type=Path, help="directory of the rows; quick runs have one of their own")
     parser.add_argument("--directory", type=Path, help="where data directories are made")
     return parser
 
@@ -209,7 +215,7 @@ def _chosen(options: argparse.Namespace) -> list[Workload]:
 def main(arguments: Sequence[str]) -> int:
     """List or measure; the exit status."""
     options = _parser().parse_args(arguments)
-    rows = Rows(options.out)
+    rows = Rows(options.out or (LOCAL_RESULTS / "full-quick" if options.quick else RESULTS), options.quick)
     try:
         workloads = _chosen(options)
     except BadWorkload as error:
@@ -220,6 +226,11 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     failures: list[str] = []
     parent = options.directory or Path(tempfile.gettempdir())
+    try:
+        rows.check_machine(machine_facts(parent))
+    except (MixedMachines, NoBlockDevice, ToolchainMissing) as error:
+        say(f"cannot measure here: {error}")
+        return EXIT_FAILED
     visits = visits_of(workloads, rows, options.again)
     done = 0
     for visit in visits:

@@ -14,6 +14,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from bench import origins
 from bench.full.cells import Cell
 from bench.session import Block
 
@@ -21,30 +22,39 @@ Row = dict[str, Any]
 
 
 class Rows:
-    """The rows below one directory."""
+    """The rows below one directory. Args: quick: those of quick runs, and no others."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, quick: bool = False) -> None:
         self._directory = directory
+        self._quick = quick
 
     def path(self, cell: Cell) -> Path:
         return self._directory / cell.workload.name / f"{cell.name}.json"
 
     def row(self, cell: Cell) -> Row | None:
-        """The row of this very cell; None where there is none, or one of a workload as it was."""
+        """The row of this very cell; None where there is none, or one of a workload as it was, or of a run
+        with another warm-up."""
         path = self.path(cell)
         if not path.exists():
             return None
         found: Row = json.loads(path.read_text())
-        return found if found["digest"] == cell.digest else None
+        same = found["digest"] == cell.digest and found.get("quick", False) == self._quick
+        return found if same else None
 
     def is_missing(self, cell: Cell, again: bool = False) -> bool:
         """Whether it has to be measured. Args: again: what failed before, too."""
         row = self.row(cell)
-        return row is None or (again and "error" in row)
+        return row is None or (again and bool(failures_of(row)))
+
+    def check_machine(self, machine: dict[str, Any]) -> None:
+        """Raises MixedMachines where a row is of another machine."""
+        found = ((path.stem, json.loads(path.read_text())) for path in paths_of(self._directory))
+        origins.check_machine(found, machine)
 
     def write(self, cell: Cell, facts: dict[str, Any], rounds: list[Block], error: str = "") -> Row:
         """Keep what the rounds came to, or why they came to nothing."""
         row = {"format": 1, "cell": str(cell), **cell.definition(), "digest": cell.digest, **facts}
+        row |= {"quick": True} if self._quick else {}
         row |= {"error": error} if error else {"medians": medians(rounds), "rounds": rounds}
         path = self.path(cell)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,6 +69,18 @@ class Rows:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress(data, 9, mtime=0))
         return {"samples": len(data) // 8, "sha256": hashlib.sha256(data).hexdigest(), "file": path.name}
+
+
+def paths_of(directory: Path) -> list[Path]:
+    """Every row's file below a directory, in order."""
+    return sorted(path for path in directory.glob("*/*.json") if path.parent.name != "raw")
+
+
+def failures_of(row: Row) -> list[str]:
+    """What is wrong with a row: its own error, or what failed within a command that gave a result."""
+    if "error" in row:
+        return [str(row["error"])]
+    return [str(failure) for block in row["rounds"] for failure in block.get("failures", [])]
 
 
 def figures_of(block: Block) -> dict[str, float]:

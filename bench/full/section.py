@@ -8,7 +8,9 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench import origins
 from bench.baselines.targets import TARGETS, WORDS
+from bench.full.rows import failures_of, paths_of
 from bench.tables import facts
 
 KIND = "full"
@@ -27,14 +29,27 @@ Row = dict[str, Any]
 
 
 def gathered(directory: Path) -> dict[str, Any]:
-    """All rows below a directory as one result; facts are the newest row's. ValueError without rows."""
-    paths = sorted(path for path in directory.glob("*/*.json") if path.parent.name != "raw")
+    """All rows below a directory as one result; facts are the newest row's.
+
+    Raises ValueError without rows or with those of quick runs, MixedMachines with those of several machines.
+    """
+    paths = paths_of(directory)
     rows: list[Row] = [{"workload": path.parent.name, **json.loads(path.read_text())} for path in paths]
     if not rows:
         raise ValueError(f"{directory.name} has no rows: python -m bench full")
+    if quick := [row["cell"] for row in rows if row.get("quick")]:
+        raise ValueError(f"{quick[0]} is of a quick run, which shows that it works and not how fast it is")
     newest = max(rows, key=lambda row: str(row["started"]))
+    origins.check_machine(((row["cell"], row) for row in rows), newest["machine"])
     shared = {name: newest[name] for name in ("started", "code", "machine")}
-    return {"kind": KIND, "command": "python -m bench full", "failures": [], "rows": rows, **shared}
+    return {
+        "kind": KIND,
+        "command": "python -m bench full",
+        "failures": [],
+        "rows": rows,
+        "commits": origins.commits_of(rows),
+        **shared,
+    }
 
 
 def _figure(value: float) -> str:
@@ -99,7 +114,9 @@ def promised(result: dict[str, Any]) -> str:
 def section(result: dict[str, Any]) -> str:
     """Every cell there is."""
     errors = [
-        f"- {row['cell']}: {str(row['error']).splitlines()[0]}" for row in result["rows"] if "error" in row
+        f"- {row['cell']}: {failure.splitlines()[0]}"
+        for row in result["rows"]
+        for failure in failures_of(row)
     ]
     legend = [f"- `{name}`: {words}" for name, words in WORDS.items()]
     parts = [

@@ -20,16 +20,18 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench import origins
 from bench.alone import LockstepSession
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
 from bench.growth import work
 from bench.growth.axes import AXES, BY_NAME, FULL, QUICK, RATE, Axis, Lengths
 from bench.growth.slopes import fit
-from bench.session import RoundFailed, say
+from bench.kept import LOCAL_RESULTS
+from bench.session import FAILURES, RoundFailed, say
 from bench.settings import QUICK as SIZES
 from compat_tests.kafka_jars import ToolchainMissing
-from compat_tests.targets import ROOT, TargetFailed
+from compat_tests.targets import ROOT
 
 RESULTS = ROOT / "bench" / "results" / "growth"
 KIND = "growth"
@@ -79,14 +81,24 @@ def measured(axis: Axis, value: int, lengths: Lengths, repeats: int, parent: Pat
 
 
 def gathered(directory: Path, lengths: Lengths = FULL) -> dict[str, Any]:
-    """All steps that are there, as one result for the page: `steps` by axis, and the newest step's facts."""
+    """All steps that are there, as one result for the page: `steps` by axis, and the newest step's facts.
+
+    Raises MixedMachines where they are of several machines.
+    """
     steps = {
         axis.name: [step for value in axis.values if (step := step_of(directory, axis, value, lengths))]
         for axis in AXES
     }
-    newest = max((step for each in steps.values() for step in each), key=lambda step: str(step["started"]))
+    found = [step for each in steps.values() for step in each]
+    newest = max(found, key=lambda step: str(step["started"]))
+    origins.check_machine(_named(found), newest["machine"])
     shared = {name: newest[name] for name in ("started", "code", "machine")}
+    shared["commits"] = origins.commits_of(found)
     return {"kind": KIND, "command": "python -m bench growth", "failures": [], "steps": steps, **shared}
+
+
+def _named(steps: Sequence[Step]) -> list[tuple[str, Step]]:
+    return [(f"{step['axis']} {step['value']:,}", step) for step in steps]
 
 
 def fits(result: dict[str, Any]) -> list[list[str]]:
@@ -133,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="short blocks, small logs: whether it works")
     parser.add_argument("--list", action="store_true", help="what is there and what remains")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="directory of the steps")
+    parser.add_argument("--out", type=Path, help="directory of the steps; quick runs have one of their own")
     parser.add_argument("--directory", type=Path, help="where data directories are made")
     parser.add_argument("--picture", type=Path, help="draw the steps that are there into this file")
     return parser
@@ -143,10 +155,12 @@ def _run(options: argparse.Namespace, lengths: Lengths, wanted: Sequence[tuple[A
     """Measure what is missing; what failed."""
     failures = []
     parent = options.directory or Path(tempfile.gettempdir())
+    there = [step_of(options.out, axis, value, lengths) for axis in AXES for value in axis.values]
+    origins.check_machine(_named([step for step in there if step]), machine_facts(parent))
     for axis, value in wanted[: options.limit]:
         try:
             step = measured(axis, value, lengths, options.repeats, parent)
-        except (RoundFailed, TargetFailed) as error:
+        except FAILURES as error:
             say(f"  FAILED: {error}")
             failures.append(f"{axis.name} {value}: {error}")
             continue
@@ -158,6 +172,7 @@ def _run(options: argparse.Namespace, lengths: Lengths, wanted: Sequence[tuple[A
 def main(arguments: Sequence[str]) -> int:
     """Measure what is missing, and print what there is; the exit status."""
     options = _parser().parse_args(arguments)
+    options.out = options.out or (LOCAL_RESULTS / "growth-quick" if options.quick else RESULTS)
     lengths = QUICK if options.quick else FULL
     chosen = [BY_NAME[name] for name in options.axis] if options.axis else AXES
     steps = [(axis, value) for axis in chosen for value in axis.values if value <= (options.most or value)]
@@ -166,7 +181,7 @@ def main(arguments: Sequence[str]) -> int:
     if not options.list:
         try:
             failures = _run(options, lengths, missing)
-        except (NoBlockDevice, ToolchainMissing) as error:
+        except (NoBlockDevice, ToolchainMissing, origins.MixedMachines) as error:
             say(f"cannot measure here: {error}")
             return EXIT_FAILED
         missing = [each for each in steps if step_of(options.out, *each, lengths) is None]

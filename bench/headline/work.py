@@ -21,6 +21,8 @@ from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, PRODUCERS
 
 ROWS = ("produce", "small", "latency", "consume", "fan_out", "restart")
 """What can be asked for by name; three nodes have the first and third."""
+WARM_SHARE = 8
+"""Of what a block moves, one such part goes first where the session's own warm-up has nothing like it."""
 SHAPES = (3,)
 """Of `NodesSession`: Lockstep's default number of groups."""
 
@@ -71,11 +73,12 @@ def consume(session: Session, topic: str, filled: Block) -> None:
 
 
 def fan_out(session: Session, policy: str, total_bytes: int, groups: int = GROUPS) -> Block:
-    """A writer, and groups that read all of it meanwhile."""
+    """A writer, and groups that read all of it meanwhile; a small one first, which warms this up."""
+    words = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW, "groups": groups}
+    session.job("fan_out", topic=session.topic(policy), total_bytes=total_bytes // WARM_SHARE, **words)
 
     def work(topic: str) -> Block:
-        words = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW, "total_bytes": total_bytes}
-        result = session.job("fan_out", topic=topic, groups=groups, **words)
+        result = session.job("fan_out", topic=topic, total_bytes=total_bytes, **words)
         return {**result, "writes": result["total_requests"]}
 
     block = session.measure("fan_out", policy, work, max_outstanding=FILL_WINDOW)
@@ -102,8 +105,8 @@ def three_nodes(session: NodesSession, wanted: frozenset[str]) -> None:
 
 
 def _produce(session: NodesSession, policy: str) -> None:
-    rows.once_more(lambda: rows.produce(session, policy, "n3_produce"))
+    session.once_more("n3_produce", lambda: rows.produce(session, policy, "n3_produce"))
 
 
 def _closed(session: NodesSession, name: str, policy: str, producers: int, partitions: int) -> None:
-    rows.once_more(lambda: rows.closed(session, name, policy, producers, partitions, spread="led"))
+    session.once_more(name, lambda: rows.closed(session, name, policy, producers, partitions, spread="led"))

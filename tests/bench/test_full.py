@@ -83,6 +83,20 @@ def test_rows_are_added_until_nothing_remains(grid: Grid, capsys: pytest.Capture
     assert len(raw) == block["raw"]["samples"] == figures["requests"]
     assert max(raw) / 1e6 == pytest.approx(figures["max_ms"])
 
+    # a quick run's rows are no rows of another one
+    capsys.readouterr()
+    where = ["--workloads", str(grid.workloads), "--out", str(grid.out)]
+    assert command.main(["--list", *where]) == 0
+    assert "0 of 2 cells are there, 2 remain" in capsys.readouterr().out
+
+    # rows of another machine are not added to
+    path = grid.out / "tiny" / f"{next(iter(rows))}.json"
+    kept = path.read_text()
+    path.write_text(kept.replace('"kernel": "', '"kernel": "0'))
+    assert grid.run() == 1
+    assert "was measured elsewhere: kernel differ" in capsys.readouterr().err
+    path.write_text(kept)
+
     # nothing is measured twice, and what is another cell now is measured again
     before = {name: row["started"] for name, row in rows.items()}
     assert grid.run() == 0
@@ -106,6 +120,28 @@ def test_a_cell_that_fails_has_a_row_that_says_so(grid: Grid, capsys: pytest.Cap
     assert grid.run("--again") == 0
     (row,) = grid.rows().values()
     assert "error" not in row
+
+
+def test_what_failed_within_a_command_fails_its_cell(
+    grid: Grid, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compared = [{"ratio": "produce.flush", "value": 3.0, "met": True}]
+    result = {"comparison": compared, "failures": ["session 2: broke"]}
+
+    def ran(words: list[str], directory: Path) -> int:
+        (Path(words[-1]) / "result.json").write_text(json.dumps(result))
+        return 1 if result["failures"] else 3
+
+    monkeypatch.setattr(command, "ended", ran)
+    grid.write('name = "tiny"\nabout = "x"\nkind = "command"\ncommand = ["all"]\n')
+    assert grid.run() == 1
+    assert "FAILED: tiny/1n-all: session 2: broke" in capsys.readouterr().err
+    assert grid.run() == 0, "it has a row"
+    result["failures"] = []
+    assert grid.run("--again") == 0
+    row = json.loads((grid.out / "tiny" / "1n-all.json").read_text())
+    (block,) = row["rounds"]
+    assert block["failures"] == [] and block["figures"] == {"produce.flush": 3.0}
 
 
 def test_a_target_that_is_not_here_is_skipped_by_name(

@@ -80,6 +80,12 @@ def test_a_step_is_measured_once_and_what_remains_is_said(
     assert figures["rss_mb"] > 10 and figures["cpu_s_per_million_records"] > 0
     assert figures["requests_per_s"] > 100
     assert main([*words, "--limit", "0"]) == 0 and path.read_text() == kept
+    elsewhere = json.loads(kept)
+    elsewhere["machine"]["kernel"] = "1.0"
+    path.write_text(json.dumps(elsewhere))
+    assert main(words) == 1, "no step of another machine is added to"
+    assert "groups 1 was measured elsewhere: kernel differ" in capsys.readouterr().err
+    path.write_text(kept)
     # without --quick the step is another one
     assert main([*words[1:], "--list"]) == 0
     assert "0 of 2 steps are there" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from bench import load
 from bench.fan_out import Reader
-from bench.lanes import Lane
+from bench.lanes import SPIN_NS, Lane
 from bench.wire import ProduceTemplate, WrongAnswer, record_batch
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
@@ -58,6 +59,37 @@ def test_an_open_loop_keeps_its_rate_and_counts_what_a_pause_held_back(tmp_path:
     assert len(raw) == result["requests"]
     assert sum(each > 40_000_000 for each in raw) >= 10
     assert result["max_ms"] >= 190
+
+
+def test_the_wait_for_what_is_due_is_not_rounded_up_and_leaves_the_broker_its_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+    waits = select.select
+
+    def noted(*words: object) -> object:
+        asked.append(words[3])  # type: ignore[arg-type]
+        return waits(*words)  # type: ignore[call-overload]
+
+    monkeypatch.setattr("bench.lanes.select.select", noted)
+    with serving(_good) as port:
+        result = load.lanes(_job(port, rate=2000, producers=2, seconds=0.2, window=50))
+    short = [each for each in asked if each < 0.001]
+    assert len(short) > 20, "it sleeps below a millisecond, too"
+    assert max(each for each in asked if each < 60) <= 0.001 + SPIN_NS / 1e9, "until what is due next"
+    assert 0 <= result["late_p50_ms"] <= result["late_p99_ms"]
+
+
+def test_a_rate_is_of_what_was_answered_in_time() -> None:
+    def slow(correlation_id: int, number: int) -> list[bytes]:
+        time.sleep(0.02)
+        return _good(correlation_id, number)
+
+    with serving(slow) as port:
+        result = load.lanes(_job(port, rate=200, seconds=0.5, window=3))
+    assert result["requests"] == pytest.approx(100, abs=2) and result["offered_per_s"] == 200
+    assert 5 < result["requests_per_s"] < 60, "fifty a second are taken at most"
+    assert result["max_ms"] > 500
 
 
 def test_a_window_is_never_overdrawn_and_what_waits_is_sent_when_there_is_room() -> None:

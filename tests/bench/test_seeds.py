@@ -10,6 +10,7 @@ import pytest
 
 from bench import seeds
 from bench.full.section import gathered, section, tables
+from bench.origins import MixedMachines
 from bench.player.points import FULL, GRPC, OPEN, TRANSACTIONS, Point, block_name
 from bench.report import _read, page
 
@@ -98,13 +99,37 @@ def test_what_was_promised_is_told_again_with_its_goals(tmp_path: Path) -> None:
     assert "no goal" not in text and "### one-node" not in text
 
 
+def test_what_failed_within_a_command_is_told_beside_its_goals(tmp_path: Path) -> None:
+    compared = {"title": "throughput", "value": 3.5, "goal": ">= 3", "met": True}
+    rounds = [{"result": {"comparison": [compared]}, "failures": ["session 2: broke\nits log"]}]
+    _row(tmp_path, "one-node", "all", settings={"kind": "command"}, point={}, rounds=rounds)
+    text = section(gathered(tmp_path))
+    assert "1 of 1 goals met" in text and "- one-node/1n-all: session 2: broke" in text
+
+
+def test_rows_of_several_commits_are_counted_and_rows_of_several_machines_refused(tmp_path: Path) -> None:
+    figures = {"requests_per_s": 1.0}
+    _row(tmp_path, "requests", "lockstep", medians=figures, rounds=[])
+    other = {"commit": "fedcba9876543210", "dirty": True}
+    _row(tmp_path, "requests", "kafka", medians=figures, rounds=[], code=other, started="2026-02-01")
+    counted = "rows of 2 commits, newest first: fedcba987654 with changes (1), 0123456789ab (1)"
+    assert counted in section(gathered(tmp_path))
+    machine = {"processor": "Q", "cpus": 2, "memory_gb": 8, "kernel": "7", "disk": {"device": "vda"}}
+    _row(tmp_path, "requests", "tansu", medians=figures, rounds=[], machine=machine)
+    with pytest.raises(MixedMachines, match=r"1n-tansu was measured elsewhere: .*kernel.*processor"):
+        gathered(tmp_path)
+    _row(tmp_path, "requests", "tansu", medians=figures, rounds=[], quick=True)
+    with pytest.raises(ValueError, match="1n-tansu is of a quick run"):
+        gathered(tmp_path)
+
+
 def test_the_grid_has_a_table_a_workload_and_names_what_failed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no rows"):
         gathered(tmp_path)
     fast = {"requests_per_s": 12_345.6, "p50_ms": 0.5, "p99_ms": 1.25, "rss_max_mb": 60.0}
-    _row(tmp_path, "requests", "lockstep", medians=fast)
+    _row(tmp_path, "requests", "lockstep", medians=fast, rounds=[])
     _row(tmp_path, "requests", "kafka", error="no answer\nat all")
-    _row(tmp_path, "requests", "lockstep", nodes=3, medians=fast)
+    _row(tmp_path, "requests", "lockstep", nodes=3, medians=fast, rounds=[])
     (tmp_path / "raw" / "requests").mkdir(parents=True)
     result = _read(tmp_path)
     first, second = tables(result)

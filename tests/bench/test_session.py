@@ -1,0 +1,158 @@
+"""What a session does with what goes wrong: missing records, blocks tried again, an interrupted run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from bench import __main__ as command
+from bench import comparison, session
+from bench.children import ended
+from bench.session import Block, RoundFailed, Session, WrongCount
+from bench.settings import FLUSH
+
+
+class Told(Session):
+    """A session of no broker: it holds what it is told to."""
+
+    def __init__(self, stored: int) -> None:
+        self.side, self.kind, self.policies = "subject", "lockstep", (FLUSH,)
+        self.blocks, self.again = [], []
+        self.stored = stored
+
+    def topic(self, policy: str, partitions: int = 1) -> str:
+        return "topic"
+
+    def end_offsets(self, topic: str, partitions: int) -> list[int]:
+        return [self.stored]
+
+    def observe(self, name: str, policy: str, work: Any, *, max_outstanding: int) -> Block:
+        block: Block = {"name": name, "policy": policy, "figures": work()}
+        self.blocks.append(block)
+        return block
+
+
+def _measured(told: Told) -> Block:
+    return told.measure("work", FLUSH, lambda topic: {"total_records": 10}, max_outstanding=1)
+
+
+def test_acknowledged_records_that_are_missing_leave_no_block_and_are_not_tried_away() -> None:
+    told = Told(9)
+    with pytest.raises(WrongCount, match="10 records acknowledged, 9 in topic"):
+        told.once_more("work", lambda: _measured(told))
+    assert told.blocks == [] and told.again == []
+    whole = Told(10)
+    assert whole.once_more("work", lambda: _measured(whole))["topic"] == "topic"
+
+
+def test_what_is_tried_once_more_is_noted_and_fails_the_second_time() -> None:
+    told, tries = Told(10), iter([RoundFailed("the leader moved")])
+
+    def work() -> str:
+        for error in tries:
+            raise error
+        return "done"
+
+    assert told.once_more("work", work) == "done"
+    assert told.again == ["work: the leader moved"]
+
+    def never() -> None:
+        raise RoundFailed("still not")
+
+    with pytest.raises(RoundFailed, match="still not"):
+        told.once_more("more", never)
+
+
+def test_a_client_library_that_fails_ends_a_session_and_not_the_run() -> None:
+    class Closed(Told):
+        def close(self) -> None:
+            closed.append(self)
+
+        def log_tail(self) -> str:
+            return "its log"
+
+        def unproven(self) -> list[str]:
+            return []
+
+        def outcome(self) -> Block:
+            return {"blocks": self.blocks}
+
+    closed: list[Session] = []
+
+    def measure(number: int, each: Closed) -> None:
+        if number == 0:
+            raise KafkaException("no answer")
+        _measured(each)
+
+    sessions, failures = comparison.run_sessions([0, 1], lambda number: Closed(10), measure)
+    assert len(closed) == 2 and [len(each["blocks"]) for each in sessions] == [0, 1]
+    assert len(failures) == 1 and "no answer" in failures[0]
+
+
+def test_a_tool_that_does_not_end_fails_its_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "java_command", lambda: sys.executable)
+    monkeypatch.setattr(session, "JOB_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(session, "classpath", lambda: "")
+    monkeypatch.setattr(session, "JAVA_OPTIONS", ("-c", "import time; time.sleep(30)"))
+    with pytest.raises(RoundFailed, match="did not end within"):
+        Told(0).run_java("Main", [])
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_unwind_so_that_brokers_are_ended(
+    number: signal.Signals, handlers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unwound: list[str] = []
+
+    def tool(words: list[str]) -> int:
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+        finally:
+            unwound.append("yes")
+        return 0
+
+    monkeypatch.setitem(command.TOOLS, "baselines", tool)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # should it not be handled, the tests go on
+    with pytest.raises(SystemExit) as ended_with:
+        command.main(["baselines"])
+    assert unwound == ["yes"] and ended_with.value.code == 128 + number
+
+
+def test_a_command_within_is_asked_to_end_and_not_killed(handlers: None, tmp_path: Path) -> None:
+    mark, ready = tmp_path / "mark", tmp_path / "ready"
+    program = (
+        "import pathlib, signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path({str(mark)!r}).touch(), sys.exit(0)))\n"
+        f"pathlib.Path({str(ready)!r}).touch()\n"
+        "time.sleep(60)\n"
+    )
+
+    def interrupt(number: int, frame: object) -> None:
+        if not ready.exists():
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            return
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with pytest.raises(KeyboardInterrupt):
+        ended([sys.executable, "-c", program], tmp_path)
+    assert mark.exists()
+    assert ended([sys.executable, "-c", "raise SystemExit(3)"], tmp_path) == 3
