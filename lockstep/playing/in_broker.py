@@ -31,13 +31,14 @@ class PlayerInBroker:
 
     def __init__(self, config: PlayerConfig) -> None:
         self.config = config
-        self._route = router_of(config.route)
+        self._targets = dict(config.targets)
+        self._route = router_of(config.route, self._targets)
 
     @contextlib.asynccontextmanager
     async def __call__(self, broker: Broker) -> AsyncIterator[Players]:
         """Raises CannotStart: where it is to listen it cannot."""
         streams = streams_of(self.config.transport)
-        players = Players(self.config, self._route, streams)
+        players = Players(self.config, self._route, streams, self._targets)
         config = self.config
         hosted = Hosted(broker.services, config.topic, players.play, config.partitions, config.order)
         http = await self._listen(players)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
-from lockstep.playing.config import PlayerConfig, TargetConfig, ToAll
+from lockstep.playing.config import PlayerConfig, TargetConfig, ToAll, parse
 from lockstep.playing.players import Players, first_position
+from lockstep.playing.routers import router_of
+from player.core.messages import Entry, Part
 from player.playing.ended import PlayingEnded
 from player.source.seam import Bounds
 from tests.player.playing.doubles import MemoryLog, MemoryStreams, has_all, route, settings, until
@@ -57,6 +60,33 @@ async def test_targets_come_and_go_while_a_log_is_played() -> None:
     async with played(players, log, player_term=2):
         await until(lambda: has_all(log, streams, "b"))
         assert len(streams["a"].applied) == 2, "what was changed holds for the next playing, too"
+
+
+async def test_with_the_route_all_a_new_target_gets_all() -> None:
+    """What it had missed, and what comes: not only dummies, which would move its mark over both."""
+    log, streams = MemoryLog(), MemoryStreams("a", "b")
+    config = parse(
+        'player = "one"\ntopic = "topic"\nroute = {by = "all"}\ntargets = {a = {address = "localhost:1"}}\n'
+    )
+    targets = {"a": TargetConfig("a")}
+    everything = router_of(config.route, targets)
+
+    def routed(entry: Entry) -> list[tuple[str, Part]]:
+        names = " ".join(name for name, _ in everything(Entry(entry.position, b"bytes")))
+        return route(Entry(entry.position, names))
+
+    players = Players(replace(config, settings=settings(dummy_every=1)), routed, streams, targets)
+    log.append("a b", "a b")
+    async with played(players, log):
+        await until(lambda: has_all(log, streams, "a"))
+        await players.add("b", TargetConfig("b"))
+        await until(lambda: has_all(log, streams))
+        log.append("a b")
+        await until(lambda: has_all(log, streams))
+        players.remove("a")
+        log.append("b")
+        await until(lambda: has_all(log, streams))
+        assert players.status()["playing"][0]["unrouted"] == 0
 
 
 async def test_a_target_that_begins_later() -> None:
