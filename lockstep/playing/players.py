@@ -147,7 +147,8 @@ class Players:
 
 
 def _placed(name: str, target: TargetConfig, bounds: Bounds) -> PlayedTarget:
-    return PlayedTarget(name, target.address, first_position(target.first, bounds))
+    is_earliest = target.first == "earliest"
+    return PlayedTarget(name, target.address, first_position(target.first, bounds), is_earliest)
 
 
 def first_position(first: First, bounds: Bounds) -> int:

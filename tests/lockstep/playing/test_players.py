@@ -101,6 +101,51 @@ async def test_a_target_that_begins_later() -> None:
         await until(lambda: streams["b"].applied == [2] and streams["c"].applied == [1, 2])
 
 
+async def test_who_is_reached_for_the_first_time_when_the_log_begins_later() -> None:
+    """It begins there: with a mark at what was the first position it would be stopped, for good."""
+    log, streams = MemoryLog(), MemoryStreams("a", "b", "c")
+    log.append(*["a b c"] * 3)
+    players = players_of(streams, "a", "b")
+    streams["b"].is_up = streams["c"].is_up = False
+    async with played(players, log):
+        await players.add("c", TargetConfig("c", 0))
+        await until(lambda: has_all(log, streams, "a"))
+        log.trim(2)
+        streams["b"].restart()
+        await until(lambda: streams["b"].applied == [2])
+        log.append("a b")
+        await until(lambda: streams["b"].applied == [2, 3])
+        log.trim(3)
+        streams["c"].restart()
+        words = "it needs 0, the log begins at 3"
+        await until(lambda: players.status()["playing"][0]["targets"][2]["stopped_because"] == words)
+        streams["b"].crash()
+        log.append("a b")
+        log.trim(5)
+        streams["b"].restart()
+        words = "it needs 4, the log begins at 5"
+        await until(lambda: players.status()["playing"][0]["targets"][1]["stopped_because"] == words)
+
+
+async def test_a_stream_that_waits_for_the_first_position_is_given_up() -> None:
+    """Nothing is opened by one whose time is over, or whose target is gone."""
+    log, streams = HeldLog(), MemoryStreams("a")
+    players = players_of(streams)
+    async with played(players, log):
+        await players.add("a", TargetConfig("a"))
+        log.may_tell.clear()
+        counters = next(iter(players.playings.values())).target_counters("a")
+        await until(lambda: counters.streams > 0)
+        assert not streams.opened
+        players.pause("a")
+        log.may_tell.set()
+        await asyncio.sleep(0.02)
+        assert not streams.opened
+        log.append("a")
+        players.resume("a")
+        await until(lambda: has_all(log, streams))
+
+
 async def test_a_pause_holds_for_the_next_playing() -> None:
     log, streams = MemoryLog(), MemoryStreams("a", "b")
     players = players_of(streams, "a", "b")
