@@ -41,7 +41,7 @@ class PlayerInBroker:
         players = Players(self.config, self._route, streams, self._targets)
         config = self.config
         hosted = Hosted(broker.services, config.topic, players.play, config.partitions, config.order)
-        http = await self._listen(players)
+        http = await self._listen(players, hosted)
         hosted.start()
         try:
             yield players
@@ -51,18 +51,18 @@ class PlayerInBroker:
             await hosted.stop()
             await streams.close()
 
-    async def _listen(self, players: Players) -> HttpListener | None:
+    async def _listen(self, players: Players, hosted: Hosted) -> HttpListener | None:
         if self.config.listen is None:
             return None
         try:
-            http, _ = await listening(self.config.listen, players, lambda: _status(players))
+            http, _ = await listening(self.config.listen, players, lambda: _status(players, hosted))
         except CannotListen as error:
             raise CannotStart(f"the player: {error}") from error
         return http
 
 
-def _status(players: Players) -> dict[str, Any]:
-    """Here whoever leads a log holds it."""
+def _status(players: Players, hosted: Hosted) -> dict[str, Any]:
+    """Here whoever leads a log holds it. What fails is told while it waits to be tried again."""
     player = players.config.player
     standings = [
         LogStanding(
@@ -74,5 +74,9 @@ def _status(players: Players) -> dict[str, Any]:
             each.core.player_term,
         )
         for each in players.playings.values()
+    ]
+    standings += [
+        LogStanding(source.partition, source.log_group, source.log_id, False, player, None, why)
+        for source, why in hosted.failing
     ]
     return status_of(players, standings)
