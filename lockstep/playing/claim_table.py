@@ -81,9 +81,9 @@ class ClaimTable:
         return self._newest
 
     @property
-    def first_needed(self) -> int | None:
-        """Nothing below this offset says anything any more; None where there is no claim."""
-        return min((held.offset for held in self._newest.values()), default=None)
+    def oldest(self) -> Held | None:
+        """Of the newest claims of each log the lowest: nothing below it says anything any more."""
+        return min(self._newest.values(), key=lambda held: held.offset, default=None)
 
     def read(self, claim: Claim, offset: int, now_ms: int) -> None:
         """A record of the topic, in order."""

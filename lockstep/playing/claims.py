@@ -39,6 +39,8 @@ APPEND_S: Final = 5.0
 READ_WAIT_S: Final = 1.0
 KEPT_RECORDS: Final = 1000
 """Superseded claims that may stand in the topic before they are deleted."""
+ABANDONED_MS: Final = 3_600_000
+"""A claim that nobody has renewed for so long is of a log that is not played any more."""
 LASTING: Final = frozenset(
     {"LOCKS_OFF", "BAD_HEADER", "NO_HWM", "OTHER_TOPIC", "TOO_MANY_LOCKS", "TRANSACTIONAL"}
 )
@@ -197,10 +199,18 @@ class Claims:
         return None
 
     async def _trim(self) -> None:
-        first = self._table.first_needed
-        if first is not None and first - self._deleted_before >= KEPT_RECORDS:
-            self._deleted_before = first
-            await self._topic.trim(first)
+        oldest = self._table.oldest
+        if oldest is None:
+            return
+        if oldest.offset - self._deleted_before >= KEPT_RECORDS:
+            self._deleted_before = oldest.offset
+            await self._topic.trim(oldest.offset)
+        elif self._position - oldest.offset >= KEPT_RECORDS and self._is_abandoned(oldest):
+            # Its term must not come again, so it stays; but not where it keeps all that follow from going.
+            await self._append(oldest.claim, oldest.offset)
+
+    def _is_abandoned(self, held: Held) -> bool:
+        return held.claim.player is None or _now_ms() - held.read_ms >= ABANDONED_MS
 
     async def _follow(self) -> None:
         while True:

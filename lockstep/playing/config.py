@@ -65,9 +65,9 @@ class ByFunction:
 
 @dataclass(frozen=True)
 class ToAll:
-    """Every record for each of `targets`; no batch is opened."""
+    """Every record for each of `targets`; no batch is opened. None: for all that there are, at any time."""
 
-    targets: tuple[str, ...]
+    targets: tuple[str, ...] | None = None
 
 
 Route = ByHeader | ByKey | ByFunction | ToAll
@@ -184,7 +184,7 @@ def _route(table: Table, targets: Collection[str]) -> Route:
     elif by == "key":
         route = ByKey(reader.take("targets", known), reader.take("without_key", known, ()))
     elif by == "all":
-        route = ToAll(reader.take("targets", known, tuple(targets)))
+        route = ToAll(reader.take("targets", known, None))
     else:
         route = ByFunction(reader.take("function", _function))
     reader.end()

@@ -116,6 +116,13 @@ class Hosted:
         """What is being played here now."""
         return [each.source for each in self._playings.values() if each.source is not None]
 
+    @property
+    def failing(self) -> list[tuple[Source, str]]:
+        """What this node leads and does not play now, since that has failed, and why; it is tried again. The
+        sources are closed: they say no more than which log it is."""
+        playings = self._playings.values()
+        return [each.failed for each in playings if each.source is None and each.failed is not None]
+
     # --- within -------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
@@ -197,6 +204,8 @@ class _Playing:
         self._begin = begin
         self.term = led.group.term
         self.source: HostedSource | None = None
+        self.failed: tuple[HostedSource, str] | None = None
+        """The last time, if it is to begin again."""
         self.task = asyncio.ensure_future(self._run())
         self._ending = False
 
@@ -212,12 +221,15 @@ class _Playing:
         while True:
             began = asyncio.get_running_loop().time()
             source = self.source = self._led.open()
+            why = "the playing ended"
             try:
                 await self._begin(source, self.term)
                 log.warning("%s: the playing ended", name)
             except (SourceEnded, PlayingEnded) as ended:
+                why = str(ended)
                 log.warning("%s: the playing ended: %s", name, ended)
-            except Exception:
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
                 log.exception("%s: the playing failed", name)
             finally:
                 self.source = None
@@ -225,6 +237,7 @@ class _Playing:
                 await source.close()
             if is_over:
                 return
+            self.failed = source, why
             if asyncio.get_running_loop().time() - began >= STEADY_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
             log.info("%s is played again in %g s", name, pause)

@@ -31,16 +31,17 @@ class PlayerInBroker:
 
     def __init__(self, config: PlayerConfig) -> None:
         self.config = config
-        self._route = router_of(config.route)
+        self._targets = dict(config.targets)
+        self._route = router_of(config.route, self._targets)
 
     @contextlib.asynccontextmanager
     async def __call__(self, broker: Broker) -> AsyncIterator[Players]:
         """Raises CannotStart: where it is to listen it cannot."""
         streams = streams_of(self.config.transport)
-        players = Players(self.config, self._route, streams)
+        players = Players(self.config, self._route, streams, self._targets)
         config = self.config
         hosted = Hosted(broker.services, config.topic, players.play, config.partitions, config.order)
-        http = await self._listen(players)
+        http = await self._listen(players, hosted)
         hosted.start()
         try:
             yield players
@@ -50,18 +51,18 @@ class PlayerInBroker:
             await hosted.stop()
             await streams.close()
 
-    async def _listen(self, players: Players) -> HttpListener | None:
+    async def _listen(self, players: Players, hosted: Hosted) -> HttpListener | None:
         if self.config.listen is None:
             return None
         try:
-            http, _ = await listening(self.config.listen, players, lambda: _status(players))
+            http, _ = await listening(self.config.listen, players, lambda: _status(players, hosted))
         except CannotListen as error:
             raise CannotStart(f"the player: {error}") from error
         return http
 
 
-def _status(players: Players) -> dict[str, Any]:
-    """Here whoever leads a log holds it."""
+def _status(players: Players, hosted: Hosted) -> dict[str, Any]:
+    """Here whoever leads a log holds it. What fails is told while it waits to be tried again."""
     player = players.config.player
     standings = [
         LogStanding(
@@ -73,5 +74,9 @@ def _status(players: Players) -> dict[str, Any]:
             each.core.player_term,
         )
         for each in players.playings.values()
+    ]
+    standings += [
+        LogStanding(source.partition, source.log_group, source.log_id, False, player, None, why)
+        for source, why in hosted.failing
     ]
     return status_of(players, standings)

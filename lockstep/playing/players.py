@@ -26,13 +26,24 @@ _NOWHERE: Final = Bounds(0, 0)
 
 
 class Players:
-    """See the module. Args: route, streams: shared by all logs; they stay whoever made them's to close."""
+    """See the module.
 
-    def __init__(self, config: PlayerConfig, route: Router, streams: Streams) -> None:
+    Args:
+        route, streams: shared by all logs; they stay whoever made them's to close.
+        targets: by name, which is changed here; a route may look at it. Without it those of `config`.
+    """
+
+    def __init__(
+        self,
+        config: PlayerConfig,
+        route: Router,
+        streams: Streams,
+        targets: dict[str, TargetConfig] | None = None,
+    ) -> None:
         self.config = config
         self._route = route
         self._streams = streams
-        self._targets: dict[str, TargetConfig] = dict(config.targets)
+        self._targets = dict(config.targets) if targets is None else targets
         self._paused: set[str] = set()
         self._playings: dict[str, Playing] = {}
         """By log."""
@@ -136,7 +147,8 @@ class Players:
 
 
 def _placed(name: str, target: TargetConfig, bounds: Bounds) -> PlayedTarget:
-    return PlayedTarget(name, target.address, first_position(target.first, bounds))
+    is_earliest = target.first == "earliest"
+    return PlayedTarget(name, target.address, first_position(target.first, bounds), is_earliest)
 
 
 def first_position(first: First, bounds: Bounds) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lockstep.playing.config import ByFunction, ByHeader, ByKey, ConfigError, Route, ToAll
 from player.core.routing import Router
 from player.routing.everything import Everything
@@ -12,10 +14,14 @@ from player.routing.reframing import Reframing
 from player.routing.seam import Choice
 
 
-def router_of(route: Route) -> Router:
-    """Raises ConfigError: a function that is not there."""
+def router_of(route: Route, targets: Mapping[str, object]) -> Router:
+    """Raises ConfigError: a function that is not there.
+
+    Args:
+        targets: those there are, by name, whenever a route is asked.
+    """
     if isinstance(route, ToAll):
-        return Everything(route.targets)
+        return Everything(targets if route.targets is None else route.targets)
     return Reframing(_choice_of(route))
 
 

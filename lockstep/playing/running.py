@@ -51,7 +51,8 @@ class PlayerProcess:
             raise ConfigError("order", NOT_REMOTE)
         self.config = config
         self._client_id = f"lockstep-player-{config.player}"
-        self._route = router_of(config.route)
+        self._targets = dict(config.targets)
+        self._route = router_of(config.route, self._targets)
         self._streams: Streams
         self._claims: Claims
         self._players: Players
@@ -66,7 +67,7 @@ class PlayerProcess:
         """Raises CannotPlay; then `stop` still cleans up."""
         config = self.config
         self._streams = streams_of(config.transport)
-        self._players = Players(config, self._route, self._streams)
+        self._players = Players(config, self._route, self._streams, self._targets)
         self._claims = Claims(
             ClaimsTopic(config.bootstrap, config.claims.topic, config.player), config.player, config.claims
         )

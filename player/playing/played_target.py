@@ -20,15 +20,19 @@ class PlayedTarget(NamedTuple):
     name: str
     address: str
     first_position: int = 0
+    from_earliest: bool = False
+    """It begins where the log begins when it is greeted, whatever `first_position` says: that may be deleted
+    when it is reached for the first time."""
 
 
 class KnownTarget:
     """A target, whatever becomes of its streams."""
 
-    __slots__ = ("address", "closed_because", "counters", "stream")
+    __slots__ = ("address", "closed_because", "counters", "from_earliest", "stream")
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, from_earliest: bool) -> None:
         self.address = address
+        self.from_earliest = from_earliest
         self.counters = TargetCounters()
         self.stream: TargetStream | None = None
         """The newest, until it is closed."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from random import randrange
 from typing import Any
 
-from player.core.messages import Batch, Hello
+from player.core.messages import NOTHING, Batch, Hello
 from player.core.player import Player
 from player.core.ready import Fetch, Ready
 from player.core.routing import Router
@@ -92,14 +92,14 @@ class Playing:
             self._is_running = False
             await self._leave()
 
-    def add(self, name: str, address: str, first_position: int = 0) -> None:
-        """One more target, at any time; without a mark it begins at `first_position`.
+    def add(self, name: str, address: str, first_position: int = 0, from_earliest: bool = False) -> None:
+        """One more target, at any time; without a mark it begins as `PlayedTarget` says.
 
         Raises ValueError: it is there.
         """
         if name in self._known:
             raise ValueError(f"there is a target {name!r}")
-        self._known[name] = KnownTarget(address)
+        self._known[name] = KnownTarget(address, from_earliest)
         self._tell(self.core.add, name, first_position)
         if self._is_running:
             self._tick()
@@ -218,7 +218,11 @@ class Playing:
         known = self._known[name]
         known.counters.streams += 1
         known.stream = TargetStream(self, name, hello.target_term)
-        known.stream.open(known.address, Greeting(hello, self.source.topic, self.source.partition))
+        greeting = Greeting(hello, self.source.topic, self.source.partition)
+        if known.from_earliest and self.core.targets[name].last_ack == NOTHING:
+            known.stream.open_at_first(known.address, greeting)
+        else:
+            known.stream.open(known.address, greeting)
 
     def _write(self, name: str, target_term: int, batch: Batch) -> None:
         if (stream := self._stream(name, target_term)) is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from player.core.messages import Hello
 from player.core.ready import Fetch
 from player.source.seam import RangeLost
 from player.transport.seam import Greeting, Stream
@@ -29,13 +30,17 @@ class TargetStream:
         self.target_term = target_term
         self._stream: Stream | None = None
         self._reading: asyncio.Task[None] | None = None
-        """Its bounds, then the fetches of its recovery: the core wants one at a time."""
+        """The log's bounds, then the fetches of its recovery: the core wants one at a time."""
         self._has_missed = False
 
     # --- what the playing does with it --------------------------------------------------------------------
 
     def open(self, address: str, greeting: Greeting) -> None:
         self._stream = self._playing.streams.open(address, greeting, self)
+
+    def open_at_first(self, address: str, greeting: Greeting) -> None:
+        """The same when it is known where the log begins now: there a target without a mark begins."""
+        self._reading = self._playing.spawn(self._opened_at_first(address, greeting))
 
     @property
     def stream(self) -> Stream:
@@ -80,6 +85,13 @@ class TargetStream:
         self._playing.disconnected(self, reason)
 
     # --- what is read for it ------------------------------------------------------------------------------
+
+    async def _opened_at_first(self, address: str, greeting: Greeting) -> None:
+        hello = greeting.hello
+        first, _ = await self._playing.source.bounds()
+        self._reading = None
+        hello = Hello(hello.log_id, hello.player_term, hello.target_term, first)
+        self.open(address, Greeting(hello, greeting.topic, greeting.partition))
 
     async def _bounded(self, position: int) -> None:
         bounds = await self._playing.source.bounds()

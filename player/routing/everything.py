@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 
 from player.core.messages import Entry, Part
 from player.core.routing import Parts
 
 
 class Everything:
-    """Every batch for each of these targets."""
+    """Every batch for each of these targets.
+
+    Args: names: those of a mapping are looked at each time: who is added to it gets everything, too.
+    """
 
     __slots__ = ("_names",)
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = tuple(dict.fromkeys(names))
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = names if isinstance(names, Mapping) else tuple(dict.fromkeys(names))
 
     def __call__(self, entry: Entry) -> Parts:
         payload = entry.payload

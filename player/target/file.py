@@ -34,11 +34,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from player.target.guard import check_applied
 from player.target.marks import Mark, StaleTerms
 from player.target.records import Delivered, LogName
 from player.target.store import WrongMark
 
-Apply = Callable[[Delivered], None]
+Apply = Callable[[Delivered], object]
 
 _PAUSE_S: Final = 0.01
 _READABLE: Final = 100
@@ -144,7 +145,7 @@ class FileLog:
                 raise WrongMark(f"{stored} is stored, and not {delivered.previous_position}")
             if delivered.records:
                 try:
-                    self._apply(delivered)
+                    check_applied(self._apply(delivered))
                 except AppliedInPart as part:
                     if stored.position < part.position < mark.position:
                         self._write(replace(mark, position=part.position))

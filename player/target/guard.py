@@ -1,12 +1,14 @@
 """What an application may not do while it applies: its transaction holds the mark, and ends afterwards.
 
-Owns: the words of SQL that end a transaction, or outlive it, and the error. Savepoints are allowed.
+Owns: the words of SQL that end a transaction, or outlive it, and the error (savepoints are allowed); what an
+application may not return, since it would be applied later, or never.
 Does not: look into functions of a database. What gets past is found afterwards, by each store in its way.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from typing import Final
 
@@ -40,3 +42,13 @@ def forbidden_words(statement: str) -> str | None:
     """With which words one of the statements in this text begins that an application may not use."""
     found = _FORBIDDEN.search(_QUOTED.sub(" ", statement))
     return found and " ".join(found[1].upper().split())
+
+
+def check_applied(returned: object) -> None:
+    """Raises TypeError where `apply` has returned what has yet to be run: nobody would, and the mark would
+    move over what was not applied."""
+    if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()  # or Python warns that nobody has waited for it
+        kind = type(returned).__name__
+        raise TypeError(f"apply is a plain function, it has returned a {kind}: nothing was applied")

@@ -29,12 +29,12 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 from psycopg.sql import Composable
 
-from player.target.guard import ForbiddenInApply, forbidden_words
+from player.target.guard import ForbiddenInApply, check_applied, forbidden_words
 from player.target.marks import Mark, StaleTerms
 from player.target.records import Delivered, LogName
 from player.target.store import WrongMark
 
-Apply = Callable[["psycopg.Connection[TupleRow]", Delivered], None]
+Apply = Callable[["psycopg.Connection[TupleRow]", Delivered], object]
 
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS lockstep_player_marks (
@@ -201,7 +201,7 @@ class PostgresLog:
                 raise WrongMark(f"{stored} is stored, and not {delivered.previous_position}")
             if delivered.records:
                 with self._connection.guarded():
-                    self._apply(self._connection, delivered)
+                    check_applied(self._apply(self._connection, delivered))
             values = [mark.position, self._log_id, transaction_id]
             if self._connection.execute(_MOVE, values).rowcount != 1:
                 raise ForbiddenInApply("a commit or rollback that nobody saw")

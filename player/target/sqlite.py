@@ -27,12 +27,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Literal
 
-from player.target.guard import ForbiddenInApply
+from player.target.guard import ForbiddenInApply, check_applied
 from player.target.marks import Mark, StaleTerms
 from player.target.records import Delivered, LogName
 from player.target.store import WrongMark
 
-Apply = Callable[[sqlite3.Connection, Delivered], None]
+Apply = Callable[[sqlite3.Connection, Delivered], object]
 
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS lockstep_player_marks (
@@ -139,7 +139,7 @@ class SqliteLog:
                 raise WrongMark(f"{stored} is stored, and not {delivered.previous_position}")
             if delivered.records:
                 with self._guarded():
-                    self._apply(self._connection, delivered)
+                    check_applied(self._apply(self._connection, delivered))
             self._connection.execute(_MOVE, (mark.position, mark.log_id))
 
     def close(self) -> None:

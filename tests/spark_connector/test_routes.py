@@ -59,7 +59,8 @@ def test_it_says_what_the_player_does(
     batch = builder.build(10)
     theirs: dict[int, dict[str, bytes | None]] = {}
     text = HEAD + ROUTES[route] + TARGETS
-    for name, part in router_of(parse(text).route)(Entry(10 + len(records) - 1, batch)):
+    config = parse(text)
+    for name, part in router_of(config.route, config.targets)(Entry(10 + len(records) - 1, batch)):
         assert isinstance(part.payload, bytes)
         for each in iter_records(part.payload):
             theirs.setdefault(each.offset, {})[name] = each.value

@@ -51,7 +51,7 @@ def test_a_log_that_nobody_has_claimed() -> None:
     claims = table()
     claims.begun()
     assert claims.due_ms(LOG, LEASE_MS) == 0
-    assert claims.first_needed is None
+    assert claims.oldest is None
     assert claims.next_claim(LOG, 0, 5) == Claim(LOG, 1, "bert", "p2", 5)
     assert claims.next_claim(LOG, 8, 5).player_term == 9
 
@@ -99,4 +99,4 @@ def test_what_is_not_needed_any_more() -> None:
     claims.read(HERS, 10, 0)
     claims.read(HERS._replace(log_id="other"), 11, 0)
     claims.read(HERS, 12, 0)
-    assert claims.first_needed == 11
+    assert claims.oldest is not None and claims.oldest.offset == 11

@@ -207,6 +207,35 @@ async def test_old_claims_are_deleted(log: MemoryLog, monkeypatch: pytest.Monkey
         await each.close()
 
 
+@pytest.mark.parametrize("is_given_up", [True, False])
+async def test_a_log_that_is_played_no_more_keeps_nothing_from_being_deleted(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch, is_given_up: bool
+) -> None:
+    """Its last claim moves to the end, as it is."""
+    monkeypatch.setattr(module, "KEPT_RECORDS", 5)
+    bert = await opened(log, "bert", "p2")
+    held = await bert.claim("cluster/former/0", above_term=6)
+    if is_given_up:
+        await bert.give_up(held)
+    await bert.close()
+    left = written(log)[-1]
+    anna = await opened(log, "anna", "p1")
+    keeping = asyncio.create_task(anna.keep(await anna.claim(LOG)))
+    if not is_given_up:
+        await until(lambda: len(log.entries(0)) > 20)
+        assert written(log)[0] == left, "perhaps somebody stands by for it"
+        monkeypatch.setattr(module, "ABANDONED_MS", 1)
+    await until(lambda: log.entries(0)[0].offset > 20)
+    keeping.cancel()
+    assert [each for each in written(log) if each.log_id == left.log_id][-1] == left
+    assert len(log.entries(0)) < 20
+    check(written(log))
+    later = await opened(log, "bert", "p3")
+    assert (await wait(later.claim(left.log_id))).claim.player_term == 8  # type: ignore[attr-defined]
+    for each in (anna, later):
+        await each.close()
+
+
 @pytest.mark.parametrize("seed", range(8))
 async def test_terms_only_grow_whatever_happens(seed: int) -> None:
     """Three processes, two logs, lost answers, processes that die, stand still, stop cleanly."""

@@ -76,7 +76,7 @@ def test_the_document_begins_with_a_whole_one() -> None:
         ({"by": "header", "otherwise": ["b"]}, ByHeader(("b",))),
         ({"by": "key", "targets": ["b", "a"]}, ByKey(("b", "a"))),
         ({"by": "key", "targets": ["a"], "without_key": ["b"]}, ByKey(("a",), ("b",))),
-        ({"by": "all"}, ToAll(("a", "b"))),
+        ({"by": "all"}, ToAll()),
         ({"by": "all", "targets": ["b"]}, ToAll(("b",))),
         ({"by": "function", "function": "shop.routes:of.order"}, None),
         ({"by": "function", "function": "shop.routes:of_order"}, ByFunction("shop.routes:of_order")),

@@ -21,7 +21,7 @@ from player.target.records import Delivered
 from player.target.sessions import StoreSessions
 from player.target.sqlite import SqliteStore
 from player.transport.named import Transport, server_of
-from protocol.records.record import BatchBuilder
+from protocol.records.record import BatchBuilder, Record
 from tests.broker.cluster.brokers import LOOK_SECONDS
 from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.wire import Client
@@ -179,6 +179,43 @@ async def test_tells_how_it_is(start_broker: StartBroker, tmp_path: Path) -> Non
                     pass
         with pytest.raises(OSError):
             await asyncio.to_thread(asked, "/status")
+    await client.close()
+
+
+def bad_choice(record: Record) -> list[str]:
+    """A routing function as users write them."""
+    if record.value == b"bad":
+        raise LookupError("no such shard")
+    return ["a"]
+
+
+async def test_the_status_has_what_fails(start_broker: StartBroker, tmp_path: Path) -> None:
+    """Of two partitions one is not played: all is not well, though the other one is."""
+    a = Shard(tmp_path / "a.db")
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await client.create("t", partitions=2)
+    port = free_port()
+    logs: list[dict[str, Any]] = []
+
+    def looked() -> None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=LONG_S) as answer:
+            logs[:] = sorted(json.load(answer)["logs"], key=lambda each: each["partition"])
+
+    async with a.served():
+        text = f'player = "p"\ntopic = "t"\nlisten = "127.0.0.1:{port}"\n'
+        route = f'[route]\nby = "function"\nfunction = "{__name__}:bad_choice"\n'
+        target = f'[targets.a]\naddress = "{a.address}"\n'
+        async with PlayerInBroker(parse(f"{text}{route}{target}"))(broker):
+            await client.produce("t", routed("bad", None))
+            await client.produce("t", routed("good", None), 1)
+            await until(lambda: a.rows() == ["good"])
+            async with asyncio.timeout(LONG_S):
+                while len(logs) < 2 or not logs[0]["failed"]:
+                    await asyncio.to_thread(looked)
+            assert "LookupError: no such shard" in logs[0]["failed"]
+            assert [each["is_playing"] for each in logs] == [False, True]
+            assert logs[1]["failed"] == "" and logs[0]["played"] is None
     await client.close()
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
-from lockstep.playing.config import PlayerConfig, TargetConfig, ToAll
+from lockstep.playing.config import PlayerConfig, TargetConfig, ToAll, parse
 from lockstep.playing.players import Players, first_position
+from lockstep.playing.routers import router_of
+from player.core.messages import Entry, Part
 from player.playing.ended import PlayingEnded
 from player.source.seam import Bounds
 from tests.player.playing.doubles import MemoryLog, MemoryStreams, has_all, route, settings, until
@@ -59,6 +62,33 @@ async def test_targets_come_and_go_while_a_log_is_played() -> None:
         assert len(streams["a"].applied) == 2, "what was changed holds for the next playing, too"
 
 
+async def test_with_the_route_all_a_new_target_gets_all() -> None:
+    """What it had missed, and what comes: not only dummies, which would move its mark over both."""
+    log, streams = MemoryLog(), MemoryStreams("a", "b")
+    config = parse(
+        'player = "one"\ntopic = "topic"\nroute = {by = "all"}\ntargets = {a = {address = "localhost:1"}}\n'
+    )
+    targets = {"a": TargetConfig("a")}
+    everything = router_of(config.route, targets)
+
+    def routed(entry: Entry) -> list[tuple[str, Part]]:
+        names = " ".join(name for name, _ in everything(Entry(entry.position, b"bytes")))
+        return route(Entry(entry.position, names))
+
+    players = Players(replace(config, settings=settings(dummy_every=1)), routed, streams, targets)
+    log.append("a b", "a b")
+    async with played(players, log):
+        await until(lambda: has_all(log, streams, "a"))
+        await players.add("b", TargetConfig("b"))
+        await until(lambda: has_all(log, streams))
+        log.append("a b")
+        await until(lambda: has_all(log, streams))
+        players.remove("a")
+        log.append("b")
+        await until(lambda: has_all(log, streams))
+        assert players.status()["playing"][0]["unrouted"] == 0
+
+
 async def test_a_target_that_begins_later() -> None:
     log, streams = MemoryLog(), MemoryStreams("a", "b", "c")
     log.append("a b c", "a b c")
@@ -69,6 +99,51 @@ async def test_a_target_that_begins_later() -> None:
         await players.add("c", TargetConfig("c", 1))
         log.append("b c")
         await until(lambda: streams["b"].applied == [2] and streams["c"].applied == [1, 2])
+
+
+async def test_who_is_reached_for_the_first_time_when_the_log_begins_later() -> None:
+    """It begins there: with a mark at what was the first position it would be stopped, for good."""
+    log, streams = MemoryLog(), MemoryStreams("a", "b", "c")
+    log.append(*["a b c"] * 3)
+    players = players_of(streams, "a", "b")
+    streams["b"].is_up = streams["c"].is_up = False
+    async with played(players, log):
+        await players.add("c", TargetConfig("c", 0))
+        await until(lambda: has_all(log, streams, "a"))
+        log.trim(2)
+        streams["b"].restart()
+        await until(lambda: streams["b"].applied == [2])
+        log.append("a b")
+        await until(lambda: streams["b"].applied == [2, 3])
+        log.trim(3)
+        streams["c"].restart()
+        words = "it needs 0, the log begins at 3"
+        await until(lambda: players.status()["playing"][0]["targets"][2]["stopped_because"] == words)
+        streams["b"].crash()
+        log.append("a b")
+        log.trim(5)
+        streams["b"].restart()
+        words = "it needs 4, the log begins at 5"
+        await until(lambda: players.status()["playing"][0]["targets"][1]["stopped_because"] == words)
+
+
+async def test_a_stream_that_waits_for_the_first_position_is_given_up() -> None:
+    """Nothing is opened by one whose time is over, or whose target is gone."""
+    log, streams = HeldLog(), MemoryStreams("a")
+    players = players_of(streams)
+    async with played(players, log):
+        await players.add("a", TargetConfig("a"))
+        log.may_tell.clear()
+        counters = next(iter(players.playings.values())).target_counters("a")
+        await until(lambda: counters.streams > 0)
+        assert not streams.opened
+        players.pause("a")
+        log.may_tell.set()
+        await asyncio.sleep(0.02)
+        assert not streams.opened
+        log.append("a")
+        players.resume("a")
+        await until(lambda: has_all(log, streams))
 
 
 async def test_a_pause_holds_for_the_next_playing() -> None:

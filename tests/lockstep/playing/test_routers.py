@@ -26,6 +26,7 @@ def entry() -> Entry:
     ("route", "expected"),
     [
         (ToAll(("a", "b")), {"a", "b"}),
+        (ToAll(), {"there"}),
         (ByHeader(), {"b"}),
         (ByHeader(("a",)), {"a", "b"}),
         (ByKey(("a",)), {"a"}),
@@ -34,9 +35,9 @@ def entry() -> Entry:
     ],
 )
 def test_whom_it_reaches(route: Route, expected: set[str]) -> None:
-    assert {name for name, _ in router_of(route)(entry())} == expected
+    assert {name for name, _ in router_of(route, {"there": 1})(entry())} == expected
 
 
 def test_a_function_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match=r"^route.function: .* has no nothing"):
-        router_of(ByFunction(f"{__name__}:nothing"))
+        router_of(ByFunction(f"{__name__}:nothing"), {})

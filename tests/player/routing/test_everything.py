@@ -14,3 +14,12 @@ def test_the_same_bytes_for_each_once() -> None:
     assert (first[1].position, first[1].size_bytes, first[1].partition) == (7, 7, None)
     ((_, part),) = Everything(["a"])(Entry(7, b"a batch", 3))
     assert part.partition == 3
+
+
+def test_who_comes_and_goes_in_a_mapping() -> None:
+    names = {"a": 1}
+    everything = Everything(names)
+    names["b"] = 2
+    assert [name for name, _ in everything(Entry(7, b"a batch"))] == ["a", "b"]
+    del names["a"]
+    assert [name for name, _ in everything(Entry(8, b"a batch"))] == ["b"]

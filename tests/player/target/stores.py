@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,7 @@ class Ledger(Protocol):
     """An application."""
 
     then: Step
+    """What it returns is what the application returns."""
 
     def store(self) -> Store:
         """One more, as another process has it."""
@@ -50,10 +52,10 @@ class SqliteLedger:
     def store(self, timeout_s: float = 30.0) -> SqliteStore:
         return SqliteStore(self.path, self.apply, timeout_s=timeout_s)
 
-    def apply(self, connection: sqlite3.Connection, delivered: Delivered) -> None:
+    def apply(self, connection: sqlite3.Connection, delivered: Delivered) -> object:
         for record in delivered.records:
             connection.execute("INSERT INTO applied VALUES (?)", (record.offset,))
-        self.then(connection)
+        return self.then(connection)
 
     def applied(self) -> list[int]:
         with contextlib.closing(sqlite3.connect(self.path)) as connection:
@@ -69,10 +71,10 @@ class PostgresLedger:
     def store(self, idle_timeout_s: float = 60.0) -> PostgresStore:
         return PostgresStore(self.database, self.apply, idle_timeout_s=idle_timeout_s)
 
-    def apply(self, connection: psycopg.Connection[Any], delivered: Delivered) -> None:
+    def apply(self, connection: psycopg.Connection[Any], delivered: Delivered) -> object:
         for record in delivered.records:
             connection.execute("INSERT INTO applied VALUES (%s)", (record.offset,))
-        self.then(connection)
+        return self.then(connection)
 
     def applied(self) -> list[int]:
         return [row[0] for row in self.run("SELECT at FROM applied ORDER BY at")]
@@ -93,11 +95,14 @@ class FileLedger:
     def store(self, timeout_s: float = 30.0) -> FileStore:
         return FileStore(self.directory / "marks", self.apply, timeout_s=timeout_s)
 
-    def apply(self, delivered: Delivered) -> None:
-        self.then(None)
+    def apply(self, delivered: Delivered) -> object:
+        returned = self.then(None)
+        if inspect.isawaitable(returned):
+            return returned
         with (self.directory / "applied").open("a") as file:
             for record in delivered.records:
                 print(record.offset, file=file)
+        return None
 
     def applied(self) -> list[int]:
         path = self.directory / "applied"

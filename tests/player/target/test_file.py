@@ -130,7 +130,7 @@ def test_apply_is_a_plain_function() -> None:
     async def later(delivered: Delivered) -> None: ...
 
     with pytest.raises(TypeError, match="plain function"):
-        FileStore("marks", later)  # type: ignore[arg-type]
+        FileStore("marks", later)
 
 
 def test_an_application_that_came_as_far_as_it_says(tmp_path: Path) -> None:

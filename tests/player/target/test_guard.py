@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+
 import pytest
 
-from player.target.guard import ForbiddenInApply, forbidden_words
+from player.target.guard import ForbiddenInApply, check_applied, forbidden_words
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,20 @@ from player.target.guard import ForbiddenInApply, forbidden_words
 )
 def test_which_statements_are_forbidden(statement: str, words: str | None) -> None:
     assert forbidden_words(statement) == words
+
+
+async def test_what_may_be_returned() -> None:
+    for fine in (None, [1], "text", iter([1])):
+        check_applied(fine)
+
+    async def waits() -> None: ...
+
+    async def both() -> AsyncIterator[int]:
+        yield 1
+
+    for unapplied in (waits(), (one for one in [1]), both(), asyncio.get_running_loop().create_future()):
+        with pytest.raises(TypeError, match="apply is a plain function"):
+            check_applied(unapplied)
 
 
 def test_the_error_says_why() -> None:

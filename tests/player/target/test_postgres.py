@@ -225,6 +225,6 @@ def test_what_cannot_be_a_store() -> None:
     async def later(connection: Connection, delivered: Delivered) -> None: ...
 
     with pytest.raises(TypeError, match="plain function"):
-        PostgresStore("dbname=any", later)  # type: ignore[arg-type]
+        PostgresStore("dbname=any", later)
     with pytest.raises(psycopg.ProgrammingError):
         PostgresStore("no such thing", lambda connection, delivered: None)

@@ -151,6 +151,6 @@ def test_what_cannot_be_a_store() -> None:
     with pytest.raises(ValueError, match="OFF"):
         SqliteStore("state.db", apply, synchronous="OFF")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="plain function"):
-        SqliteStore("state.db", later)  # type: ignore[arg-type]
+        SqliteStore("state.db", later)
     with pytest.raises(sqlite3.OperationalError):
         SqliteStore("/no/such/directory/state.db", apply).open(NAME)

@@ -63,6 +63,22 @@ def test_each_log_has_its_own_mark(stored: StoredLog, ledger: Ledger) -> None:
     other.close()
 
 
+def test_what_an_application_would_do_later_was_not_applied(stored: StoredLog, ledger: Ledger) -> None:
+    """As an async method behind a lambda: the mark may not move over it."""
+
+    async def later(_: object) -> None: ...
+
+    stored.greet(mark(1, -1))
+    ledger.then = later
+    with pytest.raises(TypeError, match=r"a coroutine: nothing was applied$"):
+        stored.store(entries(-1, 0), mark(1, 0))
+    assert ledger.applied() == []
+    assert stored.load() == mark(1, -1)
+    ledger.then = lambda _: "a cursor, or whatever a lambda returns"
+    stored.store(entries(-1, 0), mark(1, 0))
+    assert ledger.applied() == [0]
+
+
 def test_a_process_that_was_replaced_changes_nothing(stored: StoredLog, ledger: Ledger) -> None:
     stored.greet(mark(1, -1))
     stored.store(entries(-1, 0), mark(1, 0))
