@@ -78,12 +78,19 @@ def session(
         jars: the connector's jars, or the folder that has them (others in it are left alone); by default
             the folder that the environment variable LOCKSTEP_SPARK_JARS names.
     Raises:
-        SessionRefused: a session without the connector runs already, there is no known connector for this
-            pyspark, or a jar is missing.
+        SessionRefused: there is no pyspark, or no known connector for it; a session without the connector
+            runs already; or a jar is missing.
     """
-    import pyspark
-    from pyspark.sql import SparkSession
-
+    try:
+        import pyspark
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        raise SessionRefused(
+            f"pyspark is not installed in {sys.executable}: pip install pyspark=={max(CONNECTORS)} "
+            "pyarrow pandas; see docs/spark.md"
+        ) from None
     if (master or "").startswith("sc://") or os.environ.get("SPARK_REMOTE"):
         raise SessionRefused(
             "Spark Connect: the server loads jars when it starts; start it with Spark's Kafka connector, "
@@ -99,7 +106,7 @@ def session(
     for name, value in wanted.items():
         builder = builder.config(name, value)
     found = builder.getOrCreate()
-    if not _has_connector(found):
+    if not has_class(found, _PROVIDER):
         how = (
             "runs already: stop it before spark_connector.session()"
             if running
@@ -156,7 +163,11 @@ def jars_of(
     by_name = {path.name: path.resolve() for path in candidates if path.is_file()}
     missing = [name for name in connector.jars if name not in by_name]
     if missing:
-        where = f"not in {given}" if given is not None else f"set jars=, or {JARS_VARIABLE} to their folder"
+        where = (
+            f"not in {given}"
+            if given is not None
+            else f"name their folder: jars= or --jars, or {JARS_VARIABLE}"
+        )
         raise SessionRefused(
             f"pyspark {version} needs {', '.join(missing)} ({where}). Maven copies all of them: "
             "see docs/spark.md, Jars"
@@ -199,10 +210,11 @@ def _is_local(master: str) -> bool:
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
-def _has_connector(spark: SparkSession) -> bool:
+def has_class(spark: SparkSession, name: str) -> bool:
+    """Whether the session's JVM finds this class, so whether the jar that brings it was loaded."""
     jvm: Any = spark._jvm
     try:
-        jvm.org.apache.spark.util.Utils.classForName(_PROVIDER, False, False)
+        jvm.org.apache.spark.util.Utils.classForName(name, False, False)
     except Exception as error:  # py4j's, whose class is not known without pyspark
         if "ClassNotFoundException" not in str(error):
             raise

@@ -228,7 +228,8 @@ def _ask(options: argparse.Namespace, method: str, path: str, body: object = Non
         if not isinstance(found, dict):
             raise ValueError
     except ValueError:
-        raise CommandFailed(f"what answers at {options.player} is no player: {text[:80]!r}") from None
+        said = text[:80].decode(errors="replace").strip()
+        raise CommandFailed(f"what answers at {options.player} is no player: {said!r}") from None
     if answer.status != 200:
         raise CommandFailed(str(found.get("error", found)))
     return found

@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -28,12 +29,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from broker.addresses import parse_listener
 from broker.listening import bind, host_and_port
 from broker.metrics.http import Change, HttpListener, Page
-from lockstep.playing.config import NAME, ConfigError, target_of
+from lockstep.playing.config import ConfigError, target_of
 from lockstep.playing.exposition import PlayerCollector
 from lockstep.playing.players import Players
 
-LASTS: Final = "until this process ends: the configuration's file is not changed"
-_TARGET: Final = re.compile(rf"/targets/({NAME.pattern})(?:/(pause|resume))?")
+LASTS: Final = "until the player's process ends: its configuration's file is not changed"
+_TARGET: Final = re.compile(r"/targets/([^/]+)(?:/(pause|resume))?")
 
 Status = Callable[[], dict[str, Any]]
 
@@ -96,7 +97,7 @@ class Changes:
             found = _TARGET.fullmatch(change.path)
             if found is None or (change.method == "DELETE") == (found[2] is not None):
                 return None
-            return self._changed(found[1], found[2] or "remove")
+            return self._changed(unquote(found[1]), found[2] or "remove")
         except _Refused as refused:
             return _json(refused.status, {"error": str(refused)})
 

@@ -115,7 +115,7 @@ class Players:
 
     def _check_new(self, name: str, target: TargetConfig) -> None:
         if name in self._targets:
-            raise ValueError(f"there is a target {name!r}")
+            raise ValueError(f"there is a target {name!r} already")
         if (other := at_address(self._targets, target.address)) is not None:
             raise ValueError(f"at {target.address} is target {other!r}")
 

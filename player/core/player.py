@@ -212,7 +212,7 @@ class Player:
         """One more target; without a mark it begins at `first_position`. Raises ValueError: it is there."""
         self._at(now_ms)
         if name in self.targets:
-            raise ValueError(f"there is a target {name!r}")
+            raise ValueError(f"there is a target {name!r} already")
         self.targets[name] = Target(name, first_position, self.now_ms)
         # it may be where another one was, under another name, whose terms are stored there
         self.terms.setdefault(name, max(self.terms.values(), default=0))

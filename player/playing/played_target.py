@@ -28,7 +28,7 @@ class PlayedTarget(NamedTuple):
 class KnownTarget:
     """A target, whatever becomes of its streams."""
 
-    __slots__ = ("address", "closed_because", "counters", "from_earliest", "stream")
+    __slots__ = ("address", "closed_because", "counters", "from_earliest", "logged", "stream")
 
     def __init__(self, address: str, from_earliest: bool) -> None:
         self.address = address
@@ -38,3 +38,6 @@ class KnownTarget:
         """The newest, until it is closed."""
         self.closed_because = ""
         """What was said of the last stream that broke."""
+        self.logged = ""
+        """Why its streams break, as the log has it; empty again once one is connected. A target that is down
+        for a day is one line, and not one for each try."""

@@ -98,7 +98,7 @@ class Playing:
         Raises ValueError: it is there.
         """
         if name in self._known:
-            raise ValueError(f"there is a target {name!r}")
+            raise ValueError(f"there is a target {name!r} already")
         self._known[name] = KnownTarget(address, from_earliest)
         self._tell(self.core.add, name, first_position)
         if self._is_running:
@@ -238,6 +238,10 @@ class Playing:
     # --- what streams tell --------------------------------------------------------------------------------
 
     def connected(self, stream: TargetStream, position: int, bounds: Bounds) -> None:
+        known = self._known.get(stream.name)
+        if known is not None and known.stream is stream and known.logged:
+            known.logged = ""
+            log.info("%s: target %s is connected again, at %d", self.core.log_id, stream.name, position)
         self._tell(self.core.connected, stream.name, stream.target_term, position, *bounds)
 
     def disconnected(self, stream: TargetStream, reason: str) -> None:
@@ -260,7 +264,9 @@ class Playing:
         if known is not None and known.stream is stream:
             known.stream = None
             known.closed_because = reason
-            log.info("%s: the stream to target %s ended: %s", self.core.log_id, stream.name, reason)
+            if reason != known.logged:
+                known.logged = reason
+                log.info("%s: the stream to target %s ended: %s", self.core.log_id, stream.name, reason)
         self.core.disconnected(stream.name, stream.target_term, now_ms)
 
     def _removed(self, name: str, now_ms: int) -> None:

@@ -33,6 +33,8 @@ PIPELINES: Final[dict[str, tuple[ModuleType, str]]] = {
 }
 _BOOTSTRAP: Final = "LOCKSTEP_BOOTSTRAP"
 _TRACEBACK: Final = "Traceback (most recent call last)"
+_PY4J: Final = "An error occurred while calling "
+"""What py4j says first, whatever it was."""
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(:|$)")
 
 
@@ -94,11 +96,14 @@ def _failed(error: Exception) -> int:
 
 
 def in_a_line(text: str) -> str:
-    """Spark's errors are pages long; where Python failed in a task, its traceback's last line says why."""
+    """Spark's errors are pages long; where Python failed in a task, its traceback's last line says why, and
+    where Java failed, its second line does."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if _TRACEBACK in text:
         raised = [line for line in lines[_after(lines) :] if _RAISED.match(line)]
         lines = raised[:1] or lines
+    elif text.startswith(_PY4J) and len(lines) > 1:
+        lines = [lines[1].removeprefix(": ")]
     return lines[0].removeprefix("spark_connector.pipelines.failures.PipelineFailed: ") if lines else ""
 
 

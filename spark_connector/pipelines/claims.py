@@ -37,6 +37,9 @@ _STAMPED: Final = "message.timestamp.type"
 _NOT_YET: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
 
 
+_NAME_ANOTHER: Final = "name another topic (events: --prefix, replay: --into)"
+
+
 @dataclass(frozen=True)
 class Claim:
     """A topic that one pipeline fills from its first offset on; safe to send to executors."""
@@ -73,8 +76,7 @@ def claim(
     topic_id = known.topic_id.hex()
     if len(known.partitions) < partitions:
         raise PipelineFailed(
-            f"topic {topic} has {len(known.partitions)} partitions, {partitions} are needed: "
-            "name another topic"
+            f"topic {topic} has {len(known.partitions)} partitions, {partitions} are needed: {_NAME_ANOTHER}"
         )
     if found is None:
         _check_empty(cluster, topic, path)
@@ -86,8 +88,8 @@ def claim(
         found = _made(path, Claim(topic, topic_id, _producer_id(cluster), len(known.partitions), contents))
     if found.contents != contents:
         raise PipelineFailed(
-            f"{path}: topic {topic} is being filled with {found.contents}, not with {contents}: name another "
-            "topic and --checkpoint"
+            f"{path}: topic {topic} is being filled with {found.contents}, not with {contents}: "
+            f"{_NAME_ANOTHER} and another --checkpoint"
         )
     if found.topic_id != topic_id:
         raise PipelineFailed(

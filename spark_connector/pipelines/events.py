@@ -51,6 +51,7 @@ def run(settings: EventSettings, progress: Progress) -> dict[str, Any]:
         waiting = {place: each.position for place, each in appenders.items()}
         chosen = lru_cache(_KEYS_REMEMBERED)(partition_of)
         added = 0
+        progress.at(0)
         for number in range(-(-shape.events // BLOCK_EVENTS)):
             for topic, key, value, timestamp_ms, headers in event_data.block(shape, number):
                 place = topic, chosen(key, settings.partitions)

@@ -33,6 +33,9 @@ SCHEMA: Final = (
 )
 """Of an archive in Parquet, whose directories' names would be taken for numbers otherwise."""
 
+DELTA_EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
+"""Of Delta Lake's jars. Spark passes over an extension that it does not find."""
+
 Offsets = Mapping[str, Mapping[int, int]]
 """By topic and partition."""
 
@@ -90,6 +93,6 @@ def session_config(archive_format: str | None) -> dict[str, str]:
     """What a session needs for all this: directories in UTC, and Delta's commands where it is used."""
     config: dict[str, Any] = {"spark.sql.session.timeZone": "UTC"}
     if archive_format == "delta":
-        config["spark.sql.extensions"] = "io.delta.sql.DeltaSparkSessionExtension"
+        config["spark.sql.extensions"] = DELTA_EXTENSION
         config["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
     return config

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import spark_connector
 from spark_connector.pipelines import log_frames
 from spark_connector.pipelines.failures import PipelineFailed
+from spark_connector.sessions import has_class
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +39,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def session(options: argparse.Namespace, name: str) -> SparkSession:
     """A session with what the pipeline's formats need. PipelineFailed."""
-    config = log_frames.session_config(getattr(options, "format", None))
+    wanted_format = getattr(options, "format", None)
+    config = log_frames.session_config(wanted_format)
     for each in options.conf:
         key, equals, value = each.partition("=")
         if not equals:
@@ -53,6 +55,12 @@ def session(options: argparse.Namespace, name: str) -> SparkSession:
         made = spark_connector.session(name, master=options.master, config=config)
     else:
         made = _submitted(name, config)
+    if wanted_format == "delta" and not has_class(made, log_frames.DELTA_EXTENSION):
+        made.stop()
+        raise PipelineFailed(
+            "--format delta needs the jars of Delta Lake: give them in --jars (docs/spark_pipelines.md says "
+            "how to get them), or write --format parquet"
+        )
     made.sparkContext.setLogLevel("ERROR")
     return made
 

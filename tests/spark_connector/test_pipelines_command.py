@@ -62,7 +62,9 @@ def test_other_events_are_not_put_on_top(
 ) -> None:
     assert command.main(words(running, tmp_path, "two-", "--events", "10")) == 0
     assert command.main(words(running, tmp_path, "two-", "--events", "11")) == 1
-    assert "is being filled with orders of Shape(seed=3, events=10" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is being filled with orders of Shape(seed=3, events=10" in said
+    assert "name another topic (events: --prefix" in said
 
 
 def test_killed_events_are_resumed(
@@ -136,6 +138,21 @@ def test_of_a_failed_task_the_cause_is_told() -> None:
     assert command.in_a_line(text) == "partition 3: the archive has offset 7 twice"
     assert command.in_a_line("\n [TABLE_NOT_FOUND] none\nmore") == " [TABLE_NOT_FOUND] none"
     assert command.in_a_line("") == ""
+
+
+def test_of_what_java_raised_the_second_line_is_told() -> None:
+    text = "An error occurred while calling o55.select.\n: java.io.IOException: disk\n\tat java.base/java\n"
+    assert command.in_a_line(text) == "java.io.IOException: disk"
+    assert command.in_a_line("An error occurred while calling o55.select.") != ""
+
+
+def test_without_pyspark_the_error_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert command.main(["archive", "--topics", "a", "--to", "x"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: pyspark is not installed in ") and "pip install pyspark==4." in said
 
 
 def test_jars_are_files_and_directories(tmp_path: Path) -> None:

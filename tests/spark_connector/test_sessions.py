@@ -43,7 +43,7 @@ def test_jars_by_environment(jars: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "other" not in settings("4.2.0", {})["spark.jars"]
     monkeypatch.delenv(JARS_VARIABLE)
     with pytest.raises(
-        SessionRefused, match=f"needs {_KAFKA}-4.2.0.jar, .*set jars=, or LOCKSTEP_SPARK_JARS"
+        SessionRefused, match=f"needs {_KAFKA}-4.2.0.jar, .*jars= or --jars, or LOCKSTEP_SPARK_JARS"
     ):
         settings("4.2.0", {})
 

@@ -107,6 +107,8 @@ async def test_changes(port: int, players: Players) -> None:
         ("POST", "/targets", b"[]", 400, "the body is not a JSON object"),
         ("POST", "/targets/c/pause", b"", 404, "there is no target 'c'"),
         ("DELETE", "/targets/c", b"", 404, "there is no target 'c'"),
+        ("DELETE", "/targets/a%2Fb", b"", 404, "there is no target 'a/b'"),
+        ("POST", "/targets/%C3%BC/pause", b"", 404, "there is no target 'ü'"),
         ("DELETE", "/targets", b"", 404, ""),
         ("DELETE", "/targets/a/pause", b"", 404, ""),
         ("POST", "/targets/a", b"", 404, ""),

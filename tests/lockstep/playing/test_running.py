@@ -179,7 +179,9 @@ async def test_what_an_operator_does(place: Place, running: RunningBroker) -> No
         assert status == 0, out
         assert out.startswith(f"player one, topic {place.topic}\n")
         assert "plays" in out
-        assert (await ask("pause", "b", *where))[1].startswith("target b is paused, until this process ends")
+        assert (await ask("pause", "b", *where))[1].startswith(
+            "target b is paused, until the player's process ends"
+        )
         await place.produce(client, "a")
         await place.produce(client, "b", 5)
         await place.until_stored("a")

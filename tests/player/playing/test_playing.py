@@ -102,6 +102,21 @@ async def test_bounds_are_asked_after_the_greeting_has_come(log: MemoryLog) -> N
         await until(lambda: bool(log.asked_bounds))
 
 
+async def test_a_target_that_is_down_fills_no_log(log: MemoryLog, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="lockstep.player")
+    streams = MemoryStreams("a")
+    async with playing(log, streams) as play:
+        log.append("a")
+        await until(lambda: has_all(log, streams))
+        streams["a"].crash()
+        tries = len(streams.opened)
+        await until(lambda: len(streams.opened) > tries + 3)
+        assert sum("connection refused" in text for text in caplog.messages) == 1
+        streams["a"].restart()
+        await until(lambda: play.status().targets[0].link == "open")
+    assert "target a is connected again, at 0" in caplog.messages[-1]
+
+
 async def test_a_target_crashes_and_comes_back(log: MemoryLog) -> None:
     streams = MemoryStreams("a", "b")
     async with playing(log, streams) as play:
