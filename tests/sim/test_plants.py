@@ -27,6 +27,7 @@ QUICK = (
     ("old-marks-forgotten", "no conditional append against its condition"),
     ("player-start-late", "each stream brings what is due, in order, once"),
     ("player-end-early", "each stream brings what is due, in order, once"),
+    ("player-group-frame-left-out", "each stream brings what is due, in order, once"),
     ("player-target-term-not-checked", "nothing is taken from an older stream"),
 )
 SEEDS = 6

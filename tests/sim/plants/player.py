@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from unittest.mock import patch
 
 from player.core import connecting, dispatching, recovery
@@ -15,6 +17,7 @@ from player.core.target import Target
 from player.core.target_queue import TargetQueue
 from player.core.transitions import State
 from player.target.marks import Accepted, Marks
+from storage.lsn_reading import LsnFrames, LsnReader
 from tests.sim.faces import Plant
 
 Terms = tuple[int, int]
@@ -197,11 +200,39 @@ def both_at_once() -> Iterator[None]:
         yield
 
 
-def _plant(name: str, what: str, apply: Callable[[], object], source: str) -> Plant:
-    return Plant(f"player-{name}", what, apply, workload="player", source=f"specs: player, {source}")  # type: ignore[arg-type]
+@contextmanager
+def next_frame_left_out() -> Iterator[None]:
+    """A read of the group's log goes on one frame too late."""
+    real = LsnReader.note
+
+    def note(self: LsnReader, lsn: int, index: int) -> None:
+        real(self, lsn, index + 1)
+
+    with patch.object(LsnReader, "note", note):
+        yield
+
+
+@contextmanager
+def uncommitted_counts_as_read() -> Iterator[None]:
+    """What is not committed is looked at. None of it is delivered, but LSNs of it count as read, which come
+    again, after a change of the leader, as those of other records."""
+    real = LsnReader.read
+
+    async def read(self: LsnReader, lsn: int, max_bytes: int, wanted: Sequence[int]) -> LsnFrames:
+        bold = copy(self)
+        bold._group = SimpleNamespace(applied_index=self._log.last_index)  # type: ignore[assignment]
+        return await real(bold, lsn, max_bytes, wanted)
+
+    with patch.object(LsnReader, "read", read):
+        yield
+
+
+def _plant(name: str, what: str, apply: Callable[[], object], source: str, workload: str = "player") -> Plant:
+    return Plant(f"player-{name}", what, apply, workload=workload, source=f"specs: player, {source}")  # type: ignore[arg-type]
 
 
 PLANTED = "planted faults"
+GROUP = "player_group"
 PLANTS = (
     _plant("ack-before-store", "what is received counts as stored", acknowledged_before_stored, PLANTED),
     _plant("term-not-checked", "the player hears older streams", players_terms_not_checked, PLANTED),
@@ -219,4 +250,6 @@ PLANTS = (
     _plant("end-not-extended", "an overflow does not extend the recovery", end_not_extended, "core"),
     _plant("stored-sent-again", "dispatch does not skip what is stored", sent_again_after_a_restart, "core"),
     _plant("normal-too-soon", "FC is left out", both_at_once, "core"),
+    _plant("group-frame-left-out", "a read goes on a frame too late", next_frame_left_out, "core", GROUP),
+    _plant("group-uncommitted", "uncommitted LSNs count as read", uncommitted_counts_as_read, "core", GROUP),
 )

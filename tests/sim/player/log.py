@@ -7,6 +7,7 @@ first position (in `rules.py`) that moves up: nothing below it can be read, what
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ from protocol.records.record import iter_records
 from storage.group import LogGroup
 from storage.partition import PartitionLog
 from storage.types import OffsetOutOfRange, StorageError
+from tests.sim.checks import history
 from tests.sim.checks.history import History, group_of
 from tests.sim.faces import Unanswered
 from tests.sim.workloads.asking import (
@@ -108,19 +110,31 @@ async def _read(node: Node, first: int, last: int, max_bytes: int) -> Piece:
 
 
 class Log:
-    """One reader's, or writer's, way to the log."""
+    """One reader's, or writer's, way to the log. `route` and `committed`: what is in it, whoever reads."""
+
+    first_position = 0
+
+    route = staticmethod(route)
+
+    @staticmethod
+    def committed(entry: history.Entry, topic_ids: Mapping[int, bytes]) -> Iterator[Entry]:
+        """What a committed entry of the group's history has of it."""
+        for batch in entry.batches:
+            if topic_ids.get(batch.partition) == TOPIC_ID:
+                for record in iter_records(batch.data):
+                    yield Entry(record.offset, bytes(record.value or b""))
 
     def __init__(self, world: World, purpose: str) -> None:
         self.world = world
-        self._finder = Finder(world, f"leader for {purpose}")
+        self.finder = Finder(world, f"leader for {purpose}")
 
     async def open(self) -> None:
-        await self._finder.insist(on_node(_open))
+        await self.finder.insist(on_node(_open))
 
     async def append(self, data: bytes) -> bool:
         """Whether it is certain that it is there."""
         try:
-            await self._finder.ask(on_node(_append, data))
+            await self.finder.ask(on_node(_append, data))
         except FAILURES:
             return False
         return True
@@ -128,7 +142,7 @@ class Log:
     async def read(self, first: int, last: int, max_bytes: int) -> Piece | None:
         """None where nobody answers."""
         try:
-            piece: Piece = await self._finder.ask(on_node(_read, first, last, max_bytes))
+            piece: Piece = await self.finder.ask(on_node(_read, first, last, max_bytes))
         except (*FAILURES, OffsetOutOfRange):
             return None
         return piece

@@ -10,13 +10,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from player.core.messages import Batch, Entry
+from player.core.messages import Batch
 from player.core.player import Player
 from player.core.target import Link, Target
 from player.core.transitions import State
-from protocol.records.record import iter_records
 from tests.sim.checks import history
-from tests.sim.player.log import TOPIC_ID, route
+from tests.sim.player.log import Log
 from tests.sim.player.targets import Store, Terms
 
 if TYPE_CHECKING:
@@ -26,11 +25,12 @@ if TYPE_CHECKING:
 class Rules:
     """See the module."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, kind: type[Log]) -> None:
         self.world = world
+        self._kind = kind
         self.last_position = -1
         """Of the newest committed record."""
-        self.first_position = 0
+        self.first_position = kind.first_position
         """Retention: nothing below it can be read."""
         self._positions: dict[str, list[int]] = {}
         self._parts: dict[str, list[tuple[int, object]]] = {}
@@ -39,14 +39,11 @@ class Rules:
         self._history.listeners.append(self._committed)
 
     def _committed(self, entry: history.Entry) -> None:
-        for batch in entry.batches:
-            if self._history.topic_ids.get(batch.partition) != TOPIC_ID:
-                continue
-            for record in iter_records(batch.data):
-                for name, part in route(Entry(record.offset, bytes(record.value or b""))):
-                    self._positions.setdefault(name, []).append(part.position)
-                    self._parts.setdefault(name, []).append((part.position, part.payload))
-                self.last_position = record.offset
+        for each in self._kind.committed(entry, self._history.topic_ids):
+            for name, part in self._kind.route(each):
+                self._positions.setdefault(name, []).append(part.position)
+                self._parts.setdefault(name, []).append((part.position, part.payload))
+            self.last_position = each.position
 
     def parts(self, name: str, after: int, through: int) -> list[tuple[int, object]]:
         """What a target must get of the positions above `after`, up to `through`."""

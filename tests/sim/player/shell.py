@@ -11,7 +11,7 @@ from player.core.messages import Hello
 from player.core.player import Player
 from player.core.ready import Fetch, Ready
 from player.core.settings import NEVER_MS, PlayerSettings
-from tests.sim.player.log import Log, Piece, route
+from tests.sim.player.log import Piece
 from tests.sim.player.processes import Process
 from tests.sim.player.streams import Broken, Stream
 from tests.sim.player.targets import LOG_ID, Acknowledgement, Answer, Heartbeat, Refusal
@@ -31,7 +31,7 @@ class PlayerProcess(Process):
     def __init__(self, workload: PlayerWorkload, player_term: int, settings: PlayerSettings) -> None:
         super().__init__(workload.world)
         self.workload = workload
-        self.log = Log(self.world, f"player {player_term}")
+        self.log = workload.kind(self.world, f"player {player_term}")
         self.streams: dict[tuple[str, int], Stream] = {}
         self.player_term = player_term
         self.ends_after = -1
@@ -40,7 +40,12 @@ class PlayerProcess(Process):
         self._tick_due_ms = NEVER_MS
         self._run_entries = 0
         self.core = Player(
-            LOG_ID, player_term, route, settings, self.world.now_ms, lambda n: self._random.randrange(n)
+            LOG_ID,
+            player_term,
+            workload.kind.route,
+            settings,
+            self.world.now_ms,
+            lambda n: self._random.randrange(n),
         )
         for name, first_position in workload.playing.items():
             self.core.add(name, first_position, self.world.now_ms)

@@ -8,6 +8,7 @@
 | `compacting` | writers of keys; a cleaner on every node | `Wanted`, as `broker/compaction.py` has it |
 | `locking` | conditional appends | `Appender`, `LockChecks`, `LockTable` |
 | `player` | appenders; a player, its targets, streams between them | `player/core`, `Marks` |
+| `player_group` | the same in the order of the log group | those, `LsnReader`, `group_cutting` |
 | `metadata` | makers of topics, takers of producer ids | `ClusterImage`, `ProducerIds` |
 
 `asking.py` is how all of them find the leader, and what they may conclude from an answer. There is no wire
@@ -23,10 +24,19 @@ from tests.sim.workloads.compacting import Compacting
 from tests.sim.workloads.groups import Groups
 from tests.sim.workloads.locking import Locking
 from tests.sim.workloads.metadata import Metadata
-from tests.sim.workloads.player import PlayerWorkload
+from tests.sim.workloads.player import GroupPlayerWorkload, PlayerWorkload
 from tests.sim.workloads.transactions import TransactionalAppends
 
 WORKLOADS: dict[str, type[Workload]] = {
     each.name: each
-    for each in (Appends, Groups, Metadata, TransactionalAppends, Compacting, Locking, PlayerWorkload)
+    for each in (
+        Appends,
+        Groups,
+        Metadata,
+        TransactionalAppends,
+        Compacting,
+        Locking,
+        PlayerWorkload,
+        GroupPlayerWorkload,
+    )
 }

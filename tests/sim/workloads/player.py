@@ -17,12 +17,13 @@ from player.core.transitions import State
 from protocol.records.record import BatchBuilder
 from tests.sim.faces import Workload
 from tests.sim.player.faults import Faults
+from tests.sim.player.group_log import GroupLog
 from tests.sim.player.log import Log
 from tests.sim.player.rules import Rules
 from tests.sim.player.shell import PlayerProcess
 from tests.sim.player.streams import Stream
 from tests.sim.player.targets import Store, TargetProcess
-from tests.sim.workloads.asking import BACKOFF_S, until
+from tests.sim.workloads.asking import BACKOFF_S, at_rest, until
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -36,14 +37,15 @@ class PlayerWorkload(Workload):
     """See the module."""
 
     name = "player"
+    kind: ClassVar[type[Log]] = Log
     overrides: ClassVar[Mapping[str, object]] = {"nodes": 1, "safety_s": 30, "think_ms": 100, "rot": False}
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.rules = Rules(world)
+        self.rules = Rules(world, self.kind)
         self.random = world.random("player workload")
         self.stores = {name: Store(name) for name in NAMES[: self.random.choice((2, 3, 4))]}
-        self.playing = {name: 0 for name in self.stores}
+        self.playing = {name: self.kind.first_position for name in self.stores}
         """The targets that are played to, and where each begins if it has nothing yet."""
         self.settings = self._drawn()
         world.note("player", repr(self.settings))
@@ -152,7 +154,7 @@ class PlayerWorkload(Workload):
     async def client(self, number: int) -> None:
         self._active += 1
         random = self.world.random(f"client {number}")
-        log = Log(self.world, f"client {number}")
+        log = self.kind(self.world, f"client {number}")
         if number == 0:
             await log.open()
             self.new_player()
@@ -182,7 +184,7 @@ class PlayerWorkload(Workload):
                 self._after(self.player)
 
     async def write_on(self) -> None:
-        await Log(self.world, "on").append(self._batch(1))
+        await self.kind(self.world, "on").append(self._batch(1))
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -191,7 +193,7 @@ class PlayerWorkload(Workload):
         await until(lambda: self._active == 0)
         for name in [name for name in self.stores if name not in self.playing]:
             self.add(name)
-        last = Log(self.world, "last")
+        last = self.kind(self.world, "last")
         await until(lambda: last.append(self._batch(3)))
         await until(self._all_played)
         for store in self.stores.values():
@@ -217,3 +219,15 @@ class PlayerWorkload(Workload):
     def _lacks(self, store: Store) -> bool:
         target = self.player.core.targets.get(store.name)
         return target is not None and target.link is Link.STOPPED and self.has_lost
+
+
+class GroupPlayerWorkload(PlayerWorkload):
+    """The same in the order of the log group, on three nodes: who leads, reads."""
+
+    name = "player_group"
+    kind = GroupLog
+    overrides: ClassVar[Mapping[str, object]] = {**PlayerWorkload.overrides, "nodes": 3}
+
+    async def settle(self) -> None:
+        await super().settle()
+        await at_rest(self.world)
