@@ -146,6 +146,22 @@ def test_of_what_java_raised_the_second_line_is_told() -> None:
     assert command.in_a_line("An error occurred while calling o55.select.") != ""
 
 
+def test_stopped_by_ctrl_c_when_the_jvm_has_gone_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Gone:
+        def stop(self) -> None:
+            raise ConnectionError("SparkSession does not exist in the JVM")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.submitting, "session", lambda *_: Gone())
+    monkeypatch.setattr(command.state, "run", interrupted)
+    assert command.main(["state", "--topic", "a", "--rows", "1"]) == 130
+    assert capsys.readouterr().err == ""
+
+
 def test_without_pyspark_the_error_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
