@@ -16,8 +16,10 @@ import lockstep.testing
 from protocol.partitioning import partition_of
 from spark_connector.connection import Cluster
 from spark_connector.pipelines import __main__ as command
+from spark_connector.pipelines import shard_stores
 from spark_connector.pipelines.asking import config_of, ends_of
 from spark_connector.pipelines.event_data import TOPICS, Shape, events
+from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.submitting import jars_in
 from tests.spark_connector.rows import rows_of, stored
 
@@ -160,6 +162,13 @@ def test_stopped_by_ctrl_c_when_the_jvm_has_gone_too(
     monkeypatch.setattr(command.state, "run", interrupted)
     assert command.main(["state", "--topic", "a", "--rows", "1"]) == 130
     assert capsys.readouterr().err == ""
+
+
+def test_a_store_in_postgresql_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    said = r"postgresql://h/b: .* pip install 'psycopg\[binary\]'"
+    with pytest.raises(PipelineFailed, match=said), shard_stores._reading("postgresql://h/b"):
+        pass
 
 
 def test_without_pyspark_the_error_says_how_to_get_it(
