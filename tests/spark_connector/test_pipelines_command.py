@@ -158,8 +158,8 @@ def test_stopped_by_ctrl_c_when_the_jvm_has_gone_too(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command.submitting, "session", lambda *_: Gone())
-    monkeypatch.setattr(command.state, "run", interrupted)
+    monkeypatch.setattr("spark_connector.pipelines.submitting.session", lambda *_: Gone())
+    monkeypatch.setattr("spark_connector.pipelines.state.run", interrupted)
     assert command.main(["state", "--topic", "a", "--rows", "1"]) == 130
     assert capsys.readouterr().err == ""
 
