@@ -9,6 +9,7 @@ status: 0 done, 1 it could not be done (one line says why), or an audit found di
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -87,7 +88,8 @@ def _result(module: ModuleType, options: argparse.Namespace, progress: Progress)
         found = module.run(spark, settings, progress)
         return found
     finally:
-        spark.stop()
+        with contextlib.suppress(Exception):  # a JVM that Ctrl-C has ended: it must not be the reason given
+            spark.stop()
 
 
 def _failed(error: Exception) -> int:

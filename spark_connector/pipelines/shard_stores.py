@@ -85,8 +85,12 @@ def _reading(url: str) -> Iterator[tuple[Any, str]]:
         return
     if not url.startswith(POSTGRES):
         raise PipelineFailed(f"--store {url}: neither {SQLITE}FILE nor {POSTGRES[0]}...")
-    import psycopg
-
+    try:
+        import psycopg
+    except ModuleNotFoundError:
+        raise PipelineFailed(
+            f"--store {url}: PostgreSQL needs psycopg: pip install 'psycopg[binary]'"
+        ) from None
     with psycopg.connect(url) as postgres, _no_shard(url, psycopg.errors.UndefinedTable):
         postgres.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         postgres.read_only = True

@@ -104,18 +104,20 @@ class _Sink:
 
     def abort(self, messages: Sequence[Staged | None]) -> None:
         """The driver gave the epoch up. What failed tasks left ends with the query's next commit, or expires:
-        another run of the query may be writing."""
+        another run of the query may be writing. Spark hides why the epoch failed behind an abort that
+        raises: what brokers cannot be told now expires."""
         told = [each for each in messages if each is not None]
         if told:
-            with self.cluster() as cluster:
+            with contextlib.suppress(ClientError), self.cluster() as cluster:
                 Epochs(cluster, "", told[0].identity.query).abort([each.written for each in told])
 
     def abandon(self, messages: Sequence[Staged | None], query: str) -> None:
-        """The driver gave a query up that is nobody else's: everything that it has open ends."""
+        """The driver gave a query up that is nobody else's: everything that it has open ends, now or (as in
+        `abort`) when it expires."""
         topics = {place[0] for each in messages if each is not None for place in each.written.places}
         if self.settings.topic is not None:
             topics.add(self.settings.topic)
-        with self.cluster() as cluster:
+        with contextlib.suppress(ClientError), self.cluster() as cluster:
             Epochs(cluster, "", query).abandon(topics)
 
 

@@ -16,8 +16,10 @@ import lockstep.testing
 from protocol.partitioning import partition_of
 from spark_connector.connection import Cluster
 from spark_connector.pipelines import __main__ as command
+from spark_connector.pipelines import shard_stores
 from spark_connector.pipelines.asking import config_of, ends_of
 from spark_connector.pipelines.event_data import TOPICS, Shape, events
+from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.submitting import jars_in
 from tests.spark_connector.rows import rows_of, stored
 
@@ -144,6 +146,29 @@ def test_of_what_java_raised_the_second_line_is_told() -> None:
     text = "An error occurred while calling o55.select.\n: java.io.IOException: disk\n\tat java.base/java\n"
     assert command.in_a_line(text) == "java.io.IOException: disk"
     assert command.in_a_line("An error occurred while calling o55.select.") != ""
+
+
+def test_stopped_by_ctrl_c_when_the_jvm_has_gone_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Gone:
+        def stop(self) -> None:
+            raise ConnectionError("SparkSession does not exist in the JVM")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spark_connector.pipelines.submitting.session", lambda *_: Gone())
+    monkeypatch.setattr("spark_connector.pipelines.state.run", interrupted)
+    assert command.main(["state", "--topic", "a", "--rows", "1"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_store_in_postgresql_without_psycopg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    said = r"postgresql://h/b: .* pip install 'psycopg\[binary\]'"
+    with pytest.raises(PipelineFailed, match=said), shard_stores._reading("postgresql://h/b"):
+        pass
 
 
 def test_without_pyspark_the_error_says_how_to_get_it(
