@@ -16,10 +16,11 @@ import pytest
 from confluent_kafka import KafkaException
 
 from bench import __main__ as command
-from bench import comparison, facts, session
+from bench import comparison, device, facts, session
 from bench.children import ended
+from bench.device import NoBlockDevice
 from bench.session import Block, RoundFailed, Session, WrongCount
-from bench.settings import FLUSH
+from bench.settings import FLUSH, QUICK
 
 
 class Told(Session):
@@ -53,6 +54,18 @@ def test_acknowledged_records_that_are_missing_leave_no_block_and_are_not_tried_
     assert told.blocks == [] and told.again == []
     whole = Told(10)
     assert whole.once_more("work", lambda: _measured(whole))["topic"] == "topic"
+
+
+def test_where_flushes_cannot_be_counted_nothing_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(directory: Path) -> str:
+        raise NoBlockDevice("no disk")
+
+    monkeypatch.setattr(device, "device_of", refused)
+    with pytest.raises(NoBlockDevice):
+        Session("subject", "lockstep", (FLUSH,), QUICK, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_tried_once_more_is_noted_and_fails_the_second_time() -> None:
