@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 from bench.compare import RATIOS, BadRequirement, Goal, Ratio, compare, parse_requirement
 from bench.device import NoBlockDevice
-from bench.facts import code_facts, machine_facts
+from bench.facts import code_facts, machine_facts, sources
+from bench.intervals import with_intervals
 from bench.kept import LOCAL_RESULTS, keep
 from bench.nodes_session import HEAP
 from bench.session import FAILURES, Session, say
@@ -147,15 +148,17 @@ def performed(options: argparse.Namespace, run: Callable[[Path], Outcomes]) -> d
     """Machine, code, sessions, failures; None where nothing can be measured. Args: run: as `measured`'s."""
     parent = options.directory or Path(tempfile.gettempdir())
     try:
-        machine = machine_facts(parent)
+        machine, code, before = machine_facts(parent), code_facts(), sources()
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         sessions, failures = run(parent)
+        if sources() != before:
+            failures = [*failures, "the sources changed while it ran: its sessions are not of one commit"]
     except (NoBlockDevice, ToolchainMissing) as error:
         say(f"cannot measure here: {error}")
         return None
     return {
         "started": started,
-        "code": code_facts(),
+        "code": code,
         "machine": machine,
         "failures": failures,
         "sessions": sessions,
@@ -166,11 +169,13 @@ def measured(
     name: str,
     words: Sequence[str],
     options: argparse.Namespace,
-    sizes: Sizes,
+    sizes: Sizes | dict[str, Any],
     run: Callable[[Path], Outcomes],
     required: list[Goal],
     goals: tuple[Goal, ...],
     ratios: Mapping[str, Ratio] = RATIOS,
+    *,
+    intervals: bool = False,
     **more: Any,
 ) -> int:
     """Run, compare, keep and print; the exit status.
@@ -178,7 +183,9 @@ def measured(
     Args:
         name: of the kept file, before the two sides.
         words: how the command line begins.
+        sizes: those of the sessions; of each kind by name where there are several.
         run: runs the plan; given the directory in which data directories are made.
+        intervals: whether sessions carry their `round`, and ratios are of pairs of them.
         goals: shown beside their ratios, unless a broker is compared with itself.
         more: what else is kept.
     """
@@ -187,15 +194,19 @@ def measured(
         return EXIT_FAILED
     baseline = baseline_of(options)
     shown = goals if options.subject != baseline else ()
+    rows = compare(found["sessions"], required, shown, ratios)
+    if intervals:
+        judged = {goal.ratio: goal for goal in (*shown, *required)}
+        rows = with_intervals(rows, found["sessions"], ratios, judged)
     result = {
         "format": 1,
         **more,
         "command": command_line(words, options),
         "subject": options.subject,
         "baseline": baseline,
-        "sizes": vars(sizes),
+        "sizes": sizes if isinstance(sizes, dict) else vars(sizes),
         "producer_properties": PRODUCER_PROPERTIES,
-        "comparison": compare(found["sessions"], required, shown, ratios),
+        "comparison": rows,
         **found,
     }
     return _finish(name, result, options, frozenset(goal.ratio for goal in required))

@@ -5,6 +5,7 @@ Owns: machine, kernel, disk, runtime versions and commit. Names no path: results
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import subprocess
 from importlib import metadata
@@ -57,6 +58,17 @@ def machine_facts(directory: Path) -> dict[str, Any]:
         "packages": {name: metadata.version(name) for name in _PACKAGES},
         "load_average_before": [round(value, 2) for value in psutil.getloadavg()],
     }
+
+
+_SOURCES = ("broker", "storage", "protocol", "lockstep", "player", "spark_connector", "bench", "compat_tests")
+
+
+def sources() -> str:
+    """A digest of what is started in a run, each session anew: committed modules, and changes to them."""
+    committed = _said("git", "ls-tree", "-r", "HEAD", "--", *_SOURCES).splitlines()
+    modules = [line for line in committed if line.endswith(".py")]
+    changed = _said("git", "diff", "HEAD", "--", *(f"{name}/*.py" for name in _SOURCES))
+    return hashlib.sha256("\n".join([*modules, changed]).encode()).hexdigest()[:16]
 
 
 def code_facts() -> dict[str, Any]:

@@ -137,8 +137,8 @@ def partitions(session: Session, policy: str) -> None:
     closed(session, "span16", policy, 1, PARTITIONS, spread="span")
 
 
-def fill(session: Session, policy: str) -> tuple[str, Block]:
-    """A backlog of the size this run asks for; its topic and the filling's own figures."""
+def fill(session: Session, policy: str, total_bytes: int = 0) -> tuple[str, Block]:
+    """A backlog, and its topic. Args: total_bytes: 0 for the size this run asks for."""
     made: list[str] = []
 
     def work(topic: str) -> Block:
@@ -146,7 +146,7 @@ def fill(session: Session, policy: str) -> tuple[str, Block]:
         result = session.job(
             "fill",
             topic=topic,
-            total_bytes=session.sizes.backlog_bytes,
+            total_bytes=total_bytes or session.sizes.backlog_bytes,
             records=FILL_BATCH_RECORDS,
             window=FILL_WINDOW,
         )
@@ -158,7 +158,7 @@ def fill(session: Session, policy: str) -> tuple[str, Block]:
 
 
 def consume(session: Session, topic: str, filled: Block) -> None:
-    """Read the backlog: checked once, then timed with the raw reader, then with a real client."""
+    """Read the backlog: checked once, then timed with the raw reader, then with a real client if any."""
     expected = filled["figures"]["total_records"]
     checked = session.job("read_backlog", topic=topic, check=True)
     if checked["records"] != expected:
@@ -168,6 +168,8 @@ def consume(session: Session, topic: str, filled: Block) -> None:
         result = session.job("read_backlog", topic=topic)
         session.blocks.append({"name": "consume", "policy": policy, "figures": result, "proven": True})
         say(f"  consume          {result['gb_per_s']:.2f} GB/s in {result['requests']} requests")
+    if not session.sizes.client_read_records:
+        return
     result = _consume_with_client(session, topic, min(expected, session.sizes.client_read_records))
     session.blocks.append({"name": "consume_client", "policy": policy, "figures": result, "proven": True})
     say(f"  consume_client   {result['mb_per_s']:.0f} MB/s with librdkafka")

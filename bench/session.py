@@ -112,8 +112,8 @@ class Session:
         self.again: list[str] = []
         """What was tried once more, and why (`once_more`)."""
         self.start_s = 0.0
+        self.device = device.device_of(parent)  # first, as it may refuse
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{kind}-", dir=parent))
-        self.device = device.device_of(self.directory)
         self.target: Running = self._make_target(tree)
         self._topics = 0
 

@@ -25,9 +25,9 @@ SOCKET_TIMEOUT_S = 60.0
 
 
 class Reader:
-    """One connection that reads partition 0 from an offset to its end."""
+    """One connection that reads partition 0 from an offset on, batch by batch; `fetches`: asked so far."""
 
-    __slots__ = ("_buffer", "_correlation_id", "_filled", "_template", "_view", "bytes", "offset", "sock")
+    __slots__ = ("_buffer", "_filled", "_template", "_view", "bytes", "fetches", "offset", "sock")
 
     def __init__(self, sock: socket.socket, topic: str, offset: int) -> None:
         self.sock = sock
@@ -39,12 +39,12 @@ class Reader:
         self._buffer = bytearray(PARTITION_FETCH_BYTES + ROOM_BYTES)
         self._view = memoryview(self._buffer)
         self._filled = 0
-        self._correlation_id = 0
+        self.fetches = 0
 
     def ask(self) -> None:
         """Send the next Fetch."""
-        self._correlation_id += 1
-        self.sock.sendall(self._template.stamp(self._correlation_id, self.offset))
+        self.fetches += 1
+        self.sock.sendall(self._template.stamp(self.fetches, self.offset))
 
     def receive(self) -> int:
         """Take what has come: the partition's high watermark once the answer is whole, else -1."""
@@ -65,7 +65,7 @@ class Reader:
         return self._walk(self._view[:wanted])
 
     def _walk(self, frame: memoryview) -> int:
-        high_watermark, position, end = self._template.records(frame, self._correlation_id)
+        high_watermark, position, end = self._template.records(frame, self.fetches)
         before = self.offset
         while end - position >= 61:
             base_offset, next_offset, batch_bytes = batch_span(frame, position)

@@ -16,13 +16,13 @@ from typing import Any
 from bench import groups, rows
 from bench.baselines.targets import OneBroker, ThreeBrokers
 from bench.full.cells import Cell
+from bench.headline.sizes import FAN_OUT_BYTES
 from bench.headline.work import fan_out
 from bench.process import RssSampler
 from bench.session import Block, RoundFailed, WrongCount
-from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, PRODUCERS
+from bench.settings import PRODUCERS
 
 AnySession = OneBroker | ThreeBrokers
-FAN_OUT_BYTES = 96 << 20
 MEMORY_S = (0.5, 2.0)
 """Warm-up and length of a block of brokers that keep all in memory, at most."""
 DRAIN_LEAD_S = 1.0
@@ -97,23 +97,9 @@ def _produce(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     return block
 
 
-def _backlog(session: AnySession, policy: str, megabytes: int) -> tuple[str, Block]:
-    """A topic with so much in it, and the block of its filling."""
-    made: list[str] = []
-
-    def work(topic: str) -> Block:
-        made.append(topic)
-        words = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW}
-        result = session.job("fill", topic=topic, total_bytes=megabytes << 20, **words)
-        return {**result, "writes": result["total_requests"]}
-
-    block = session.measure("backlog", policy, work, max_outstanding=FILL_WINDOW)
-    return made[0], block
-
-
 def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     """A backlog is read to its end while a producer goes on writing at its rate."""
-    topic, filled = _backlog(session, policy, cell.at["backlog_mb"])
+    topic, filled = rows.fill(session, policy, cell.at["backlog_mb"] << 20)
     words = _lanes(session, cell, raw, cell.at["rate"])
 
     def work() -> Block:
@@ -163,7 +149,7 @@ def _idle(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
 
 def _start(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     """kill -9 with a backlog; from the new process's start to its first acknowledgement."""
-    topic, filled = _backlog(session, policy, cell.at["backlog_mb"])
+    topic, filled = rows.fill(session, policy, cell.at["backlog_mb"] << 20)
     rows.restart(session, topic, filled)
     block = session.blocks[-1]
     block["figures"]["first_start_s"] = session.start_s

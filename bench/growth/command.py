@@ -110,6 +110,8 @@ def fits(result: dict[str, Any]) -> list[list[str]]:
             points = [(step["value"], step["figures"][fitted.figure]) for step in steps]
             line = fit(points)
             if line is None:
+                if fitted.stays_flat and steps:  # a promise is not dropped for want of figures
+                    rows.append([axis.words, fitted.unit, "", "", "", "", "", "too few steps"])
                 continue
             first, last = points[0], points[-1]
             verdict = ""

@@ -8,24 +8,19 @@ one side is alive at a time; rounds are mirrored (ABBA). Exit status as of `pyth
 from __future__ import annotations
 
 import argparse
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bench import comparison
-from bench.compare import BASELINE, SUBJECT, compare
+from bench.compare import BASELINE, SUBJECT
 from bench.headline import work
 from bench.headline.goals import GOALS, RATIOS
 from bench.headline.sizes import NODES_FULL, NODES_QUICK, ONE_FULL, ONE_QUICK, HeadlineSizes
-from bench.intervals import with_intervals
-from bench.kept import keep
 from bench.nodes_session import NODES, NodesSession
-from bench.session import Session, say
-from bench.settings import FLUSH, OS, PRODUCER_PROPERTIES
-from bench.tables import table
+from bench.session import Session
+from bench.settings import FLUSH, OS
 
 KIND = "headline"
 
@@ -78,38 +73,25 @@ def main(arguments: Sequence[str]) -> int:
     nodes, wanted = tuple(options.nodes or (1, NODES)), frozenset(options.row or work.ROWS)
     sizes = _sizes(options)
     plan = plan_sessions(options.subject, comparison.baseline_of(options), nodes, sizes[1].rounds)
-    found = comparison.performed(options, lambda parent: _run(plan, sizes, wanted, options.heap, parent))
-    if found is None:
-        return comparison.EXIT_FAILED
-    shown = GOALS if options.subject != comparison.baseline_of(options) else ()
-    goals = {goal.ratio: goal for goal in (*shown, *required)}
-    rows = compare(found["sessions"], required, shown, RATIOS)
-    result = {
-        "format": 1,
-        "kind": KIND,
-        "command": _command_line(options),
-        "subject": options.subject,
-        "baseline": comparison.baseline_of(options),
-        "heap": options.heap,
-        "sizes": {str(count): vars(each) for count, each in sizes.items()},
-        "producer_properties": PRODUCER_PROPERTIES,
-        "comparison": with_intervals(rows, found["sessions"], RATIOS, goals),
-        **found,
-    }
-    path = keep(result, options.out, f"{KIND}-{result['subject']}-vs-{result['baseline']}")
-    if options.json:
-        print(json.dumps({key: result[key] for key in ("command", "comparison", "failures")}, indent=1))
-    else:
-        print(table(result))
-    say(f"kept: {os.path.relpath(path)}")
-    return comparison.exit_status(result, frozenset(goal.ratio for goal in required))
+    return comparison.measured(
+        KIND,
+        _words(options),
+        options,
+        {str(count): vars(each) for count, each in sizes.items()},
+        lambda parent: _run(plan, sizes, wanted, options.heap, parent),
+        required,
+        GOALS,
+        RATIOS,
+        intervals=True,
+        kind=KIND,
+        heap=options.heap,
+    )
 
 
-def _command_line(options: argparse.Namespace) -> str:
+def _words(options: argparse.Namespace) -> list[str]:
     words = ["python -m bench headline"]
     words += [word for each in options.nodes or () for word in ("--nodes", str(each))]
-    words += [word for each in options.row or () for word in ("--row", each)]
-    return comparison.command_line(words, options)
+    return words + [word for each in options.row or () for word in ("--row", each)]
 
 
 def _sizes(options: argparse.Namespace) -> dict[int, HeadlineSizes]:

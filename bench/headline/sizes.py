@@ -10,6 +10,7 @@ SMALL_RECORD_BYTES = 100
 MANY_PRODUCERS = 64
 GROUPS = 8
 NODES_PARTITIONS = 16
+FAN_OUT_BYTES = 96 << 20
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class HeadlineSizes(Sizes):
 
     small_records: int = 1_000_000
     """Of 100 bytes, for either policy; a third as many go first."""
-    fan_out_bytes: int = 96 << 20
+    fan_out_bytes: int = FAN_OUT_BYTES
     """Written once, read by each of the groups."""
 
 

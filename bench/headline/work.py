@@ -16,7 +16,7 @@ from bench.headline.sizes import (
 )
 from bench.nodes_session import NodesSession
 from bench.process import RssSampler
-from bench.session import Block, RoundFailed, Session, say
+from bench.session import Block, Session, say
 from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, PRODUCERS
 
 ROWS = ("produce", "small", "latency", "consume", "fan_out", "restart")
@@ -38,7 +38,7 @@ def one_node(session: Session, sizes: HeadlineSizes, wanted: frozenset[str]) -> 
         if wanted & {"consume", "restart"}:
             topic, filled = rows.fill(session, session.policies[-1])
         if filled is not None and "consume" in wanted:
-            consume(session, topic, filled)
+            rows.consume(session, topic, filled)
     session.memory = sampler.result()
     say(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most")
     if filled is not None and "restart" in wanted:
@@ -57,19 +57,6 @@ def _one_policy(session: Session, policy: str, sizes: HeadlineSizes, wanted: fro
         rows.closed(session, "latency64", policy, MANY_PRODUCERS)
     if "fan_out" in wanted:
         fan_out(session, policy, sizes.fan_out_bytes)
-
-
-def consume(session: Session, topic: str, filled: Block) -> None:
-    """Read the backlog with the raw reader: checked once, then timed."""
-    expected = filled["figures"]["total_records"]
-    checked = session.job("read_backlog", topic=topic, check=True)
-    if checked["records"] != expected:
-        raise RoundFailed(f"{session.kind}: {expected} records written, {checked['records']} read")
-    for _ in range(session.sizes.read_passes):
-        result = session.job("read_backlog", topic=topic)
-        block = {"name": "consume", "policy": filled["policy"], "figures": result, "proven": True}
-        session.blocks.append(block)
-        say(f"  consume          {result['gb_per_s']:.2f} GB/s in {result['requests']} requests")
 
 
 def fan_out(session: Session, policy: str, total_bytes: int, groups: int = GROUPS) -> Block:

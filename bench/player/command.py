@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bench import comparison
+from bench import comparison, pictures
 from bench.compare import compare
 from bench.kept import keep
 from bench.nodes_session import HEAP
@@ -40,6 +40,8 @@ from bench.session import say
 from bench.settings import NODES_FULL, NODES_QUICK, Sizes
 from bench.tables import table
 
+PLOTS = "bench.player.plots"
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench player", description=__doc__)
@@ -49,10 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--smoke", action="store_true", help="one node, no Kafka, a few seconds")
     parser.add_argument("--rate", type=float, help="transactions a second of the open loops")
     parser.add_argument("--require", action="append", default=[], metavar="RATIO<=X", help="or 'goals'")
-    parser.add_argument(
-        "--plot", type=Path, metavar="RESULT.json", help="draw a kept result, measure nothing"
-    )
-    parser.add_argument("--picture", type=Path, help="where the picture goes (default: beside the result)")
+    pictures.add_options(parser)
     return parser
 
 
@@ -82,13 +81,6 @@ def notes(sessions: list[dict[str, Any]], axes: dict[str, Any]) -> list[str]:
     ]
 
 
-def _draw(result: dict[str, Any], path: Path) -> None:
-    from bench.player.plots import draw  # slow to import
-
-    draw(result, path)
-    say(f"drawn: {os.path.relpath(path)}")
-
-
 def _plan(options: argparse.Namespace, parts: frozenset[str], sizes: Sizes) -> list[Planned]:
     return [Planned(ONE, parts, True)] if options.smoke else plan_sessions(parts, sizes.rounds)
 
@@ -105,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.plot:
-        _draw(json.loads(options.plot.read_text()), options.picture or options.plot.with_suffix(".svg"))
+        pictures.draw(PLOTS, options, options.plot)
         return 0
     required = comparison.required_goals(parser, options, RATIOS, GOALS)
     chosen = options.part if isinstance(options.part, list) else [options.part]
@@ -145,5 +137,5 @@ def main(arguments: Sequence[str]) -> int:
     else:
         print(_shown(result))
     say(f"kept: {os.path.relpath(path)}")
-    _draw(json.loads(path.read_text()), options.picture or path.with_suffix(".svg"))
+    pictures.draw(PLOTS, options, path)
     return comparison.exit_status(result, frozenset(goal.ratio for goal in required))

@@ -67,14 +67,14 @@ def _job(port: int, **words: object) -> dict[str, object]:
 def test_a_stall_at_the_end_is_in_the_latencies_and_not_in_the_rate(producers: int) -> None:
     def stalling(correlation_id: int, number: int) -> list[bytes]:
         if number == 10:
-            time.sleep(0.5)
+            time.sleep(1.2)
         return [bytes(produce_response(b"t", correlation_id, [0]))]
 
     with serving(stalling) as port:
-        result = load.closed_loop(_job(port, producers=producers, warmup_s=0.0, seconds=0.3))
-    assert result["max_ms"] >= 490
+        result = load.closed_loop(_job(port, producers=producers, warmup_s=0.0, seconds=1.0))
+    assert result["max_ms"] >= 1190
     assert result["requests"] == 9 * producers, "what was answered within"
-    assert result["requests_per_s"] == pytest.approx(9 * producers / 0.3)
+    assert result["requests_per_s"] == pytest.approx(9 * producers)
 
 
 @pytest.mark.parametrize("producers", [1, 4])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,10 +16,11 @@ import pytest
 from confluent_kafka import KafkaException
 
 from bench import __main__ as command
-from bench import comparison, session
+from bench import comparison, device, facts, session
 from bench.children import ended
+from bench.device import NoBlockDevice
 from bench.session import Block, RoundFailed, Session, WrongCount
-from bench.settings import FLUSH
+from bench.settings import FLUSH, QUICK
 
 
 class Told(Session):
@@ -51,6 +54,18 @@ def test_acknowledged_records_that_are_missing_leave_no_block_and_are_not_tried_
     assert told.blocks == [] and told.again == []
     whole = Told(10)
     assert whole.once_more("work", lambda: _measured(whole))["topic"] == "topic"
+
+
+def test_where_flushes_cannot_be_counted_nothing_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(directory: Path) -> str:
+        raise NoBlockDevice("no disk")
+
+    monkeypatch.setattr(device, "device_of", refused)
+    with pytest.raises(NoBlockDevice):
+        Session("subject", "lockstep", (FLUSH,), QUICK, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_tried_once_more_is_noted_and_fails_the_second_time() -> None:
@@ -156,3 +171,45 @@ def test_a_command_within_is_asked_to_end_and_not_killed(handlers: None, tmp_pat
         ended([sys.executable, "-c", program], tmp_path)
     assert mark.exists()
     assert ended([sys.executable, "-c", "raise SystemExit(3)"], tmp_path) == 3
+
+
+def test_sources_that_change_while_a_run_lasts_are_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    digests = iter(["a", "a", "a", "b"])
+    monkeypatch.setattr(comparison, "sources", lambda: next(digests))
+    monkeypatch.setattr(comparison, "machine_facts", lambda parent: {})
+    options = argparse.Namespace(directory=tmp_path)
+    same = comparison.performed(options, lambda parent: ([], []))
+    assert same is not None and same["failures"] == []
+    changed = comparison.performed(options, lambda parent: ([], ["session 1: broke"]))
+    assert changed is not None
+    assert changed["failures"][0] == "session 1: broke" and "sources changed" in changed["failures"][1]
+
+
+def test_a_commits_modules_and_changes_to_them_are_its_sources(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=n", "-c", "user.email=n@example.org"]
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(facts, "ROOT", tmp_path)
+    module, page = tmp_path / "broker" / "server.py", tmp_path / "broker" / "README.md"
+    module.parent.mkdir()
+    module.write_text("1\n")
+    page.write_text("words\n")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "one")
+    first = facts.sources()
+    page.write_text("other words\n")
+    git("commit", "-am", "two")
+    assert facts.sources() == first, "no module has changed"
+    module.write_text("2\n")
+    second = facts.sources()
+    assert second != first
+    module.write_text("3\n")
+    assert facts.sources() not in (first, second)
+    git("commit", "-am", "three")
+    assert facts.sources() not in (first, second)

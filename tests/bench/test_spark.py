@@ -9,10 +9,12 @@ import pytest
 
 from bench.losses import losses
 from bench.report import _read, page
-from bench.spark import plots
+from bench.spark import command, plots
 from bench.spark.command import main
 from bench.spark.figures import highest, rows, seconds_of
 from bench.spark.section import against_kafka
+from compat_tests.line_driver import DriverFailed
+from compat_tests.spark_driver import JARS
 from compat_tests.targets import ROOT
 
 KEPT = ROOT / "bench" / "results" / "20261123-133030-spark.json"
@@ -85,3 +87,72 @@ def test_the_page_has_the_section_and_counts_only_comparisons_with_kafka(tmp_pat
     plots.draw(_read(KEPT), picture)
     assert picture.read_bytes() == drawn and b"<svg" in drawn
     plots.draw(_result([]), picture)  # with little in it, too
+
+
+class _Spark:
+    """Answers as the driver does; the Apache Kafka that was just started is slow once."""
+
+    def __init__(self, *words: Any) -> None:
+        self.seen: list[str] = []
+
+    def ask(self, what: str, settings: object, **fields: Any) -> Any:
+        self.seen.append(what)
+        if what == "read":
+            cold = fields["bootstrap"] not in self.seen
+            self.seen.append(fields["bootstrap"])
+            return {"records": 100, "bytes": 100_000, "seconds": 9.0 if cold else 2.0}
+        if what == "write":
+            return {"records": fields["records"], "seconds": 1.0 if fields["format"] == "lockstep" else 2.0}
+        own = fields["format"] == "kafka"
+        return {"commits": [] if own else [9.0] * 5 + [0.01] * 3, "epochs": [9.0] * 5 + [0.1] * 3}
+
+    def close(self) -> None:
+        self.seen.append("closed")
+
+
+class _Broker:
+    def __init__(self, name: str) -> None:
+        self.bootstrap = name
+
+    def __enter__(self) -> _Broker:
+        return self
+
+    def __exit__(self, *words: object) -> None:
+        pass
+
+
+def test_a_run_alternates_and_keeps_what_was_warm_by_round(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    order: list[str] = []
+
+    def target(run: command.Run, kind: str, name: str) -> _Broker:
+        order.append(name)
+        return _Broker(name)
+
+    monkeypatch.setattr(command, "LineDriver", _Spark)
+    monkeypatch.setattr(command, "installed", lambda: Path("python"))
+    monkeypatch.setattr(type(JARS), "jars", lambda jars: [])
+    monkeypatch.setattr(command.Run, "target", target)
+    monkeypatch.setattr(command, "fill", lambda *words: 100)
+    monkeypatch.setattr(command, "Cluster", _Broker)
+    monkeypatch.setattr(command, "create", lambda *words: None)
+    where = ["--out", str(tmp_path / "kept")]
+    assert main(["--rounds", "2", "--records", "100", *where]) == 0
+    assert order == [
+        *("source-0-lockstep", "source-0-kafka", "source-1-kafka", "source-1-lockstep", "sink"),
+    ]
+    (kept,) = (tmp_path / "kept").iterdir()
+    result = _read(kept)
+    assert result["seconds"]["source.kafka.kafka.1"] == [[2.0, 2.0], [2.0, 2.0]], "9.0 was cold"
+    assert result["seconds"]["sink.kafka"] == [[2.0]] * 4 and result["seconds"]["commit"] == [[0.01] * 3]
+    values = {row["ratio"]: row["value"] for row in result["ratios"]}
+    assert values["source.stock.8"] == pytest.approx(1.0) and values["sink"] == pytest.approx(2.0)
+    assert values["commit_ms"] == pytest.approx(10.0) and "## Spark" in page([result])
+    assert "our exactly-once sink" in capsys.readouterr().out
+
+    def slow(spark: _Spark, what: str, settings: object, **fields: Any) -> Any:
+        raise DriverFailed("no answer")
+
+    monkeypatch.setattr(_Spark, "ask", slow)
+    assert main(["--source", *where]) == 1 and len(list((tmp_path / "kept").iterdir())) == 1
