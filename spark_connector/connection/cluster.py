@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
+from protocol.client_errors import BrokerError, ClientError, ConnectionFailed
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import (
@@ -24,7 +25,6 @@ from protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from spark_connector.connection.errors import BrokerError, ClientError, ConnectionFailed
 from spark_connector.connection.wire import Connection
 
 T = TypeVar("T")
