@@ -16,12 +16,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from compat_tests import harness
-from compat_tests.clusters import LockstepThree
-from compat_tests.kafka_jars import require_java
+from compat_tests.own_targets import EACH_TARGET, FLUSHED, SOON_MISSED, kill_leader, own_target
 from compat_tests.probe import HOST, free_port
 from compat_tests.raw import ConnectionClosed, RawConnection, batch, raw_connection
-from compat_tests.targets import KafkaTarget, LockstepTarget, Target
+from compat_tests.targets import LockstepTarget, Target
 
 TOPIC = "written"
 LATEST = -1
@@ -33,17 +31,10 @@ AWAY = (ConnectionClosed, OSError, AssertionError, KeyError, IndexError, StopIte
 """What a connection by hand meets while a leader is dead."""
 
 
-@pytest.fixture(params=[pytest.param(name, id=f"on-{name}") for name in harness.wanted_targets()])
+@pytest.fixture(params=EACH_TARGET)
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     """Not the shared one. Kafka flushes each append, so that both promise the same."""
-    made: Target
-    if request.param == KafkaTarget.name:
-        require_java()
-        soon = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
-        made = KafkaTarget({"log.flush.interval.messages": "1", **soon}, heap="256M")
-    else:
-        made = LockstepThree() if request.param == LockstepThree.name else LockstepTarget()
-    with made as running:
+    with own_target(request.param, {**FLUSHED, **SOON_MISSED}) as running:
         yield running
 
 
@@ -107,20 +98,6 @@ def write(bootstrap: str, seconds: float) -> int:
     return count
 
 
-def die(target: Target) -> None:
-    """The leader, by kill -9; it comes back."""
-    if not isinstance(target, LockstepThree):
-        target.kill9()
-        target.restart()
-        return
-    with raw_connection(target.bootstrap) as raw:
-        leader = raw.leader_of(TOPIC)
-    target.cluster.kill9(leader)
-    time.sleep(PAUSE_S)
-    target.cluster.restart(leader)
-    target.cluster.await_members(target.cluster.nodes)
-
-
 @pytest.mark.case("ListOffsets", "the end never goes back, through kill -9 of the leader and its return")
 def test_never_back(target: Target) -> None:
     with raw_connection(target.bootstrap) as raw:
@@ -138,7 +115,7 @@ def test_never_back(target: Target) -> None:
         thread.start()
         for _ in range(DEATHS):
             time.sleep(PAUSE_S)
-            die(target)
+            kill_leader(target, TOPIC, PAUSE_S)
         deadline = time.monotonic() + DEADLINE_S
         before = len(told.ends[0])
         while len(told.ends[0]) < before + 20:

@@ -10,26 +10,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from compat_tests import harness
-from compat_tests.clusters import LockstepThree
-from compat_tests.kafka_jars import require_java
+from compat_tests.own_targets import EACH_TARGET, own_target
 from compat_tests.raw import RawConnection, batch, raw_connection, values_in
-from compat_tests.targets import KafkaTarget, LockstepTarget, Target
+from compat_tests.targets import Target
 
 OFFSET_OUT_OF_RANGE = 1
 FENCED_LEADER_EPOCH = 74
 
 
-@pytest.fixture(params=[pytest.param(name, id=f"on-{name}") for name in harness.wanted_targets()])
+@pytest.fixture(params=EACH_TARGET)
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     """Not the shared one."""
-    made: Target
-    if request.param == "kafka":
-        require_java()
-        made = KafkaTarget(heap="256M")
-    else:
-        made = LockstepThree() if request.param == LockstepThree.name else LockstepTarget()
-    with made as running:
+    with own_target(request.param, {}) as running:
         yield running
 
 

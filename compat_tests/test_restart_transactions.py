@@ -6,25 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from compat_tests import harness
 from compat_tests.clients.confluent import Confluent
 from compat_tests.clients.face import Message
-from compat_tests.clusters import LockstepThree
-from compat_tests.kafka_jars import require_java
+from compat_tests.own_targets import EACH_TARGET, own_target
 from compat_tests.raw import batch, raw_connection
-from compat_tests.targets import KafkaTarget, LockstepTarget, Target
+from compat_tests.targets import Target
 
 
-@pytest.fixture(params=[pytest.param(name, id=f"on-{name}") for name in harness.wanted_targets()])
+@pytest.fixture(params=EACH_TARGET)
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     """Not the shared one. Kafka flushes each append, so that both promise the same."""
-    made: Target
-    if request.param == "kafka":
-        require_java()
-        made = KafkaTarget({"log.flush.interval.messages": "1"}, heap="256M")
-    else:
-        made = LockstepThree() if request.param == LockstepThree.name else LockstepTarget()
-    with made as running:
+    with own_target(request.param) as running:
         yield running
 
 

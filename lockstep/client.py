@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
 from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed, the_one
+from protocol.bootstrap import bootstrap_addresses
 from protocol.config_resources import ConfigOperation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
@@ -75,7 +76,6 @@ from protocol.primitives import Buffer
 
 T = TypeVar("T")
 
-DEFAULT_PORT: Final = 9092
 EARLIEST: Final = -2
 LATEST: Final = -1
 _RETRY_PAUSE_S: Final = 0.05
@@ -122,22 +122,11 @@ class FetchedPartition:
     """What a reader of committed records leaves out; empty for others."""
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """`HOST`, `HOST:PORT` or `[IPv6]:PORT`; the port is 9092 where none is named. Raises ClientError."""
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or (text.count(":") > 1 and not host.endswith("]")):
-        host, port = text.strip(), str(DEFAULT_PORT)
-    host = host.strip("[]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ClientError(f"{text!r} is not an address of the form HOST:PORT")
-    return host, int(port)
-
-
 class Client:
     """Connections to one cluster. Use it as `async with Client("host:9092") as client`."""
 
     def __init__(self, bootstrap: str, *, client_id: str = "lockstep", timeout_s: float = 30.0) -> None:
-        self._bootstrap = [parse_address(part) for part in bootstrap.split(",")]
+        self._bootstrap = bootstrap_addresses(bootstrap)
         self._client_id = client_id
         self.timeout_s = timeout_s
         self._first: Connection | None = None

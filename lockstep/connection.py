@@ -1,6 +1,6 @@
-"""One TCP connection to a broker: versions agreed on, requests out, responses matched.
+"""One TCP connection to a broker, for asyncio: requests out, answers to whoever waits for them.
 
-Owns: the socket, the correlation ids, the table of versions that both sides speak. Requests may be sent
+Owns: the socket, and who waits; what is said on it is `protocol.client_protocol`. Requests may be sent
 without waiting for the answers of earlier ones.
 
 Invariants: a request whose answer did not come in time leaves the connection closed, because nobody knows
@@ -12,60 +12,34 @@ Does not: know topics or leaders (`lockstep.client`), reconnect, authenticate.
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Iterable
 from typing import Final, TypeVar, cast
 
-from protocol.api import ApiKey, request_header_version, response_header_version
-from protocol.compiler import decode, encode
-from protocol.errors import ErrorCode
+from protocol.client_errors import (
+    BrokerError,
+    ClientError,
+    ConnectionFailed,
+    TimedOut,
+    Unsupported,
+    in_words,
+)
+from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol
 from protocol.fields import Struct
-from protocol.framing import LARGEST_REGULAR_BUFFER, FrameReader, MalformedFrame
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.primitives import MalformedMessage, skip_tags
-from protocol.private_messages import PRIVATE_MESSAGES
+
+__all__ = [
+    "BrokerError",
+    "ClientError",
+    "Connection",
+    "ConnectionFailed",
+    "TimedOut",
+    "Unsupported",
+    "the_one",
+]
 
 T = TypeVar("T", bound=Struct)
 Part = TypeVar("Part")
 
 CLIENT_SOFTWARE: Final = "lockstep"
-CLIENT_VERSION: Final = "0.1.0"
-MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
-"""More than any Fetch asks for: beyond it the peer is no broker."""
-
-_NEWEST_API_VERSIONS: Final = 4
-_ERROR_CODES: Final = {int(code): code for code in ErrorCode}
-_INT16: Final = struct.Struct(">h")
-_INT32: Final = struct.Struct(">i")
-_HEADER: Final = struct.Struct(">hhi")
-
-
-class ClientError(Exception):
-    """What went wrong between an application and its brokers, in words for its user."""
-
-
-class ConnectionFailed(ClientError):
-    """No connection, or it broke; what was under way may or may not have happened."""
-
-
-class TimedOut(ConnectionFailed):
-    """The broker did not answer in time."""
-
-
-class Unsupported(ClientError):
-    """The broker does not speak a version of the API that we speak."""
-
-
-class BrokerError(ClientError):
-    """The broker refused. `code` is Kafka's; `about` says what was asked."""
-
-    def __init__(self, code: int, about: str, message: str | None = None) -> None:
-        self.code = code
-        known = _ERROR_CODES.get(code)
-        if known is None:
-            super().__init__(f"{about}: {message or 'an error this client does not know'} ({code})")
-        else:
-            super().__init__(f"{about}: {message or known.message} ({known.name})")
 
 
 def the_one(found: Iterable[Part], about: str) -> Part:
@@ -83,13 +57,8 @@ class Connection:
         self.host = host
         self.port = port
         self.timeout_s = timeout_s
-        self.versions: dict[int, tuple[int, int]] = {}
-        """API key -> lowest and highest version the broker speaks."""
-        self.features: dict[str, tuple[int, int]] = {}
-        """Name -> lowest and highest level the broker supports."""
-        self._client_id = client_id
+        self._protocol = ClientProtocol(str(self), client_id, CLIENT_SOFTWARE)
         self._wire: _Wire | None = None
-        self._next_correlation_id = 0
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -103,12 +72,12 @@ class Connection:
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection._wire = await asyncio.get_running_loop().create_connection(
-                    lambda: _Wire(str(connection)), host, port
+                    lambda: _Wire(str(connection), connection._protocol), host, port
                 )
         except TimeoutError:
             raise TimedOut(f"{connection} did not accept a connection in {timeout_s:g} s") from None
         except OSError as error:
-            raise ConnectionFailed(f"cannot connect to {connection}: {_in_words(error)}") from None
+            raise ConnectionFailed(f"cannot connect to {connection}: {in_words(error)}") from None
         except (ValueError, OverflowError) as error:  # a name or a port that cannot be one
             raise ConnectionFailed(f"cannot connect to {str(connection)[:80]!r}: {error}") from None
         try:
@@ -122,22 +91,19 @@ class Connection:
     def is_open(self) -> bool:
         return self._wire is not None and self._wire.failure is None
 
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """API key -> lowest and highest version the broker speaks."""
+        return self._protocol.versions
+
+    @property
+    def features(self) -> dict[str, tuple[int, int]]:
+        """Name -> lowest and highest level the broker supports."""
+        return self._protocol.features
+
     def version_of(self, request: type[Struct], newest: int | None = None) -> int:
         """The highest version both sides speak, up to `newest`. Raises Unsupported."""
-        schema = request.SCHEMA
-        key = schema.api_key
-        assert key is not None
-        if key in PRIVATE_MESSAGES:  # brokers tell nobody of these
-            return schema.versions.high
-        lowest, highest = self.versions.get(key, (0, -1))
-        version = min(highest, schema.versions.high if newest is None else newest)
-        if version < max(lowest, schema.versions.low):
-            theirs = f"versions {lowest} to {highest}" if highest >= 0 else "nothing"
-            raise Unsupported(
-                f"{self} speaks {theirs} of {ApiKey(key).name}, this client {schema.versions.low} to "
-                f"{schema.versions.high}"
-            )
-        return version
+        return self._protocol.version_of(request, newest)
 
     async def call(
         self,
@@ -170,26 +136,10 @@ class Connection:
 
     async def _negotiate(self) -> None:
         """ApiVersions, and again in the broker's version where ours is too new for it (KIP-511)."""
-        version = _NEWEST_API_VERSIONS
-        while True:
-            request = ApiVersionsRequest(
-                client_software_name=CLIENT_SOFTWARE, client_software_version=CLIENT_VERSION
-            )
-            frame = await self._exchange(request, version, self.timeout_s)
-            refused = len(frame) >= 6 and _INT16.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION
-            answer = self._decoded(ApiVersionsResponse, 0 if refused else version, frame)
-            if not refused:
-                break
-            theirs = [api.max_version for api in answer.api_keys if api.api_key == ApiKey.API_VERSIONS]
-            if version == 0 or (theirs and not 0 <= theirs[0] < version):
-                raise Unsupported(f"{self} speaks no version of API_VERSIONS that this client does")
-            version = theirs[0] if theirs else 0
-        if answer.error_code:
-            raise BrokerError(answer.error_code, str(self))
-        self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-        self.features = {
-            each.name: (each.min_version, each.max_version) for each in answer.supported_features
-        }
+        version: int | None = NEWEST_API_VERSIONS
+        while version is not None:
+            frame = await self._exchange(self._protocol.hello(), version, self.timeout_s)
+            version = self._protocol.agreed(version, frame)
 
     async def _exchange(self, request: Struct, version: int, timeout_s: float) -> memoryview:
         correlation_id = self._write(request, version)
@@ -205,19 +155,8 @@ class Connection:
 
     def _write(self, request: Struct, version: int) -> int:
         wire = self._open_wire()
-        api_key = request.SCHEMA.api_key
-        assert api_key is not None
-        correlation_id = self._next_correlation_id
-        self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
-        name = self._client_id.encode()
-        header = _HEADER.pack(api_key, version, correlation_id) + _INT16.pack(len(name)) + name
-        if request_header_version(api_key, version) == 2:
-            header += b"\0"
-        try:
-            body = encode(request, version)
-        except MalformedMessage as error:
-            raise ClientError(f"{self} speaks too old a version of this API: {error}") from None
-        wire.transport.writelines([_INT32.pack(len(header) + sum(map(len, body))) + header, *body])
+        correlation_id, parts = self._protocol.framed(request, version)
+        wire.transport.writelines(parts)
         return correlation_id
 
     def _open_wire(self) -> _Wire:
@@ -228,26 +167,21 @@ class Connection:
         return self._wire
 
     def _decoded(self, answer: type[T], version: int, frame: memoryview) -> T:
-        api_key = answer.SCHEMA.api_key
-        assert api_key is not None
-        pos = 4
         try:
-            if response_header_version(api_key, version):
-                pos = skip_tags(frame, pos) if frame[pos] else pos + 1
-            return decode(answer, version, frame, pos)
-        except (MalformedMessage, IndexError) as error:
+            return self._protocol.decoded(answer, version, frame)
+        except ClientError:
             self.close()
-            raise ClientError(f"{self} sent a response that cannot be read: {error}") from None
+            raise
 
 
 class _Wire(asyncio.BufferedProtocol):
-    """The socket's side: cuts frames and hands them to whoever waits."""
+    """The socket's side: hands answers to whoever waits."""
 
-    def __init__(self, peer: str) -> None:
+    def __init__(self, peer: str, protocol: ClientProtocol) -> None:
         self.transport: asyncio.WriteTransport
         self.failure: ClientError | None = None
         self._peer = peer
-        self._reader = FrameReader(MAX_RESPONSE_BYTES)
+        self._protocol = protocol
         self._waiting: dict[int, asyncio.Future[memoryview]] = {}
         self._paused: asyncio.Future[None] | None = None
 
@@ -260,31 +194,25 @@ class _Wire(asyncio.BufferedProtocol):
         return future
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.get_buffer(sizehint)
+        return self._protocol.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            frames = self._reader.commit(nbytes)
-        except MalformedFrame as error:
-            self.fail(ClientError(f"{self._peer} does not speak Kafka's protocol: {error}"))
+            answers = self._protocol.received(nbytes)
+        except ClientError as error:
+            self.fail(error)
             return
-        for frame in frames:
-            if len(frame) < 4:
-                self.fail(
-                    ClientError(f"{self._peer} does not speak Kafka's protocol: {len(frame)} byte answer")
-                )
-                return
-            future = self._waiting.pop(_INT32.unpack_from(frame)[0], None)
+        for correlation_id, frame in answers:
+            future = self._waiting.pop(correlation_id, None)
             if future is not None and not future.done():
-                # A small frame lies in the receive buffer and would not outlive the next read.
-                future.set_result(frame if len(frame) > LARGEST_REGULAR_BUFFER else memoryview(bytes(frame)))
+                future.set_result(frame)
 
     def eof_received(self) -> bool:
         self.fail(ConnectionFailed(f"{self._peer} closed the connection"))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        said = f": {_in_words(exc)}" if isinstance(exc, OSError) else ""
+        said = f": {in_words(exc)}" if isinstance(exc, OSError) else ""
         self.fail(ConnectionFailed(f"the connection to {self._peer} broke{said}"))
 
     def pause_writing(self) -> None:
@@ -311,9 +239,3 @@ class _Wire(asyncio.BufferedProtocol):
             if not future.done():
                 future.set_exception(self.failure)
         self.resume_writing()
-
-
-def _in_words(error: OSError) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused; is a broker running there?"
-    return error.strerror.lower() if error.strerror else str(error)

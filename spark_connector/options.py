@@ -6,7 +6,7 @@ Spark hands options over as text and looks names up without regard to case, and 
 Invariants: an option that is not known is refused, not passed over: `startingOffset` would otherwise read
 from where nobody asked for. What Spark's Kafka source refuses because it sets it itself is refused here, too.
 
-Does not: ask a broker anything. Options of the sink are read by `sink/`.
+Does not: ask a broker anything. Options of the sink are read by `sink/settings.py`.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def connecting(named: Mapping[str, str]) -> Connecting:
-    """How to reach the brokers; names in lower case. Raises OptionError. For the sink, too."""
+    """How to reach the brokers; names in lower case. Raises OptionError."""
     bootstrap = named.get("kafka.bootstrap.servers", "")
     if not bootstrap:
         raise OptionError("kafka.bootstrap.servers", "is missing: say HOST:PORT of one broker or several")

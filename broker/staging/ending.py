@@ -85,7 +85,7 @@ class StagedEnds:
         appended = appender.end_together(ends, beside)
         assert appended is not None
         try:
-            self._abort(appender, [each for each in opened(appender) if is_staged_by(each[0], query)])
+            self._abort(appender, [each for each in _opened(appender) if is_staged_by(each[0], query)])
         except Refused as refused:  # the next commit does it, or they expire
             log.warning("what query %s has left open: %s", query, refused)
         return group, appended
@@ -118,7 +118,7 @@ class StagedEnds:
         for group in groups.values():
             _require_led(group)
             appender = self._appenders[group.group_id]
-            self._abort(appender, [each for each in opened(appender) if is_staged_by(each[0], query)])
+            self._abort(appender, [each for each in _opened(appender) if is_staged_by(each[0], query)])
         return list(groups.values())
 
     def abort_older(self, before_ms: int) -> int:
@@ -133,7 +133,7 @@ class StagedEnds:
             if group is None or not group.is_leader:
                 continue
             newest: dict[int, int] = {}
-            stages = list(opened(appender))
+            stages = list(_opened(appender))
             for producer_id, partition in stages:
                 producer = appender.producers.find(partition.number, producer_id)
                 owner = owner_of(producer_id)
@@ -219,7 +219,7 @@ def _require_few(stages: Sequence[Stage]) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, text)
 
 
-def opened(appender: Appender) -> Iterator[tuple[int, PartitionLog]]:
+def _opened(appender: Appender) -> Iterator[tuple[int, PartitionLog]]:
     """Every stage that is open in a group that is led here, by producer id and partition."""
     for number, producer_id in list(appender.producers.open_stages):
         partition = appender.group.partitions.get(number)

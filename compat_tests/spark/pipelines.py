@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 sys.path[0] = _ROOT
 os.environ["PYTHONPATH"] = _ROOT  # of the workers, which the JVM starts
 
+from compat_tests.spark.serving import Ask, serve  # noqa: E402
 from spark_connector.pipelines import __main__ as command  # noqa: E402
 from spark_connector.pipelines import submitting  # noqa: E402
 from spark_connector.pipelines.progress import Progress  # noqa: E402
@@ -32,22 +33,15 @@ def _run(spark: Any, name: str, words: list[str]) -> dict[str, Any]:
     return {**result, "lines": printed.getvalue().splitlines()}
 
 
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever the JVM prints goes to stderr
+def _start() -> tuple[Any, Callable[[Ask], Any]]:
     words = ["state", "--topic", "any", "--format", "delta", *sys.argv[1:]]
     spark = submitting.session(command.parser().parse_args(words), "lockstep-compat-pipelines")
-    for line in sys.stdin:
-        ask = json.loads(line)
-        try:
-            answer: dict[str, Any] = {"ok": _run(spark, ask["do"], ask["words"])}
-        except Exception as thrown:  # any of Spark's
-            text = command.in_a_line(str(thrown))
-            answer = {"error": {"code": -1, "class": type(thrown).__name__, "text": text}}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-    spark.stop()
+    return spark, lambda ask: _run(spark, ask["do"], ask["words"])
+
+
+def _why(thrown: Exception) -> Ask:
+    return {"code": -1, "class": type(thrown).__name__, "text": command.in_a_line(str(thrown))}
 
 
 if __name__ == "__main__":
-    main()
+    serve(_start, _why)

@@ -11,28 +11,19 @@ from typing import Any
 
 import pytest
 
-from compat_tests import harness
-from compat_tests.clusters import LockstepThree
-from compat_tests.kafka_jars import require_java
+from compat_tests.own_targets import EACH_TARGET, FLUSHED, SOON_MISSED, kill_leader, own_target
 from compat_tests.raw import batch, raw_connection
 from compat_tests.spark_cases.conftest import FIRST_MS
 from compat_tests.spark_cases.face import Spark, values
-from compat_tests.targets import KafkaTarget, LockstepTarget, Target
+from compat_tests.targets import Target
 
 AREA = "Spark source: brokers that die"
 OFTEN = {"processingTime": "200 milliseconds"}
 
 
-@pytest.fixture(params=[pytest.param(name, id=f"on-{name}") for name in harness.wanted_targets()])
+@pytest.fixture(params=EACH_TARGET)
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    made: Target
-    if request.param == KafkaTarget.name:
-        require_java()
-        soon = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
-        made = KafkaTarget({"log.flush.interval.messages": "1", **soon}, heap="256M")
-    else:
-        made = LockstepThree() if request.param == LockstepThree.name else LockstepTarget()
-    with made as running:
+    with own_target(request.param, {**FLUSHED, **SOON_MISSED}) as running:
         yield running
 
 
@@ -41,19 +32,6 @@ def write(target: Target, word: bytes, count: int) -> list[bytes]:
     with raw_connection(target.bootstrap) as raw:
         assert raw.produce("read", batch(found, timestamp_ms=FIRST_MS))["error_code"] == 0
     return found
-
-
-def kill(target: Target) -> None:
-    """The leader, and start it again."""
-    if not isinstance(target, LockstepThree):
-        target.kill9()
-        target.restart()
-        return
-    with raw_connection(target.bootstrap) as raw:
-        leader = raw.leader_of("read")
-    target.cluster.kill9(leader)
-    target.cluster.restart(leader)
-    target.cluster.await_members(target.cluster.nodes)
 
 
 @pytest.mark.spark("whole")
@@ -66,10 +44,10 @@ def test_killed(spark: Spark, target: Target) -> None:
     written = write(target, b"before", 50)
     with spark.open(trigger=OFTEN, **how) as query:
         query.took(50)
-        kill(target)
+        kill_leader(target, "read")
         written += write(target, b"after", 30)
         query.took(80)
-    kill(target)
+    kill_leader(target, "read")
     written += write(target, b"again", 20)
     taken = spark.stream(**how)
     assert (values(taken.rows), taken.count) == (written, 20)

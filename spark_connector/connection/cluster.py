@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
+from protocol.bootstrap import bootstrap_addresses
+from protocol.client_errors import BrokerError, ClientError, ConnectionFailed
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import (
@@ -24,12 +26,10 @@ from protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
-from spark_connector.connection.errors import BrokerError, ClientError, ConnectionFailed
 from spark_connector.connection.wire import Connection
 
 T = TypeVar("T")
 
-DEFAULT_PORT: Final = 9092
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators, as FindCoordinator has them."""
 _FIRST_PAUSE_S: Final = 0.02
@@ -69,17 +69,6 @@ class Topic:
     partitions: tuple[Partition, ...]
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """`HOST`, `HOST:PORT` or `[IPv6]:PORT`; the port is 9092 where none is named. Raises ClientError."""
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or (text.count(":") > 1 and not host.endswith("]")):
-        host, port = text.strip(), str(DEFAULT_PORT)
-    host = host.strip("[]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ClientError(f"kafka.bootstrap.servers: {text!r} is not an address of the form HOST:PORT")
-    return host, int(port)
-
-
 class Cluster:
     """Connections to one cluster. Use it as `with Cluster("host:9092") as cluster`.
 
@@ -103,7 +92,10 @@ class Cluster:
             raise ClientError(
                 f"kafka.security.protocol={security}: Lockstep's brokers offer PLAINTEXT alone; leave it out"
             )
-        self._bootstrap = [parse_address(part) for part in bootstrap.split(",")]
+        try:
+            self._bootstrap = bootstrap_addresses(bootstrap)
+        except ClientError as error:
+            raise ClientError(f"kafka.bootstrap.servers: {error}") from None
         self._client_id = client_id
         self.timeout_s = timeout_s
         self._addresses: dict[int, tuple[str, int]] = {}

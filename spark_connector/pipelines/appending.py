@@ -34,7 +34,8 @@ from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, Headers
 from spark_connector.connection import BrokerError, Cluster, ConnectionFailed, Pending
 from spark_connector.connection.cluster import MOVED
-from spark_connector.pipelines.asking import LATEST, SETTLING, offset_of
+from spark_connector.options import LATEST
+from spark_connector.pipelines.asking import SETTLING, offset_of
 from spark_connector.pipelines.claims import Claim
 from spark_connector.pipelines.failures import PipelineFailed
 

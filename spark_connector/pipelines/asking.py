@@ -21,9 +21,8 @@ from protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from spark_connector.connection import BrokerError, Cluster
+from spark_connector.options import LATEST
 
-EARLIEST: Final = -2
-LATEST: Final = -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 SETTLING: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
 """Of a topic that was made a moment ago and is not known everywhere."""

@@ -32,8 +32,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from protocol.records.record import Record
 from spark_connector.connection import Cluster
+from spark_connector.options import EARLIEST, LATEST
 from spark_connector.pipelines import log_frames, routes, shard_stores
-from spark_connector.pipelines.asking import EARLIEST, LATEST, READ_COMMITTED, config_of, offsets_of
+from spark_connector.pipelines.asking import READ_COMMITTED, config_of, offsets_of
 from spark_connector.pipelines.differences import found_in
 from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.progress import Progress

@@ -15,8 +15,9 @@ from typing import Final
 from broker.append import AppendLimits, _read, _validate
 from broker.handlers.list_offsets import first_at
 from broker.refused import Refused
-from lockstep.connection import ClientError, Connection
 from protocol.api import read_request_header, response_header_version
+from protocol.client_errors import ClientError
+from protocol.client_protocol import ClientProtocol
 from protocol.compiler import decode, decoder, encode_bytes, encoder
 from protocol.fields import Struct
 from protocol.framing import FrameReader, MalformedFrame
@@ -51,9 +52,8 @@ def response(data: bytes) -> bool:
     """A response as our own client reads it, from its correlation id on."""
     cls, version = _chosen(data, 1)
     head = b"\0\0\0\x01" + (b"\0" if response_header_version(data[0] if data else 0, version) else b"")
-    connection = Connection("peer", 1, "fuzz", 1.0)
     try:
-        message = connection._decoded(cls, version, memoryview(head + data[2:]))
+        message = ClientProtocol("peer", "fuzz", "fuzz").decoded(cls, version, memoryview(head + data[2:]))
     except ClientError:
         return False
     _same_again(message, version)

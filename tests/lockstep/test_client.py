@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from lockstep.client import EARLIEST, LATEST, Client, parse_address
-from lockstep.connection import BrokerError, ClientError, ConnectionFailed
+from lockstep.client import EARLIEST, LATEST, Client
+from lockstep.connection import BrokerError, ConnectionFailed
 from lockstep.testing import RunningBroker
 from protocol.errors import ErrorCode
 from protocol.records.batch import iter_headers
@@ -94,23 +94,3 @@ async def test_the_first_broker_of_a_list_that_answers(running: RunningBroker) -
     async with Client("localhost:1,localhost:2") as client:
         with pytest.raises(ConnectionFailed, match="localhost:1"):
             await client.topics()
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("host:1", ("host", 1)),
-        ("host", ("host", 9092)),
-        (" 10.0.0.1:9093 ", ("10.0.0.1", 9093)),
-        ("[::1]:9094", ("::1", 9094)),
-        ("::1", ("::1", 9092)),
-    ],
-)
-def test_addresses(text: str, address: tuple[str, int]) -> None:
-    assert parse_address(text) == address
-
-
-@pytest.mark.parametrize("text", ["", ":", "host:", "host:0", "host:65536", "host:x", "host:-1", ":9092"])
-def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(ClientError, match="not an address"):
-        parse_address(text)

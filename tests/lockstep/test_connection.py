@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed, TimedOut, Unsupported
+from lockstep.connection import ClientError, Connection, ConnectionFailed, TimedOut, Unsupported
 from lockstep.testing import RunningBroker
 from protocol.api import ApiKey, read_request_header, response_header
 from protocol.compiler import encode_bytes
@@ -229,10 +229,3 @@ async def test_a_call_that_is_cancelled_when_its_answer_is_there(running: Runnin
         await call
     assert (await connection.call(MetadataRequest(topics=[]), MetadataResponse)).brokers
     connection.close()
-
-
-def test_errors_say_what_kafka_means() -> None:
-    error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t, partition 0")
-    assert str(error) == "t, partition 0: this broker does not lead the partition (NOT_LEADER_OR_FOLLOWER)"
-    assert str(BrokerError(44, "t", "as the broker put it")) == "t: as the broker put it (POLICY_VIOLATION)"
-    assert str(BrokerError(12345, "t")) == "t: an error this client does not know (12345)"

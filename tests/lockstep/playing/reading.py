@@ -1,12 +1,23 @@
-"""What a source brings, read to the end."""
+"""Reading from a source: what it brings to the end, a read that waits, records that go away."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
+from broker.server import Broker
 from player.core.messages import Entry
-from player.source.seam import Source
+from player.source.seam import Chunk, Source
+from protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from protocol.records.record import Record, iter_records
+from tests.broker.wire import Client
+
+LONG_S = 30.0
+"""A wait that nothing but what is waited for ends."""
 
 
 def records(entries: Sequence[Entry]) -> list[Record]:
@@ -32,3 +43,19 @@ async def everything(source: Source, first: int = 0, max_bytes: int = 1 << 20) -
         assert all(first <= each.position <= chunk.through_position for each in chunk.entries)
         found += chunk.entries
         first = chunk.through_position + 1
+
+
+async def waits(broker: Broker, reading: asyncio.Task[Chunk]) -> None:
+    """Until a read has begun to wait."""
+    async with asyncio.timeout(LONG_S):
+        while not broker.services.waiting_fetches.count:
+            assert not reading.done()
+            await asyncio.sleep(0)
+
+
+async def delete_records(client: Client, partition: int, offset: int) -> None:
+    """Those of the topic "t" below the offset."""
+    told = DeleteRecordsPartition(partition_index=partition, offset=offset)
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[told])], timeout_ms=5_000)
+    answer = await client.call(request, 2)
+    assert answer.topics[0].partitions[0].error_code == 0

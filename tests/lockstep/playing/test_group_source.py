@@ -16,11 +16,6 @@ from lockstep.playing.in_process_source import NotLeading
 from player.core.messages import Entry
 from player.source.seam import SEVERAL, Bounds, Chunk, RangeLost, SourceEnded
 from protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.records.batch import read_header
 from protocol.records.record import iter_records
@@ -31,10 +26,7 @@ from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.test_compaction import TINY, filler, keyed
 from tests.broker.transactions.producers import Producer
 from tests.broker.wire import Client, batch
-from tests.lockstep.playing.reading import everything, values
-
-LONG_S = 30.0
-"""A wait that nothing but what is waited for ends."""
+from tests.lockstep.playing.reading import LONG_S, delete_records, everything, values, waits
 
 
 def source_of(broker: Broker, topic: str = "t", group: int = 1, wanted: Any = None) -> GroupSource:
@@ -67,14 +59,6 @@ def as_logged(group: LogGroup, topic_id: bytes) -> list[tuple[int, int, int, lis
                     found.append((lsn - 1, logs[each.partition], each.base_offset, said))
             index = frame.index + 1
     return found
-
-
-async def waits(broker: Broker, reading: asyncio.Task[Chunk]) -> None:
-    """Until a read has begun to wait."""
-    async with asyncio.timeout(LONG_S):
-        while not broker.services.waiting_fetches.count:
-            assert not reading.done()
-            await asyncio.sleep(0)
 
 
 async def cut_anywhere(source: GroupSource, whole: list[Entry]) -> None:
@@ -281,13 +265,6 @@ async def test_nothing_behind_what_is_undecided(broker: Broker, client: Client, 
 
 
 # --- what goes away ---------------------------------------------------------------------------------------
-
-
-async def delete_records(client: Client, partition: int, offset: int) -> None:
-    told = DeleteRecordsPartition(partition_index=partition, offset=offset)
-    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[told])], timeout_ms=5_000)
-    answer = await client.call(request, 2)
-    assert answer.topics[0].partitions[0].error_code == 0
 
 
 async def test_deleted_records(broker: Broker, client: Client) -> None:

@@ -11,11 +11,6 @@ import pytest
 from broker.server import Broker
 from lockstep.playing.in_process_source import InProcessSource, NotLeading
 from player.source.seam import Bounds, Chunk, RangeLost, SourceEnded
-from protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from storage.group import LogGroup
 from storage.types import StorageError
@@ -24,24 +19,13 @@ from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.test_compaction import TINY, filler, keyed
 from tests.broker.transactions.producers import Producer
 from tests.broker.wire import Client, batch
-from tests.lockstep.playing.reading import everything, records, values
-
-LONG_S = 30.0
-"""A wait that nothing but what is waited for ends."""
+from tests.lockstep.playing.reading import LONG_S, delete_records, everything, records, values, waits
 
 
 def source_of(broker: Broker, topic: str = "t", partition: int = 0) -> InProcessSource:
     found = broker.services.cluster.partition(topic, partition)
     assert found is not None
     return InProcessSource(broker.services, found)
-
-
-async def waits(broker: Broker, reading: asyncio.Task[Chunk]) -> None:
-    """Until a read has begun to wait."""
-    async with asyncio.timeout(LONG_S):
-        while not broker.services.waiting_fetches.count:
-            assert not reading.done()
-            await asyncio.sleep(0)
 
 
 # --- what is read -----------------------------------------------------------------------------------------
@@ -236,21 +220,12 @@ async def test_transactions(broker: Broker, client: Client, tmp_path: Path) -> N
 # --- what goes away ---------------------------------------------------------------------------------------
 
 
-async def delete_records(client: Client, offset: int) -> None:
-    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
-    request = DeleteRecordsRequest(
-        topics=[DeleteRecordsTopic(name="t", partitions=[partition])], timeout_ms=5_000
-    )
-    answer = await client.call(request, 2)
-    assert answer.topics[0].partitions[0].error_code == 0
-
-
 async def test_deleted_records(broker: Broker, client: Client) -> None:
     await client.create("t")
     for value in (b"a", b"b", b"c"):
         await client.produce("t", batch(value))
     source = source_of(broker)
-    await delete_records(client, 2)
+    await delete_records(client, 0, 2)
     with pytest.raises(RangeLost) as lost:
         await source.read(1, 100, LONG_S)
     assert lost.value.first_position == 2
@@ -280,7 +255,7 @@ async def test_deleted_while_the_disk_was_asked(broker: Broker, client: Client) 
     group.read, group.read_cold = not_in_memory, slow  # type: ignore[method-assign, assignment]
     reading = asyncio.ensure_future(source.read(0, 1 << 20, LONG_S))
     await asyncio.wait_for(asked.wait(), LONG_S)
-    await delete_records(client, 2)
+    await delete_records(client, 0, 2)
     go_on.set()
     with pytest.raises(RangeLost):
         await asyncio.wait_for(reading, LONG_S)

@@ -13,40 +13,17 @@ from lockstep.connection import BrokerError, ClientError, Connection, Unsupporte
 from lockstep.playing import remote_source
 from lockstep.playing.remote_source import RemoteSource
 from player.source.seam import Bounds, RangeLost, SourceEnded
-from protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from protocol.messages.delete_topics import DeleteTopicsRequest
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.test_compaction import TINY, filler, keyed
 from tests.broker.transactions.producers import Producer
 from tests.broker.wire import Client, batch
-from tests.lockstep.playing.reading import everything, records, values
-
-LONG_S = 30.0
+from tests.lockstep.playing.reading import LONG_S, delete_records, everything, records, values, waits
 
 
 async def source_of(broker: Broker, topic: str = "t", partition: int = 0) -> RemoteSource:
     return await RemoteSource.open(broker.bootstrap_servers, topic, partition, deleted_after_s=0.2)
-
-
-async def delete_records(client: Client, offset: int) -> None:
-    partition = DeleteRecordsPartition(partition_index=0, offset=offset)
-    request = DeleteRecordsRequest(
-        topics=[DeleteRecordsTopic(name="t", partitions=[partition])], timeout_ms=5_000
-    )
-    answer = await client.call(request, 2)
-    assert answer.topics[0].partitions[0].error_code == 0
-
-
-async def waits(broker: Broker) -> None:
-    """Until a read has begun to wait."""
-    async with asyncio.timeout(LONG_S):
-        while not broker.services.waiting_fetches.count:  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
 
 async def delete_topic(client: Client) -> None:
@@ -91,7 +68,7 @@ async def test_waits_for_what_is_new_and_holds_up_nobody_meanwhile(broker: Broke
     await client.produce("t", batch(b"0"))
     for position in range(1, 4):
         reading = asyncio.ensure_future(source.read(position, 100, LONG_S))
-        await waits(broker)
+        await waits(broker, reading)
         async with asyncio.timeout(LONG_S / 2):
             assert values((await source.read(0, 100, 0)).entries)[:1] == [b"0"]
             assert await source.bounds() == Bounds(0, position)
@@ -170,7 +147,7 @@ async def test_deleted_records(broker: Broker, client: Client) -> None:
     for value in (b"a", b"b", b"c"):
         await client.produce("t", batch(value))
     source = await source_of(broker)
-    await delete_records(client, 2)
+    await delete_records(client, 0, 2)
     for wait_s in (0.0, LONG_S):
         with pytest.raises(RangeLost) as lost:
             await source.read(1, 100, wait_s)
@@ -198,7 +175,7 @@ async def test_the_topic_is_deleted(broker: Broker, client: Client, is_made_anew
     await client.create("t")
     source = await source_of(broker)
     reading = asyncio.ensure_future(source.read(0, 100, LONG_S))
-    await waits(broker)
+    await waits(broker, reading)
     await delete_topic(client)
     if is_made_anew:
         await client.create("t")
@@ -221,7 +198,7 @@ async def test_is_closed(broker: Broker, client: Client) -> None:
     await client.create("t")
     source = await source_of(broker)
     reading = asyncio.ensure_future(source.read(0, 100, LONG_S))
-    await waits(broker)
+    await waits(broker, reading)
     async with asyncio.timeout(LONG_S):
         await source.close()
         with pytest.raises(ClientError):

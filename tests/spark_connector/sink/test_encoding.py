@@ -51,6 +51,11 @@ def test_values_alone_are_the_same(values: Sequence[bytes | None], batch_bytes: 
     assert all(len(each.data) <= batch_bytes or each.record_count == 1 for each in fast)
 
 
+@pytest.mark.parametrize("keys", [None, []])
+def test_no_rows_make_no_batch(keys: list[bytes | None] | None) -> None:
+    assert list(bodies(keys, [], None, 1_000, 100)) == []
+
+
 def _values(found: list[Body]) -> list[object]:
     return [row[1] for body in found for row in rows_of(sealed(body, -1, -1, -1))]
 

@@ -1,7 +1,7 @@
-"""What can go wrong between a Spark task and its brokers, in words for whoever reads the job's log.
+"""What can go wrong between a client and its brokers, in words for its user. Of all our clients, whether they
+block or run in an event loop.
 
-Spark pickles what a Python worker raises only as text, and tasks may pickle errors between processes of their
-own, so each error here can be made again from its arguments.
+Invariant: each error can be made again from its arguments, so that tasks may pickle it between processes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ERROR_CODES: Final = {int(code): code for code in ErrorCode}
 
 
 class ClientError(Exception):
-    """What went wrong, in words for its user."""
+    """What went wrong between an application and its brokers, in words for its user."""
 
 
 class ConnectionFailed(ClientError):
@@ -44,3 +44,10 @@ class BrokerError(ClientError):
 
     def __reduce__(self) -> tuple[type[BrokerError], tuple[int, str, str | None]]:
         return type(self), (self.code, self.about, self.message)
+
+
+def in_words(error: OSError) -> str:
+    """What a socket failed with."""
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused; is a broker running there?"
+    return error.strerror.lower() if error.strerror else str(error)

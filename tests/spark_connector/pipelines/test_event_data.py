@@ -24,7 +24,7 @@ from spark_connector.pipelines.event_data import (
     events,
 )
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SMALL = Shape(seed=7, events=30_000, accounts=1000)
 
 

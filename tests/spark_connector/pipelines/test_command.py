@@ -23,7 +23,7 @@ from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.submitting import jars_in
 from tests.spark_connector.rows import rows_of, stored
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PARTITIONS = 3
 
 

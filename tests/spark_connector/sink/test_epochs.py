@@ -240,10 +240,10 @@ def test_a_commit_topic_that_was_chosen_is_made(cluster: Cluster, query: str, to
 def test_other_brokers_are_told(cluster: Cluster, query: str) -> None:
     connection = cluster.any()
     known = dict(connection.features)
-    connection.features = {}
+    connection.features.clear()
     with pytest.raises(Unsupported, match=r"lockstep\.staged"):
         require_staging(connection)
-    connection.features = known
+    connection.features.update(known)
     assert new_stage(cluster, query).producer_id > 1 << 61
 
 

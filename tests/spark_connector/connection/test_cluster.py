@@ -19,7 +19,7 @@ from protocol.messages.list_offsets import (
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from protocol.records.record import BatchBuilder
 from spark_connector.connection import BrokerError, ClientError, Cluster, ConnectionFailed
-from spark_connector.connection.cluster import TRANSACTION, parse_address
+from spark_connector.connection.cluster import TRANSACTION
 from tests.spark_connector.conftest import NewTopic, produce
 
 
@@ -73,12 +73,6 @@ def test_coordinators(cluster: Cluster) -> None:
 def test_addresses_that_cannot_be(bootstrap: str) -> None:
     with pytest.raises(ClientError, match=r"kafka\.bootstrap\.servers"):
         Cluster(bootstrap)
-
-
-def test_addresses() -> None:
-    assert parse_address(" broker ") == ("broker", 9092)
-    assert parse_address("[::1]:9093") == ("::1", 9093)
-    assert parse_address("::1") == ("::1", 9092)
 
 
 def test_other_security_is_refused_by_name() -> None:

@@ -22,8 +22,8 @@ ROUTES = {
     "header": '[route]\nby = "header"\notherwise = ["c"]\n',
     "header, no default": '[route]\nby = "header"\n',
     "key": '[route]\nby = "key"\ntargets = ["b", "a", "c"]\nwithout_key = ["a", "b"]\n',
-    "function": '[route]\nby = "function"\nfunction = "tests.spark_connector.test_routes:by_length"\n',
-    "function, values": '[route]\nby = "function"\nfunction = "tests.spark_connector.test_routes:valued"\n',
+    "function": f'[route]\nby = "function"\nfunction = "{__name__}:by_length"\n',
+    "function, values": f'[route]\nby = "function"\nfunction = "{__name__}:valued"\n',
     "all": '[route]\nby = "all"\n',
     "some": '[route]\nby = "all"\ntargets = ["b"]\n',
 }

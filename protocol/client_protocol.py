@@ -1,0 +1,142 @@
+"""A client's side of one connection to a broker, without the socket: versions agreed on, requests numbered
+and framed, answers cut out of the stream and decoded.
+
+Owns: the correlation ids, the receive buffer, the table of versions that both sides speak. Who has the socket
+sends what `framed` gives, puts what it receives into `get_buffer`, and asks `received` for whole answers.
+
+Invariants: what `received` gives is its caller's to keep. After an error that is neither Unsupported nor
+BrokerError nothing of the stream can be trusted; the connection must be closed.
+
+Does not: wait, know which answers are waited for, close. Source: KIP-482 (headers), KIP-511 (negotiation).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, TypeVar
+
+from protocol.api import ApiKey, request_header_version, response_header_version
+from protocol.client_errors import BrokerError, ClientError, Unsupported
+from protocol.compiler import decode, encode
+from protocol.errors import ErrorCode
+from protocol.fields import Struct
+from protocol.framing import LARGEST_REGULAR_BUFFER, FrameReader, MalformedFrame
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.primitives import Buffer, MalformedMessage, skip_tags
+from protocol.private_messages import PRIVATE_MESSAGES
+
+T = TypeVar("T", bound=Struct)
+
+CLIENT_VERSION: Final = "0.1.0"
+MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
+"""More than any Fetch asks for: beyond it the peer is no broker."""
+NEWEST_API_VERSIONS: Final = 4
+"""The version of ApiVersions that is asked for first."""
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_HEADER: Final = struct.Struct(">hhi")
+_CORRELATION_ID_BYTES: Final = 4
+
+
+class ClientProtocol:
+    """See the module. Args: peer: the broker, as errors name it; software: what it is told that we are."""
+
+    def __init__(self, peer: str, client_id: str, software: str) -> None:
+        self.versions: dict[int, tuple[int, int]] = {}
+        """API key -> lowest and highest version the broker speaks."""
+        self.features: dict[str, tuple[int, int]] = {}
+        """Name -> lowest and highest level the broker supports."""
+        self._peer = peer
+        self._client_id = client_id.encode()
+        self._software = software
+        self._reader = FrameReader(MAX_RESPONSE_BYTES)
+        self._next_correlation_id = 0
+
+    def version_of(self, request: type[Struct], newest: int | None = None) -> int:
+        """The highest version both sides speak, up to `newest`. Raises Unsupported."""
+        schema = request.SCHEMA
+        key = schema.api_key
+        assert key is not None
+        if key in PRIVATE_MESSAGES:  # brokers tell nobody of these
+            return schema.versions.high
+        lowest, highest = self.versions.get(key, (0, -1))
+        version = min(highest, schema.versions.high if newest is None else newest)
+        if version < max(lowest, schema.versions.low):
+            theirs = f"versions {lowest} to {highest}" if highest >= 0 else "nothing"
+            raise Unsupported(
+                f"{self._peer} speaks {theirs} of {ApiKey(key).name}, this client {schema.versions.low} to "
+                f"{schema.versions.high}"
+            )
+        return version
+
+    def hello(self) -> ApiVersionsRequest:
+        """What is asked first, in NEWEST_API_VERSIONS; its answer is for `agreed`."""
+        return ApiVersionsRequest(client_software_name=self._software, client_software_version=CLIENT_VERSION)
+
+    def agreed(self, version: int, frame: memoryview) -> int | None:
+        """Take the answer to a `hello` in this version: None once agreed, else the version to ask in.
+
+        Raises Unsupported, BrokerError, ClientError.
+        """
+        refused = len(frame) >= 6 and _INT16.unpack_from(frame, 4)[0] == ErrorCode.UNSUPPORTED_VERSION
+        answer = self.decoded(ApiVersionsResponse, 0 if refused else version, frame)
+        if refused:
+            theirs = [api.max_version for api in answer.api_keys if api.api_key == ApiKey.API_VERSIONS]
+            if version == 0 or (theirs and not 0 <= theirs[0] < version):
+                raise Unsupported(f"{self._peer} speaks no version of API_VERSIONS that this client does")
+            return theirs[0] if theirs else 0
+        if answer.error_code:
+            raise BrokerError(answer.error_code, self._peer)
+        self.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self.features = {
+            each.name: (each.min_version, each.max_version) for each in answer.supported_features
+        }
+        return None
+
+    def framed(self, request: Struct, version: int) -> tuple[int, list[Buffer]]:
+        """The request's correlation id, and its frame in parts. Raises ClientError."""
+        api_key = request.SCHEMA.api_key
+        assert api_key is not None
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
+        name = self._client_id
+        header = _HEADER.pack(api_key, version, correlation_id) + _INT16.pack(len(name)) + name
+        if request_header_version(api_key, version) == 2:
+            header += b"\0"
+        try:
+            body = encode(request, version)
+        except MalformedMessage as error:
+            raise ClientError(f"{self._peer} speaks too old a version of this API: {error}") from None
+        return correlation_id, [_INT32.pack(len(header) + sum(map(len, body))) + header, *body]
+
+    def get_buffer(self, sizehint: int = -1) -> memoryview:
+        """Where the next bytes go; never empty."""
+        return self._reader.get_buffer(sizehint)
+
+    def received(self, count: int) -> list[tuple[int, memoryview]]:
+        """The answers that `count` more bytes made whole, by correlation id, in order. Raises ClientError."""
+        try:
+            frames = self._reader.commit(count)
+        except MalformedFrame as error:
+            raise ClientError(f"{self._peer} does not speak Kafka's protocol: {error}") from None
+        found = []
+        for frame in frames:
+            if len(frame) < _CORRELATION_ID_BYTES:
+                raise ClientError(f"{self._peer} does not speak Kafka's protocol: {len(frame)} byte answer")
+            # A small frame lies in the receive buffer and would not outlive the next read.
+            kept = frame if len(frame) > LARGEST_REGULAR_BUFFER else memoryview(bytes(frame))
+            found.append((_INT32.unpack_from(frame)[0], kept))
+        return found
+
+    def decoded(self, answer: type[T], version: int, frame: memoryview) -> T:
+        """The answer in a frame; record data in it are views of the frame. Raises ClientError."""
+        api_key = answer.SCHEMA.api_key
+        assert api_key is not None
+        pos = _CORRELATION_ID_BYTES
+        try:
+            if response_header_version(api_key, version):
+                pos = skip_tags(frame, pos) if frame[pos] else pos + 1
+            return decode(answer, version, frame, pos)
+        except (MalformedMessage, IndexError) as error:
+            raise ClientError(f"{self._peer} sent a response that cannot be read: {error}") from None

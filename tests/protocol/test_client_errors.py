@@ -1,0 +1,36 @@
+"""Errors of clients: what Kafka means, in words, and the same in another process."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from protocol.client_errors import BrokerError, in_words
+from protocol.errors import ErrorCode
+
+
+def test_a_refusal_says_what_kafka_means() -> None:
+    error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t, partition 0")
+    assert str(error) == "t, partition 0: this broker does not lead the partition (NOT_LEADER_OR_FOLLOWER)"
+    assert str(BrokerError(44, "t", "as the broker put it")) == "t: as the broker put it (POLICY_VIOLATION)"
+    assert str(BrokerError(12345, "t")) == "t: an error this client does not know (12345)"
+
+
+def test_errors_survive_pickling() -> None:
+    error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t, partition 0", "moved")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.code, again.about, again.message) == (error.code, error.about, error.message)
+    assert str(again) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "connection refused; is a broker running there?"),
+        (OSError(113, "No route to host"), "no route to host"),
+        (OSError("odd"), "odd"),
+    ],
+)
+def test_sockets_in_words(error: OSError, words: str) -> None:
+    assert in_words(error) == words

@@ -1,0 +1,171 @@
+"""A client's side of a connection, without a socket: negotiation, framing, answers that cannot be."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import pytest
+
+from protocol.api import ApiKey, read_request_header, response_header
+from protocol.client_errors import BrokerError, ClientError, Unsupported
+from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol
+from protocol.compiler import decode, encode_bytes
+from protocol.errors import ErrorCode
+from protocol.framing import LARGEST_REGULAR_BUFFER
+from protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.staged_messages import LockstepStagedRequest
+
+
+def told(*, own: int | None = 4, metadata: tuple[int, int] = (0, 13), error: int = 0) -> ApiVersionsResponse:
+    """What a broker says; `own`: its newest version of ApiVersions, None where it does not say."""
+    keys = [ApiVersion(api_key=ApiKey.METADATA, min_version=metadata[0], max_version=metadata[1])]
+    if own is not None:
+        keys.append(ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=own))
+    features = [SupportedFeatureKey(name="lockstep.staged", min_version=0, max_version=1)]
+    return ApiVersionsResponse(error_code=error, api_keys=keys, supported_features=features)
+
+
+def answer(response: ApiVersionsResponse, version: int) -> memoryview:
+    """As a frame; a refusal is always in version 0 (KIP-511)."""
+    spoken = 0 if response.error_code == ErrorCode.UNSUPPORTED_VERSION else version
+    return memoryview(response_header(ApiKey.API_VERSIONS, version, 0) + encode_bytes(response, spoken))
+
+
+def agreed(**how: object) -> ClientProtocol:
+    made = ClientProtocol("broker:1", "me", "tests")
+    assert made.agreed(4, answer(told(**how), 4)) is None  # type: ignore[arg-type]
+    return made
+
+
+def feed(protocol: ClientProtocol, data: bytes, step: int | None = None) -> list[tuple[int, memoryview]]:
+    """Give `data` in reads of at most `step` bytes; all answers."""
+    found: list[tuple[int, memoryview]] = []
+    pos = 0
+    while pos < len(data):
+        buffer = protocol.get_buffer()
+        part = data[pos : pos + min(len(buffer), step or len(data))]
+        buffer[: len(part)] = part
+        pos += len(part)
+        found += protocol.received(len(part))
+    return found
+
+
+def frames(bodies: Sequence[bytes]) -> bytes:
+    return b"".join(struct.pack(">i", len(each)) + each for each in bodies)
+
+
+# --- versions ---------------------------------------------------------------------------------------------
+
+
+def test_agrees() -> None:
+    protocol = agreed()
+    assert protocol.versions == {ApiKey.METADATA: (0, 13), ApiKey.API_VERSIONS: (0, 4)}
+    assert protocol.features == {"lockstep.staged": (0, 1)}
+    assert protocol.version_of(MetadataRequest) == 13
+    assert protocol.version_of(MetadataRequest, newest=9) == 9
+    assert protocol.version_of(LockstepStagedRequest) == 0, "brokers tell nobody of it"
+
+
+@pytest.mark.parametrize(("theirs", "asked_next"), [(3, 3), (0, 0), (None, 0)])
+def test_asks_again_in_the_brokers_version(theirs: int | None, asked_next: int) -> None:
+    protocol = ClientProtocol("broker:1", "me", "tests")
+    refusal = told(own=theirs, error=ErrorCode.UNSUPPORTED_VERSION)
+    assert protocol.agreed(NEWEST_API_VERSIONS, answer(refusal, NEWEST_API_VERSIONS)) == asked_next
+    assert protocol.agreed(asked_next, answer(told(own=theirs), asked_next)) is None
+
+
+@pytest.mark.parametrize(("version", "theirs"), [(4, 4), (4, -1), (0, 0), (0, None)])
+def test_negotiation_comes_to_an_end(version: int, theirs: int | None) -> None:
+    refusal = told(own=theirs, error=ErrorCode.UNSUPPORTED_VERSION)
+    with pytest.raises(Unsupported, match="broker:1 speaks no version of API_VERSIONS"):
+        ClientProtocol("broker:1", "me", "tests").agreed(version, answer(refusal, version))
+
+
+def test_refused() -> None:
+    refusal = told(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    with pytest.raises(BrokerError, match=r"broker:1: .*CLUSTER_AUTHORIZATION_FAILED"):
+        ClientProtocol("broker:1", "me", "tests").agreed(4, answer(refusal, 4))
+
+
+def test_no_common_version() -> None:
+    protocol = agreed(metadata=(14, 20))
+    with pytest.raises(Unsupported, match="speaks versions 14 to 20 of METADATA, this client 0 to 13"):
+        protocol.version_of(MetadataRequest)
+    with pytest.raises(Unsupported, match="speaks nothing of FETCH"):
+        protocol.version_of(FetchRequest)
+
+
+# --- requests ---------------------------------------------------------------------------------------------
+
+
+def test_requests_are_numbered_and_framed() -> None:
+    protocol = ClientProtocol("broker:1", "me", "tests")
+    for number, version in enumerate((4, 3, 0)):  # with tags in the header, and without
+        correlation_id, parts = protocol.framed(protocol.hello(), version)
+        whole = b"".join(parts)
+        assert struct.unpack_from(">i", whole) == (len(whole) - 4,)
+        header, pos = read_request_header(memoryview(whole)[4:])
+        assert (header.api_key, header.api_version) == (ApiKey.API_VERSIONS, version)
+        assert (header.client_id, header.correlation_id) == ("me", correlation_id) == ("me", number)
+        said = decode(ApiVersionsRequest, version, memoryview(whole), pos + 4)
+        assert said.client_software_name == ("tests" if version >= 3 else "")
+
+
+def test_correlation_ids_begin_again() -> None:
+    protocol = ClientProtocol("broker:1", "me", "tests")
+    protocol._next_correlation_id = 0x7FFF_FFFF
+    ids = [protocol.framed(protocol.hello(), 4)[0] for _ in range(2)]
+    assert ids == [0x7FFF_FFFF, 0]
+
+
+def test_what_an_old_version_cannot_say() -> None:
+    with pytest.raises(ClientError, match="broker:1 speaks too old a version of this API"):
+        ClientProtocol("broker:1", "me", "tests").framed(MetadataRequest(topics=None), 0)
+
+
+# --- answers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 7, None])
+def test_answers_outlive_the_next_read(step: int | None) -> None:
+    bodies = [struct.pack(">i", 5) + b"small", struct.pack(">i", 6) + b"x" * (LARGEST_REGULAR_BUFFER + 9)]
+    found = feed(ClientProtocol("broker:1", "me", "tests"), frames([*bodies, bodies[0]]), step)
+    assert [number for number, _ in found] == [5, 6, 5]
+    assert [bytes(each) for _, each in found] == [*bodies, bodies[0]]
+
+
+def test_decodes() -> None:
+    protocol = agreed()
+    for version in (13, 1):  # with tags in the header, and without
+        body = encode_bytes(MetadataResponse(controller_id=7), version)
+        frame = memoryview(response_header(ApiKey.METADATA, version, 1) + body)
+        assert protocol.decoded(MetadataResponse, version, frame).controller_id == 7
+    tagged = struct.pack(">i", 1) + b"\1\0\2hi" + encode_bytes(MetadataResponse(controller_id=8), 13)
+    assert protocol.decoded(MetadataResponse, 13, memoryview(tagged)).controller_id == 8
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol: HTTP"),
+        (b"\x7f\xff\xff\xff", "over the limit"),
+        (frames([b"x"]), "1 byte answer"),
+    ],
+)
+def test_peers_that_are_no_brokers(said: bytes, words: str) -> None:
+    with pytest.raises(ClientError, match=words):
+        feed(ClientProtocol("broker:1", "me", "tests"), said)
+
+
+@pytest.mark.parametrize("frame", [b"\0\0\0\1", b"\0\0\0\1\0", b"\0\0\0\1\0\0\0\0"])
+def test_answers_that_cannot_be_read(frame: bytes) -> None:
+    with pytest.raises(ClientError, match="broker:1 sent a response that cannot be read"):
+        agreed().decoded(MetadataResponse, 13, memoryview(frame))

@@ -1,0 +1,1 @@
+"""The blocking client over real brokers, and over peers that misbehave."""

@@ -1,0 +1,1 @@
+"""The pipelines without Spark: their data, their writing, their command line."""

@@ -1,0 +1,1 @@
+"""The sink without Spark: record batches, and epochs over a real broker."""
