@@ -10,7 +10,7 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.clients.face import Message
 from compat_tests.own_targets import EACH_TARGET, own_target
 from compat_tests.raw import batch, raw_connection
-from compat_tests.targets import Target
+from compat_tests.targets import KafkaTarget, Target
 
 
 @pytest.fixture(params=EACH_TARGET)
@@ -35,6 +35,11 @@ def test_restart(target: Target) -> None:
             producer.send("kept", [Message(word.encode(), key=b"k", partition=partition)])
     producers["committed"].commit()
     producers["aborted"].abort()
+    if target.name == KafkaTarget.name:
+        # Kafka writes its markers after it has answered. Killed before, on a busy machine, it was seen to
+        # show no `committed` afterwards: what is compared is a transaction that is complete.
+        client.read("kept", 1, isolation="read_committed")
+        client.read("kept", 1, partitions=[1], isolation="read_committed")
     target.kill9()
     target.restart()
     producers["open"].send("kept", [Message(b"open, more", key=b"k")])
