@@ -70,7 +70,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     required = comparison.required_goals(parser, options, RATIOS, GOALS)
-    nodes, wanted = tuple(options.nodes or (1, NODES)), frozenset(options.row or work.ROWS)
+    wanted = frozenset(options.row or work.ROWS)
+    nodes = [each for each in options.nodes or (1, NODES) if each == 1 or wanted & work.NODES_ROWS]
+    if not nodes:
+        parser.error(f"three nodes are measured in {' and '.join(sorted(work.NODES_ROWS))} only")
     sizes = _sizes(options)
     plan = plan_sessions(options.subject, comparison.baseline_of(options), nodes, sizes[1].rounds)
     return comparison.measured(

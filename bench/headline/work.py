@@ -20,7 +20,9 @@ from bench.session import Block, Session, say
 from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, PRODUCERS
 
 ROWS = ("produce", "small", "latency", "consume", "fan_out", "restart")
-"""What can be asked for by name; three nodes have the first and third."""
+"""What can be asked for by name."""
+NODES_ROWS = frozenset({"produce", "latency"})
+"""What three nodes have of them."""
 WARM_SHARE = 8
 """Of what a block moves, one such part goes first where the session's own warm-up has nothing like it."""
 SHAPES = (3,)

@@ -56,6 +56,12 @@ def test_a_broker_against_itself_for_real(tmp_path: Path, capsys: pytest.Capture
     assert str(tmp_path) not in kept.read_text()
 
 
+def test_rows_that_three_nodes_have_not_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--nodes", "3", "--row", "consume"])
+    assert "three nodes are measured in latency and produce only" in capsys.readouterr().err
+
+
 def _result(rates: list[float], baseline: float) -> dict[str, Any]:
     def session(side: str, number: int, rate: float) -> dict[str, Any]:
         blocks = [
