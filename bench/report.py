@@ -70,7 +70,8 @@ def page(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> str:
         "full": full.section,
         "growth": growth.section,
         "profile": commit_profile.section,
-        "player": player.section,
+        player.KIND: player.section,
+        player.ALONE: player.stalled,
         "spark": spark.section,
         "logstore": sections.logstore,
     }

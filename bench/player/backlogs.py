@@ -73,7 +73,7 @@ class Backlogs:
         """One target per record, four targets, from the log's beginning. RoundFailed."""
         count = self.axes.throughput_records
         topic = self.session.topic(FLUSH)
-        self._fill(topic, count, BATCH_RECORDS)
+        self.fill(topic, count, BATCH_RECORDS)
         with (
             self._targets(THROUGHPUT_TARGETS, "raw" if system == RAW else "grpc") as targets,
             self._player(topic, targets.heard()["addresses"], system, "key") as player,
@@ -96,14 +96,14 @@ class Backlogs:
             self._player(topic, targets.heard()["addresses"], GRPC, "all") as player,
         ):
             player.heard()
-            self._fill(topic, WARM_ENTRIES)
-            self._wait(targets, [WARM_ENTRIES] * 2)
+            self.fill(topic, WARM_ENTRIES)
+            self.wait(targets, [WARM_ENTRIES] * 2)
             targets.ask({"do": "away", "target": 1})
-            self._fill(topic, missed)
-            self._wait(targets, [WARM_ENTRIES + missed, WARM_ENTRIES])
+            self.fill(topic, missed)
+            self.wait(targets, [WARM_ENTRIES + missed, WARM_ENTRIES])
             back_ns = time.monotonic_ns()
             targets.ask({"do": "back", "target": 1})
-            target = self._wait(targets, [WARM_ENTRIES + missed] * 2)[1]
+            target = self.wait(targets, [WARM_ENTRIES + missed] * 2)[1]
         took_s = (target["last_ns"] - target["greeted_ns"]) / 1e9
         figures = {"missed": missed, "recovery_s": took_s, "entries_per_s": missed / took_s}
         self._note(f"recovery{missed}", {**figures, "reconnect_s": (target["greeted_ns"] - back_ns) / 1e9})
@@ -117,8 +117,8 @@ class Backlogs:
             addresses = targets.heard()["addresses"]
             with self._player(topic, addresses, GRPC, "rare", dummy_every=every) as player:
                 player.heard()
-                self._fill(topic, count, keys=count, window=DUMMY_WINDOW)  # so that few come at a time
-                self._wait(targets, [count, 1])
+                self.fill(topic, count, keys=count, window=DUMMY_WINDOW)  # so that few come at a time
+                self.wait(targets, [count, 1])
                 sent = self._settled(player)["dummies"]
             with self._player(topic, addresses, GRPC, "rare", dummy_every=every, player_term=2) as again:
                 again.heard()
@@ -129,9 +129,10 @@ class Backlogs:
 
     # -- parts ------------------------------------------------------------------------------------------
 
-    def _fill(
+    def fill(
         self, topic: str, records: int, batch_records: int = 1, keys: int = KEYS, window: int = FILL_WINDOW
     ) -> None:
+        """RoundFailed."""
         try:
             fill(self.session.target.bootstrap, topic, records, batch_records, keys, window)
         except NotWritten as error:
@@ -157,7 +158,7 @@ class Backlogs:
         """Until the targets have so many records together."""
         deadline = time.monotonic() + PLAYED_TIMEOUT_S
         while True:
-            found: list[Words] = self._wait(targets, [0] * THROUGHPUT_TARGETS)
+            found: list[Words] = self.wait(targets, [0] * THROUGHPUT_TARGETS)
             got = sum(each["records"] for each in found)
             if got == count:
                 return found
@@ -165,7 +166,8 @@ class Backlogs:
                 raise RoundFailed(f"the targets have {got} records, {count} are in the log")
             time.sleep(0.1)
 
-    def _wait(self, targets: Child, records: list[int]) -> list[Words]:
+    def wait(self, targets: Child, records: list[int]) -> list[Words]:
+        """Until each of them has so many. RoundFailed."""
         line = {"do": "wait", "records": records, "timeout_s": PLAYED_TIMEOUT_S}
         found: list[Words] = targets.ask(line, PLAYED_TIMEOUT_S + 10)["targets"]
         return found

@@ -21,7 +21,7 @@ from bench import comparison, pictures
 from bench.compare import compare
 from bench.kept import keep
 from bench.nodes_session import HEAP
-from bench.player import tables
+from bench.player import section, tables
 from bench.player.points import FULL, OPEN, QUICK, SMOKE, Axes
 from bench.player.ratios import GOALS, RATE_SHARE, RATIOS
 from bench.player.sessions import (
@@ -29,6 +29,7 @@ from bench.player.sessions import (
     LOCKSTEP,
     ONE,
     PARTS,
+    STALLED,
     Planned,
     PlayerNode,
     PlayerNodes,
@@ -81,6 +82,11 @@ def notes(sessions: list[dict[str, Any]], axes: dict[str, Any]) -> list[str]:
     ]
 
 
+def kind_of(parts: frozenset[str]) -> str:
+    """What a kept result is called, and `bench.report` knows it by."""
+    return section.ALONE if parts == {STALLED} else section.KIND
+
+
 def _plan(options: argparse.Namespace, parts: frozenset[str], sizes: Sizes) -> list[Planned]:
     return [Planned(ONE, parts, True)] if options.smoke else plan_sessions(parts, sizes.rounds)
 
@@ -118,7 +124,7 @@ def main(arguments: Sequence[str]) -> int:
         return comparison.EXIT_FAILED
     result = {
         "format": 1,
-        "kind": "player",
+        "kind": kind_of(parts),
         "command": _words(options, parts),
         "subject": LOCKSTEP,
         "baseline": KAFKA,

@@ -95,7 +95,7 @@ class Blocks:
                 consumers = self._consumers(stack, point, shards, ISOLATION[system])
                 return self._written(job, consumers, ARRIVE_TIMEOUT_S)
 
-        self._observe(block_name(system, loop, point), loop, work)
+        self.observe(block_name(system, loop, point), loop, work)
 
     def two_level(self, targets: int) -> None:
         """So many transactions as fast as the log takes them, and then all their parts. RoundFailed."""
@@ -113,7 +113,7 @@ class Blocks:
                 player.heard()
                 return self._written(job, consumers, BACKLOG_TIMEOUT_S)
 
-        self._observe(block_name("two_level", "closed", point), "closed", work)
+        self.observe(block_name("two_level", "closed", point), "closed", work)
 
     def _topics(self, count: int) -> list[str]:
         while len(self._shards) < count:
@@ -147,7 +147,7 @@ class Blocks:
                     used_s = self._player_cpu(player) - before_s
                     return {**figures, "player_cpu_us": used_s / figures["writes"] * 1e6}
 
-        return self._observe(name or block_name(system, loop, point), loop, work)
+        return self.observe(name or block_name(system, loop, point), loop, work)
 
     def _player_cpu(self, player: Told) -> float:
         """CPU seconds of whoever plays so far: a process of its own, or the brokers."""
@@ -157,16 +157,21 @@ class Blocks:
     # -- both -------------------------------------------------------------------------------------------
 
     def _written(self, job: Words, targets: Child, timeout_s: float) -> Block:
+        written, window = self.write(job)
+        arrived = targets.ask({**window, "timeout_s": timeout_s}, timeout_s + ARRIVE_TIMEOUT_S)
+        return {**written, **arrived}
+
+    def write(self, job: Words) -> tuple[Block, Words]:
+        """The writer's figures, and what targets are asked with for theirs. RoundFailed."""
         self._runs += 1
         name = f"bench-writer-{self._runs}"
         with Child("writer", {**job, "bootstrap": self.session.target.bootstrap, "name": name}) as writer:
             writer.heard()
             written = writer.ask({}, job["seconds"] + job["warmup_s"] + ARRIVE_TIMEOUT_S)
-        window = {key: written.pop(key) for key in ("transactions", "opens_ns", "closes_ns")}
-        arrived = targets.ask({**window, "timeout_s": timeout_s}, timeout_s + ARRIVE_TIMEOUT_S)
-        return {**written, **arrived}
+        return written, {key: written.pop(key) for key in ("transactions", "opens_ns", "closes_ns")}
 
-    def _observe(self, name: str, loop: str, work: Any) -> Block:
+    def observe(self, name: str, loop: str, work: Callable[[], Block]) -> Block:
+        """A block that is kept, and said."""
         outstanding = OUTSTANDING if loop == OPEN else 1
         block = self.session.observe(name, FLUSH, work, max_outstanding=outstanding)
         figures = block["figures"]

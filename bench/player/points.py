@@ -69,6 +69,10 @@ class Axes:
     dummies: tuple[int, ...] = (0, 1_000, 100, 10)
     """0: off."""
     dummy_entries: int = 9_999
+    stall_pairs: int = 4
+    stall_rate: float = 50.0
+    stall_s: float = 15.0
+    stall_records: int = 1_000_000
 
     @property
     def points(self) -> list[Point]:
@@ -95,6 +99,9 @@ QUICK: Final = Axes(
     missed=(100, 10_000),
     dummies=(0, 100),
     dummy_entries=1_999,
+    stall_pairs=2,
+    stall_s=5.0,
+    stall_records=100_000,
 )
 SMOKE: Final = Axes(
     "smoke",
@@ -114,5 +121,8 @@ SMOKE: Final = Axes(
     missed=(50,),
     dummies=(0, 10),
     dummy_entries=199,
+    stall_pairs=1,
+    stall_s=0.5,
+    stall_records=2_000,
 )
 """Whether it works, in a few seconds: one node, no Kafka."""

@@ -21,11 +21,16 @@ from bench.player.points import (
     block_name,
 )
 from bench.settings import FLUSH
+from player.core.settings import PlayerSettings
 
+_DEFAULT: Final = PlayerSettings()
 THROUGHPUT: Final = 50_000.0
 """Records of 1 KB a second, from a log that is there."""
 CALM_MS: Final = 0.32
 """The seed's average LogPlayer delay: at which rates is ours not longer?"""
+
+BOUND_MB: Final = sum(each.size_bytes for each in (_DEFAULT.window, _DEFAULT.normal, _DEFAULT.catchup)) / 1e6
+"""What a player's settings let it hold for one target."""
 
 RATE_SHARE: Final = 0.95
 """Of the rate asked for, for an open loop to have kept it."""
@@ -61,6 +66,22 @@ def _ratios() -> Iterable[Ratio]:
         _BOTH,
         bound=THROUGHPUT,
     )
+    yield Ratio(
+        "stalled.p99",
+        "apply delay, p99, of three targets while a fourth stands still, to the same without",
+        "ms",
+        "others_stalled.apply_p99_ms",
+        _BOTH,
+        own="others_calm.apply_p99_ms",
+    )
+    yield Ratio(
+        "stalled.memory",
+        "the player's memory grown while a target misses a million records, to its settings' bound",
+        "MB",
+        "missed_memory.grown_mb",
+        _BOTH,
+        bound=BOUND_MB,
+    )
 
 
 RATIOS: Final = {ratio.name: ratio for ratio in _ratios()}
@@ -76,6 +97,8 @@ GOALS: Final = (
         for point in FULL.points
     ),
     Goal("throughput", ">=", 1.0),
+    Goal("stalled.p99", "<=", 1.2),
+    Goal("stalled.memory", "<=", 1.0),
 )
 
 

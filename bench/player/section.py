@@ -8,6 +8,8 @@ from bench.player.points import FULL
 from bench.player.tables import summary
 from bench.tables import facts, table
 
+KIND, ALONE = "player", "player_stalled"
+"""Of results: all of it, or `python -m bench player stalled`."""
 PICTURE = "player.svg"
 """Beside the page: `python -m bench player --plot RESULT.json --picture docs/player.svg`."""
 
@@ -40,5 +42,19 @@ def section(result: dict[str, Any]) -> str:
         f"At {len(FULL.points)} points; goals are for the open loop.\n\n{table(result, 'github')}",
         "\n".join(["Open loops that did not keep their rate:", "", *late]) if late else "",
         "\n".join(["Failed:", "", *failed]) if failed else "",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def stalled(result: dict[str, Any]) -> str:
+    """`python -m bench player stalled`, where the rest was measured in another run."""
+    parts = [
+        "## The player while a target stands still",
+        "One durable node and four targets, the last in a process of its own, which is stopped (SIGSTOP) for "
+        "as long as is written; then it goes on, and must get all that it has missed, once and in order. "
+        "Blocks without and with it take turns. Memory is that of a player in a process of its own.",
+        facts(result),
+        summary(result, "github"),
+        table(result, "github"),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -17,13 +17,14 @@ from bench.player.children import HOSTING
 from bench.player.delays import Blocks
 from bench.player.points import GRPC, LOG_PLAYERS, LOOPS, OPEN, PLAIN, STORED, TRANSACTIONS, Axes, Point
 from bench.player.ratios import CALM_MS, RATE_SHARE
+from bench.player.stalled import Stalled
 from bench.session import Running
 from bench.settings import FLUSH, Sizes
 from compat_tests.clusters import KafkaCluster, LockstepCluster
 from compat_tests.targets import ROOT, LockstepTarget
 
-DELAYS, SUSTAINED, BACKLOGS = "delays", "sustained", "backlogs"
-PARTS = (DELAYS, SUSTAINED, BACKLOGS)
+DELAYS, SUSTAINED, BACKLOGS, STALLED = "delays", "sustained", "backlogs", "stalled"
+PARTS = (DELAYS, SUSTAINED, BACKLOGS, STALLED)
 KAFKA, LOCKSTEP, ONE = "kafka", "lockstep", "one"
 FAR_TOO_LONG = 4
 TRANSACTION_WIDTH = 3
@@ -52,7 +53,8 @@ def plan_sessions(parts: frozenset[str], rounds: int) -> list[Planned]:
         ours = parts & ({DELAYS, SUSTAINED} if first else {DELAYS})
         one = [Planned(LOCKSTEP, ours, first), Planned(KAFKA, parts & {DELAYS}, first)]
         plan += [each for each in (one if number % 2 == 0 else one[::-1]) if each.parts]
-    return plan + ([Planned(ONE, frozenset({BACKLOGS}), True)] if BACKLOGS in parts else [])
+    of_one = parts & {BACKLOGS, STALLED}
+    return plan + ([Planned(ONE, of_one, True)] if of_one else [])
 
 
 class PlayerNode(alone.LockstepSession):
@@ -124,6 +126,10 @@ def measure(planned: Planned, session: PlayerNode | PlayerNodes, axes: Axes) -> 
         _sustained(Blocks(session, axes), axes)
     if BACKLOGS in planned.parts:
         _backlogs(Backlogs(session, axes), axes)
+    if STALLED in planned.parts:
+        stalled = Stalled(session, axes)
+        stalled.others()
+        stalled.missed()
 
 
 def _kafka(blocks: Blocks, axes: Axes, *, with_two_level: bool) -> None:

@@ -10,6 +10,7 @@ from tabulate import tabulate
 
 from bench.player.points import CLOSED, OPEN, Point
 from bench.player.ratios import CALM_MS, RATE_SHARE, SEED, Seen
+from bench.player.stalled import CALM, MISSED, STALLED
 
 Figures = dict[str, float]
 _NAME = re.compile(r"(?P<system>[a-z_]+)_(?P<loop>closed|open)_t(?P<targets>\d+)_k(?P<keys>\d+)")
@@ -88,6 +89,7 @@ def summary(result: dict[str, Any], style: str = "simple") -> str:
         ("From a log that is there", _throughput(result, style)),
         ("A target that missed something", _recoveries(result, style)),
         ("Entries read again when the player starts again", _dummies(result, style)),
+        ("While one target stands still", _stalled(result, style)),
     ]
     return "\n\n".join(f"{title}\n\n{text}" for title, text in parts if text)
 
@@ -193,3 +195,20 @@ def _dummies(result: dict[str, Any], style: str) -> str:
         for every, each in numbered(result, "dummies")
     ]
     return _table(rows, ["a dummy every", "entries in the log", "read again", "s until it follows"], style)
+
+
+def _stalled(result: dict[str, Any], style: str) -> str:
+    found = blocks_by_name(result)
+    rows = [
+        [words, f"{found[name]['per_s']:,.0f}"]
+        + [f"{found[name][f'apply_{each}_ms']:,.3f}" for each in ("mean", "p50", "p99")]
+        for name, words in ((CALM, "nobody stands still"), (STALLED, "a fourth target is stopped"))
+        if name in found
+    ]
+    parts = [_table(rows, ["three targets", "rate/s", "apply avg, ms", "p50", "p99"], style)]
+    if missed := found.get(MISSED):
+        parts.append(
+            f"While a target missed {missed['missed']:,.0f} records of 1 KB, the player's memory went from "
+            f"{missed['calm_mb']:.0f} MB to {missed['most_mb']:.0f} MB at most."
+        )
+    return "\n\n".join(part for part in parts if part)

@@ -1,10 +1,11 @@
 """The player's targets, in a process of their own: a server for each, all on one event loop.
 
-Takes one job: how many there are, the transport, and a directory (and a name) if they shall be SQLite files,
-one for each, where every record is a row. Without one they are lean: in memory, acknowledged at once. Says
-the addresses, then answers lines: {transactions, opens_ns, closes_ns, timeout_s} with both delays when all of
-that has come; {do: "away" | "back", target} when that target's server has ended, or listens again; {do:
-"wait", records: [...], timeout_s} when each has got so many, with when.
+Takes one job: how many there are (where some are elsewhere, `count` of them are here, from `first` on), the
+transport, and a directory (and a name) if they shall be SQLite files, one for each, where every record is a
+row. Without one they are lean: in memory, acknowledged at once. Says the addresses, then answers lines:
+{transactions, opens_ns, closes_ns, timeout_s} with both delays when all of that has come; {do: "away" |
+"back", target} when that target's server has ended, or listens again; {do: "wait", records: [...],
+timeout_s} when each has got so many, with when.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ class Targets:
     def __init__(self, job: Words) -> None:
         self._transport: Transport = job["transport"]
         directory, name = job["directory"], job.get("name", "target")
-        paths = [Path(directory) / f"{name}-{each}.db" for each in range(job["targets"])]
+        self.first: int = job.get("first", 0)
+        """The number of the first that is here."""
+        count: int = job["count"] if "count" in job else job["targets"]
+        paths = [Path(directory) / f"{name}-{each}.db" for each in range(count)]
         self.watched = [
             Watched(
                 _store(path) if directory else LeanSessions(),
@@ -91,10 +95,10 @@ async def _told(targets: Targets, shape: Shape | None, line: Words) -> dict[str,
     if do == "delays":
         assert shape is not None
         count = line["transactions"]
-        wanted = [parts_wanted(each, shape, count) for each in range(shape.targets)]
-        await targets.received(wanted, line["timeout_s"])
+        numbers = range(targets.first, targets.first + len(targets.watched))
+        await targets.received([parts_wanted(each, shape, count) for each in numbers], line["timeout_s"])
         noted = [each.noted() for each in targets.watched]
-        for target, each in enumerate(noted):
+        for target, each in zip(numbers, noted, strict=True):
             each.check(target, shape, count)
         return delays(noted, line["opens_ns"], line["closes_ns"])
     if do == "wait":
@@ -111,12 +115,12 @@ async def serve(job: Words) -> None:
     """Until the last line."""
     targets = Targets(job)
     shape = Shape(job["targets"], job["keys"]) if "keys" in job else None
-    for target in range(job["targets"]):
+    for target in range(len(targets.watched)):
         await targets.listen(target)
     answer({"addresses": targets.addresses})
     while (line := await asyncio.to_thread(next_line)) is not None:
         answer(await _told(targets, shape, line))
-    for target in range(job["targets"]):
+    for target in range(len(targets.watched)):
         await targets.leave(target)
 
 

@@ -13,7 +13,7 @@ import pytest
 from bench.compare import BASELINE, SUBJECT, compare
 from bench.load import quantiles
 from bench.player import tables
-from bench.player.command import main, notes
+from bench.player.command import kind_of, main, notes
 from bench.player.noted import Noted, WrongDelivery, delays, parts_wanted
 from bench.player.points import (
     CLOSED,
@@ -28,8 +28,20 @@ from bench.player.points import (
     Point,
     block_name,
 )
-from bench.player.ratios import GOALS, RATIOS, SEED, ratio_name
-from bench.player.sessions import BACKLOGS, DELAYS, KAFKA, LOCKSTEP, ONE, PARTS, SUSTAINED, plan_sessions
+from bench.player.ratios import BOUND_MB, GOALS, RATIOS, SEED, ratio_name
+from bench.player.sessions import (
+    BACKLOGS,
+    DELAYS,
+    KAFKA,
+    LOCKSTEP,
+    ONE,
+    PARTS,
+    STALLED,
+    SUSTAINED,
+    plan_sessions,
+)
+from bench.player.stalled import CALM, MISSED
+from bench.player.stalled import STALLED as STANDING
 from bench.player.workload import (
     HEAD_BYTES,
     KEY_VALUE_BYTES,
@@ -136,7 +148,8 @@ def test_every_point_of_the_seeds_figures_has_a_goal_at_equal_rates() -> None:
     names = {goal.ratio for goal in GOALS}
     assert names <= RATIOS.keys() and len(names) == len(GOALS)
     assert {ratio_name(PLAIN, "p99", OPEN, point) for point in FULL.points} <= names
-    assert all(f".{OPEN}." in name or name == "throughput" for name in names)
+    of_one_node = {"throughput", "stalled.p99", "stalled.memory"}
+    assert all(f".{OPEN}." in name or name in of_one_node for name in names)
 
 
 def _block(name: str, apply_ms: float, player_ms: float | None = None, per_s: float = 8.0) -> Block:
@@ -181,6 +194,15 @@ def _result() -> dict[str, Any]:
             for every, again in ((0, 499), (10, 7))
         ),
     ]
+    rest += [
+        {
+            "name": name,
+            "figures": {"apply_mean_ms": 1.0, "apply_p50_ms": 1.0, "apply_p99_ms": p99, "per_s": 50.0},
+        }
+        for name, p99 in ((CALM, 2.0), (STANDING, 2.2))
+    ]
+    memory = {"missed": 1_000_000, "calm_mb": 60.0, "most_mb": 70.0, "grown_mb": 10.0}
+    rest.append({"name": MISSED, "figures": memory})
     rest = [{**block, "policy": FLUSH, "proven": True} for block in rest]
     sessions = [
         {"side": side, "memory": {}, "blocks": blocks}
@@ -195,6 +217,12 @@ def _result() -> dict[str, Any]:
     }
 
 
+def _facts() -> dict[str, Any]:
+    machine = {"processor": "p", "cpus": 2, "memory_gb": 8, "kernel": "6", "disk": {"device": "d"}}
+    machine |= {"file_system": "ext4", "python": "3", "java": "j", "kafka": "4"}
+    return {"machine": machine, "code": {"dirty": False, "commit": "c" * 40}, "started": "now"}
+
+
 def test_goals_are_judged_against_the_baseline_of_the_same_point() -> None:
     rows = {row["ratio"]: row for row in _result()["comparison"]}
     assert len(rows) == len(RATIOS)
@@ -204,6 +232,19 @@ def test_goals_are_judged_against_the_baseline_of_the_same_point() -> None:
     assert rows[ratio_name(TRANSACTIONS, "mean", OPEN, Point(10, 10))]["met"]
     assert "met" not in rows[ratio_name(PLAIN, "mean", CLOSED, Point(20, 10))]
     assert rows["throughput"]["value"] == pytest.approx(1.2) and rows["throughput"]["met"]
+    assert rows["stalled.p99"]["value"] == pytest.approx(1.1) and rows["stalled.p99"]["met"]
+    assert rows["stalled.memory"]["value"] == pytest.approx(10 / BOUND_MB) and rows["stalled.memory"]["met"]
+
+
+def test_a_run_of_the_target_that_stands_still_has_a_section_of_its_own() -> None:
+    assert (kind_of(frozenset(PARTS)), kind_of(frozenset({STALLED}))) == ("player", "player_stalled")
+    result = _result()
+    whole = [each for each in result["sessions"][2]["blocks"] if each["name"] in (CALM, STANDING, MISSED)]
+    sessions = [{**result["sessions"][2], "blocks": whole}]
+    alone = result | _facts() | {"kind": "player_stalled", "command": "c", "sessions": sessions}
+    text = page([alone | {"comparison": compare(sessions, [], GOALS, RATIOS)}])
+    assert "a fourth target is stopped" in text and "from 60 MB to 70 MB at most" in text
+    assert "1.10" in text and "met" in text
 
 
 def test_an_open_loop_that_was_too_slow_is_told() -> None:
@@ -226,11 +267,8 @@ def test_the_seeds_bounds_stand_beside_our_highest() -> None:
 
 
 def test_the_page_has_everything_that_was_measured() -> None:
-    machine = {"processor": "p", "cpus": 2, "memory_gb": 8, "kernel": "6", "disk": {"device": "d"}}
-    machine |= {"file_system": "ext4", "python": "3", "java": "j", "kafka": "4"}
-    facts = {"machine": machine, "code": {"dirty": False, "commit": "c" * 40}, "started": "now"}
     kept = {"kind": "player", "command": "python -m bench player", "notes": ["slow"], "failures": ["lost"]}
-    text = page([{**_result(), **facts, **kept}])
+    text = page([{**_result(), **_facts(), **kept}])
     assert "two_level" in text and "- slow" in text and "- lost" in text
     assert "apply delay, average, 20 targets, 10 KB, open loop, to plain Kafka" in text
 

@@ -14,6 +14,7 @@ from bench.player.backlogs import DUMMY_WINDOW, Backlogs
 from bench.player.children import HOSTING, Child
 from bench.player.delays import Blocks
 from bench.player.points import CLOSED, GRPC, OPEN, PLAIN, RAW, REMOTE, SMOKE, STORED, TRANSACTIONS, Point
+from bench.player.stalled import CALM, MISSED, STALLED, TARGETS, Stalled, stopped
 from bench.player.watched import LeanSessions, Watched
 from bench.player.workload import split, transaction
 from bench.session import Block, RoundFailed
@@ -111,6 +112,28 @@ def test_a_log_that_is_there_is_played_and_a_target_recovers(session: Any) -> No
     assert found["throughput"]["records"] == SMOKE.throughput_records
     assert found["throughput"]["records_per_s"] > 0
     assert found["recovery20"]["recovery_s"] > 0 and found["recovery20"]["reconnect_s"] > 0
+
+
+def test_a_target_that_stands_still_loses_nothing_and_the_others_go_on(session: Any) -> None:
+    stalled = Stalled(session, SMOKE)
+    stalled.others()
+    stalled.missed()
+    found = {block["name"]: block["figures"] for block in session.blocks}
+    assert list(found) == [CALM, STALLED, MISSED]
+    parts = min(SMOKE.targets_keys, TARGETS)
+    for name in (CALM, STALLED):
+        assert found[name]["samples"] >= (parts - 1) * found[name]["writes"] // 2 > 0
+        assert 0 < found[name]["apply_p50_ms"] <= found[name]["apply_p99_ms"]
+    assert found[MISSED]["missed"] == SMOKE.stall_records
+    assert found[MISSED]["calm_mb"] > 0 and found[MISSED]["grown_mb"] >= 0
+
+
+def test_who_is_stopped_goes_on_afterwards() -> None:
+    with Child("targets", {"targets": 1, "transport": "raw", "directory": "", "keep": False}) as child:
+        child.heard()
+        with pytest.raises(RoundFailed, match="said nothing"), stopped(child.pid):
+            child.ask({"do": "wait", "records": [0], "timeout_s": 1}, 0.3)
+        assert child.heard()["targets"][0]["records"] == 0
 
 
 def test_dummies_save_a_player_that_starts_again_from_reading_all(session: Any) -> None:

@@ -1,0 +1,101 @@
+"""Blocks of a target that stands still: what the others' delays lose by it, and the memory that it costs.
+
+Owns: the process that is stopped. SIGSTOP leaves its connection open, so that the player has to find out
+itself; afterwards it goes on, and must get all that it has missed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+from bench.player.backlogs import BATCH_RECORDS, KEYS, Backlogs
+from bench.player.children import Child
+from bench.player.delays import ARRIVE_TIMEOUT_S, Blocks, PlayerSession, load, player_of
+from bench.player.points import GRPC, OPEN, REMOTE, Axes, Point
+from bench.process import RssSampler
+from bench.session import Block, say
+from bench.settings import FLUSH
+
+TARGETS: Final = 4
+"""The last of which is stopped."""
+CALM, STALLED, MISSED = "others_calm", "others_stalled", "missed_memory"
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """That process stands still while the body runs."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+class Stalled:
+    """Runs of one session, on one node."""
+
+    def __init__(self, session: PlayerSession, axes: Axes) -> None:
+        self.session = session
+        self.axes = axes
+        self._blocks = Blocks(session, axes)
+
+    def others(self) -> None:
+        """The others' delays without and with it, in turn, every second pair mirrored. RoundFailed."""
+        for number in range(self.axes.stall_pairs):
+            pair = (CALM, STALLED) if number % 2 == 0 else (STALLED, CALM)
+            for name in pair:
+                self._others(name)
+
+    def _others(self, name: str) -> None:
+        axes, topic = self.axes, self.session.topic(FLUSH)
+        point = Point(TARGETS, axes.targets_keys)
+        words = {"rate": axes.stall_rate, "seconds": axes.stall_s}
+        job = load(axes, OPEN, point, way="log", topics=[topic], **words)
+        shape = {**point._asdict(), "transport": "grpc", "directory": ""}
+
+        def work() -> Block:
+            with ExitStack() as stack:
+                others = stack.enter_context(Child("targets", {**shape, "count": TARGETS - 1}))
+                last = stack.enter_context(Child("targets", {**shape, "count": 1, "first": TARGETS - 1}))
+                addresses = [*others.heard()["addresses"], *last.heard()["addresses"]]
+                player = stack.enter_context(player_of(self.session, GRPC, topic, addresses, "split"))
+                player.heard()
+                with ExitStack() as standing:
+                    if name == STALLED:
+                        standing.enter_context(stopped(last.pid))
+                    written, window = self._blocks.write(job)
+                    asked = {**window, "timeout_s": ARRIVE_TIMEOUT_S}
+                    arrived = others.ask(asked, 2 * ARRIVE_TIMEOUT_S)
+                last.ask(asked, 2 * ARRIVE_TIMEOUT_S)  # nothing is lost, doubled or out of order there, too
+                return {**written, **arrived}
+
+        self._blocks.observe(name, OPEN, work)
+
+    def missed(self) -> None:
+        """Memory of a player, a process of its own, while one of two targets misses records. RoundFailed."""
+        count, topic = self.axes.stall_records, self.session.topic(FLUSH)
+        backlogs = Backlogs(self.session, self.axes)
+        lean = {"targets": 1, "transport": "grpc", "directory": "", "keep": False}
+        with Child("targets", lean) as other, Child("targets", lean) as last:
+            addresses = [*other.heard()["addresses"], *last.heard()["addresses"]]
+            with player_of(self.session, REMOTE, topic, addresses, "all") as player:
+                player.heard()
+                assert isinstance(player, Child)
+                before, during = RssSampler([player.pid]), RssSampler([player.pid])
+                with before.sampling():
+                    backlogs.fill(topic, count // 10, BATCH_RECORDS, KEYS)
+                    for each in (other, last):
+                        backlogs.wait(each, [count // 10])
+                with during.sampling():
+                    with stopped(last.pid):
+                        backlogs.fill(topic, count, BATCH_RECORDS, KEYS)
+                        backlogs.wait(other, [count // 10 + count])
+                    backlogs.wait(last, [count // 10 + count])
+        calm, most = (each.result()["rss_max_mb"] for each in (before, during))
+        figures = {"missed": count, "calm_mb": calm, "most_mb": most, "grown_mb": max(most - calm, 0.0)}
+        self.session.blocks.append({"name": MISSED, "policy": FLUSH, "figures": figures, "proven": True})
+        say(f"  missed {count:,} records: the player had {calm:.0f} MB before, {most:.0f} MB at most")
