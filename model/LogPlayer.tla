@@ -64,9 +64,7 @@ Real(part) == ~part.dummy
 LastOr(parts, i) == IF parts = <<>> THEN i ELSE parts[Len(parts)].at
 
 \* The target's parts of the positions after i, up to j, in order.
-RECURSIVE Due(_, _)
-Due(i, j) ==
-    IF i >= j THEN <<>> ELSE (IF i + 1 \in mine THEN <<Part(i + 1)>> ELSE <<>>) \o Due(i + 1, j)
+Due(i, j) == SelectSeq([n \in 1..Max(0, j - i) |-> Part(i + n)], LAMBDA part : part.at \in mine)
 
 -----------------------------------------------------------------------------
 (* One player's view of the target. `batch` and `asks` are what the core    *)
@@ -100,13 +98,19 @@ Suspended(c) ==
     [c EXCEPT !.state = "S", !.normal = IF Plant = "suspend_keeps" THEN @ ELSE <<>>,
               !.catchup = <<>>, !.popped = <<>>]
 
+\* The bounds, in entries: TracePlayer counts bytes, too. How many of those that wait a batch takes that has some.
+Fitting(c, some, waiting) == Min(Min(MaxWindow - Len(c.popped), MaxBatch) - Len(some), Len(waiting))
+HasRoom(c) == Len(c.popped) < MaxWindow
+IsFull(c) == Len(c.catchup) >= MaxCatchup
+Exceeds(c) == Len(c.normal) > MaxNormal
+
 \* next_batch: from the catch-up queue, and where that ends a recovery from the normal one, too.
-Popped(c, n) ==
+Popped(c) ==
     LET waiting == IF c.state = "N" THEN c.normal ELSE c.catchup
-        some == First(waiting, Min(n, Len(waiting)))
+        some == First(waiting, Fitting(c, <<>>, waiting))
         left == After(waiting, Len(some))
         ends == c.state = "FC" /\ left = <<>>
-        more == IF ends THEN First(c.normal, Min(n - Len(some), Len(c.normal))) ELSE <<>>
+        more == IF ends THEN First(c.normal, Fitting(c, some, c.normal)) ELSE <<>>
         parts == some \o more IN
     IF parts = <<>> THEN c
     ELSE [c EXCEPT
@@ -128,16 +132,15 @@ Proceed(c) ==
     ELSE LET extends == c.fetched >= c.end /\ c.dropped
              d == IF extends THEN [c EXCEPT !.dropped = FALSE, !.end = c.current] ELSE c IN
          IF d.fetched >= d.end THEN Complete(d)
-         ELSE IF Len(d.catchup) >= MaxCatchup THEN d
+         ELSE IF IsFull(d) THEN d
          ELSE [d EXCEPT !.fetching = TRUE,
                         !.asks = @ \cup {[term |-> d.term, first |-> d.fetched + 1, last |-> d.end]}]
 
 (* dispatching.send_next                                                    *)
 
 SendNext(c) ==
-    LET room == MaxWindow - Len(c.popped)
-        lost == Plant = "popped_not_written" /\ c.writing
-        d == IF room <= 0 \/ (c.writing /\ ~lost) THEN c ELSE Popped(c, Min(room, MaxBatch)) IN
+    LET lost == Plant = "popped_not_written" /\ c.writing
+        d == IF ~HasRoom(c) \/ (c.writing /\ ~lost) THEN c ELSE Popped(c) IN
     Proceed(IF d.batch = <<>> \/ c.batch /= <<>> THEN d
             ELSE IF lost THEN [d EXCEPT !.batch = <<>>] ELSE [d EXCEPT !.writing = TRUE])
 
@@ -173,7 +176,7 @@ Overflowed(c) ==
     Proceed([c EXCEPT !.normal = <<>>, !.state = "RF", !.dropped = Plant /= "end_not_extended"])
 
 Bounded(c) ==
-    IF Len(c.normal) <= MaxNormal \/ c.state = "S" THEN c
+    IF ~Exceeds(c) \/ c.state = "S" THEN c
     ELSE IF c.state = "N" THEN Left(c, "away") ELSE Overflowed(c)
 
 Fed(c, through, dummies) ==
@@ -243,6 +246,14 @@ Feed(p, through, dummies) ==
     /\ Does(p, Fed(c, through, dummies))
     /\ UNCHANGED cuts
 
+\* push_quiet_dummy: the main stream has brought nothing for a while, and nothing is under way to the target.
+Quiet(p) ==
+    LET c == core[p] IN
+    /\ Plays(p) /\ c.state = "N" /\ c.popped = <<>> /\ Newest(c) < c.current
+    /\ c.normal = <<>> \/ Plant = "quiet_on_top"
+    /\ Does(p, SendNext([c EXCEPT !.normal = Append(@, Dummy(c.current))]))
+    /\ UNCHANGED cuts
+
 \* A read is answered once, with some of its range from the beginning on.
 MayFetch(p, f) ==
     /\ Plays(p) /\ core[p].link = "open" /\ core[p].fetching
@@ -287,10 +298,16 @@ Refused(p, k) ==
        ELSE Does(p, Left(core[p], "stopped"))
     /\ UNCHANGED cuts
 
+\* Another target has refused it.
+Deposed(p) ==
+    /\ Others /\ Plays(p) /\ p < players
+    /\ core' = [core EXCEPT ![p] = Gone]
+    /\ UNCHANGED <<mine, streams, marks, store, players, processes, cuts>>
+
 \* Broken, silent, stuck, not answered in time. It has to come where nobody is at the other end any more.
 Broken(p) ==
     LET s == streams[<<p, core[p].term>>] IN
-    s.hello = "over" \/ (s.hello = "served" /\ s.server /= processes)
+    s.hello = "over" \/ (s.hello \notin {"none", "sent"} /\ s.server /= processes)
 GiveUp(p) ==
     /\ HasStream(core[p])
     /\ IF Broken(p) THEN UNCHANGED cuts ELSE cuts < MaxCuts /\ cuts' = cuts + 1
@@ -321,14 +338,19 @@ TidyMarks(before, q) ==
     IF Keeps({"target_term_not_checked", "transaction_without_terms", "any_hello"}) THEN before
     ELSE [r \in Processes |-> IF r < q THEN [before[r] EXCEPT !.work = <<>>] ELSE before[r]]
 
-\* hello, the store's terms, settled: in between nothing can happen that could not happen before or after.
-Hello(s) ==
-    LET q == processes
-        m == marks[q] IN
+\* hello, the store's terms, settled. With Reduced they are one step, of the newest process: what can come in between,
+\* or to one that was replaced, says something only to those that a newer stream has made an end of.
+Hello(s, q) ==
+    LET m == marks[q] IN
     /\ streams[s].hello = "sent"
+    /\ q = processes \/ (q < processes /\ ~Reduced)
     /\ IF ~Below(m.terms, s) /\ Fenced /\ Plant /= "any_hello"
        THEN /\ streams' = [streams EXCEPT ![s].hello = "over", ![s].down = <<>>, ![s].refused = m.terms[1]]
             /\ UNCHANGED <<core, marks, store>>
+       ELSE IF ~Reduced
+       THEN /\ marks' = [marks EXCEPT ![q].terms = s]
+            /\ streams' = [streams EXCEPT ![s].hello = "greeted", ![s].server = q]
+            /\ UNCHANGED <<core, store>>
        ELSE /\ store' = [store EXCEPT !.terms = s]
             /\ marks' = TidyMarks([marks EXCEPT ![q] =
                     [terms |-> s, position |-> store.position, received |-> store.position, work |-> <<>>]], q)
@@ -336,6 +358,23 @@ Hello(s) ==
                                                       ![s].answer = store.position], s)
             /\ core' = TidyCores(s)
     /\ UNCHANGED <<mine, players, processes, cuts>>
+
+\* Until here older streams' transactions go on; another process may have been greeted by a newer stream.
+Persist(s) ==
+    /\ streams[s].hello = "greeted"
+    /\ IF Below(store.terms, s) \/ ~Fenced \/ Plant = "any_hello"
+       THEN store' = [store EXCEPT !.terms = s] /\ streams' = [streams EXCEPT ![s].hello = "persisted"]
+       ELSE streams' = [streams EXCEPT ![s].hello = "over"] /\ UNCHANGED store
+    /\ UNCHANGED <<mine, core, marks, players, processes, cuts>>
+
+\* What older streams had under way has ended.
+Settle(s) ==
+    LET q == streams[s].server IN
+    /\ streams[s].hello = "persisted" /\ marks[q].terms = s
+    /\ marks' = [marks EXCEPT ![q] =
+            [terms |-> s, position |-> store.position, received |-> store.position, work |-> <<>>]]
+    /\ streams' = [streams EXCEPT ![s].hello = "served", ![s].answer = store.position]
+    /\ UNCHANGED <<mine, core, store, players, processes, cuts>>
 
 \* What of a batch is not known yet, where the batch reaches back to what is known.
 Fresh(batch, received) == SelectSeq(batch.parts, LAMBDA part : part.at > received)
@@ -399,12 +438,14 @@ Play(p) ==
     \/ \E through \in Positions, dummies \in IF Dummies THEN BOOLEAN ELSE {FALSE} : Feed(p, through, dummies)
     \/ Plays(p) /\ \E f \in core[p].asks : \E through \in f.first..f.last : Fetched(p, f, through)
     \/ Written(p)
+    \/ Dummies /\ Quiet(p)
+    \/ Deposed(p)
     \/ \E k \in 1..MaxTerm : \E position \in streams[<<p, k>>].told : Acknowledged(p, k, position)
     \/ GiveUp(p)
 
 Next ==
     \/ \E p \in Players : Play(p)
-    \/ \E s \in Streams : Hello(s) \/ Receive(s)
+    \/ \E s \in Streams : (\E q \in Processes : Hello(s, q)) \/ Persist(s) \/ Settle(s) \/ Receive(s)
     \/ \E q \in Processes : Store(q)
     \/ NewPlayer
     \/ NewProcess
@@ -423,7 +464,10 @@ Owed ==
            \/ MayComplete(p)
            \/ \E k \in 1..MaxTerm : \E i \in streams[<<p, k>>].told : MayHear(p, k, i)
            \/ HasStream(core[p]) /\ Broken(p)
-    \/ \E s \in Streams : streams[s].hello = "sent" \/ (streams[s].server = processes /\ MayReceive(s))
+    \/ \E s \in Streams :
+        \/ streams[s].hello = "sent"
+        \/ streams[s].server = processes /\ (streams[s].hello = "greeted" \/ MayReceive(s))
+        \/ streams[s].hello = "persisted" /\ streams[s].server = processes /\ marks[processes].terms = s
     \/ marks[processes].work /= <<>>
 
 \* Something happens as long as anything is owed. That is weak fairness of all of it together, which is enough,
@@ -451,7 +495,7 @@ StreamBringsWhatIsDue ==
                                       ELSE LastOr(down[n - 1].parts, 0)
 
 OlderStreamsAreOver ==
-    \A q \in Processes : \A n \in 1..Len(marks[q].work) : marks[q].work[n].stream = marks[q].terms
+    \A q \in Processes : \A n \in 1..Len(marks[q].work) : marks[q].work[n].stream = marks[q].work[n].terms
 
 AckedIsStored ==
     /\ \A s \in Streams : \A i \in streams[s].told : i <= store.position

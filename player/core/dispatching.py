@@ -56,9 +56,11 @@ def push_dummies(player: Player) -> None:
 def push_quiet_dummy(player: Player, target: Target) -> None:
     """Of a look at it: nothing has come for long, and this target's mark is not where the main stream is."""
     queue, settings, position = target.queue, player.settings, player.current_position
-    if not settings.dummy_every or not settings.quiet_ms or queue.state is not State.NORMAL or queue.popped:
+    if not settings.dummy_every or not settings.quiet_ms or queue.state is not State.NORMAL:
         return
-    if player.now_ms - player.moved_ms >= settings.quiet_ms and queue.newest_position < position:
+    if queue.popped or queue.has_waiting:  # what waits is sent first: one more could be too much
+        return
+    if player.now_ms - player.moved_ms >= settings.quiet_ms and queue.sent_position < position:
         queue.normal.append(dummy(position))
         send_next(player, target)
 

@@ -14,23 +14,29 @@ import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
 from compat_tests.kafka_jars import ToolchainMissing
 from tests.campaigns.evidence import add_run
-from tests.model import relation, tla_traces, tlc
+from tests.model import player_doctored, relation, tla_player_traces, tla_traces, tlc
 from tests.model.doctored import lies
 from tests.model.events import Trace
 from tests.model.planted import PlantedMistake
 from tests.model.runs import DAY, NIGHT, PLANTS
 from tests.model.tlc import Configuration, Outcome
+from tests.sim.player import recorder as player_recorder
 from tests.sim.recorder import recorded_groups, recorded_seed
 from tests.sim.run import drawn
 
 CAMPAIGN = "model"
 LEAST_DISTINCT = 1_000_000
 TLC_EVENTS = 500
+PLAYER_EVENTS = 500
+"""TLC follows so many of each target."""
+LIE_EVENTS = 1500
+"""No lie of the player is told later."""
 TRACES = "traces"
 
 
@@ -100,6 +106,47 @@ def traces(seeds: int, tlc_seeds: int) -> dict[str, Any]:
     return {"seeds": seeds, "events": events, "by_tlc": tlc_seeds, "doctored": refused, "errors": wrong}
 
 
+def player_traces(seeds: int) -> dict[str, Any]:
+    """The first events of each target of so many seeds of the player workload, and the doctored ones."""
+    began, cpu = time.monotonic(), tlc.cpu_seconds()
+    recorded, wrong = [], []
+    judged = events = states = 0
+    for seed in range(1, seeds + 1):
+        traces = player_recorder.recorded_seed(seed)
+        recorded += [replace(trace, events=trace.events[:LIE_EVENTS]) for trace in traces]
+        heads = [replace(trace, events=trace.events[:PLAYER_EVENTS]) for trace in traces]
+        verdicts, outcome = tla_player_traces.judge(heads)
+        judged, states = judged + len(heads), states + outcome.distinct
+        events += sum(len(trace.events) for trace in heads)
+        wrong += [
+            f"player seed {seed}, target {trace.target}: {verdict}"
+            for trace, verdict in zip(heads, verdicts, strict=True)
+            if verdict
+        ]
+    told = player_doctored.lies(recorded)
+    verdicts, _ = tla_player_traces.judge(list(told.values()))
+    for (name, lie), verdict in zip(told.items(), verdicts, strict=True):
+        if not verdict.startswith(f"event {len(lie.events) - 1}:"):
+            wrong.append(f"player, {name}: {verdict or 'accepted'}, told at {len(lie.events) - 1}")
+    wrong += [f"player, {name}: nowhere to be told" for name in player_doctored.DOCTORED if name not in told]
+    seconds = round(time.monotonic() - began, 1)
+    print(
+        f"player: {judged} traces, {events:,} events; {len(told)} doctored, {seconds} s: "
+        f"{wrong or 'all as they should be'}",
+        flush=True,
+    )
+    return {
+        "seeds": seeds,
+        "traces": judged,
+        "events": events,
+        "states": states,
+        "doctored": len(told),
+        "seconds": seconds,
+        "cpu_seconds": round(tlc.cpu_seconds() - cpu, 1),
+        "errors": wrong,
+    }
+
+
 def chosen(runs: Iterable[str], wanted: str) -> list[str]:
     return [name for name in runs if wanted in name]
 
@@ -127,10 +174,11 @@ def main() -> int:
     mistakes = planted(plants, options.workers, timeout_s)
     seeds = options.seeds or (10 if options.bounds == "day" else 1000)
     traced = traces(seeds, max(2, seeds // 50)) if options.only in ("", TRACES) else {}
+    played = player_traces(max(10, seeds // 10)) if options.only in ("", TRACES) else {}
     distinct = sum(outcome.distinct for outcome in done.values())
     wrong = [name for name, outcome in done.items() if not outcome.complete]
     wrong += [name for name, outcome in mistakes.items() if not caught(plants[name], outcome)]
-    wrong += traced.get("errors", [])
+    wrong += [*traced.get("errors", []), *played.get("errors", [])]
     if not options.only and distinct < LEAST_DISTINCT:
         wrong.append(f"only {distinct:,} distinct states, {LEAST_DISTINCT:,} wanted")
     seconds = round(time.monotonic() - began, 1)
@@ -146,6 +194,7 @@ def main() -> int:
             "cpu_seconds": tlc.cpu_seconds(),
             "runs": {name: outcome.figures() for name, outcome in done.items()},
             "traces": traced,
+            "player_traces": played,
             "planted": {name: outcome.figures() for name, outcome in mistakes.items()},
         }
         print(f"recorded in {add_run(CAMPAIGN, figures)}")

@@ -126,6 +126,11 @@ _MISTAKES: tuple[tuple[str, tuple[str, ...], dict[str, object]], ...] = (
     ("popped_not_written", _BRINGS, {"Length": 3, "Routes": "{{1, 2, 3}}", "MaxWindow": 3}),
     ("stored_sent_again", _BRINGS, {"Others": True, "MaxPlayers": 2}),
     ("normal_too_soon", ("QueueIsWhatItsStateSays",), {}),
+    (
+        "quiet_on_top",
+        ("QueueIsWhatItsStateSays",),
+        {"Length": 3, "Routes": "{{1, 2}}", "MaxNormal": 1, "Dummies": True},
+    ),
 )
 PLAYER_PLANTS: dict[str, PlantedMistake] = {
     WITHOUT_TERMS: planted(player(Fenced=False, MaxProcesses=2), ("AppliedInOrderOnce",)),

@@ -71,6 +71,17 @@ def names_of(traces: Sequence[Trace]) -> dict[int, int]:
     return {member: number for number, member in enumerate(sorted(members), 1)}
 
 
+def furthest_matched(outcome: Outcome, lengths: Sequence[int]) -> list[str]:
+    """A verdict for each trace of so many events: empty where TLC has followed it to its end."""
+    furthest = [0] * len(lengths)
+    for which, at in _MATCHED.findall(outcome.output):
+        furthest[int(which) - 1] = max(furthest[int(which) - 1], int(at))
+    return [
+        "" if at == length else f"event {at}: no step leads to it"
+        for at, length in zip(furthest, lengths, strict=True)
+    ]
+
+
 def judge(traces: Sequence[Trace], timeout_s: float = 600) -> tuple[list[str], Outcome]:
     """For each trace (all of groups with the same first voters): empty where TLC finds a behaviour of the
     model with these events, else where it is stuck. And what TLC said. RuntimeError without a verdict."""
@@ -100,11 +111,4 @@ def judge(traces: Sequence[Trace], timeout_s: float = 600) -> tuple[list[str], O
     outcome = tlc.check(configuration, timeout_s=timeout_s, heap_mib=1500, extra_modules=data)
     if not outcome.complete:
         raise RuntimeError(f"no verdict: {outcome.violated} {outcome.failure}")
-    furthest = [0] * len(traces)
-    for which, at in _MATCHED.findall(outcome.output):
-        furthest[int(which) - 1] = max(furthest[int(which) - 1], int(at))
-    verdicts = [
-        "" if at == len(trace.events) else f"event {at}: no step leads to it"
-        for trace, at in zip(traces, furthest, strict=True)
-    ]
-    return verdicts, outcome
+    return furthest_matched(outcome, [len(trace.events) for trace in traces]), outcome

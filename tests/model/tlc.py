@@ -45,10 +45,13 @@ class Configuration:
     symmetry: str = ""
     constraint: str = ""
     specification: str = "Spec"
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """Operators, and what of the module takes their place."""
 
     def text(self) -> str:
         lines = [f"SPECIFICATION {self.specification}", "CONSTANTS"]
         lines += [f"  {name} = {value}" for name, value in self.constants.items()]
+        lines += [f"  {name} <- {other}" for name, other in self.instead.items()]
         lines += [f"INVARIANT {name}" for name in self.invariants]
         lines += [f"PROPERTY {name}" for name in self.properties]
         if self.symmetry:

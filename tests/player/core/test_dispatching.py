@@ -200,6 +200,24 @@ def test_a_dummy_where_the_main_stream_has_gone_quiet() -> None:
     assert sent_to == {"a": [[1]], "b": [[1]]}  # once
 
 
+def test_a_dummy_for_the_quiet_does_not_come_on_top_of_what_waits() -> None:
+    """The acknowledgement came before the write's completion, so nothing is under way; the queue is full."""
+    core = playing("a", dummy_every=4, quiet_ms=2000, normal=Bound(2, 1000))
+    feed(core, (0,))
+    assert sent(core.ready()) == [[0]]
+    acknowledged(core, 0)
+    feed(core, (1, 2))
+    core.feed([], 3, core.now_ms)
+    core.targets["a"].health.heard = True
+    began_ms = core.now_ms
+    while core.now_ms < began_ms + 4000:
+        core.tick(core.deadline_ms)
+        acknowledged(core, 0)
+        assert waiting(core.targets["a"]) == ([], [1, 2])
+    written(core)
+    assert sent(core.ready())[-1] == [1, 2]
+
+
 @pytest.mark.parametrize("never", [{"dummy_every": 0, "quiet_ms": 1}, {"dummy_every": 4, "quiet_ms": 0}])
 def test_no_dummies_where_it_has_gone_quiet(never: dict[str, int]) -> None:
     core = playing("a", **never)

@@ -9,4 +9,5 @@
 | `targets.py` | targets: a store that survives, and processes around the real rule |
 | `faults.py` | which fault when |
 | `rules.py` | what must hold |
+| `recorder.py` | what the cores show after each step, for the model to judge |
 """

@@ -116,7 +116,8 @@ class TargetProcess(Process):
             case Batch():
                 self._batch(stream, message)
             case Heartbeat():
-                if stream in self._terms:
+                # a stream is over for the target, too, once a newer one is greeted
+                if self._terms.get(stream) == self.marks.mark.terms:
                     self._acknowledge(stream, self.marks.stored_position)
             case Broken():
                 self._terms.pop(stream, None)
@@ -183,6 +184,7 @@ class TargetProcess(Process):
                     self._acknowledge(stream, position)
             else:
                 stream.cut()
+                self._terms.pop(stream, None)  # nothing more is read of it
         if self._greeted is not None:
             self._answer()
         self._work_on()
