@@ -18,7 +18,7 @@ from tests.sim.run import run_seed
 
 SEEDS = (1, 10)
 """Short runs, with batches of one part and of many; any others would do."""
-EVENTS = 250
+EVENTS = 150
 
 
 @functools.cache
