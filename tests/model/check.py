@@ -26,6 +26,7 @@ from tests.model.events import Trace
 from tests.model.planted import PlantedMistake
 from tests.model.runs import DAY, NIGHT, PLANTS
 from tests.model.tlc import Configuration, Outcome
+from tests.sim.plants.player import PLANTS as PLAYER_PLANTS
 from tests.sim.player import recorder as player_recorder
 from tests.sim.recorder import recorded_groups, recorded_seed
 from tests.sim.run import drawn
@@ -36,7 +37,7 @@ TLC_EVENTS = 500
 PLAYER_EVENTS = 500
 """TLC follows so many of each target."""
 LIE_EVENTS = 1500
-"""No lie of the player is told later."""
+"""No lie of the player is told later, nor has a planted mistake a longer trace."""
 TRACES = "traces"
 
 
@@ -107,7 +108,8 @@ def traces(seeds: int, tlc_seeds: int) -> dict[str, Any]:
 
 
 def player_traces(seeds: int) -> dict[str, Any]:
-    """The first events of each target of so many seeds of the player workload, and the doctored ones."""
+    """The first events of each target of so many seeds of the player workload; what the code does with each
+    planted mistake, to where the simulator sees it; and the doctored ones."""
     began, cpu = time.monotonic(), tlc.cpu_seconds()
     recorded, wrong = [], []
     judged = events = states = 0
@@ -123,6 +125,10 @@ def player_traces(seeds: int) -> dict[str, Any]:
             for trace, verdict in zip(heads, verdicts, strict=True)
             if verdict
         ]
+    for plant in PLAYER_PLANTS:
+        verdicts, _ = tla_player_traces.judge(player_recorder.recorded_plant(plant, LIE_EVENTS))
+        if not any(verdicts):
+            wrong.append(f"{plant.name}: what it does is taken for a behaviour of the model")
     told = player_doctored.lies(recorded)
     verdicts, _ = tla_player_traces.judge(list(told.values()))
     for (name, lie), verdict in zip(told.items(), verdicts, strict=True):
@@ -131,7 +137,8 @@ def player_traces(seeds: int) -> dict[str, Any]:
     wrong += [f"player, {name}: nowhere to be told" for name in player_doctored.DOCTORED if name not in told]
     seconds = round(time.monotonic() - began, 1)
     print(
-        f"player: {judged} traces, {events:,} events; {len(told)} doctored, {seconds} s: "
+        f"player: {judged} traces, {events:,} events; {len(PLAYER_PLANTS)} mistakes planted in the code, "
+        f"{len(told)} doctored, {seconds} s: "
         f"{wrong or 'all as they should be'}",
         flush=True,
     )
@@ -140,6 +147,7 @@ def player_traces(seeds: int) -> dict[str, Any]:
         "traces": judged,
         "events": events,
         "states": states,
+        "planted": len(PLAYER_PLANTS),
         "doctored": len(told),
         "seconds": seconds,
         "cpu_seconds": round(tlc.cpu_seconds() - cpu, 1),

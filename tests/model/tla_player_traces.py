@@ -92,7 +92,7 @@ def module(traces: Sequence[PlayerTrace]) -> str:
     """TraceData.tla."""
     length = _length(traces)
     texts = ",\n".join(_trace(trace, length) for trace in traces)
-    return f"---- MODULE TraceData ----\nEXTENDS Naturals\nTraces == <<\n{texts}\n>>\n====\n"
+    return f"---- MODULE TraceData ----\nEXTENDS Integers\nTraces == <<\n{texts}\n>>\n====\n"
 
 
 def _most(traces: Sequence[PlayerTrace]) -> tuple[int, int, int]:

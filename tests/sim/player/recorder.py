@@ -29,6 +29,7 @@ from tests.model.player_events import (
     TargetEvent,
     Terms,
 )
+from tests.sim.faces import Plant
 from tests.sim.player.targets import Store, TargetProcess
 from tests.sim.run import run_seed
 
@@ -359,3 +360,18 @@ def recorded_seed(seed: int) -> list[PlayerTrace]:
         outcome = run_seed(seed, WORKLOAD)
     assert not outcome.rule, f"seed {seed}: {outcome.rule}: {outcome.violation}"
     return recorder.traces()
+
+
+def recorded_plant(plant: Plant, most_events: int) -> list[PlayerTrace]:
+    """The first seed that breaks a rule with this mistake, before a target's trace is longer than that.
+
+    The mistake is planted before the recorder, which so sees what it has made of the code.
+    """
+    seed = 0
+    while True:
+        seed += 1
+        with plant.apply(), recording() as recorder:
+            outcome = run_seed(seed, WORKLOAD)
+        traces = recorder.traces()
+        if outcome.rule and max(len(trace.events) for trace in traces) <= most_events:
+            return traces
