@@ -103,7 +103,7 @@ smoke: setup ## Campaign: TRANSACTIONS=1000000 under locks, three brokers killed
 player: setup ## Campaign: PLAYED=1000000 records to eight databases; players, targets, brokers killed and stopped
 	$(BIN)/python -m tests.campaigns.player --records $(PLAYED) --resume
 
-model: setup ## Campaign: TLC over the models, their planted mistakes and traces, 10 minutes (BOUNDS=night)
+model: setup ## Campaign: TLC over the models, their planted mistakes and traces, 15 minutes (BOUNDS=night)
 	$(BIN)/python -m tests.model.check --bounds $(BOUNDS) --record
 
 disk-full: setup ## Campaign: fill a small file system under the broker, then free it (needs root)
