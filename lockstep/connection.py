@@ -23,7 +23,7 @@ from protocol.client_errors import (
     Unsupported,
     in_words,
 )
-from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol
+from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol, Peer
 from protocol.fields import Struct
 
 __all__ = [
@@ -50,18 +50,13 @@ def the_one(found: Iterable[Part], about: str) -> Part:
     return parts[0]
 
 
-class Connection:
+class Connection(Peer):
     """A connection that is ready for requests. Make it with `Connection.open`."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
-        self.host = host
-        self.port = port
+        super().__init__(host, port, client_id, CLIENT_SOFTWARE)
         self.timeout_s = timeout_s
-        self._protocol = ClientProtocol(str(self), client_id, CLIENT_SOFTWARE)
         self._wire: _Wire | None = None
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @classmethod
     async def open(
@@ -90,20 +85,6 @@ class Connection:
     @property
     def is_open(self) -> bool:
         return self._wire is not None and self._wire.failure is None
-
-    @property
-    def versions(self) -> dict[int, tuple[int, int]]:
-        """API key -> lowest and highest version the broker speaks."""
-        return self._protocol.versions
-
-    @property
-    def features(self) -> dict[str, tuple[int, int]]:
-        """Name -> lowest and highest level the broker supports."""
-        return self._protocol.features
-
-    def version_of(self, request: type[Struct], newest: int | None = None) -> int:
-        """The highest version both sides speak, up to `newest`. Raises Unsupported."""
-        return self._protocol.version_of(request, newest)
 
     async def call(
         self,

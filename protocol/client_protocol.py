@@ -1,5 +1,5 @@
 """A client's side of one connection to a broker, without the socket: versions agreed on, requests numbered
-and framed, answers cut out of the stream and decoded.
+and framed, answers cut out of the stream and decoded. `Peer` is what both kinds of connection are made of.
 
 Owns: the correlation ids, the receive buffer, the table of versions that both sides speak. Who has the socket
 sends what `framed` gives, puts what it receives into `get_buffer`, and asks `received` for whole answers.
@@ -140,3 +140,29 @@ class ClientProtocol:
             return decode(answer, version, frame, pos)
         except (MalformedMessage, IndexError) as error:
             raise ClientError(f"{self._peer} sent a response that cannot be read: {error}") from None
+
+
+class Peer:
+    """What each kind of connection says of the broker at its other end: where it is, what it speaks."""
+
+    def __init__(self, host: str, port: int, client_id: str, software: str) -> None:
+        self.host = host
+        self.port = port
+        self._protocol = ClientProtocol(str(self), client_id, software)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """API key -> lowest and highest version the broker speaks."""
+        return self._protocol.versions
+
+    @property
+    def features(self) -> dict[str, tuple[int, int]]:
+        """Name -> lowest and highest level the broker supports."""
+        return self._protocol.features
+
+    def version_of(self, request: type[Struct], newest: int | None = None) -> int:
+        """The highest version both sides speak, up to `newest`. Raises Unsupported."""
+        return self._protocol.version_of(request, newest)

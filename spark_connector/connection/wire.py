@@ -17,7 +17,7 @@ import time
 from typing import Final, Generic, TypeVar
 
 from protocol.client_errors import ClientError, ConnectionFailed, TimedOut, in_words
-from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol
+from protocol.client_protocol import NEWEST_API_VERSIONS, Peer
 from protocol.fields import Struct
 from protocol.primitives import Buffer
 
@@ -48,21 +48,16 @@ class Pending(Generic[T]):
         return self._connection._decoded(self._answer, self._version, frame)
 
 
-class Connection:
+class Connection(Peer):
     """A connection that is ready for requests. Make it with `Connection.open`, or ask a `Cluster` for one."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
-        self.host = host
-        self.port = port
+        super().__init__(host, port, client_id, CLIENT_SOFTWARE)
         self.timeout_s = timeout_s
-        self._protocol = ClientProtocol(str(self), client_id, CLIENT_SOFTWARE)
         self._socket: socket.socket | None = None
         self._failure: ClientError | None = None
         self._started: set[int] = set()
         self._arrived: dict[int, memoryview] = {}
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @classmethod
     def open(
@@ -89,20 +84,6 @@ class Connection:
     @property
     def is_open(self) -> bool:
         return self._socket is not None and self._failure is None
-
-    @property
-    def versions(self) -> dict[int, tuple[int, int]]:
-        """API key -> lowest and highest version the broker speaks."""
-        return self._protocol.versions
-
-    @property
-    def features(self) -> dict[str, tuple[int, int]]:
-        """Name -> lowest and highest level the broker supports."""
-        return self._protocol.features
-
-    def version_of(self, request: type[Struct], newest: int | None = None) -> int:
-        """The highest version both sides speak, up to `newest`. Raises Unsupported."""
-        return self._protocol.version_of(request, newest)
 
     def call(
         self, request: Struct, answer: type[T], *, timeout_s: float | None = None, newest: int | None = None

@@ -59,6 +59,13 @@ def test_every_lie_changes_the_last_event_of_a_true_trace() -> None:
         assert lie.events[-1] not in true.events[len(lie.events) - 1 :][:1], name
 
 
+def test_a_mistake_of_another_workload_is_not_looked_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.sim.player.recorder.MOST_SEEDS", 1)
+    of_a_group = next(each for each in PLANTS if each.workload != WORKLOAD)
+    with pytest.raises(LookupError, match=f"{of_a_group.name} shows in none of 1 seeds"):
+        recorded_plant(of_a_group, 500)
+
+
 @pytest.mark.java
 def test_tlc_follows_true_traces_and_refuses_each_lie_where_it_is_told() -> None:
     """One start of TLC for all. And what the code does with a mistake in it is refused, too."""

@@ -34,6 +34,8 @@ from tests.sim.player.targets import Store, TargetProcess
 from tests.sim.run import run_seed
 
 WORKLOAD = "player"
+MOST_SEEDS = 200
+"""Of which one must show a planted mistake."""
 OF_ALL = ("tick", "feed", "feed_lost")
 OF_ONE = (
     "connected",
@@ -366,12 +368,12 @@ def recorded_plant(plant: Plant, most_events: int) -> list[PlayerTrace]:
     """The first seed that breaks a rule with this mistake, before a target's trace is longer than that.
 
     The mistake is planted before the recorder, which so sees what it has made of the code.
+    Raises LookupError: no seed does, within MOST_SEEDS.
     """
-    seed = 0
-    while True:
-        seed += 1
+    for seed in range(1, MOST_SEEDS + 1):
         with plant.apply(), recording() as recorder:
             outcome = run_seed(seed, WORKLOAD)
         traces = recorder.traces()
         if outcome.rule and max(len(trace.events) for trace in traces) <= most_events:
             return traces
+    raise LookupError(f"{plant.name} shows in none of {MOST_SEEDS} seeds of {WORKLOAD}")

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,7 +15,6 @@ from lockstep.testing import RunningBroker
 from protocol.api import ApiKey, read_request_header, response_header
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from spark_connector.connection import (
@@ -26,21 +25,7 @@ from spark_connector.connection import (
     TimedOut,
     Unsupported,
 )
-
-Answer = Callable[[int, int, int], bytes | None]
-"""(API key, version, correlation id) to the response's frame, None to say nothing, b"" to close."""
-
-
-def api_versions(
-    key_18_max: int = 4, metadata: tuple[int, int] = (0, 13), error: int = 0
-) -> ApiVersionsResponse:
-    return ApiVersionsResponse(
-        error_code=error,
-        api_keys=[
-            ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=key_18_max),
-            ApiVersion(api_key=ApiKey.METADATA, min_version=metadata[0], max_version=metadata[1]),
-        ],
-    )
+from tests.protocol.peers import Answer, api_versions
 
 
 @contextlib.contextmanager
