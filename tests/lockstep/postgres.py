@@ -18,6 +18,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -76,6 +77,25 @@ class Postgres:
         )
 
     def start(self) -> None:
+        """Until it answers. One that ends at once is tried again: what it needs may be held for a moment."""
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        self._launch()
+        while not self._answers():
+            if time.monotonic() > deadline:
+                raise RuntimeError(self.log())
+            time.sleep(0.02)
+            if not self.running:
+                time.sleep(0.5)
+                self._launch()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log(self) -> str:
+        return (self._directory / "log").read_text(errors="replace")
+
+    def _launch(self) -> None:
         settings = {**_SETTINGS, "unix_socket_directories": str(self._directory)}
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -90,7 +110,6 @@ class Postgres:
                 cwd=self._directory,
                 **self._as,
             )
-        self._wait_until_ready()
 
     def stop(self) -> None:
         """At once, as if it had crashed: what is open is lost, connections break."""
@@ -100,7 +119,10 @@ class Postgres:
             self._process = None
 
     def new_database(self) -> str:
-        """The URL of an empty one, for SQLAlchemy."""
+        """The URL of an empty one, for SQLAlchemy. A server that ended by itself says why and runs again."""
+        if not self.running:
+            warnings.warn(f"PostgreSQL had ended:\n{self.log()[-2000:]}", stacklevel=2)
+            self.start()
         name = f"test_{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name}")
         return f"postgresql+psycopg://lockstep@/{name}?host={self._directory}"
@@ -118,16 +140,12 @@ class Postgres:
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         return psycopg.connect(host=str(self._directory), user="lockstep", dbname="postgres", autocommit=True)
 
-    def _wait_until_ready(self) -> None:
-        assert self._process is not None
-        deadline = time.monotonic() + _READY_TIMEOUT_S
-        while True:
-            try:
-                return self._connect().close()
-            except psycopg.OperationalError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError((self._directory / "log").read_text()) from None
-            time.sleep(0.02)
+    def _answers(self) -> bool:
+        try:
+            self._connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
 
 @contextlib.contextmanager
