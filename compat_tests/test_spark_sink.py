@@ -148,9 +148,9 @@ def test_nothing_of_a_batch_that_fails_is_seen(sink: Sink) -> None:
     ("columns", "options", "words"),
     [
         (["value"], {"topic": "not-there"}, "there is no such topic"),
-        (["value"], {"topic": ""}, "no topic"),
-        (["key"], {}, "there is no column 'value'"),
-        (["value", "1 AS other"], {}, "column 'other' is none of"),
+        (["value"], {"topic": ""}, "option topic: is missing"),
+        (["key"], {}, "column value: is missing"),
+        (["value", "1 AS other"], {}, "column other: is none of"),
         (["cast(1 AS int) AS value"], {}, "must be binary or string"),
         (["value"], {"kafka.acks": "1"}, "the sink waits for all replicas always"),
         (

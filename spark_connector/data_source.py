@@ -53,19 +53,21 @@ class LockstepDataSource(DataSource):
         return StreamReader(source_options(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Of a batch query. OptionError, BadOption."""
+        """Of a batch query. OptionError."""
         from spark_connector.sink.writers import BatchWriter
 
         if overwrite:
-            raise OptionError(".mode()", "a topic is only ever appended to: use mode('append')")
+            raise OptionError("mode", "a topic is only ever appended to: use mode('append')", kind="method")
         return BatchWriter(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Of a stream. OptionError, BadOption."""
+        """Of a stream. OptionError."""
         from spark_connector.sink.writers import StreamWriter
 
         if overwrite:
-            raise OptionError(".outputMode()", "the sink appends: use outputMode('append') or 'update'")
+            raise OptionError(
+                "outputMode", "the sink appends: use outputMode('append') or 'update'", kind="method"
+            )
         return StreamWriter(self.options, schema)
 
     def _refuse_other_schema(self, schema: StructType) -> None:
@@ -74,5 +76,5 @@ class LockstepDataSource(DataSource):
         with_headers = source_options(self.options).include_headers
         if schema.fieldNames() != names(with_headers=with_headers):
             raise OptionError(
-                ".schema()", "the source has a schema of its own; select or cast columns instead"
+                "schema", "the source has its own; select or cast columns instead", kind="method"
             )

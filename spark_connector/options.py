@@ -1,6 +1,7 @@
 """The options of `format("lockstep")` for reading, by the names that Spark's own Kafka source has for them.
 
-Owns: their spelling, what each may be, and the words of a refusal; each names the option and what to do.
+Owns: their spelling, what each may be, and the words of a refusal, for the sink, too; each names the option
+and what to do.
 Spark hands options over as text and looks names up without regard to case, and so does this.
 
 Invariants: an option that is not known is refused, not passed over: `startingOffset` would otherwise read
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
@@ -25,14 +26,22 @@ TopicPartition = tuple[str, int]
 
 
 class OptionError(ValueError):
-    """An option that cannot be; the text names it and says what to do."""
+    """What a query was told cannot be; the text names it and says what to do.
 
-    def __init__(self, name: str, problem: str) -> None:
-        self.option = name
-        super().__init__(f"option {name}: {problem}")
+    Args:
+        name: of the option, as the user spells it.
+        problem: what is wrong, and what to do.
+        kind: what else the name is of: a "column" of what is written, a "method" that was called.
+    """
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ValueError, (str(self),)
+    def __init__(self, name: str, problem: str, *, kind: str = "option") -> None:
+        super().__init__(name, problem)  # whatever is pickled is made again of these
+        self.name = name
+        self.problem = problem
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.problem}"
 
 
 @dataclass(frozen=True)
@@ -198,6 +207,14 @@ def connecting(named: Mapping[str, str]) -> Connecting:
     )
 
 
+def unknown(name: str, names: Sequence[str]) -> OptionError:
+    """The refusal of an option that is none of `names`."""
+    spelled = {each.lower(): each for each in names}
+    near = get_close_matches(name.lower(), spelled, 1, cutoff=0.8)
+    meant = "".join(f"Did you mean {spelled[each]}? " for each in near)
+    return OptionError(name, f"is not known. {meant}There are {', '.join(names)}")
+
+
 def _known(given: Mapping[str, str]) -> None:
     known = {name.lower() for name in _NAMES} | _WITHOUT_MEANING
     for name in given:
@@ -210,9 +227,7 @@ def _known(given: Mapping[str, str]) -> None:
             raise OptionError(name, f"is not offered: {_NOT_OFFERED[lower]}")
         if lower.startswith(("kafka.sasl.", "kafka.ssl.")):
             raise OptionError(name, "the brokers offer neither TLS nor SASL; leave it out")
-        near = get_close_matches(lower, known, 1, cutoff=0.8)
-        meant = [f"Did you mean {each}? " for each in _NAMES if each.lower() in near]
-        raise OptionError(name, f"is not known. {''.join(meant)}There are {', '.join(_NAMES)}")
+        raise unknown(name, _NAMES)
 
 
 def _chosen(named: Mapping[str, str]) -> Chosen:

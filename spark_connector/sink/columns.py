@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from protocol.partitioning import partition_of
+from spark_connector.options import OptionError
 from spark_connector.sink.encoding import Headers
-from spark_connector.sink.settings import BadOption
 
 BYTES: Final = ("binary", "string")
 ALLOWED: Final[dict[str, tuple[str, ...]]] = {
@@ -37,19 +37,21 @@ class Columns:
 
     @classmethod
     def of(cls, schema: Any, topic: str | None) -> Columns:
-        """From a Spark schema. Raises BadOption, in words, for what cannot be written."""
+        """From a Spark schema. Raises OptionError, in words, for what cannot be written."""
         types = {each.name: each.dataType.simpleString() for each in schema.fields}
         for name, said in types.items():
             if name not in ALLOWED:
-                raise BadOption(
-                    f"column {name!r} is none of {', '.join(ALLOWED)}: select what is to be written"
+                raise OptionError(
+                    name, f"is none of {', '.join(ALLOWED)}; select what is to be written", kind="column"
                 )
             if said not in ALLOWED[name]:
-                raise BadOption(f"column {name!r} is {said}, and must be {' or '.join(ALLOWED[name])}")
+                raise OptionError(name, f"is {said}, and must be {' or '.join(ALLOWED[name])}", kind="column")
         if "value" not in types:
-            raise BadOption("there is no column 'value'")
+            raise OptionError(
+                "value", "is missing; select what is to be written under this name", kind="column"
+            )
         if topic is None and "topic" not in types:
-            raise BadOption("no topic: give the option \"topic\" or a column 'topic'")
+            raise OptionError("topic", "is missing; give it, or a column of this name")
         return cls(frozenset(types))
 
 

@@ -1,6 +1,7 @@
 """The sink's options: names as Spark's Kafka sink has them where they mean the same.
 
-Owns: `SinkSettings`. Invariants: every option is known, or refused by its name with what to use instead.
+Owns: `SinkSettings`. Invariants: every option is known, or refused by its name with what to use instead
+(`OptionError`, as the source has it).
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.records.compression import Codec
+from spark_connector.options import OptionError, unknown
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
 TOPIC: Final = "topic"
-COMMIT_TOPIC: Final = "committopic"
+COMMIT_TOPIC: Final = "commitTopic"
 BATCH_BYTES: Final = "kafka.batch.size"
 COMPRESSION: Final = "kafka.compression.type"
 SECURITY: Final = "kafka.security.protocol"
 TIMEOUT: Final = "kafka.request.timeout.ms"
-INCLUDE_HEADERS: Final = "includeheaders"
+INCLUDE_HEADERS: Final = "includeHeaders"
 
+_NAMES: Final = (BOOTSTRAP, TOPIC, COMMIT_TOPIC, BATCH_BYTES, COMPRESSION, SECURITY, TIMEOUT, INCLUDE_HEADERS)
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
+_KNOWN: Final = _SPARKS_OWN.union(name.lower() for name in _NAMES)
 _MEANINGLESS: Final[Mapping[str, str]] = {
     "kafka.transactional.id": "the sink is exactly once by itself",
     "kafka.enable.idempotence": "writing is idempotent always",
@@ -28,10 +32,6 @@ _MEANINGLESS: Final[Mapping[str, str]] = {
 }
 DEFAULT_BATCH_BYTES: Final = 512 * 1024
 LARGEST_BATCH_BYTES: Final = 64 << 20
-
-
-class BadOption(ValueError):
-    """An option that cannot be what it says; the text names it."""
 
 
 @dataclass(frozen=True)
@@ -50,27 +50,23 @@ class SinkSettings:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkSettings:
-        """From Spark's options, in whatever case. Raises BadOption."""
+        """From Spark's options, in whatever case. Raises OptionError."""
         given = {name.lower(): text for name, text in options.items()}
         if not given.get(BOOTSTRAP):
-            raise BadOption('the option "kafka.bootstrap.servers" is missing: brokers as HOST:PORT,HOST:PORT')
-        for name in given:
-            if name in _MEANINGLESS:
-                raise BadOption(f'the option "{name}" has no meaning here: {_MEANINGLESS[name]}')
-        unknown = given.keys() - _KNOWN - _SPARKS_OWN
-        if unknown:
-            names = ", ".join(sorted(unknown))
-            raise BadOption(f'format("lockstep") does not know these options for writing: {names}')
+            raise OptionError(BOOTSTRAP, "is missing: say HOST:PORT of one broker or several")
+        for name in options:
+            if name.lower() in _MEANINGLESS:
+                raise OptionError(name, f"has no meaning here: {_MEANINGLESS[name.lower()]}; leave it out")
+            if name.lower() not in _KNOWN:
+                raise unknown(name, _NAMES)
         codecs = {codec.name.lower(): codec for codec in Codec}
         codec = codecs.get(given.get(COMPRESSION, "none").lower())
         if codec is None:
-            raise BadOption(
-                f'the option "{COMPRESSION}" is one of {", ".join(codecs)}, not {given[COMPRESSION]}'
-            )
+            raise OptionError(COMPRESSION, f"{given[COMPRESSION]!r} is none of {', '.join(codecs)}")
         return cls(
             given[BOOTSTRAP],
             given.get(TOPIC),
-            given.get(COMMIT_TOPIC),
+            given.get(COMMIT_TOPIC.lower()),
             _number(given, BATCH_BYTES, DEFAULT_BATCH_BYTES, LARGEST_BATCH_BYTES),
             codec,
             given.get(SECURITY, "PLAINTEXT"),
@@ -78,15 +74,10 @@ class SinkSettings:
         )
 
 
-_KNOWN: Final = frozenset(
-    {BOOTSTRAP, TOPIC, COMMIT_TOPIC, BATCH_BYTES, COMPRESSION, SECURITY, TIMEOUT, INCLUDE_HEADERS}
-)
-
-
 def _number(given: Mapping[str, str], name: str, default: int, most: int) -> int:
     text = given.get(name)
     if text is None:
         return default
     if not text.isdecimal() or not 0 < int(text) <= most:
-        raise BadOption(f'the option "{name}" is a number from 1 to {most}, not {text!r}')
+        raise OptionError(name, f"{text!r} is not a whole number from 1 to {most}")
     return int(text)

@@ -120,4 +120,11 @@ def test_refused(given: dict[str, str], words: str) -> None:
 def test_a_refusal_survives_pickling() -> None:
     with pytest.raises(OptionError) as caught:
         options(subscribe="")
-    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    found = pickle.loads(pickle.dumps(caught.value))
+    assert type(found) is OptionError and found.name == "subscribe"
+    assert str(found) == str(caught.value) == "option subscribe: " + found.problem
+
+
+def test_what_is_no_option_is_called_what_it_is() -> None:
+    refused = OptionError("value", "is missing", kind="column")
+    assert str(refused) == str(pickle.loads(pickle.dumps(refused))) == "column value: is missing"

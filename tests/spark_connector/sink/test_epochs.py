@@ -29,7 +29,6 @@ from protocol.records.record import BatchBuilder, iter_records
 from spark_connector.connection import BrokerError, ClientError, Cluster, Unsupported
 from spark_connector.sink.encoding import bodies
 from spark_connector.sink.epochs import EpochRecord, Epochs, Fenced
-from spark_connector.sink.settings import BadOption, SinkSettings
 from spark_connector.sink.stage import StageWriter, Written, new_stage, require_staging
 from spark_connector.sink.topics import commit_topic
 from tests.spark_connector.conftest import NewTopic, produce
@@ -252,25 +251,3 @@ def test_a_record_is_read_back() -> None:
     assert EpochRecord.of(record.value()) == record
     for other in (None, b"", b"{", b"[]", b"{}", dataclasses.replace(record).value()[:-2]):
         assert EpochRecord.of(other) is None
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({}, "kafka.bootstrap.servers"),
-        ({"kafka.bootstrap.servers": "h:1", "kafka.acks": "1"}, "kafka.acks"),
-        ({"kafka.bootstrap.servers": "h:1", "kafka.transactional.id": "x"}, "kafka.transactional.id"),
-        ({"kafka.bootstrap.servers": "h:1", "topicc": "x"}, "topicc"),
-        ({"kafka.bootstrap.servers": "h:1", "kafka.batch.size": "0"}, "kafka.batch.size"),
-        ({"kafka.bootstrap.servers": "h:1", "kafka.compression.type": "rar"}, "kafka.compression.type"),
-    ],
-)
-def test_bad_options_are_named(options: dict[str, str], named: str) -> None:
-    with pytest.raises(BadOption, match=named.replace(".", r"\.")):
-        SinkSettings.of(options)
-
-
-def test_options_come_in_any_case() -> None:
-    said = {"Kafka.Bootstrap.Servers": "h:1", "TOPIC": "t", "checkpointLocation": "/c", "commitTopic": "c"}
-    settings = SinkSettings.of(said)
-    assert (settings.bootstrap, settings.topic, settings.commit_topic) == ("h:1", "t", "c")
