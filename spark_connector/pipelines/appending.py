@@ -32,10 +32,10 @@ from protocol.messages.produce import (
 )
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, Headers
-from spark_connector.connection import BrokerError, Cluster, ConnectionFailed, Pending
+from spark_connector.connection import BrokerError, Cluster, ConnectionFailed, Pending, list_offsets
 from spark_connector.connection.cluster import MOVED
 from spark_connector.options import LATEST
-from spark_connector.pipelines.asking import SETTLING, offset_of
+from spark_connector.pipelines.asking import SETTLING
 from spark_connector.pipelines.claims import Claim
 from spark_connector.pipelines.failures import PipelineFailed
 
@@ -200,7 +200,8 @@ class Appender:
         return builder.build()
 
     def _end(self) -> int:
-        return offset_of(self._cluster, self._claim.topic, self._partition, LATEST)
+        place = self._claim.topic, self._partition
+        return list_offsets(self._cluster, {place: LATEST}, also=SETTLING)[place]
 
     def _wait(self) -> None:
         time.sleep(_PAUSE_S)

@@ -1,6 +1,6 @@
 """What a pipeline asks of a cluster: how far partitions reach, how a topic is configured.
 
-Owns: three questions over a `Cluster`, asked again while leaders move. Does not: read or write records.
+Owns: three questions about one topic, asked again while leaders move. Does not: read or write records.
 """
 
 from __future__ import annotations
@@ -14,16 +14,9 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from spark_connector.connection import BrokerError, Cluster
+from spark_connector.connection import BrokerError, Cluster, list_offsets
 from spark_connector.options import LATEST
 
-READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 SETTLING: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
 """Of a topic that was made a moment ago and is not known everywhere."""
 
@@ -33,39 +26,15 @@ def ends_of(cluster: Cluster, topic: str) -> dict[int, int]:
     return offsets_of(cluster, topic, LATEST)
 
 
-def offsets_of(
-    cluster: Cluster, topic: str, timestamp: int, *, isolation: int = READ_UNCOMMITTED
-) -> dict[int, int]:
-    """For each partition what ListOffsets says of `timestamp`, which may be EARLIEST or LATEST."""
+def offsets_of(cluster: Cluster, topic: str, timestamp: int, *, committed: bool = False) -> dict[int, int]:
+    """For each partition, in order, what ListOffsets says of `timestamp`, which may be EARLIEST or LATEST.
+
+    Raises BrokerError, ConnectionFailed.
+    """
     count = len(cluster.retried(lambda: cluster.topic(topic), also=SETTLING).partitions)
-    return {
-        partition: offset_of(cluster, topic, partition, timestamp, isolation=isolation)
-        for partition in range(count)
-    }
-
-
-def offset_of(
-    cluster: Cluster, topic: str, partition: int, timestamp: int, *, isolation: int = READ_UNCOMMITTED
-) -> int:
-    """The same of one partition. BrokerError, ConnectionFailed."""
-    request = ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[
-            ListOffsetsTopic(
-                name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=timestamp)]
-            )
-        ],
-    )
-
-    def ask() -> int:
-        answer = cluster.leader(topic, partition).call(request, ListOffsetsResponse)
-        result = answer.topics[0].partitions[0]
-        if result.error_code:
-            raise BrokerError(result.error_code, f"{topic}, partition {partition}")
-        return int(result.offset)
-
-    return cluster.retried(ask, also=SETTLING)
+    wanted = {(topic, partition): timestamp for partition in range(count)}
+    found = list_offsets(cluster, wanted, committed=committed, also=SETTLING)
+    return {partition: found[topic, partition] for partition in range(count)}
 
 
 def config_of(cluster: Cluster, topic: str, name: str) -> str | None:

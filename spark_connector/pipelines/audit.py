@@ -34,7 +34,7 @@ from protocol.records.record import Record
 from spark_connector.connection import Cluster
 from spark_connector.options import EARLIEST, LATEST
 from spark_connector.pipelines import log_frames, routes, shard_stores
-from spark_connector.pipelines.asking import READ_COMMITTED, config_of, offsets_of
+from spark_connector.pipelines.asking import config_of, offsets_of
 from spark_connector.pipelines.differences import found_in
 from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.progress import Progress
@@ -131,7 +131,7 @@ def _log(bootstrap: str, played: Played) -> _Log:
     with Cluster(bootstrap) as cluster:
         known = cluster.topic(topic)
         starts = offsets_of(cluster, topic, EARLIEST)
-        ends = offsets_of(cluster, topic, LATEST, isolation=READ_COMMITTED)
+        ends = offsets_of(cluster, topic, LATEST, committed=True)
         cleanup = config_of(cluster, topic, "cleanup.policy") or ""
         cluster_id = cluster.cluster_id or ""
     wanted = starts if played.partitions is None else played.partitions

@@ -1,6 +1,6 @@
 """Where the partitions begin and end now, and where the options want reading to begin and end.
 
-Owns: one ListOffsets per leader and question, asked again while leaders move.
+Owns: what a `Position` means for each partition; how it is asked is `connection.offsets`.
 
 Invariants: what is answered for LATEST is the last stable offset where only committed records are read, so no
 task ever waits for a transaction that is open. A given offset is taken as it is: whether it is still there
@@ -15,14 +15,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from protocol.errors import ErrorCode
-from protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from spark_connector.connection import BrokerError, Cluster, Connection
+from spark_connector.connection import BrokerError, Cluster, list_offsets
 from spark_connector.options import EARLIEST, LATEST, Chosen, OptionError, Position, TopicPartition
 
 _NO_OFFSET = -1
@@ -49,40 +42,11 @@ def partitions_of(cluster: Cluster, chosen: Chosen) -> list[TopicPartition]:
     return sorted((topic.name, each.index) for topic in topics for each in topic.partitions)
 
 
-def listed(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, committed: bool
-) -> dict[TopicPartition, int]:
-    """The offset of each partition's time in ms, EARLIEST or LATEST; -1 where no record is that late."""
-
-    def ask() -> dict[TopicPartition, int]:
-        by_leader: dict[int, tuple[Connection, dict[str, list[ListOffsetsPartition]]]] = {}
-        for (topic, index), timestamp in wanted.items():
-            leader = cluster.leader(topic, index)
-            _, topics = by_leader.setdefault(id(leader), (leader, {}))
-            asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-            topics.setdefault(topic, []).append(asked)
-        found: dict[TopicPartition, int] = {}
-        for leader, topics in by_leader.values():
-            request = ListOffsetsRequest(
-                replica_id=-1,
-                isolation_level=int(committed),
-                topics=[ListOffsetsTopic(name=name, partitions=each) for name, each in topics.items()],
-            )
-            for answer in leader.call(request, ListOffsetsResponse).topics:
-                found |= {
-                    (answer.name, each.partition_index): _offset(answer.name, each)
-                    for each in answer.partitions
-                }
-        return found
-
-    return cluster.retried(ask) if wanted else {}
-
-
 def ends(
     cluster: Cluster, partitions: Iterable[TopicPartition], which: int, *, committed: bool
 ) -> dict[TopicPartition, int]:
     """Where each partition begins (EARLIEST) or ends (LATEST)."""
-    return listed(cluster, dict.fromkeys(partitions, which), committed=committed)
+    return list_offsets(cluster, dict.fromkeys(partitions, which), committed=committed)
 
 
 def resolved(
@@ -99,7 +63,7 @@ def resolved(
     if position.offsets is not None:
         _same_partitions(position.offsets, parts, position.option)
         wanted = {part: offset for part, offset in position.offsets.items() if offset in (EARLIEST, LATEST)}
-        return dict(position.offsets) | listed(cluster, wanted, committed=committed)
+        return dict(position.offsets) | list_offsets(cluster, wanted, committed=committed)
     times: Mapping[TopicPartition, int]
     if position.timestamp_ms is not None:
         times = dict.fromkeys(parts, position.timestamp_ms)
@@ -109,7 +73,7 @@ def resolved(
     else:
         which = default if position.everywhere is None else position.everywhere
         return ends(cluster, parts, which, committed=committed)
-    found = listed(cluster, times, committed=committed)
+    found = list_offsets(cluster, times, committed=committed)
     late = [part for part, offset in found.items() if offset == _NO_OFFSET]
     if late and not position.or_latest:
         topic, index = min(late)
@@ -131,9 +95,3 @@ def _same_partitions(given: Mapping[TopicPartition, int], parts: list[TopicParti
 
 def _named(parts: list[TopicPartition]) -> str:
     return ", ".join(f"{topic}-{index}" for topic, index in parts[:5]) + (" …" if len(parts) > 5 else "")
-
-
-def _offset(topic: str, found: ListOffsetsPartitionResponse) -> int:
-    if found.error_code:
-        raise BrokerError(found.error_code, f"{topic}, partition {found.partition_index}")
-    return found.offset

@@ -1,0 +1,68 @@
+"""How far partitions reach: ListOffsets, asked of whoever leads them.
+
+Owns: one request per leader and question, asked again while leaders move. Invariants: of several partitions
+either all are answered, or the question fails. Does not: say what a position means (`source/positions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from protocol.client_errors import BrokerError
+from protocol.errors import ErrorCode
+from protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from spark_connector.connection.cluster import Cluster
+from spark_connector.connection.wire import Connection
+
+
+def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[tuple[str, int], int],
+    *,
+    committed: bool = False,
+    also: Iterable[ErrorCode] = (),
+) -> dict[tuple[str, int], int]:
+    """The offset that each partition has for a time. BrokerError, ConnectionFailed.
+
+    Args:
+        wanted: by topic and partition a time in ms, -2 (earliest) or -1 (latest).
+        committed: latest is the last stable offset, else the high watermark.
+        also: further refusals that are worth asking again, as of `Cluster.retried`.
+    Returns:
+        By topic and partition; -1 where no record is as late as that.
+    """
+
+    def ask() -> dict[tuple[str, int], int]:
+        by_leader: dict[int, tuple[Connection, dict[str, list[ListOffsetsPartition]]]] = {}
+        for (topic, index), timestamp in wanted.items():
+            leader = cluster.leader(topic, index)
+            _, topics = by_leader.setdefault(id(leader), (leader, {}))
+            asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+            topics.setdefault(topic, []).append(asked)
+        found: dict[tuple[str, int], int] = {}
+        for leader, topics in by_leader.values():
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=int(committed),
+                topics=[ListOffsetsTopic(name=name, partitions=each) for name, each in topics.items()],
+            )
+            for answer in leader.call(request, ListOffsetsResponse).topics:
+                found |= {
+                    (answer.name, each.partition_index): _offset(answer.name, each)
+                    for each in answer.partitions
+                }
+        return found
+
+    return cluster.retried(ask, also=also) if wanted else {}
+
+
+def _offset(topic: str, found: ListOffsetsPartitionResponse) -> int:
+    if found.error_code:
+        raise BrokerError(found.error_code, f"{topic}, partition {found.partition_index}")
+    return found.offset
