@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -62,9 +62,11 @@ def claim(
     partitions: int,
     configs: Mapping[str, str],
     replication: int = -1,
+    reworded: Callable[[str], str] = str,
 ) -> Claim:
     """The claim on `topic` that `directory` has; else the topic, made where it is missing, is claimed.
 
+    `reworded` turns contents that an older run has written into the words of `contents`.
     Raises PipelineFailed where the topic is not empty, or another than it was, or has fewer than `partitions`
     partitions, or gives records its own times; BrokerError, ClientError.
     """
@@ -86,6 +88,7 @@ def claim(
                 "set CreateTime"
             )
         found = _made(path, Claim(topic, topic_id, _producer_id(cluster), len(known.partitions), contents))
+    found = replace(found, contents=reworded(found.contents))
     if found.contents != contents:
         raise PipelineFailed(
             f"{path}: topic {topic} is being filled with {found.contents}, not with {contents}: "

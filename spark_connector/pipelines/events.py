@@ -8,6 +8,7 @@ end says how many of its events are there; they are made again, and passed over.
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,6 +26,11 @@ from spark_connector.pipelines.progress import Progress
 
 CONFIGS: Final[dict[str, dict[str, str]]] = {ACCOUNTS: {"cleanup.policy": "compact"}}
 _KEYS_REMEMBERED: Final = 100_000
+_FORMERLY: Final = re.compile(
+    r"(\w+) of Shape\(seed=(-?\d+), events=(\d+), accounts=(\d+), first_ms=(-?\d+), span_ms=(\d+)\), "
+    r"by key over (\d+) partitions"
+)
+"""How claims said what `contents` says, before it did."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +85,36 @@ def _appenders(cluster: Cluster, settings: EventSettings) -> dict[tuple[str, int
             cluster,
             settings.checkpoint,
             settings.prefix + topic,
-            f"{topic} of {settings.shape}, by key over {settings.partitions} partitions",
+            contents(topic, settings.shape, settings.partitions),
             partitions=settings.partitions,
             configs=CONFIGS.get(topic, {}),
             replication=settings.replication,
+            reworded=reworded,
         )
         for partition in range(settings.partitions):
             found[topic, partition] = Appender(cluster, claimed, partition, settings.batch)
     return found
+
+
+def contents(topic: str, shape: Shape, partitions: int) -> str:
+    """What a topic is filled with, in the arguments that make the same again; two shapes never read alike."""
+    default = Shape()
+    times = f", over {shape.span_ms} ms from {shape.first_ms} ms after 1970 on"  # no argument says others
+    usual = (shape.first_ms, shape.span_ms) == (default.first_ms, default.span_ms)
+    return (
+        f"{topic} of --seed {shape.seed} --events {shape.events} --accounts {shape.accounts} "
+        f"--partitions {partitions}{'' if usual else times}"
+    )
+
+
+def reworded(claimed: str) -> str:
+    """The contents of a claim in today's words, also where an older run has written them."""
+    found = _FORMERLY.fullmatch(claimed)
+    if found is None:
+        return claimed
+    topic, *numbers = found.groups()
+    *of_shape, partitions = map(int, numbers)
+    return contents(topic, Shape(*of_shape), partitions)
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

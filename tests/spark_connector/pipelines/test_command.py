@@ -65,7 +65,8 @@ def test_other_events_are_not_put_on_top(
     assert command.main(words(running, tmp_path, "two-", "--events", "10")) == 0
     assert command.main(words(running, tmp_path, "two-", "--events", "11")) == 1
     said = capsys.readouterr().err
-    assert "is being filled with orders of Shape(seed=3, events=10" in said
+    filled = "orders of --seed 3 --events {} --accounts 20000 --partitions 3"
+    assert f"is being filled with {filled.format(10)}, not with {filled.format(11)}: " in said
     assert "name another topic (events: --prefix" in said
 
 
