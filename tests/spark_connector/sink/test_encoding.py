@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.records.batch import read_header, verify
@@ -27,6 +27,7 @@ def rows_of(batch: bytes) -> list[tuple[object, ...]]:
     ]
 
 
+@settings(deadline=None)
 @given(ROWS, st.integers(1, 400))
 def test_rows_come_out_as_they_went_in(
     rows: list[tuple[bytes | None, bytes | None, Headers | None, int]], batch_bytes: int
@@ -43,6 +44,7 @@ def test_rows_come_out_as_they_went_in(
     assert found == [(key, value, headers or [], stamp) for key, value, headers, stamp in rows]
 
 
+@settings(deadline=None)
 @given(st.lists(DATA, min_size=1, max_size=50), st.integers(1, 300))
 def test_values_alone_are_the_same(values: Sequence[bytes | None], batch_bytes: int) -> None:
     fast = list(bodies(None, values, None, 1_000, batch_bytes))
