@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.playing.config import parse
@@ -47,6 +47,7 @@ def written(directory: Path, route: str) -> Path:
 
 
 @pytest.mark.parametrize("route", list(ROUTES))
+@settings(deadline=None)
 @given(records=st.lists(RECORDS, min_size=1, max_size=5))
 def test_it_says_what_the_player_does(
     tmp_path_factory: pytest.TempPathFactory,

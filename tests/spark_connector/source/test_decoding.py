@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.records.batch import Buffer, MalformedBatch, read_header, set_log_append_time
@@ -70,6 +70,7 @@ def test_headers_that_nobody_wants_are_passed_over(codec: Codec) -> None:
     )
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -197,6 +198,7 @@ def test_what_is_no_batch(body: bytes, count: int) -> None:
     assert len(columns) == 0 and columns.keys == [] and columns.values == []
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60), st.integers(1, 3))
 def test_noise_is_refused_where_records_are(body: bytes, count: int) -> None:
     batch = damaged(body, count)

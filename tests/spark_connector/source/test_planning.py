@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_connector.options import TopicPartition
@@ -27,6 +27,7 @@ def test_each_gets_its_part_of_what_is_waiting() -> None:
     assert shared_bytes(start, end, 1000) == {("t", 0): 900, ("t", 1): 100}
 
 
+@settings(deadline=None)
 @given(_POSITIONS, st.integers(1, 2000))
 def test_limits_hold_and_streams_end(positions: dict[TopicPartition, tuple[int, int]], most: int) -> None:
     start = {part: begin for part, (begin, _) in positions.items()}
@@ -59,6 +60,7 @@ def test_divided(tasks: int | None, records: int | None, sizes: list[int]) -> No
     assert [len(each) for each in found] == sizes
 
 
+@settings(deadline=None)
 @given(_POSITIONS, st.none() | st.integers(1, 60), st.none() | st.integers(1, 300))
 def test_divided_without_gap_or_overlap(
     positions: dict[TopicPartition, tuple[int, int]], tasks: int | None, records: int | None
