@@ -48,14 +48,14 @@ LASTING: Final = frozenset(
 
 
 class ClaimLost(Exception):
-    """Somebody else has claimed the log."""
+    """Somebody else has claimed the log; the text does not name it."""
 
     def __init__(self, held: Held, own_name: str) -> None:
         claim = held.claim
         is_same = claim.player == own_name
         who = f"another process of the name {own_name}" if is_same else claim.player or "nobody"
         advice = " (players that run at once need names of their own)" if is_same else ""
-        super().__init__(f"{who} has claimed {claim.log_id} in term {claim.player_term}{advice}")
+        super().__init__(f"{who} has claimed it in term {claim.player_term}{advice}")
 
 
 class ClaimsUnusable(Exception):
@@ -86,6 +86,8 @@ class Claims:
         self._position = 0
         self._deleted_before = 0
         self._sequence = 0
+        self._names: dict[str, str] = {}
+        """Of logs, as their log lines say."""
         self._changed = asyncio.Event()
         """Set, and replaced, whenever something was read."""
         self._following: asyncio.Task[None] | None = None
@@ -111,13 +113,15 @@ class Claims:
         held = self._table.newest.get(log_id)
         return held and held.claim
 
-    async def claim(self, log_id: str, *, above_term: int = 0, at_once: bool = False) -> Held:
+    async def claim(self, log_id: str, name: str = "", *, above_term: int = 0, at_once: bool = False) -> Held:
         """Wait until the log is free, and claim it. Raises ClaimsUnusable.
 
         Args:
+            name: of the log, for people.
             above_term: a term that a target has named; the claim's is higher.
             at_once: do not wait for the holder's lease: for who knows that it is to play.
         """
+        self._names[log_id] = name or log_id
         while True:
             due_ms = 0 if at_once else self._table.due_ms(log_id, self._settings.lease_ms)
             if due_ms > _now_ms():
@@ -162,7 +166,8 @@ class Claims:
                         return
                     await self._read_to_end()
         except (TimeoutError, ClaimLost, ClaimsUnusable) as error:
-            log.info("%s: the claim was not given up: %s", held.claim.log_id, error or "no answer in time")
+            name = self._names.get(held.claim.log_id, held.claim.log_id)
+            log.info("%s: the claim was not given up: %s", name, error or "no answer in time")
 
     # --- within -------------------------------------------------------------------------------------------
 
@@ -195,7 +200,8 @@ class Claims:
         except AppendFailed as error:
             raise ClaimsUnusable(str(error)) from None
         except AppendExpired as error:
-            log.warning("%s: no claim could be sent: %s", claim.log_id, error)
+            name = self._names.get(claim.log_id, claim.log_id)  # that of an abandoned log is not known
+            log.warning("%s: no claim could be sent: %s", name, error)
         return None
 
     async def _trim(self) -> None:

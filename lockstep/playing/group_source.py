@@ -20,7 +20,7 @@ from broker.metadata import Topic
 from lockstep.playing.group_cutting import Cut, cut
 from lockstep.playing.in_process_source import LEASE_LOOK_SECONDS, UNREADABLE_SECONDS, NotLeading
 from player.source.log_id import group_log_id
-from player.source.seam import SEVERAL, Bounds, Chunk, RangeLost, SourceEnded
+from player.source.seam import SEVERAL, Bounds, Chunk, RangeLost, SourceEnded, log_name
 from storage.group import LogGroup
 from storage.lsn_reading import LsnFrames, LsnReader
 from storage.partition import PartitionLog
@@ -155,7 +155,7 @@ class GroupSource:
 
     @property
     def _name(self) -> str:
-        return f"{self.topic} in log group {self.log_group}"
+        return log_name(self)
 
     def _logs(self) -> dict[int, PartitionLog]:
         """What is played, as the group's own log tells it: records never come before their partition."""

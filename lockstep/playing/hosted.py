@@ -28,7 +28,7 @@ from lockstep.playing.config import Order
 from lockstep.playing.group_source import GroupSource
 from lockstep.playing.in_process_source import InProcessSource
 from player.playing.ended import Deposed, PlayingEnded
-from player.source.seam import Source, SourceEnded
+from player.source.seam import Source, SourceEnded, log_name
 from storage.group import LogGroup
 
 log = logging.getLogger("lockstep.player")
@@ -59,7 +59,6 @@ class HostedSource(Source, Protocol):
 class Led(NamedTuple):
     """A log that this node may play while it leads its log group."""
 
-    name: str
     group: LogGroup
     open: Callable[[], HostedSource]
 
@@ -151,16 +150,13 @@ class Hosted:
 
     def _each_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, Led]:
         return {
-            (each.topic.topic_id, each.index): Led(
-                f"{each.topic.name}-{each.index}", each.group, partial(InProcessSource, self._services, each)
-            )
+            (each.topic.topic_id, each.index): Led(each.group, partial(InProcessSource, self._services, each))
             for each in partitions
         }
 
     def _groups_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, Led]:
         return {
             (each.topic.topic_id, each.group.group_id): Led(
-                f"{each.topic.name} in log group {each.group.group_id}",
                 each.group,
                 partial(GroupSource, self._services, each.topic, each.group, self._wanted),
             )
@@ -216,11 +212,11 @@ class _Playing:
             self.task.cancel()
 
     async def _run(self) -> None:
-        name = self._led.name
         pause = FIRST_PAUSE_SECONDS
         while True:
             began = asyncio.get_running_loop().time()
             source = self.source = self._led.open()
+            name = log_name(source)
             why = "the playing ended"
             try:
                 await self._begin(source, self.term)

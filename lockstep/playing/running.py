@@ -26,7 +26,7 @@ from lockstep.playing.remote_source import RemoteSource
 from lockstep.playing.routers import router_of
 from lockstep.playing.standing_by import Standing, stand_by
 from player.playing.ended import PlayingEnded
-from player.source.seam import Source, SourceEnded
+from player.source.seam import Source, SourceEnded, log_name
 from player.transport.named import streams_of
 from player.transport.seam import Streams
 
@@ -92,7 +92,9 @@ class PlayerProcess:
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise CannotPlay(str(error)) from error
-        raise CannotPlay("; ".join(f"{each.log_id}: {each.failed}" for each in self._standings))
+        raise CannotPlay(
+            "; ".join(f"{self.config.topic}-{each.partition}: {each.failed}" for each in self._standings)
+        )
 
     async def stop(self) -> None:
         """Give all claims up, and close everything."""
@@ -131,7 +133,7 @@ class PlayerProcess:
             await stand_by(standing, source, self._claims, self._players, self.config.claims.lease_ms)
         except (PlayingEnded, SourceEnded) as error:
             standing.failed = str(error)
-            log.error("%s is not played here any more: %s", standing.log_id, error)
+            log.error("%s is not played here any more: %s", log_name(source), error)
 
     async def _listen(self) -> None:
         """Raises CannotListen."""

@@ -17,7 +17,7 @@ from lockstep.playing.claim_table import Held
 from lockstep.playing.claims import ClaimLost, Claims
 from lockstep.playing.players import Players
 from player.playing.ended import Deposed
-from player.source.seam import Source
+from player.source.seam import Source, log_name
 
 log = logging.getLogger("lockstep.player")
 
@@ -44,18 +44,18 @@ async def stand_by(
         PlayingEnded, SourceEnded: there is no going on here.
         ClaimsUnusable: there is no knowing who plays.
     """
-    above_term = 0
+    above_term, name = 0, log_name(source)
     while True:
-        held = await claims.claim(source.log_id, above_term=above_term)
-        log.info("%s: played here in term %d", source.log_id, held.claim.player_term)
+        held = await claims.claim(source.log_id, name, above_term=above_term)
+        log.info("%s: played here in term %d", name, held.claim.player_term)
         standing.is_playing = True
         try:
             await _play(source, held, claims, players)
         except ClaimLost as lost:
-            log.warning("%s; standing by", lost)
+            log.warning("%s: %s; standing by", name, lost)
             continue
         except Deposed as deposed:
-            log.warning("%s: %s; standing by", source.log_id, deposed)
+            log.warning("%s: %s; standing by", name, deposed)
             above_term = max(above_term, deposed.player_term)
         finally:
             standing.is_playing = False

@@ -46,7 +46,7 @@ class MainStream:
             except RangeLost as lost:
                 if lost.first_position <= position:
                     raise PlayingEnded(f"nothing can be read at {position}, though {lost}") from lost
-                log.warning("%s: %s, where %d was to be read", core.log_id, lost, position)
+                log.warning("%s: %s, where %d was to be read", playing.log_name, lost, position)
                 playing.step(core.feed_lost, lost.first_position)
                 position = lost.first_position
                 continue

@@ -29,7 +29,7 @@ from player.playing.main_stream import MainStream
 from player.playing.played_target import KnownTarget, PlayedTarget
 from player.playing.status import PlayingStatus, target_status
 from player.playing.target_stream import TargetStream
-from player.source.seam import Bounds, Source
+from player.source.seam import Bounds, Source, log_name
 from player.transport.seam import Greeting, Streams
 
 log = logging.getLogger("lockstep.player")
@@ -61,6 +61,7 @@ class Playing:
         draw: Callable[[int], int] = randrange,
     ) -> None:
         self.source = source
+        self.log_name = log_name(source)
         self.streams = streams
         self.settings = settings
         self.poll_s = poll_s
@@ -198,7 +199,7 @@ class Playing:
         if ready.start_position is not None:
             self.spawn(self.main.read_from(ready.start_position))
         for name, reason in ready.stopped:
-            log.warning("%s: target %s is stopped: %s", self.core.log_id, name, reason)
+            log.warning("%s: target %s is stopped: %s", self.log_name, name, reason)
         if ready.deposed:
             self._end(Deposed(self._newest_player_term))
 
@@ -241,7 +242,7 @@ class Playing:
         known = self._known.get(stream.name)
         if known is not None and known.stream is stream and known.logged:
             known.logged = ""
-            log.info("%s: target %s is connected again, at %d", self.core.log_id, stream.name, position)
+            log.info("%s: target %s is connected again, at %d", self.log_name, stream.name, position)
         self._tell(self.core.connected, stream.name, stream.target_term, position, *bounds)
 
     def disconnected(self, stream: TargetStream, reason: str) -> None:
@@ -266,7 +267,7 @@ class Playing:
             known.closed_because = reason
             if reason != known.logged:
                 known.logged = reason
-                log.info("%s: the stream to target %s ended: %s", self.core.log_id, stream.name, reason)
+                log.info("%s: the stream to target %s ended: %s", self.log_name, stream.name, reason)
         self.core.disconnected(stream.name, stream.target_term, now_ms)
 
     def _removed(self, name: str, now_ms: int) -> None:

@@ -80,3 +80,10 @@ class Source(Protocol):
         """
 
     async def close(self) -> None: ...
+
+
+def log_name(source: Source) -> str:
+    """A log in words, for who runs a player: `orders-3`, or `orders in log group 3`."""
+    if source.log_group is None:
+        return f"{source.topic}-{source.partition}"
+    return f"{source.topic} in log group {source.log_group}"

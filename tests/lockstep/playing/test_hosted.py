@@ -111,7 +111,7 @@ async def test_topics_and_partitions_come_and_go(
 
 
 async def test_what_fails_is_tried_again(
-    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(hosted, "FIRST_PAUSE_SECONDS", 0.001)
     plays = Plays()
@@ -127,6 +127,7 @@ async def test_what_fails_is_tried_again(
         await client.produce("t", batch(b"a"))
         await players.stop()
     assert plays.player_terms[plays.sources[0].log_id] > 1 << 50, "above whoever plays elsewhere"
+    assert {"t-0: the playing failed", "t-0: the playing ended: so it says"} <= set(caplog.messages)
     assert [each for each in plays.told if each == "+t-0"] == ["+t-0"] * len(plays.sources)
 
 

@@ -257,6 +257,7 @@ async def test_a_function_and_frames_and_a_partition_that_fails(place: Place, ru
     assert status == 1
     assert "failed" in out
     assert "a record that nobody can route" in out
+    assert f"{place.topic}-1 is not played here any more: " in player.said
     assert await player.stop() == 0, player.said
 
 
@@ -269,6 +270,7 @@ async def test_a_topic_that_is_deleted_ends_the_process(place: Place, running: R
         await client.delete_topic(place.topic)
         assert await asyncio.wait_for(player.process.wait(), 60) == 1
     assert "was deleted" in player.said.splitlines()[-1]
+    assert f"{place.topic}-0: " in player.said.splitlines()[-1]
 
 
 async def test_the_order_of_a_log_group_is_refused_with_its_reason(tmp_path: Path) -> None:

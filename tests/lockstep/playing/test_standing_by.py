@@ -19,6 +19,7 @@ from tests.player.playing.doubles import LOG_ID, MemoryLog, MemoryStreams, has_a
 
 QUICK = ClaimsConfig(renew_ms=20, lease_ms=60)
 SLOW = ClaimsConfig(renew_ms=20, lease_ms=600_000)
+LASTING = ClaimsConfig(renew_ms=600_000, lease_ms=600_000)
 
 
 class Process:
@@ -66,7 +67,9 @@ async def test_a_clean_stop_hands_over_at_once(claims: ClaimsLog) -> None:
     check(written(claims))
 
 
-async def test_who_is_followed_learns_it_and_plays_no_more(claims: ClaimsLog) -> None:
+async def test_who_is_followed_learns_it_and_plays_no_more(
+    claims: ClaimsLog, caplog: pytest.LogCaptureFixture
+) -> None:
     log, streams = MemoryLog(), MemoryStreams("a")
     anna = await Process(claims, "anna", log, SLOW).start(streams)
     await until(lambda: has_all(log, streams) and anna.standing.is_playing)
@@ -77,12 +80,13 @@ async def test_who_is_followed_learns_it_and_plays_no_more(claims: ClaimsLog) ->
     assert held.claim.player_term == 2
     anna.claims._topic.resume_feed(0)  # type: ignore[attr-defined]
     await until(lambda: not anna.standing.is_playing)
+    assert caplog.messages == ["topic-0: bert has claimed it in term 2; standing by"]
     await anna.stop()
     await bert.close()
     check(written(claims))
 
 
-async def test_a_target_that_knows_a_higher_term(claims: ClaimsLog) -> None:
+async def test_a_target_that_knows_a_higher_term(claims: ClaimsLog, caplog: pytest.LogCaptureFixture) -> None:
     """The topic of the claims was lost, say: the next claim is above what the targets have seen."""
     log, streams = MemoryLog(), MemoryStreams("a")
     log.append("a")
@@ -94,6 +98,26 @@ async def test_a_target_that_knows_a_higher_term(claims: ClaimsLog) -> None:
     await anna.stop()
     assert next(each.player_term for each in written(claims)) == 1
     assert written(claims)[-1].player_term == 8
+    assert caplog.messages == ["topic-0: a player in term 7 has greeted a target; standing by"]
+
+
+@pytest.mark.parametrize(("log_group", "name"), [(None, "topic-0"), (3, "topic in log group 3")])
+async def test_log_lines_name_the_log_as_people_know_it(
+    claims: ClaimsLog, log_group: int | None, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="lockstep.player")
+    log, streams = MemoryLog(), MemoryStreams("a")
+    log.log_group = log_group
+    claims.expire_next()
+    anna = await Process(claims, "anna", log, LASTING).start(streams)
+    await until(lambda: anna.standing.is_playing)
+    claims.fail_next()
+    await anna.stop()
+    assert caplog.messages == [
+        f"{name}: no claim could be sent: as the test wants it",
+        f"{name}: played here in term 1",
+        f"{name}: the claim was not given up: as the test wants it",
+    ]
 
 
 async def test_what_fails_is_given_up_and_told(claims: ClaimsLog) -> None:

@@ -102,8 +102,12 @@ async def test_bounds_are_asked_after_the_greeting_has_come(log: MemoryLog) -> N
         await until(lambda: bool(log.asked_bounds))
 
 
-async def test_a_target_that_is_down_fills_no_log(log: MemoryLog, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("log_group", "name"), [(None, "topic-0"), (3, "topic in log group 3")])
+async def test_a_target_that_is_down_fills_no_log(
+    log: MemoryLog, log_group: int | None, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", logger="lockstep.player")
+    log.log_group = log_group
     streams = MemoryStreams("a")
     async with playing(log, streams) as play:
         log.append("a")
@@ -111,10 +115,11 @@ async def test_a_target_that_is_down_fills_no_log(log: MemoryLog, caplog: pytest
         streams["a"].crash()
         tries = len(streams.opened)
         await until(lambda: len(streams.opened) > tries + 3)
-        assert sum("connection refused" in text for text in caplog.messages) == 1
+        (said,) = [text for text in caplog.messages if "connection refused" in text]
+        assert said.startswith(f"{name}: the stream to target a ended: ")
         streams["a"].restart()
         await until(lambda: play.status().targets[0].link == "open")
-    assert "target a is connected again, at 0" in caplog.messages[-1]
+    assert caplog.messages[-1] == f"{name}: target a is connected again, at 0"
 
 
 async def test_a_target_crashes_and_comes_back(log: MemoryLog) -> None:
@@ -267,7 +272,9 @@ async def test_a_source_that_ends_or_fails_ends_the_playing(log: MemoryLog) -> N
     assert str(await ended(Broken(), MemoryStreams("a"))) == "OSError: the disk is gone"
 
 
-async def test_what_retention_took_before_it_was_read(log: MemoryLog) -> None:
+async def test_what_retention_took_before_it_was_read(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture
+) -> None:
     streams = MemoryStreams("a", "b")
     log.append("a b", "a")
     async with playing(log, streams) as play:
@@ -280,11 +287,14 @@ async def test_what_retention_took_before_it_was_read(log: MemoryLog) -> None:
         streams["b"].restart()
         await until(lambda: bool(play.status().targets[1].stopped_because))
         assert play.status().targets[1].stopped_because == "it needs 1, the log begins at 5"
+        assert "topic-0: target b is stopped: it needs 1, the log begins at 5" in caplog.messages
         log.append("a b")
         await until(lambda: has_all(log, streams, "a"))
 
 
-async def test_the_main_stream_loses_what_it_has_not_read(log: MemoryLog) -> None:
+async def test_the_main_stream_loses_what_it_has_not_read(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture
+) -> None:
     streams = MemoryStreams("a")
     async with playing(log, streams) as play:
         log.append("a")
@@ -295,6 +305,7 @@ async def test_the_main_stream_loses_what_it_has_not_read(log: MemoryLog) -> Non
         log.append("a")
         await until(lambda: play.core.current_position == 11)
         await until(lambda: bool(play.status().targets[0].stopped_because) or has_all(log, streams))
+    assert "topic-0: the log begins at 9 now, where 1 was to be read" in caplog.messages
 
 
 async def test_a_mark_beyond_the_log_stops_that_target_alone(log: MemoryLog) -> None:
