@@ -7,7 +7,7 @@ client instead, so that few brokers and drivers are started. Does nothing in a r
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 from lockstep.native import enable_if_wanted
 
@@ -37,7 +37,28 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class ByShare(LoadScopeScheduling):  # type: ignore[misc]
+        again: ClassVar[set[str]] = set()  # tests whose process ended in them
+
         def _split_scope(self, nodeid: str) -> str:
-            return share_of(nodeid)
+            return nodeid if nodeid in self.again else share_of(nodeid)
+
+        def remove_node(self, node: Any) -> str | None:
+            """Take back the work of a process that ended; the test it ended in, which is not yet to run again."""
+            work = self.assigned_work[node]
+            unfinished = ((unit, test) for unit in work.values() for test, done in unit.items() if not done)
+            unit, ended_in = next(unfinished, (None, None))
+            if unit is not None:
+                unit[ended_in] = True
+            for share in [share for share, unit in work.items() if all(unit.values())]:
+                del work[share]  # a share with nothing left would be the next process's only one
+            super().remove_node(node)
+            return ended_in
+
+        def mark_test_pending(self, item: str) -> None:
+            """A second try, in a share of its own: another process may have what was left of the test's."""
+            self.again.add(item)
+            self.workqueue[item] = {item: False}
+            for node in self.nodes:
+                self._reschedule(node)
 
     return ByShare(config, log)

@@ -121,7 +121,8 @@ class Claims:
             above_term: a term that a target has named; the claim's is higher.
             at_once: do not wait for the holder's lease: for who knows that it is to play.
         """
-        self._names[log_id] = name or log_id
+        if name:
+            self._names[log_id] = name
         while True:
             due_ms = 0 if at_once else self._table.due_ms(log_id, self._settings.lease_ms)
             if due_ms > _now_ms():
@@ -166,10 +167,14 @@ class Claims:
                         return
                     await self._read_to_end()
         except (TimeoutError, ClaimLost, ClaimsUnusable) as error:
-            name = self._names.get(held.claim.log_id, held.claim.log_id)
-            log.info("%s: the claim was not given up: %s", name, error or "no answer in time")
+            why = error or "no answer in time"
+            log.info("%s: the claim was not given up: %s", self._name(held.claim.log_id), why)
 
     # --- within -------------------------------------------------------------------------------------------
+
+    def _name(self, log_id: str) -> str:
+        """For people; that of an abandoned log, which is claimed to be kept, is not known."""
+        return self._names.get(log_id, log_id)
 
     def _still(self, held: Held) -> Held:
         """The claim at its newest record. Raises ClaimLost."""
@@ -200,8 +205,7 @@ class Claims:
         except AppendFailed as error:
             raise ClaimsUnusable(str(error)) from None
         except AppendExpired as error:
-            name = self._names.get(claim.log_id, claim.log_id)  # that of an abandoned log is not known
-            log.warning("%s: no claim could be sent: %s", name, error)
+            log.warning("%s: no claim could be sent: %s", self._name(claim.log_id), error)
         return None
 
     async def _trim(self) -> None:

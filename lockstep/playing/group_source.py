@@ -150,12 +150,8 @@ class GroupSource:
         if self._topic.deleted:
             raise SourceEnded(f"topic {self.topic} was deleted")
         if self._closed:
-            raise SourceEnded(f"{self._name} is read no more")
-        raise NotLeading(f"{self._name} is not led here any more")
-
-    @property
-    def _name(self) -> str:
-        return log_name(self)
+            raise SourceEnded(f"{log_name(self)} is read no more")
+        raise NotLeading(f"{log_name(self)} is not led here any more")
 
     def _logs(self) -> dict[int, PartitionLog]:
         """What is played, as the group's own log tells it: records never come before their partition."""
@@ -231,5 +227,5 @@ class GroupSource:
     async def _unreadable(self, what: str, error: OSError | StorageError) -> None:
         """Say what could not be read, and wait before it is tried again."""
         self._check()
-        log.error("%s: %s cannot be read: %s", self._name, what, error)
+        log.error("%s: %s cannot be read: %s", log_name(self), what, error)
         await asyncio.sleep(UNREADABLE_SECONDS)
