@@ -43,7 +43,7 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
             return nodeid if nodeid in self.again else share_of(nodeid)
 
         def remove_node(self, node: Any) -> str | None:
-            """Take back the work of a process that ended; the test it ended in, which is not yet to run again."""
+            """Take back the work of a process that ended; the test that it ended in is not run again yet."""
             work = self.assigned_work[node]
             unfinished = ((unit, test) for unit in work.values() for test, done in unit.items() if not done)
             unit, ended_in = next(unfinished, (None, None))

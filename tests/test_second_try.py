@@ -1,4 +1,4 @@
-"""A test whose process ends in it, or that never comes back from C: it is tried once more, and the run ends."""
+"""A test whose process ends in it, or that never comes back from C, is tried once more, and the run ends."""
 
 from __future__ import annotations
 
