@@ -32,7 +32,11 @@ from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
     BATCH_HEADER_BYTES,
+    CODEC_MASK,
+    CONTROL_FLAG,
     LENGTH_PREFIX_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     CorruptBatch,
     MalformedBatch,
@@ -92,14 +96,24 @@ class Appended:
         self.log_append_time_ms = log_append_time_ms
 
 
-class Ready(NamedTuple):
+class Ready:
     """A batch that may be appended: its bytes, which are the log's from now on, and what goes with it."""
 
-    partition: PartitionLog
-    batch: bytearray
-    header: BatchHeader
-    notes: bytes
-    append_time_ms: int
+    __slots__ = ("append_time_ms", "batch", "header", "notes", "partition")
+
+    def __init__(
+        self,
+        partition: PartitionLog,
+        batch: bytearray,
+        header: BatchHeader,
+        notes: bytes,
+        append_time_ms: int,
+    ) -> None:
+        self.partition = partition
+        self.batch = batch
+        self.header = header
+        self.notes = notes
+        self.append_time_ms = append_time_ms
 
 
 Wanted = tuple[PartitionLog, Buffer, AppendLimits]
@@ -186,7 +200,16 @@ class Appender:
         )
         if isinstance(ready, Appended):
             return ready
-        return self._put([ready])[0]
+        if ready.notes:
+            return self._put([ready])[0]
+        header, group = ready.header, self.group
+        try:
+            base_offset = group.append(partition, ready.batch, header)
+        except REFUSALS as error:
+            raise _refused(error) from None
+        if header.producer_id >= 0:
+            self.producers.record(partition.number, header, base_offset, group.append_time_ms)
+        return Appended(base_offset, ready.append_time_ms)
 
     def append_atomically(self, wanted: Sequence[Wanted], produce_version: int) -> list[Appended]:
         """Append one batch to each of several partitions of the group, in one frame: all of them or none.
@@ -226,7 +249,7 @@ class Appender:
         """The batch as it is to be appended, or where it is already. Raises as `append`."""
         header = _read(records)
         _validate(records, header, limits, produce_version)
-        if header.is_transactional:
+        if header.attributes & TRANSACTIONAL_FLAG:
             _validate_transactional(header, transactional_id)
         time_ms = self._clock_ms()
         mode = limits.lockstep_locks
@@ -237,7 +260,8 @@ class Appender:
             if known != NEW:
                 return Appended(known, NO_TIMESTAMP)
         notes = b""
-        if mode != LOCKS_IGNORED or self.has_locks:
+        locks = self.locks
+        if mode != LOCKS_IGNORED or (locks is not None and locks.table.partitions):
             notes = self._check_locks(partition, records, header, mode)
         batch = bytearray(records)
         append_time_ms = NO_TIMESTAMP
@@ -247,7 +271,7 @@ class Appender:
             header.max_timestamp = time_ms
         else:
             _check_timestamp(header, limits, time_ms)
-            if header.is_log_append_time:
+            if header.attributes & LOG_APPEND_TIME_FLAG:
                 clear_log_append_time(batch, header)
         return Ready(partition, batch, header, notes, append_time_ms)
 
@@ -255,11 +279,6 @@ class Appender:
         """What a former leader remembers is nothing to answer from. Raises Refused."""
         if not self.group.is_leader:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partition")
-
-    @property
-    def has_locks(self) -> bool:
-        """Whether locks of any partition are kept."""
-        return self.locks is not None and bool(self.locks.table.partitions)
 
     def _check_locks(self, partition: PartitionLog, records: Buffer, header: BatchHeader, mode: str) -> bytes:
         """What is to be noted with the batch."""
@@ -270,15 +289,10 @@ class Appender:
 
     def _put(self, ready: Sequence[Ready]) -> list[Appended]:
         """Append them in one frame. Raises Refused."""
-        group = self.group
         notes = b"".join([each.notes for each in ready])
+        batches = [(each.partition, each.batch, each.header) for each in ready]
         try:
-            if len(ready) == 1 and not notes:
-                (one,) = ready
-                offsets = [group.append(one.partition, one.batch, one.header)]
-            else:
-                batches = [(each.partition, each.batch, each.header) for each in ready]
-                offsets = group.append_together(batches, notes=notes)
+            offsets = self.group.append_together(batches, notes=notes)
         except REFUSALS as error:
             raise _refused(error) from None
         return self._noted(ready, offsets, notes)
@@ -525,10 +539,11 @@ def _code_of_malformed(records: Buffer) -> ErrorCode:
 
 
 def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_version: int) -> None:
-    if header.total_bytes > limits.max_message_bytes:
+    total_bytes, record_count, attributes = len(records), header.record_count, header.attributes
+    if total_bytes > limits.max_message_bytes:
         raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {header.total_bytes} bytes; max.message.bytes is {limits.max_message_bytes}",
+            f"a batch of {total_bytes} bytes; max.message.bytes is {limits.max_message_bytes}",
         )
     try:
         verify(records, 0, header)
@@ -536,24 +551,23 @@ def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produc
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     if limits.is_compacted:
         require_keys(records, limits.log_append_time)
-    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+    if record_count < 1 or header.last_offset_delta != record_count - 1:
         raise Refused(
             ErrorCode.INVALID_RECORD,
-            f"{header.record_count} records whose last offset delta is {header.last_offset_delta}",
+            f"{record_count} records whose last offset delta is {header.last_offset_delta}",
         )
-    if header.codec == Codec.NONE:
-        room = (header.total_bytes - BATCH_HEADER_BYTES) // LEAST_RECORD_BYTES
-        if header.record_count > room:
-            raise Refused(
-                ErrorCode.INVALID_RECORD, f"{header.record_count} records in a batch with room for {room}"
-            )
+    codec = attributes & CODEC_MASK
+    if codec == Codec.NONE:
+        room = (total_bytes - BATCH_HEADER_BYTES) // LEAST_RECORD_BYTES
+        if record_count > room:
+            raise Refused(ErrorCode.INVALID_RECORD, f"{record_count} records in a batch with room for {room}")
     if header.base_offset != 0:
         raise Refused(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's is 0")
-    if header.is_control:
+    if attributes & CONTROL_FLAG:
         raise Refused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    if header.codec > Codec.ZSTD:
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {header.codec}")
-    if header.codec == Codec.ZSTD and produce_version < ZSTD_SINCE_PRODUCE:
+    if codec > Codec.ZSTD:
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {codec}")
+    if codec == Codec.ZSTD and produce_version < ZSTD_SINCE_PRODUCE:
         raise Refused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_SINCE_PRODUCE} or later"
         )

@@ -35,6 +35,8 @@ COMPLAINTS_PER_SECOND: Final = 5
 """Log lines about clients' mistakes; the rest are counted."""
 ONE_AT_A_TIME: Final = (ApiKey.FETCH).to_bytes(2, "big")
 """A second Fetch of a connection waits for the first: each may hold tens of megabytes."""
+AT_ONCE: Final = (Struct, Encoded)
+"""What is an answer already; anything else becomes one."""
 CLOSE_POLL_SECONDS: Final = 0.005
 _LENGTH: Final = Binary(">i")
 
@@ -387,7 +389,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             header, pos = read_request_header(frame)
             answer = shared.router.answer(self._context, header, frame, pos)
-            if isinstance(answer, Struct | Encoded):
+            if isinstance(answer, AT_ONCE):
                 buffers, reply_bytes = _encoded(header, answer)
                 if self._replies is None:
                     self._put(buffers, reply_bytes)

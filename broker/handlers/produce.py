@@ -81,7 +81,7 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
         if request.acks not in VALID_ACKS:
             problem = f"acks must be -1, 0 or 1, not {request.acks}"
             raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, problem)
-        if is_atomic(request):
+        if request.unknown_tags and is_atomic(request):
             topics = produced.together(request.topic_data)
         else:
             topics = [produced.topic(topic) for topic in request.topic_data]
