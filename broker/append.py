@@ -109,8 +109,7 @@ class Ready:
         notes: bytes,
         append_time_ms: int,
     ) -> None:
-        self.partition = partition
-        self.batch = batch
+        self.partition, self.batch = partition, batch
         self.header = header
         self.notes = notes
         self.append_time_ms = append_time_ms
