@@ -16,6 +16,7 @@ from typing import Any
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 sys.path[0] = _ROOT
+os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["PYTHONPATH"] = _ROOT  # of the workers, which the JVM starts
 
 from compat_tests.spark.serving import Ask, serve  # noqa: E402

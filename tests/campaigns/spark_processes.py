@@ -60,7 +60,7 @@ class Pipelines:
             line = [*self._under, *line]
             line += ["--jars", self._jars, "--master", "local[2]"]
             line += [word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": self._python}
         with open(self._log, "ab") as log, open(self._said, "wb") as said:
             process = subprocess.Popen(
                 line,

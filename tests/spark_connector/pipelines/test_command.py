@@ -176,6 +176,7 @@ def test_without_pyspark_the_error_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")  # what it sets is not for the tests after this one
     assert command.main(["archive", "--topics", "a", "--to", "x"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: pyspark is not installed in ") and "pip install pyspark==4." in said
