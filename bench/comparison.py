@@ -27,6 +27,7 @@ from bench.session import FAILURES, Session, say
 from bench.settings import PRODUCER_PROPERTIES, Sizes
 from bench.tables import table
 from compat_tests.kafka_jars import ToolchainMissing
+from lockstep.native import VARIABLE
 
 EXIT_FAILED = 1
 EXIT_GOAL_MISSED = 3
@@ -65,7 +66,9 @@ def add_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
 def add_baseline_tree(parser: argparse.ArgumentParser) -> None:
     """For those that can start a broker from other sources."""
     parser.add_argument(
-        "--baseline-tree", type=Path, help="with --vs self: the baseline is Lockstep from this source tree"
+        "--baseline-tree",
+        type=Path,
+        help="with --vs self: the baseline is Lockstep from this source tree, never compiled",
     )
 
 
@@ -109,7 +112,8 @@ def baseline_of(options: argparse.Namespace) -> str:
 def command_line(words: Sequence[str], options: argparse.Namespace) -> str:
     """The run's own words without paths. Args: words: how it begins."""
     given = vars(options)
-    found = [*words, "--subject", options.subject, "--vs", options.vs]
+    compiled = [f"{VARIABLE}=1"] if os.environ.get(VARIABLE) == "1" else []
+    found = [*compiled, *words, "--subject", options.subject, "--vs", options.vs]
     found += ["--quick"] if options.quick else []
     found += ["--baseline-tree", "BEFORE"] if given.get("baseline_tree") else []
     for name in ("rounds", "seconds"):

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.session import Block, RoundFailed, Running, Session, say
+from bench.session import Block, RoundFailed, Running, Session, of_tree, say
 from bench.settings import FLUSH, Sizes
 from compat_tests.clusters import Cluster, KafkaCluster, LockstepCluster
 
@@ -61,8 +61,9 @@ class NodesSession(Session):
                 "lockstep.data.groups": str(groups),
                 "min.insync.replicas": "2",
             }
-            environment = {"PYTHONPATH": str(tree.resolve())} if tree else {}
-            self.cluster = LockstepCluster(NODES, settings, directory=self.directory, environment=environment)
+            self.cluster = LockstepCluster(
+                NODES, settings, directory=self.directory, environment=of_tree(tree)
+            )
         return self.cluster
 
     def outcome(self) -> Block:

@@ -38,6 +38,7 @@ from bench.settings import (
 from compat_tests.kafka_jars import classpath, java_command
 from compat_tests.probe import HOST
 from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, TargetFailed
+from lockstep.native import VARIABLE
 
 JOB_TIMEOUT_S = 300.0
 JAVA_OPTIONS = ("-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
@@ -66,6 +67,11 @@ FAILURES = (RoundFailed, TargetFailed, KafkaException)
 def say(text: str) -> None:
     """A line of progress."""
     print(text, file=sys.stderr, flush=True)
+
+
+def of_tree(tree: Path | None) -> dict[str, str]:
+    """The environment of a Lockstep of other sources, as Python: what is compiled is of one tree's alone."""
+    return {"PYTHONPATH": str(tree.resolve()), VARIABLE: "0"} if tree else {}
 
 
 class Running(Protocol):
@@ -145,8 +151,7 @@ class Session:
             return KafkaTarget({"offsets.topic.num.partitions": "50"}, directory=self.directory)
         (policy,) = self.policies
         flush = "always" if policy == FLUSH else "os"
-        environment = {"PYTHONPATH": str(tree.resolve())} if tree else {}
-        return LockstepTarget({"log.flush": flush}, directory=self.directory, environment=environment)
+        return LockstepTarget({"log.flush": flush}, directory=self.directory, environment=of_tree(tree))
 
     # -- life -------------------------------------------------------------------------------------------
 

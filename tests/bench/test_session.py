@@ -213,3 +213,25 @@ def test_a_commits_modules_and_changes_to_them_are_its_sources(
     assert facts.sources() not in (first, second)
     git("commit", "-am", "three")
     assert facts.sources() not in (first, second)
+
+
+def test_a_baseline_of_other_sources_is_never_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LOCKSTEP_NATIVE", "1")
+    environment = session.of_tree(tmp_path)
+    found = "from lockstep import native; print(native.enable_if_wanted(), native.VARIABLE)"
+    done = subprocess.run(
+        (sys.executable, "-P", "-c", found),
+        env={**os.environ, **environment, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["0", "LOCKSTEP_NATIVE"] and environment["PYTHONPATH"] == str(tmp_path)
+    assert session.of_tree(None) == {}
+    options = argparse.Namespace(
+        subject="lockstep", vs="self", quick=True, rounds=2, seconds=None, baseline_tree=tmp_path
+    )
+    said = comparison.command_line(["python -m bench", "latency"], options)
+    assert said.startswith("LOCKSTEP_NATIVE=1 python -m bench latency ") and "BEFORE" in said
