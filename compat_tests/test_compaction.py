@@ -128,7 +128,7 @@ def test_a_record_without_a_key_is_refused(target: Target) -> None:
     producer.flush(20)
     codes = [error.code() if error is not None else None for error in refusals]
     assert KafkaError.INVALID_RECORD in codes
+    admin = AdminClient(address(target))  # kept: what it was asked for ends with it, unanswered
+    refused = admin.create_topics([NewTopic("bad", 1, 1, config={"cleanup.policy": "compacted"})])["bad"]
     with pytest.raises(KafkaException):
-        AdminClient(address(target)).create_topics(
-            [NewTopic("bad", 1, 1, config={"cleanup.policy": "compacted"})]
-        )["bad"].result(20)
+        refused.result(20)

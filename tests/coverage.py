@@ -2,9 +2,10 @@
 
 Owns: which test mirrors a module (`storage/log/scan.py`: `tests/storage/log/test_scan.py`), the measurement,
 and the modules that are not there yet. Each mirror test runs alone, in a process that has imported nothing
-of ours before, so that no other test lends it a branch; the processes are forked from one that has pytest
-loaded. A module without branches needs no mirror: there is nothing to decide in it, and whoever uses it
-shows what it holds. No comment takes a line out of the count.
+of ours before, so that no other test lends it a branch; the processes are forked from a server that has
+pytest loaded, and no threads: the fork of a process with threads may wait for ever for a lock that one held.
+A module without branches needs no mirror: there is nothing to decide in it, and whoever uses it shows what it
+holds. No comment takes a line out of the count.
 Does not: say that a covered branch is a tested one; that is for who reads the test.
 """
 
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import json
 import multiprocessing
 import os
@@ -145,9 +145,9 @@ def _passes(mirror: str, wanted: str) -> str:
 
 def measure_all(root: Path, modules: Sequence[str], processes: int) -> list[Measured]:
     """Each module in a fresh process, so many at a time; in the modules' order."""
-    for name in PRELOADED:
-        importlib.import_module(name)
-    with multiprocessing.get_context("fork").Pool(processes, maxtasksperchild=1) as pool:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, *PRELOADED])
+    with context.Pool(processes, maxtasksperchild=1) as pool:
         return pool.starmap(measure, [(root, module) for module in modules], chunksize=1)
 
 
