@@ -32,7 +32,7 @@ MEANING: Final = {
 }
 
 _FRAME = re.compile(r"^(?P<function>.*) \((?P<path>.*?)(:\d+)?\)$")
-_THREAD = re.compile(r"^thread \(\d+\): (?P<name>.*)$")
+_THREAD = re.compile(r"^thread \(\d+\):(?: (?P<name>.*))?$")
 _RULES: Final = (
     # (pattern over "function path", stage); the first that fits a frame decides
     (r".*\.fdatasync |LogWriter\.flush |Flusher\._flush ", FLUSH_WAIT),

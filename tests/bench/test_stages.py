@@ -89,6 +89,8 @@ def test_a_slow_disks_thread_stands_beside_the_loop_and_other_threads_do_not_cou
         )
     )
     assert counted == {PARSE: 3, REST: 7, FLUSH_THREAD: 5}
+    nameless = "thread (6296): 1"  # one that py-spy met while it began or ended
+    assert split(_folded(("MainThread", _HANDLED, 3)) + "\n" + nameless) == {PARSE: 3}
     with pytest.raises(ValueError, match="--threads"):
         split("main (x.py:1) 3")
 
