@@ -74,9 +74,10 @@ def split(folded: str) -> Counter[str]:
         named = _THREAD.match(thread)
         if named is None:
             raise ValueError(f"a stack without its thread's name: {thread!r}; py-spy needs --threads")
-        if named["name"] == "MainThread":
+        name = named["name"] or ""  # a thread that just begins or ends has none
+        if name == "MainThread":
             counted[stage_of(frames)] += int(count)
-        elif "-flush" in named["name"] and any(frame.startswith("Flusher._flush ") for frame in frames):
+        elif "-flush" in name and any(frame.startswith("Flusher._flush ") for frame in frames):
             counted[FLUSH_THREAD] += int(count)
     return counted
 
