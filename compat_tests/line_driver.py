@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from compat_tests.clients.face import Refused
+from compat_tests.waiting import readable
 
 _ANSWER_TIMEOUT_S = 120.0
 
@@ -87,8 +87,7 @@ class LineDriver:
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         while (end := self._pending.find(b"\n")) < 0:
-            ready, _, _ = select.select([descriptor], [], [], _ANSWER_TIMEOUT_S)
-            if not ready:
+            if not readable([descriptor], _ANSWER_TIMEOUT_S):
                 raise DriverFailed(f"no answer in {_ANSWER_TIMEOUT_S} s: {self._said()}")
             part = os.read(descriptor, 1 << 20)
             if not part:

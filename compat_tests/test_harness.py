@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import sys
@@ -200,6 +201,24 @@ def test_an_answer_that_came_too_late_is_not_the_next_questions(monkeypatch: pyt
         assert driver.ask("next", {}) == "next"
     finally:
         driver.close()
+
+
+def test_a_driver_is_heard_by_a_process_with_more_than_a_thousand_open_files() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while held[-1] < 1024:
+            held.append(os.dup(held[0]))
+        driver = LineDriver([sys.executable, "-c", _SLOW_ONCE])
+        try:
+            assert driver.ask("first", {}) == "first"
+        finally:
+            driver.close()
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_versions_with_one_verdict_share_a_row() -> None:

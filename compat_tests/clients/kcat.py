@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import re
-import select
 import shutil
 import subprocess
 import time
@@ -29,6 +28,7 @@ from compat_tests.clients.face import (
     text_of,
 )
 from compat_tests.kafka_jars import ToolchainMissing
+from compat_tests.waiting import readable
 
 _RECORD_END = "~|~\n"
 _KEY_END = "~|k|~"
@@ -217,7 +217,7 @@ class _KcatTail(Tail):
         got = b""
         until = time.monotonic() + timeout_s
         while not got.endswith(_RECORD_END.encode()):
-            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, until - time.monotonic()))
+            ready = readable([self._process.stdout.fileno()], until - time.monotonic())
             part = os.read(self._process.stdout.fileno(), 1 << 16) if ready else b""
             if not part:
                 return None
@@ -258,8 +258,7 @@ class _KcatMember(Member):
 
     def _take(self, timeout_s: float) -> None:
         """Whatever it has printed by now, or prints first."""
-        ready, _, _ = select.select(list(self._outputs), [], [], max(0.0, timeout_s))
-        for each in ready:
+        for each in readable(self._outputs, timeout_s):
             part = os.read(each, 1 << 16)
             if not part:
                 raise RuntimeError(f"kcat ended: {self._outputs[self._err][-500:]!r}")
