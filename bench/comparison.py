@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bench import memory
 from bench.compare import RATIOS, BadRequirement, Goal, Ratio, compare, parse_requirement
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts, sources
@@ -153,6 +154,7 @@ def performed(options: argparse.Namespace, run: Callable[[Path], Outcomes]) -> d
     parent = options.directory or Path(tempfile.gettempdir())
     try:
         machine, code, before = machine_facts(parent), code_facts(), sources()
+        touched = {} if options.quick else memory.touched()
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         sessions, failures = run(parent)
         if sources() != before:
@@ -164,6 +166,7 @@ def performed(options: argparse.Namespace, run: Callable[[Path], Outcomes]) -> d
         "started": started,
         "code": code,
         "machine": machine,
+        "memory_touched": touched,
         "failures": failures,
         "sessions": sessions,
     }

@@ -57,14 +57,16 @@ def produce(
     *,
     record_bytes: int = RECORD_BYTES,
     records: int = 0,
+    warmup: int = 0,
 ) -> None:
     """Throughput of Kafka's own load tool with a producer's default settings.
 
     Args:
         records: how many are measured; 0 for what the session's sizes say.
+        warmup: how many go first; 0 for what the session's sizes say.
     """
     measured = records or session.sizes.produce_records[policy]
-    warmup = measured // 3
+    warmup = warmup or session.sizes.client_warmup_records or measured // 3
 
     def work(topic: str) -> Block:
         arguments = ["--bootstrap-server", session.target.bootstrap, "--topic", topic]

@@ -56,8 +56,8 @@ class Sizes:
     rounds: int
     """Sessions of each kind; alternating, so an even number keeps the order balanced."""
     produce_records: dict[str, int]
-    """By policy; a third as many records go first as the client's own warm-up. As many for both, since some
-    ratios are of one to the other, and the client's virtual machine is the slower the shorter it runs."""
+    """By policy. As many for both, since some ratios are of one to the other, and the client's virtual
+    machine is the slower the shorter it runs."""
     latency_s: float
     latency_warmup_s: float
     backlog_bytes: int
@@ -73,6 +73,8 @@ class Sizes:
     """For a broker with a just-in-time compiler; the other needs `plain_warmup_s`."""
     warmup_max_s: float
     plain_warmup_s: float = 3.0
+    client_warmup_records: int = 0
+    """Of the load tool, which compiles itself while it sends them; 0: a third of those that are measured."""
 
 
 QUICK = Sizes(

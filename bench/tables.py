@@ -166,4 +166,9 @@ def facts(result: dict[str, Any]) -> str:
         code,
         f"- `{result['command']}`",
     ]
+    if touched := result.get("memory_touched"):
+        lines.append(
+            f"- {touched['gb']} GB of free memory was touched before: {touched['ms_per_mb_highest']} ms a "
+            f"megabyte where the hypervisor had still to give it, {touched['ms_per_mb_lowest']} where it had"
+        )
     return "\n".join(lines)

@@ -22,6 +22,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench import memory
 from bench.baselines.targets import BROKERS, TARGETS, Broker, session_of
 from bench.children import ended
 from bench.device import NoBlockDevice
@@ -232,6 +233,8 @@ def main(arguments: Sequence[str]) -> int:
         say(f"cannot measure here: {error}")
         return EXIT_FAILED
     visits = visits_of(workloads, rows, options.again)
+    if visits and not options.quick:
+        memory.touched()
     done = 0
     for visit in visits:
         if options.limit is not None and done >= options.limit:

@@ -17,8 +17,9 @@ FAN_OUT_BYTES = 96 << 20
 class HeadlineSizes(Sizes):
     """`Sizes` for one session, and what only the headline has."""
 
-    small_records: int = 1_000_000
-    """Of 100 bytes, for either policy; a third as many go first."""
+    small_records: int = 1_500_000
+    """Of 100 bytes, for either policy."""
+    small_warmup_records: int = 1_500_000
     fan_out_bytes: int = FAN_OUT_BYTES
     """Written once, read by each of the groups."""
 
@@ -26,7 +27,8 @@ class HeadlineSizes(Sizes):
 ONE_FULL = HeadlineSizes(
     name="headline",
     rounds=4,
-    produce_records={FLUSH: 120_000, OS: 120_000},
+    produce_records={FLUSH: 240_000, OS: 240_000},
+    client_warmup_records=200_000,
     latency_s=4.0,
     latency_warmup_s=1.0,
     backlog_bytes=512 << 20,
@@ -42,7 +44,8 @@ ONE_FULL = HeadlineSizes(
 NODES_FULL = replace(
     ONE_FULL,
     name="headline-nodes",
-    produce_records={FLUSH: 60_000, OS: 60_000},
+    produce_records={FLUSH: 80_000, OS: 80_000},
+    client_warmup_records=80_000,
     latency_s=6.0,
     backlog_bytes=0,
     warmup_min_s=45.0,
@@ -54,6 +57,7 @@ ONE_QUICK = replace(
     name="headline-quick",
     rounds=1,
     produce_records={FLUSH: 15_000, OS: 15_000},
+    client_warmup_records=0,
     latency_s=1.0,
     latency_warmup_s=0.3,
     backlog_bytes=64 << 20,
@@ -62,6 +66,7 @@ ONE_QUICK = replace(
     warmup_max_s=6.0,
     plain_warmup_s=1.0,
     small_records=60_000,
+    small_warmup_records=20_000,
     fan_out_bytes=8 << 20,
 )
 NODES_QUICK = replace(

@@ -52,7 +52,8 @@ def _one_policy(session: Session, policy: str, sizes: HeadlineSizes, wanted: fro
         rows.produce(session, policy)
     if "small" in wanted:
         size, count = SMALL_RECORD_BYTES, sizes.small_records
-        rows.produce(session, policy, "small", record_bytes=size, records=count)
+        warmup = sizes.small_warmup_records
+        rows.produce(session, policy, "small", record_bytes=size, records=count, warmup=warmup)
     if "latency" in wanted:
         rows.closed(session, "latency1", policy, 1)
         rows.closed(session, "latency16", policy, PRODUCERS)
