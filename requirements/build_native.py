@@ -45,6 +45,7 @@ WANTED = (
     "storage/group.py",
     "storage/open_frame.py",
     "storage/partition.py",
+    "storage/read_ahead.py",
     "storage/replica.py",
     "storage/transactions.py",
     "storage/types.py",

@@ -10,6 +10,7 @@ names or clients. Who uses whom, from above:
 | `open_frame`, `waiters`, `partition` | the open frame; who waits for what; a partition's offsets |
 | `lsn_reading` | frames in the order of LSNs, for who plays several partitions as one |
 | `gaps` | reads over offsets that compaction took away together with their file |
+| `read_ahead` | what a sequential reader will ask for next, read while its client is busy |
 | `transactions` | which transactions of a partition are open, and which were aborted |
 | `replica` | the order of everything: hard state, log work, messages, flushes |
 | `applying`, `checkpointing`, `derived_state`, `control_partition` | from appended to committed; snapshots |

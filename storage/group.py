@@ -18,6 +18,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from protocol.records.batch import BatchHeader, read_header
@@ -33,6 +34,7 @@ from storage.log.file_system import FileSystem
 from storage.open_frame import BatchTooLarge, OpenFrame
 from storage.partition import PartitionLog
 from storage.raft.messages import Message
+from storage.read_ahead import ReadAhead
 from storage.recovering import recover
 from storage.replica import Replica
 from storage.sealing import Sealing
@@ -94,16 +96,15 @@ class LogGroup:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(3, thread_name_prefix=f"group-{options.group_id}")
         self._waiters = Waiters(tell)
+        self._read_ahead = ReadAhead(self._loop, partial(gaps.read, log, wait=False))
         self._open_waiters: list[Waiter] = []
         self.after_commit: Callable[[], None] | None = None
         """Called once per commit, after its waiters: whoever gathered their output sends it now."""
         self.on_leading: list[Callable[[bool], None]] = []
         """Called each time `is_leader` became True, all before the term being applied, or False. That is as
         soon as the core's turn is over, in order, none left out: a listener may ask anything of the group."""
-        self._turn_scheduled = False
-        self._busy = False
+        self._turn_scheduled = self._busy = self._serving = False
         self._gathered = self._looks = 0
-        self._serving = False
         self._leaderships = 0
         self._led_at = 0.0
         self._closed_for_good = False
@@ -210,6 +211,7 @@ class LogGroup:
         self._serve(False)
         self._replica.stop()
         self._idle_marker.stop()
+        self._read_ahead.clear()
         self._tell_all(NotLeader(f"group {self.group_id} is closed"))
 
     def _tell_all(self, error: BaseException) -> None:
@@ -420,7 +422,7 @@ class LogGroup:
         ask `read_cold`. `max_bytes` bounds all but the first batch.
         """
         end = partition.high_watermark if end_offset is None else min(end_offset, partition.high_watermark)
-        return gaps.read(self.log, partition, offset, max_bytes, end, False)
+        return self._read_ahead.read(partition, offset, max_bytes, end)
 
     async def read_cold(
         self, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int | None = None

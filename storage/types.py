@@ -226,9 +226,13 @@ class ReadResult:
     bytes must come from the disk first and `buffers` is empty.
     """
 
-    __slots__ = ("buffers", "cold", "total_bytes")
+    __slots__ = ("buffers", "cold", "next_offset", "total_bytes")
 
-    def __init__(self, buffers: Sequence[Buffer], total_bytes: int, cold: bool = False) -> None:
+    def __init__(
+        self, buffers: Sequence[Buffer], total_bytes: int, cold: bool = False, next_offset: int = 0
+    ) -> None:
         self.buffers = buffers
         self.total_bytes = total_bytes
         self.cold = cold
+        self.next_offset = next_offset
+        """Where a reader of a file goes on; 0 where nothing follows in it, or nobody looked."""

@@ -106,7 +106,7 @@ class LogReader:
             if wanted.total_bytes != got:
                 return ReadResult(buffers, total, cold=not buffers)
             if wanted.more:
-                break
+                return ReadResult(buffers, total, next_offset=_next(index, wanted.last - 1))
         return ReadResult(buffers, total)
 
     def _read_batches(

@@ -21,6 +21,7 @@ from storage.log.data_log import DataLog
 from storage.log.format import frame_bytes
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
+from storage.read_ahead import LEAST_BYTES
 from storage.types import (
     Buffer,
     Checkpoint,
@@ -111,6 +112,32 @@ def values_of(group: LogGroup, partition: PartitionLog, offset: int = 0) -> list
                 position += header.total_bytes
                 offset = header.next_offset
     return found
+
+
+async def test_who_catches_up_reads_the_same_records_with_or_without_pauses(tmp_path: Path) -> None:
+    group = await open_group(tmp_path)
+    (partition,) = await group.open_partitions([(TOPIC, 0)])
+    written = [b"%d" % number * 1000 for number in range(1000)]
+    for first in range(0, 1000, 20):
+        append(group, partition, *written[first : first + 20])
+        await group.committed()
+    assert group.log.read(partition.number, 0, 1 << 20, 1000).total_bytes > LEAST_BYTES
+    ahead = group._read_ahead
+    for pauses in (0, 3):
+        found: list[bytes] = []
+        before = ahead.hits
+        while len(found) < 1000:
+            result = group.read(partition, len(found), LEAST_BYTES + (64 << 10))
+            for buffer in result.buffers:
+                position = 0
+                while position < len(buffer):
+                    found += [bytes(record.value or b"") for record in iter_records(buffer, position)]
+                    position += read_header(buffer, position).total_bytes
+            for _ in range(pauses):
+                await asyncio.sleep(0)
+        assert found == written
+        assert (ahead.hits - before > 3) is (pauses > 0)
+    await group.close()
 
 
 async def test_appended_is_invisible_until_committed_and_then_survives(tmp_path: Path) -> None:
