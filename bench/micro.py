@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import socket
 import statistics
 import tempfile
@@ -38,6 +39,7 @@ from protocol.records.batch import read_header, verify
 from storage.group import GroupOptions, LogGroup
 from storage.log.data_log import DataLog
 from storage.log.options import LogOptions
+from storage.log.segments import SEGMENT_SUFFIX
 from storage.peers.envelope import message_in, pack_message, unpack
 from storage.peers.network import PeerNetwork
 from storage.raft.messages import Append, AppendResponse, Message
@@ -89,8 +91,14 @@ def codec_steps() -> Iterator[Step]:
     yield "copy 1 KB out of the receive buffer", lambda: bytearray(batch)
 
 
-async def _turns(directory: Path, flush: bool, batches: int) -> float:
-    """Microseconds of one group turn with `batches` appends of 1 KB, from append to waiter."""
+async def _turns(
+    directory: Path, flush: bool, batches: int, records: int = 1, *, recycled: bool = False
+) -> float:
+    """Microseconds of one group turn with `batches` appends of `records` of 1 KB, from append to waiter.
+
+    Args:
+        recycled: the page cache has nothing of the segment's file, as of one whose former life is long past.
+    """
     failed: list[BaseException] = []
     group = await LogGroup.open(
         directory,
@@ -99,11 +107,13 @@ async def _turns(directory: Path, flush: bool, batches: int) -> float:
         on_fatal=failed.append,
     )
     (partition,) = await group.open_partitions([(b"\x01" * 16, 0)])
-    batch = record_batch(1, RECORD_BYTES, 1_700_000_000_000)
+    batch = record_batch(records, RECORD_BYTES, 1_700_000_000_000)
     header = read_header(batch)
+    if recycled:
+        _forget(directory)
     means = []
     for _ in range(REPEATS):
-        count = max(20, 1500 // batches)
+        count = max(20, 1500 // batches // records)
         began = time.perf_counter()
         for _ in range(count):
             for _ in range(batches):
@@ -114,6 +124,15 @@ async def _turns(directory: Path, flush: bool, batches: int) -> float:
     if failed:
         raise failed[0]
     return statistics.median(means) * 1e6
+
+
+def _forget(directory: Path) -> None:
+    """Drop a log's segments from the page cache."""
+    for path in directory.rglob(f"*{SEGMENT_SUFFIX}"):
+        fd = os.open(path, os.O_RDONLY)
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
 
 
 def _append(size: int) -> Append:
@@ -230,6 +249,8 @@ def measured(directory: Path | None) -> dict[str, float]:
                 words = "flush" if flush else "no flush"
                 taken = uvloop.run(_turns(Path(parent) / f"{words}-{batches}", flush, batches))
                 found[f"group turn, {batches} x 1 KB, {words}"] = taken
+        taken = uvloop.run(_turns(Path(parent) / "recycled", True, 1, FILL_BATCH_RECORDS, recycled=True))
+        found["group turn, 1 x 15 KB, flush, recycled segment"] = taken
         found |= {name: microseconds(step) for name, step in read_steps(Path(parent) / "read")}
     return found
 

@@ -36,6 +36,10 @@ from storage.log.segments import Segment, SegmentTable
 from storage.log.tail_cache import TailCache
 from storage.types import Buffer, FlushFailed, Frame, StorageFull
 
+PAGE_BYTES = 4096
+"""Of the page cache, or a part of its pages."""
+_ZEROS = bytes(PAGE_BYTES)
+
 
 class LogWriter:
     """Appends to the active segment, flushes it, rolls to the next."""
@@ -188,6 +192,13 @@ class LogWriter:
         self._written = (self._fd, index, place + size)
 
     def _write_out(self, buffers: list[Buffer], size: int, offset: int) -> None:
+        """Write `size` bytes, and zeros up to the end of the page: a page of a recycled file that is written
+        in part, and has left the page cache, would be read from the disk first."""
+        end = offset + size
+        rest = min(-end % PAGE_BYTES, self._limit - end)
+        if rest > 0:
+            buffers.append(_ZEROS[:rest])
+            size += rest
         if len(buffers) > PWRITEV_MAX_BUFFERS:
             buffers = [b"".join(buffers)]
         try:

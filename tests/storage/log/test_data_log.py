@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from storage.log import segments
 from storage.log.data_log import DataLog
+from storage.log.file_system import RealFileSystem
 from storage.log.format import SEGMENT_HEADER_BYTES
 from storage.log.options import LogOptions
-from storage.types import Checkpoint, CorruptLog, Frame, HardState, NewerFormat, OffsetOutOfRange
+from storage.log.writer import PAGE_BYTES
+from storage.types import Buffer, Checkpoint, CorruptLog, Frame, HardState, NewerFormat, OffsetOutOfRange
 from tests.storage.log.frames import FrameMaker, same, whole
 
 SMALL = LogOptions(segment_bytes=16 << 10, tail_cache_bytes=1 << 10, reserve_bytes=1 << 10)
@@ -46,6 +50,37 @@ def test_appended_frames_come_back_after_reopen(tmp_path: Path) -> None:
     assert (again.last_index, again.next_lsn, again.chain) == (3, 5, chain)
     replayed = list(again.replay())
     assert len(replayed) == 3 and all(map(same, replayed, frames))
+    again.close()
+
+
+class WritesNoted(RealFileSystem):
+    """(end, what) of each write to a segment."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[int, bytes]] = []
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:  # type: ignore[override]
+        what = b"".join(buffers)
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(segments.SEGMENT_SUFFIX):
+            self.writes.append((position + len(what), what))
+        return os.pwritev(fd, buffers, position)
+
+
+@pytest.mark.parametrize("segment_bytes", [16 << 10, (16 << 10) + 1000])
+def test_no_write_leaves_a_page_half_written(tmp_path: Path, segment_bytes: int) -> None:
+    fs = WritesNoted()
+    options = LogOptions(segment_bytes=segment_bytes, tail_cache_bytes=1 << 10, reserve_bytes=1 << 10)
+    log, make = DataLog.open(tmp_path / "g", 1, options, fs), FrameMaker()
+    fs.writes.clear()
+    frames = fill(log, make, 60)
+    log.idle()
+    log.close()
+    assert len(fs.writes) > 60 and len(list((tmp_path / "g").glob("*.segment"))) > 3
+    assert all(end % PAGE_BYTES == 0 or end == segment_bytes for end, _ in fs.writes)
+    assert {end == segment_bytes for end, _ in fs.writes} == {True, False}
+    assert any(what.endswith(bytes(1000)) for _, what in fs.writes)
+    again = DataLog.open(tmp_path / "g", 1, options)
+    assert all(map(same, again.replay(), frames)) and again.last_index == 60
     again.close()
 
 
