@@ -45,7 +45,7 @@ NODES_FULL = replace(
     ONE_FULL,
     name="headline-nodes",
     produce_records={FLUSH: 80_000, OS: 80_000},
-    client_warmup_records=80_000,
+    client_warmup_records=240_000,
     latency_s=6.0,
     backlog_bytes=0,
     warmup_min_s=45.0,
