@@ -12,8 +12,9 @@ All of it may run in another thread than the log's own, one call at a time. Read
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
     decode_segment_header,
+    frame_bytes,
 )
 from storage.log.frame_reading import FrameReader
 from storage.log.housekeeping import Housekeeping
@@ -38,6 +40,8 @@ from storage.types import Buffer, CorruptLog, DirectoryEntry, Frame, FramesGone,
 
 FRAMES_PER_WRITE = 64
 """Frames of a rewritten segment that are written in one go."""
+BYTES_PER_WRITE = 1 << 20
+"""With so many bytes fewer frames will do."""
 
 
 class Left(NamedTuple):
@@ -50,6 +54,8 @@ class Left(NamedTuple):
 Judge = Callable[[DirectoryEntry, Buffer], Left | bool]
 """What becomes of a batch: True stays as it is, False goes, `Left` is written in its place. What came of an
 earlier cleaning is judged as it is now; what is gone is not asked about."""
+Changes = dict[int, Left | bool]
+"""By row of a frame's directory, what becomes of a batch that does not stay as it is."""
 
 
 def _go_on(_: int) -> None:
@@ -188,13 +194,20 @@ class Rewriter:
         CorruptLog where the segment has rotted; FramesGone, StorageFull as `repair`."""
         with self._lock:
             segment = self._rewritable(sequence, self._house.freeable_below())
-            frames = self._judged(segment, judge, breathe)
-            return segment.size - self._rewrite(segment, frames, None, breathe).size if frames else 0
+            changes: dict[int, Changes] = {}
+            with contextlib.closing(self._frames_of(segment, breathe)) as frames:
+                for frame in frames:
+                    if found := _judged(frame, judge):
+                        changes[frame.index] = found
+            if not changes and not segment.is_mostly_unused:
+                return 0
+            # read once more: memory holds what changes, not the whole segment
+            with contextlib.closing(self._frames_of(segment, breathe)) as frames:
+                left = (_changed(frame, changes.pop(frame.index, {})) for frame in frames)
+                return segment.size - self._rewrite(segment, left, None, breathe).size
 
-    def _judged(self, segment: Segment, judge: Judge, breathe: Callable[[int], None]) -> list[Frame]:
-        """A segment's frames as they are to be; none where nothing changes and the file is in use."""
-        frames: list[Frame] = []
-        changed = segment.is_mostly_unused
+    def _frames_of(self, segment: Segment, breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
+        """All frames of a segment, each verified. CorruptLog, FramesGone."""
         held = self._table.acquire(segment.sequence)
         if held is not segment:
             if held is not None:
@@ -203,15 +216,12 @@ class Rewriter:
         try:
             scan = self._scan(held)
             for scanned in scan.frames():
-                frame = scanned.frame()
-                frames.append(cleaned(frame, judge))
-                changed = changed or frames[-1] is not frame
+                yield scanned.frame()
                 breathe(scanned.end - scanned.offset)
             if scan.offset != held.end:
                 raise CorruptLog(f"{held.path} byte {scan.offset}: {scan.reason}")
         finally:
             self._table.release(held)
-        return frames if changed else []
 
     def rewritable(self, sequence: int, later: bool = False) -> bool:
         """Whether `repair` may take this segment now; `later`: without its first frames, where those are
@@ -242,19 +252,20 @@ class Rewriter:
     def _rewrite(
         self,
         old: Segment,
-        frames: Sequence[Frame],
+        frames: Iterable[Frame],
         chain: int | None = None,
         breathe: Callable[[int], None] = _go_on,
     ) -> Segment:
         """`chain`: what the first frame follows, where that is not the segment's first."""
-        first = frames[0]
+        frames = iter(frames)
+        first = next(frames)
         if chain is None:
             before = LogTail(old.first_index - 1, first.term, old.first_lsn, old.chain, first.time_ms)
         else:
             before = LogTail(first.index - 1, first.term, first.first_lsn, chain, first.time_ms)
         temporary = self._directory / f"{old.sequence:016d}.rewrite.tmp"
         try:
-            new = self._write(old, temporary, frames, before, breathe)
+            new = self._write(old, temporary, itertools.chain((first,), frames), before, breathe)
             new.path = old.path
             if (new.tail.index, new.tail.chain) != (old.tail.index, old.tail.chain):
                 raise ValueError(f"segment {old.sequence}: not the frames it had")
@@ -271,14 +282,14 @@ class Rewriter:
         self,
         old: Segment,
         temporary: Path,
-        frames: Sequence[Frame],
+        frames: Iterator[Frame],
         before: LogTail,
         breathe: Callable[[int], None],
     ) -> Segment:
         rewrite = SegmentRewrite(self._fs, temporary, self._group_id, old.sequence, old.generation, before)
         try:
-            for first in range(0, len(frames), FRAMES_PER_WRITE):
-                count = rewrite.add(frames[first : first + FRAMES_PER_WRITE])
+            for some in _pieces(frames):
+                count = rewrite.add(some)
                 rewrite.write_back(count)
                 breathe(count)
             return rewrite.finish(self._previous_end(old), old.written_end or old.end)
@@ -307,14 +318,36 @@ class Rewriter:
             self._fs.unlink(path)
 
 
+def _pieces(frames: Iterator[Frame]) -> Iterator[list[Frame]]:
+    """What is written in one go."""
+    some: list[Frame] = []
+    size = 0
+    for frame in frames:
+        some.append(frame)
+        size += frame_bytes(frame)
+        if len(some) == FRAMES_PER_WRITE or size >= BYTES_PER_WRITE:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
 def cleaned(frame: Frame, judge: Judge) -> Frame:
     """The frame without what `judge` takes out of it; itself where that is nothing."""
+    return _changed(frame, _judged(frame, judge))
+
+
+def _judged(frame: Frame, judge: Judge) -> Changes:
+    """What becomes of the batches that do not stay as they are; each that is left is asked about once."""
     left = {
         row: judge(entry, frame.payloads[row])
         for row, entry in enumerate(frame.directory)
         if not entry.flags & ENTRY_REMOVED
     }
-    changes = {row: each for row, each in left.items() if each is not True}
+    return {row: each for row, each in left.items() if each is not True}
+
+
+def _changed(frame: Frame, changes: Changes) -> Frame:
     if not changes:
         return frame
     directory, payloads = list(frame.directory), list(frame.payloads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,15 @@ from storage.log.marks import ENTRY_REMOVED
 from storage.log.memory_log import MemoryLog
 from storage.log.options import LogOptions
 from storage.log.rewriting import Judge
-from storage.types import CorruptLog, DirectoryEntry, Frame, FramesGone, OffsetOutOfRange, StorageFull
+from storage.types import (
+    Checkpoint,
+    CorruptLog,
+    DirectoryEntry,
+    Frame,
+    FramesGone,
+    OffsetOutOfRange,
+    StorageFull,
+)
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker, by_turns, same, whole, whole_batches
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
@@ -490,3 +499,24 @@ def test_inspection_reads_cleaned_and_installed_segments_and_over_freed_ones(tmp
 
 def shipped_frames(log: DataLog) -> list[Frame]:
     return [frame for part, _ in shipment(log, log.last_index) for frame in part]
+
+
+@pytest.mark.parametrize("removed", [0, 1, 7])
+def test_memory_holds_what_changes_and_not_the_segment(tmp_path: Path, removed: int) -> None:
+    options = LogOptions(segment_bytes=24 << 20, tail_cache_bytes=0, recent_frames_bytes=0)
+    log, make = DataLog.open(tmp_path / "g", GROUP, options), FrameMaker()
+    for number in range(200):
+        log.append([make.data((1 + number % 7, 1, bytes([number]) * 250_000))])
+        log.flush()
+        if number in (150, 190):
+            log.write_checkpoint(Checkpoint(log.last_index, 1, log.next_lsn, log.chain, log.last_time_ms, {}))
+    log.prepare_now()
+    tracemalloc.start()
+    try:
+        saved = log.clean(log.segments()[0].sequence, whole_batches(lambda entry: entry.partition > removed))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (saved > 2 << 20) is (removed > 0)
+    assert peak < 13 << 20
+    log.close()
