@@ -86,9 +86,9 @@ def test_three_replicas_commit_what_a_client_offers(tmp_path: Path, naive: bool)
 
 def test_a_store_that_has_run_for_long_uses_its_segments_again(tmp_path: Path) -> None:
     store = Store(replicas=1, segment_bytes=1 << 20, kept_bytes=2 << 20)
-    load = Load(4096, 32, 2_000, 20.0, 0.0, requests=60)
+    load = Load(4096, 32, 2_000, 40.0, 0.0, requests=150)
     ((_, figures),) = perform([Run("7b", store, load)], tmp_path, 12 << 20)
-    assert figures.get("requests") == 60, figures
+    assert figures.get("requests") == 150, figures
     (replica,) = figures["replicas"]
     assert replica["bytes_per_payload_byte"]["zero fill"] < 0.3
 
