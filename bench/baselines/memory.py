@@ -66,9 +66,8 @@ class TansuTarget(Target):
 
     def _command(self) -> list[str]:
         at = f"tcp://{HOST}:{self.port}"
-        listeners = ["--kafka-listener-url", at, "--kafka-advertised-listener-url", at]
-        metrics = ["--prometheus-listener-url", f"tcp://{HOST}:0"]
-        return [str(tansu_program()), *listeners, *metrics, "--storage-engine", "memory://tansu/"]
+        listeners = ["--listener-url", at, "--advertised-listener-url", at]
+        return [str(tansu_program()), *listeners, "--storage-engine", "memory://tansu/", "--silent"]
 
 
 class KfakeTarget(Target):
