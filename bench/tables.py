@@ -166,9 +166,10 @@ def facts(result: dict[str, Any]) -> str:
         code,
         f"- `{result['command']}`",
     ]
-    if touched := result.get("memory_touched"):
+    touched = result.get("memory_touched", {})
+    if touched.get("gb"):
         lines.append(
             f"- {touched['gb']} GB of free memory was touched before: {touched['ms_per_mb_highest']} ms a "
-            f"megabyte where the hypervisor had still to give it, {touched['ms_per_mb_lowest']} where it had"
+            f"megabyte in the dearest piece, {touched['ms_per_mb_lowest']} in the cheapest"
         )
     return "\n".join(lines)

@@ -211,11 +211,11 @@ class LogGroup:
         self._serve(False)
         self._replica.stop()
         self._idle_marker.stop()
-        self._read_ahead.clear()
         self._tell_all(NotLeader(f"group {self.group_id} is closed"))
 
     def _tell_all(self, error: BaseException) -> None:
         """Nothing will be committed here any more."""
+        self._read_ahead.close()
         waiters, self._open_waiters = self._open_waiters, []
         self._waiters.fail(error)
         tell(waiters, error)

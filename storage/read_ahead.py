@@ -2,10 +2,12 @@
 
 A consumer that catches up asks, takes, and asks again from where that ended. Between two of its requests this
 node has nothing to do for it; so what it will ask for next is read then, and is there when it asks.
-Invariants: what is given is what a read gave a moment ago: committed batches, whole, from the offset on, none
-of them deleted or at or above the end that is asked for. A stretch is given once, and forgotten where nobody
-comes for it. Bounded: one stretch of at most `MOST_BYTES` for each of the `MOST` readers seen last.
-Only from the page cache: the disk is never waited for. Used from the loop's thread only.
+Invariants: what is given is what a read with the same limits gave a moment ago and would give now: committed
+batches, whole, from the offset on, as many as the limit takes, none of them deleted or at or above the end
+that is asked for. A stretch is given once, and forgotten where nobody comes for it. Bounded: one stretch of
+at most `MOST_BYTES` for each of the `MOST` readers seen last; with more of them in turn nobody gains.
+Only from the page cache: the disk is never waited for. Only where a partition's batches lie close together:
+else a read holds, and costs, many times what it gives. Used from the loop's thread only.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ LEAST_BYTES = 256 << 10
 """Who is given less than this has caught up, or asks for little: there is nothing to win."""
 MOST_BYTES = 2 << 20
 MOST = 4
+DENSE_BYTES = 8 << 10
+"""So long, on average, is a piece without other partitions' bytes where batches lie close together."""
 PATIENCE_SECONDS = 1.0
 """A stretch is kept for as long at least, and not for twice as long."""
 
@@ -40,38 +44,52 @@ class _Stretch:
         """Once it was read."""
         self.old = False
 
+    def serves(self, max_bytes: int, end_offset: int) -> bool:
+        """Whether a read with these limits would give the same."""
+        return self.max_bytes == max_bytes and self.end_offset <= end_offset
+
 
 class ReadAhead:
     """See the module; one for each log group."""
 
-    __slots__ = ("_loop", "_read", "_stretches", "_sweeping", "hits")
+    __slots__ = ("_closed", "_loop", "_read", "_stretches", "_sweeping", "hits")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, read: Read) -> None:
         self._loop = loop
         self._read = read
         self._stretches: dict[tuple[int, int], _Stretch] = {}
         """By (partition's number, offset), oldest first."""
-        self._sweeping = False
+        self._sweeping = self._closed = False
         self.hits = 0
 
     def read(self, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> ReadResult:
         """What was read for whoever would come to this offset; else it is read now. Raises as that."""
-        expected = self._stretches.pop((partition.number, offset), None)
-        result = _of(expected, max_bytes, end_offset) if offset >= partition.log_start_offset else None
+        key = partition.number, offset
+        expected = self._stretches.get(key)
+        result = None
+        if expected is not None and expected.result is None:
+            del self._stretches[key]  # too late to read it ahead
+        elif expected is not None and expected.serves(max_bytes, end_offset):
+            del self._stretches[key]
+            result = expected.result if offset >= partition.log_start_offset else None
         if result is None:
             result = self._read(partition, offset, max_bytes, end_offset)
         else:
             self.hits += 1
-        if result.next_offset < end_offset and result.total_bytes >= LEAST_BYTES and max_bytes <= MOST_BYTES:
+        if _is_worth_it(result, max_bytes) and 0 < result.next_offset < end_offset:
             stretch = _Stretch(partition, max_bytes, end_offset)
             self._expect(stretch, result.next_offset, sequential=expected is not None)
         return result
 
     def _expect(self, stretch: _Stretch, offset: int, sequential: bool) -> None:
-        """Somebody will probably ask for this, surely so if that somebody was expected: then it is read once
-        the answer before it has left, in the next turn but one."""
+        """Somebody will probably ask for this, surely so if that somebody was expected: then it is read in
+        the next turn but one, when an answer that was made at once has left."""
         key = stretch.partition.number, offset
-        if not offset or key in self._stretches:
+        former = self._stretches.pop(key, None)
+        if self._closed or (former is not None and former.result is not None):
+            if former is not None:
+                former.old = False
+                self._stretches[key] = former
             return
         if len(self._stretches) >= MOST:
             del self._stretches[next(iter(self._stretches))]
@@ -90,7 +108,8 @@ class ReadAhead:
             result = self._read(stretch.partition, key[1], stretch.max_bytes, stretch.end_offset)
         except (OSError, StorageError):
             return  # who asks for it will be told
-        if result.total_bytes and not result.cold:
+        # What the end, or the page cache, cut short may be more by the time that it is asked for.
+        if _is_worth_it(result, stretch.max_bytes) and 0 < result.next_offset < stretch.end_offset:
             stretch.result = result
 
     def _sweep(self) -> None:
@@ -102,13 +121,15 @@ class ReadAhead:
         if self._sweeping:
             self._loop.call_later(PATIENCE_SECONDS, self._sweep)
 
-    def clear(self) -> None:
-        """Forget everything; what is under way reads nothing any more."""
+    def close(self) -> None:
+        """Forget everything, and read nothing ahead from now on."""
+        self._closed = True
         self._stretches.clear()
 
 
-def _of(stretch: _Stretch | None, max_bytes: int, end_offset: int) -> ReadResult | None:
-    """What was read, where it is within these limits."""
-    if stretch is None or stretch.result is None or stretch.end_offset > end_offset:
-        return None
-    return stretch.result if stretch.result.total_bytes <= max_bytes else None
+def _is_worth_it(result: ReadResult, max_bytes: int) -> bool:
+    """Neither little nor too much, and close together."""
+    total = result.total_bytes
+    if not LEAST_BYTES <= total <= max_bytes <= MOST_BYTES:
+        return False
+    return total >= len(result.buffers) * DENSE_BYTES

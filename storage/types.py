@@ -235,4 +235,5 @@ class ReadResult:
         self.total_bytes = total_bytes
         self.cold = cold
         self.next_offset = next_offset
-        """Where a reader of a file goes on; 0 where nothing follows in it, or nobody looked."""
+        """Where the next read goes on, where the limit of bytes or the end offset ended this one; else 0. Of
+        a read in another thread than the log's own it may be too large."""

@@ -113,12 +113,13 @@ def available(visit: Visit) -> Visit:
     return replace(visit, cells=here)
 
 
-def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path) -> list[str]:
+def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path, touched: dict[str, float]) -> list[str]:
     """Measure every cell of it and write the rows; what failed."""
     facts = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "code": code_facts(),
         "machine": machine_facts(parent),
+        "memory_touched": touched,
     }
     if visit.workload.kind == "command":
         return _run_command(visit.cells[0], rows, facts)
@@ -233,8 +234,7 @@ def main(arguments: Sequence[str]) -> int:
         say(f"cannot measure here: {error}")
         return EXIT_FAILED
     visits = visits_of(workloads, rows, options.again)
-    if visits and not options.quick:
-        memory.touched()
+    touched = memory.touched() if visits and not options.quick else {}
     done = 0
     for visit in visits:
         if options.limit is not None and done >= options.limit:
@@ -244,7 +244,7 @@ def main(arguments: Sequence[str]) -> int:
             continue
         sizes = ONE_QUICK if options.quick else ONE_FULL if visit.nodes == 1 else NODES_FULL
         try:
-            failures += run_visit(here, rows, sizes, parent)
+            failures += run_visit(here, rows, sizes, parent, touched)
         except (NoBlockDevice, ToolchainMissing) as error:
             say(f"cannot measure here: {error}")
             return EXIT_FAILED

@@ -14,6 +14,7 @@ def section(result: dict[str, Any]) -> str:
     judged = [row for row in result["comparison"] if "goal" in row]
     missed = [row for row in judged if not row["met"]]
     sizes = result["sizes"].values()
+    small = sorted({f"{each['small_warmup_records']:,}" for each in sizes if "small_warmup_records" in each})
     warmups = [f"{each['client_warmup_records']:,}" for each in sizes if each.get("client_warmup_records")]
     rounds = sorted({each["rounds"] for each in sizes})
     pairs = sorted({len(row["pairs"]) for row in result["comparison"] if "pairs" in row})
@@ -36,7 +37,8 @@ def section(result: dict[str, Any]) -> str:
         "session of Kafka's serves both policies one after the other, so that at the kill -9 it has twice "
         "the topics, and one backlog as Lockstep has. The catch-up read finds its backlog in the page cache. "
         "Throughput is that of Kafka's own load tool, whose virtual machine compiles while it sends "
-        f"{' or, with more nodes, '.join(warmups) or 'a third as many'} records before those that count.",
+        f"{' or, with more nodes, '.join(warmups) or 'a third as many'} records of 1 KB before those that "
+        f"count, and {' or '.join(small) or 'a third as many'} of 100 bytes.",
         f"No figures, and so not met: {'; '.join(absent)}." if absent else "",
         facts(result),
         reservations(result),

@@ -189,6 +189,7 @@ class Rewriter:
         was sealed early; how many bytes less its file has.
 
         Only below the older of the two kept checkpoints (ValueError): until then either may be replayed from.
+        A segment in which something changes is read twice, so that memory holds only what changes.
         Somebody must keep the newest batch of every partition, so that reads have an end to reach. `breathe`
         is called often, with the bytes that were just read or written: it may pause, or raise to give up.
         CorruptLog where the segment has rotted; FramesGone, StorageFull as `repair`."""
@@ -201,7 +202,6 @@ class Rewriter:
                         changes[frame.index] = found
             if not changes and not segment.is_mostly_unused:
                 return 0
-            # read once more: memory holds what changes, not the whole segment
             with contextlib.closing(self._frames_of(segment, breathe)) as frames:
                 left = (_changed(frame, changes.pop(frame.index, {})) for frame in frames)
                 return segment.size - self._rewrite(segment, left, None, breathe).size

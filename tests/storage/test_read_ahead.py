@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from storage.partition import PartitionLog
-from storage.read_ahead import LEAST_BYTES, MOST, MOST_BYTES, PATIENCE_SECONDS, ReadAhead
+from storage.read_ahead import DENSE_BYTES, LEAST_BYTES, MOST, MOST_BYTES, PATIENCE_SECONDS, ReadAhead
 from storage.types import OffsetOutOfRange, ReadResult
 
 END = 10_000
@@ -47,8 +47,9 @@ class Loop:
 class Log:
     """A log whose reads are counted: stretches of `size` bytes and `STEP` offsets."""
 
-    def __init__(self, size: int = LEAST_BYTES) -> None:
+    def __init__(self, size: int = LEAST_BYTES, pieces: int = 1) -> None:
         self.size = size
+        self.pieces = pieces
         self.reads: list[tuple[int, int]] = []
         self.refuse: Exception | None = None
         self.cold = False
@@ -59,7 +60,7 @@ class Log:
             raise self.refuse
         if self.cold:
             return ReadResult([], 0, cold=True)
-        return ReadResult([b"%d" % offset], self.size, next_offset=offset + STEP)
+        return ReadResult([b"%d" % offset] * self.pieces, self.size, next_offset=offset + STEP)
 
 
 def made(log: Log | None = None) -> tuple[ReadAhead, Loop, Log]:
@@ -121,6 +122,33 @@ def test_little_and_too_much_are_not_read_ahead(partition: PartitionLog, size: i
     assert len(log.reads) == 4 and not loop.timers
 
 
+def test_batches_that_lie_far_apart_are_not_read_ahead(partition: PartitionLog) -> None:
+    for pieces, reads in ((LEAST_BYTES // DENSE_BYTES, 4), (LEAST_BYTES // DENSE_BYTES + 1, 2)):
+        ahead, loop, log = made(Log(pieces=pieces))
+        for number in range(2):
+            ask(ahead, number * STEP, partition)
+            loop.turns()
+        assert len(log.reads) == min(reads, 3)
+
+
+def test_a_batch_above_the_limit_is_not_read_twice(partition: PartitionLog) -> None:
+    ahead, loop, log = made(Log(MOST_BYTES))
+    for number in range(4):
+        ask(ahead, number * STEP, partition, max_bytes=LEAST_BYTES)
+        loop.turns()
+    assert len(log.reads) == 4 and not loop.timers
+
+
+def test_what_the_end_cut_short_is_not_kept_for_one_who_may_get_more(partition: PartitionLog) -> None:
+    ahead, loop, log = made()
+    ask(ahead, 0, partition, end=3 * STEP)
+    ask(ahead, STEP, partition, end=3 * STEP)
+    loop.turns()
+    assert log.reads == [(7, 0), (7, STEP), (7, 2 * STEP)]  # up to an end, which has moved on since
+    ask(ahead, 2 * STEP, partition, end=END)
+    assert log.reads[-1] == (7, 2 * STEP) and len(log.reads) == 4 and ahead.hits == 0
+
+
 def test_nothing_is_read_ahead_at_the_end(partition: PartitionLog) -> None:
     ahead, loop, log = made()
     ask(ahead, 0, partition, end=2 * STEP)
@@ -145,10 +173,25 @@ def test_who_may_read_less_far_is_not_given_what_another_may_read(partition: Par
     assert log.reads[-1] == (7, 2 * STEP) and ahead.hits == 0
 
 
-def test_who_wants_less_is_given_no_more(partition: PartitionLog) -> None:
+@pytest.mark.parametrize("other", [LEAST_BYTES - 1, LEAST_BYTES + 1])
+def test_who_wants_less_or_more_reads_for_himself_and_leaves_it_there(
+    partition: PartitionLog, other: int
+) -> None:
     ahead, _, log = with_a_stretch(partition)
-    ask(ahead, 2 * STEP, partition, max_bytes=LEAST_BYTES - 1)
+    ask(ahead, 2 * STEP, partition, max_bytes=other)
     assert log.reads[-1] == (7, 2 * STEP) and ahead.hits == 0
+    ask(ahead, 2 * STEP, partition)
+    assert log.reads[-1] == (7, 2 * STEP) and ahead.hits == 1
+
+
+def test_a_second_reader_of_the_same_keeps_what_was_read(partition: PartitionLog) -> None:
+    ahead, loop, log = with_a_stretch(partition)
+    loop.pass_time()
+    ask(ahead, STEP, partition)
+    loop.turns()
+    loop.pass_time()  # it was asked about meanwhile
+    ask(ahead, 2 * STEP, partition)
+    assert ahead.hits == 1 and log.reads == [(7, 0), (7, STEP), (7, STEP)]
 
 
 def test_what_was_deleted_meanwhile_is_asked_of_the_log(partition: PartitionLog) -> None:
@@ -198,10 +241,13 @@ def test_it_holds_no_more_than_a_few_and_forgets_them(partition: PartitionLog) -
     assert len(loop.timers) == 1
 
 
-def test_after_clear_nothing_is_read(partition: PartitionLog) -> None:
+def test_once_closed_nothing_is_read_ahead(partition: PartitionLog) -> None:
     ahead, loop, log = made()
     ask(ahead, 0, partition)
     ask(ahead, STEP, partition)
-    ahead.clear()
+    ahead.close()
     loop.turns()
-    assert log.reads == [(7, 0), (7, STEP)]
+    ask(ahead, 2 * STEP, partition)
+    ask(ahead, 3 * STEP, partition)
+    loop.turns()
+    assert log.reads == [(7, number * STEP) for number in range(4)]
