@@ -17,8 +17,9 @@ GROUP = 1
 SECTOR = 512
 SEGMENT = "0000000000000001.segment"
 OPTIONS = LogOptions(segment_bytes=1 << 20)
-FILLER_BYTES = 220
-"""So that the frame after two markers begins with a sector, and its marker ends the one before."""
+FILLER_BYTES = 220 + 7 * SECTOR
+"""So that the frame after two markers begins with a page, and its marker ends the one before. (Within a page
+the zeros that every write ends with have overwritten the former branch.)"""
 
 
 def test_a_torn_write_after_a_cut_may_leave_a_frame_of_the_former_branch(tmp_path: Path) -> None:
