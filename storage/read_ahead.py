@@ -64,19 +64,20 @@ class ReadAhead:
 
     def read(self, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> ReadResult:
         """What was read for whoever would come to this offset; else it is read now. Raises as that."""
-        key = partition.number, offset
-        expected = self._stretches.get(key)
-        result = None
-        if expected is not None and expected.result is None:
-            del self._stretches[key]  # too late to read it ahead
-        elif expected is not None and expected.serves(max_bytes, end_offset):
-            del self._stretches[key]
-            result = expected.result if offset >= partition.log_start_offset else None
+        expected = result = None
+        if self._stretches:
+            key = partition.number, offset
+            expected = self._stretches.get(key)
+            if expected is not None and expected.result is None:
+                del self._stretches[key]  # too late to read it ahead
+            elif expected is not None and expected.serves(max_bytes, end_offset):
+                del self._stretches[key]
+                result = expected.result if offset >= partition.log_start_offset else None
         if result is None:
             result = self._read(partition, offset, max_bytes, end_offset)
         else:
             self.hits += 1
-        if _is_worth_it(result, max_bytes) and 0 < result.next_offset < end_offset:
+        if result.next_offset and _goes_on(result, max_bytes, end_offset):
             stretch = _Stretch(partition, max_bytes, end_offset)
             self._expect(stretch, result.next_offset, sequential=expected is not None)
         return result
@@ -84,12 +85,13 @@ class ReadAhead:
     def _expect(self, stretch: _Stretch, offset: int, sequential: bool) -> None:
         """Somebody will probably ask for this, surely so if that somebody was expected: then it is read in
         the next turn but one, when an answer that was made at once has left."""
+        if self._closed:
+            return
         key = stretch.partition.number, offset
         former = self._stretches.pop(key, None)
-        if self._closed or (former is not None and former.result is not None):
-            if former is not None:
-                former.old = False
-                self._stretches[key] = former
+        if former is not None and former.result is not None:
+            former.old = False
+            self._stretches[key] = former
             return
         if len(self._stretches) >= MOST:
             del self._stretches[next(iter(self._stretches))]
@@ -108,8 +110,7 @@ class ReadAhead:
             result = self._read(stretch.partition, key[1], stretch.max_bytes, stretch.end_offset)
         except (OSError, StorageError):
             return  # who asks for it will be told
-        # What the end, or the page cache, cut short may be more by the time that it is asked for.
-        if _is_worth_it(result, stretch.max_bytes) and 0 < result.next_offset < stretch.end_offset:
+        if _goes_on(result, stretch.max_bytes, stretch.end_offset):
             stretch.result = result
 
     def _sweep(self) -> None:
@@ -127,9 +128,9 @@ class ReadAhead:
         self._stretches.clear()
 
 
-def _is_worth_it(result: ReadResult, max_bytes: int) -> bool:
-    """Neither little nor too much, and close together."""
-    total = result.total_bytes
-    if not LEAST_BYTES <= total <= max_bytes <= MOST_BYTES:
+def _goes_on(result: ReadResult, max_bytes: int, end_offset: int) -> bool:
+    """Is this neither little nor too much, close together, and ended by its limit? What the end or the page
+    cache cut short may be more by the time that it is asked for."""
+    if not LEAST_BYTES <= result.total_bytes <= max_bytes <= MOST_BYTES:
         return False
-    return total >= len(result.buffers) * DENSE_BYTES
+    return 0 < result.next_offset < end_offset and result.total_bytes >= len(result.buffers) * DENSE_BYTES

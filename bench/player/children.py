@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import Any, Self
 from bench.session import RoundFailed
 from compat_tests.probe import HOST
 from compat_tests.targets import ROOT
+from compat_tests.waiting import readable
 
 Words = dict[str, Any]
 
@@ -57,7 +57,7 @@ class Told:
         deadline, line = time.monotonic() + timeout_s, b""
         while not line.endswith(b"\n"):
             left_s = deadline - time.monotonic()
-            if left_s <= 0 or not select.select([self._waited], [], [], left_s)[0]:
+            if left_s <= 0 or not readable([self._waited], left_s):
                 raise RoundFailed(f"the {self.name} said nothing for {timeout_s:.0f} s")
             more = self._receive()
             if not more:
