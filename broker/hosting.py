@@ -145,7 +145,11 @@ class Hosting:
             node_id=settings.node_id,
             log=self._log_options,
             max_uncommitted_bytes=settings.lockstep_uncommitted_max_bytes,
-            raft=RaftSettings(heartbeat_ms=HEARTBEAT_MS, commit_push_ms=COMMIT_PUSH_MS),
+            raft=RaftSettings(
+                heartbeat_ms=HEARTBEAT_MS,
+                commit_push_ms=COMMIT_PUSH_MS,
+                spare_wait_ms=settings.spare_wait_ms,
+            ),
         )
         if number == METADATA_GROUP:
             small = min(METADATA_SEGMENT_BYTES, self._log_options.segment_bytes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from storage.raft.settings import LONG_AGO_MS, RaftSettings
+from storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
 
 
 class SendState(Enum):
@@ -30,6 +30,7 @@ class Progress:
     __slots__ = (
         "commit_sent",
         "contact_ms",
+        "held_ms",
         "in_flight",
         "install_ms",
         "match_index",
@@ -54,6 +55,8 @@ class Progress:
         """The highest commit index that it was told."""
         self.paused_ms: int | None = None
         """Since when nothing is sent, the transport having lost it; any answer ends that."""
+        self.held_ms = NEVER_MS
+        """Since when entries for it are held back, a majority being enough without it."""
         self.timeouts = 0
         """How many requests in a row went without any sign of life."""
         self.install_ms = LONG_AGO_MS
@@ -68,6 +71,7 @@ class Progress:
     def sent(self, last_index: int, now_ms: int) -> None:
         """A request that ends with `last_index` goes out; the next one of a pipeline starts there."""
         self.in_flight.append((last_index, now_ms))
+        self.held_ms = NEVER_MS
         if self.state is SendState.REPLICATE:
             self.next_index = last_index + 1
 

@@ -4,8 +4,8 @@ Inputs are method calls with the time as an argument; outputs are drained once w
 `persisted` says what this member holds, as answers say it of others. Invariants: term and commit index never
 go back; no message leaves while a hard state is not on disk; an entry counts where it is flushed; nothing is
 proposed before the no-op of the term is committed. Each concern has its module: `term_rules`, `election` and
-`roles`; `sending` and `replication` for the leader, `accepting` for followers; `membership`, `transfer`,
-`lease`, `install`. The attributes are theirs to change; the shell reads them and calls methods.
+`roles`; `sending`, `spares` and `replication` for the leader, `accepting` for followers; `membership`,
+`transfer`, `lease`, `install`. The attributes are theirs to change; the shell reads them and calls methods.
 
 Payloads, files, sockets and clocks are the shell's. Source: Raft paper, figure 2; Ongaro's thesis; the shape
 of `ready` after etcd's raft.
@@ -184,7 +184,9 @@ class Raft:
         """When `tick` is next wanted; NEVER_MS where nothing is timed."""
         if self.leading is not None:
             leading = self.leading
-            return min(leading.heartbeat_due_ms, leading.push_due_ms) if leading.progress else NEVER_MS
+            if not leading.progress:
+                return NEVER_MS
+            return min(leading.heartbeat_due_ms, leading.push_due_ms, leading.spares.due_ms)
         return self.election_due_ms if roles.may_campaign(self) else NEVER_MS
 
     def has_lease(self, now_ms: int) -> bool:

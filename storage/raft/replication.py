@@ -102,5 +102,9 @@ def advance_commit(raft: Raft, leading: Leadership) -> None:
         return
     raft.commit_index = index
     leading.serving = True
+    spares = leading.spares
+    spares.waiting_ms = raft.now_ms
+    if spares.race_left:
+        spares.committed(raft, leading.progress)
     if leading.unsettled:
         membership.settle(raft, leading)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.raft import install
+from storage.raft import install, spares
 from storage.raft.messages import Append, Heartbeat
 from storage.raft.progress import Progress
 from storage.raft.settings import NEVER_MS
@@ -22,14 +22,18 @@ DOUBTFUL_TIMEOUTS = 2
 
 
 def send(raft: Raft, leading: Leadership) -> None:
-    """Everything that may go now: entries, and a new commit index to those that are sent nothing else.
+    """Everything that may go now: entries, to spares later, a commit index to those that get nothing else.
 
     Under load the next entries follow at once and carry it: a message and its answer are saved.
     """
     last_index, commit_index = raft.terms.last_index, raft.commit_index
     depth, wait_ms = raft.settings.pipeline_depth, raft.settings.commit_push_ms
     is_due, owes = raft.now_ms >= leading.push_due_ms or not wait_ms, False
+    spared = spares.spared(raft, leading)
     for progress in leading.progress.values():
+        lacks = progress.next_index <= last_index
+        if lacks and progress.member in spared and spares.hold(raft, leading.spares, progress):
+            continue  # what it is sent later carries the commit along
         while progress.next_index <= last_index and progress.may_send(depth):
             _send_next(raft, leading, progress)
         if commit_index > progress.commit_sent and not progress.in_flight:

@@ -25,6 +25,12 @@ class RaftSettings:
     """Requests in flight per follower; 1 is the mode of seed 001. Measured: decision 16."""
     commit_push_ms: int = 0
     """A new commit waits so long for entries that carry it along before it is sent by itself."""
+    spare_wait_ms: int = 0
+    """Voters that a majority does not need are sent entries so much later; 0: all at once. See `spares`."""
+    hedge_ms: int = 3
+    """They are sent entries at once where commits wait for longer than that."""
+    race_commits: int = 16
+    """For so many commits all are sent everything, to see who is late: once a second, after some hedges."""
     append_timeout_ms: int = 200
     """A request unanswered for so long is sent again; looked at with every heartbeat."""
     install_timeout_ms: int = 5000
@@ -45,6 +51,12 @@ class RaftSettings:
             raise ValueError(
                 f"commits pushed after {self.commit_push_ms} ms, heartbeats after {self.heartbeat_ms}"
             )
+        if not 0 <= self.spare_wait_ms < self.heartbeat_ms:
+            raise ValueError(
+                f"spares are sent entries after {self.spare_wait_ms} ms, heartbeats after {self.heartbeat_ms}"
+            )
+        if self.hedge_ms < 1 or self.race_commits < 1:
+            raise ValueError("the hedge and the commits of a race begin at 1")
         if not 0 <= self.clock_drift < 0.5:
             raise ValueError(f"a clock drift of {self.clock_drift} leaves no lease")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from storage.raft.configuration import Configuration
 from storage.raft.progress import Progress
 from storage.raft.settings import LONG_AGO_MS, NEVER_MS
+from storage.raft.spares import Spares
 
 NOBODY = -1
 """In place of a member id, or of an index."""
@@ -39,6 +40,7 @@ class Leadership:
         "push_due_ms",
         "serving",
         "silent_heartbeats",
+        "spares",
         "transfer_due_ms",
         "transfer_target",
         "unsettled",
@@ -50,6 +52,8 @@ class Leadership:
         self.progress: dict[int, Progress] = {}
         """The other members, in ascending order."""
         self.voter_sets: tuple[tuple[int, ...], ...] = ()
+        self.spares = Spares((), NOBODY)
+        """Whom entries need not reach at once."""
         self.alone = False
         """Whether this member is the only voter."""
         self.no_op_index = 0
@@ -81,6 +85,7 @@ class Leadership:
             if other != member
         }
         self.voter_sets = configuration.voter_sets()
+        self.spares = Spares(self.voter_sets[0] if len(self.voter_sets) == 1 else (), member)
         self.alone = self.voter_sets == ((member,),)
         self.unsettled = True
         self.contact_ms = LONG_AGO_MS

@@ -74,6 +74,8 @@ class Options:
     pipeline_depth: int = 1
     max_append_bytes: int = 64 << 10
     commit_push_ms: int = 0
+    spare_wait_ms: int = 0
+    race_commits: int = 16
     kept_entries: int = 1 << 20
     """How far behind a follower is still sent entries; small numbers mean that checkpoints are shipped."""
     # what not every seed has, however hard
@@ -113,6 +115,8 @@ def draw(random: Random) -> Options:
         stale_cache=random.random() < 0.5,
         kept_entries=random.choice((8, 50, 500, 5000, 1 << 20)),
         commit_push_ms=random.choice((0, 3)),
+        spare_wait_ms=random.choice((0, 20, 45)),
+        race_commits=random.choice((1, 3, 16)),
     )
 
 

@@ -32,6 +32,8 @@ class Chaos:
             max_append_bytes=rng.choice((1, 3, 100)),
             heartbeat_ms=election_timeout_ms // rng.choice((2, 5, 10)),
             election_timeout_ms=election_timeout_ms,
+            spare_wait_ms=seed % 2,
+            race_commits=1 + seed % 4,
         )
         configuration = Configuration(tuple(range(1, self.size + 1)))
         self.world = World(configuration, members, settings, rng.randrange, make)

@@ -1,0 +1,275 @@
+"""Whom entries reach a little later, until when, and who changes places with whom."""
+
+from __future__ import annotations
+
+from storage.raft.configuration import Configuration
+from storage.raft.messages import Append, Heartbeat
+from storage.raft.raft import Raft
+from storage.raft.settings import NEVER_MS, RaftSettings
+from storage.raft.spares import RACE_EVERY_MS, Spares
+from tests.storage.raft.cores import THREE, drained, holds, leader, said
+
+FIVE = Configuration((1, 2, 3, 4, 5))
+WAIT_MS, HEDGE_MS = 20, 3
+
+
+def sparing(
+    configuration: Configuration = THREE, race_commits: int = 4, max_append_bytes: int = 1 << 20
+) -> Raft:
+    """Leader 1, whose first race is over: nobody was late in it."""
+    settings = RaftSettings(
+        spare_wait_ms=WAIT_MS, hedge_ms=HEDGE_MS, race_commits=race_commits, max_append_bytes=max_append_bytes
+    )
+    raft = leader(configuration, settings=settings)
+    raced(raft)
+    assert spares_of(raft).race_left == 0
+    return raft
+
+
+def spares_of(raft: Raft) -> Spares:
+    assert raft.leading is not None
+    return raft.leading.spares
+
+
+def raced(raft: Raft, late: tuple[int, ...] = (), commits: int | None = None) -> None:
+    """A race, or some commits of it; `late` are the members (ourselves, too) that come after the commit."""
+    for _ in range(spares_of(raft).race_left if commits is None else commits):
+        index = raft.propose()
+        assert sorted(sent(raft)) == [each for each in raft.configuration.members if each != raft.member_id]
+        everybody = list(raft.configuration.members)
+        for member in [*(each for each in everybody if each not in late), *late]:
+            flushed(raft, member, index)
+        assert raft.commit_index == index
+        drained(raft)
+
+
+def flushed(raft: Raft, member: int, index: int) -> None:
+    if member == raft.member_id:
+        raft.persisted(index, raft.term, raft.cuts)
+    else:
+        raft.step(holds(raft, member, index), raft.now_ms)
+
+
+def sent(raft: Raft) -> dict[int, tuple[int, int]]:
+    """The range of entries that each is sent now."""
+    return {
+        each.to: (each.prev_index + 1, each.last_index) for each in said(raft) if isinstance(each, Append)
+    }
+
+
+def committed(raft: Raft, *members: int) -> int:
+    """One more entry, held by us and these; what is said meanwhile is lost."""
+    index = raft.propose(10)
+    drained(raft)
+    for member in (raft.member_id, *members):
+        flushed(raft, member, index)
+    assert raft.commit_index == index
+    return index
+
+
+def test_without_a_wait_all_are_sent_everything_at_once() -> None:
+    raft = leader()
+    raft.propose()
+    assert sorted(sent(raft)) == [2, 3]
+
+
+def test_the_first_are_who_follows_in_the_ring() -> None:
+    assert Spares((1, 2, 3), 1).members == {3}
+    assert Spares((1, 2, 3), 2).members == {1}
+    assert Spares((1, 2, 3), 3).members == {2}
+    assert Spares((1, 2, 3, 4, 5), 2).members == {5, 1}
+    assert Spares((1, 2, 3, 4), 4).members == {3}
+
+
+def test_who_does_not_vote_or_leads_one_other_has_no_spare() -> None:
+    assert Spares((), 1).members == set()
+    assert Spares((2, 3, 4), 1).members == set()
+    assert Spares((1, 2), 1).members == set()
+    assert Spares((1,), 1).members == set()
+
+
+def test_a_spare_is_sent_what_came_meanwhile_in_one_request_when_its_time_has_come() -> None:
+    raft = sparing()
+    first = committed(raft, 2)
+    began_ms = raft.now_ms
+    for _ in range(3):
+        raft.tick(raft.now_ms + 2)
+        last = raft.propose(10)
+        assert sent(raft) == {2: (last, last)}
+        flushed(raft, 1, last)
+        flushed(raft, 2, last)
+        assert raft.commit_index == last, "a commit does not wait for it"
+    assert said(raft, 3) == [], "the commit is not pushed either: entries will carry it"
+    assert raft.deadline_ms == began_ms + WAIT_MS
+    raft.tick(began_ms + WAIT_MS - 1)
+    assert said(raft, 3) == []
+    raft.tick(began_ms + WAIT_MS)
+    assert sent(raft) == {3: (first, last)}
+    assert spares_of(raft).due_ms == NEVER_MS
+
+
+def test_its_wait_begins_anew_with_what_comes_after() -> None:
+    raft = sparing()
+    committed(raft, 2)
+    raft.tick(raft.now_ms + WAIT_MS)
+    assert 3 in sent(raft)
+    raft.tick(raft.now_ms + 7)
+    index = committed(raft, 2)
+    raft.tick(raft.now_ms + WAIT_MS - 1)
+    assert said(raft, 3) == []
+    raft.tick(raft.now_ms + 1)
+    assert sent(raft) == {3: (index, index)}
+
+
+def test_much_is_not_kept_waiting() -> None:
+    raft = sparing(max_append_bytes=100)
+    raft.propose(60)
+    assert sorted(sent(raft)) == [2]
+    last = raft.propose(40)
+    assert sent(raft) == {2: (last, last), 3: (last - 1, last)}
+
+
+def test_a_commit_that_takes_long_is_hedged() -> None:
+    raft = sparing()
+    index = raft.propose()
+    assert sent(raft) == {2: (index, index)}
+    assert raft.deadline_ms == raft.now_ms + HEDGE_MS
+    flushed(raft, 1, index)
+    raft.tick(raft.now_ms + HEDGE_MS)
+    assert sent(raft) == {3: (index, index)}
+
+
+def test_a_hedge_that_was_not_needed_changes_nothing() -> None:
+    raft = sparing()
+    index = raft.propose()
+    assert sent(raft) == {2: (index, index)}
+    raft.tick(raft.now_ms + HEDGE_MS)
+    assert sent(raft) == {3: (index, index)}
+    flushed(raft, 1, index)
+    flushed(raft, 2, index)
+    assert spares_of(raft).race_left == 0
+    assert spares_of(raft).members == {3}
+    later = raft.propose()
+    assert sent(raft) == {2: (later, later)}
+
+
+def test_a_hedge_that_was_needed_begins_a_race() -> None:
+    raft = sparing()
+    index = raft.propose()
+    assert sent(raft) == {2: (index, index)}
+    raft.tick(raft.now_ms + HEDGE_MS)
+    assert sent(raft) == {3: (index, index)}
+    flushed(raft, 1, index)
+    flushed(raft, 3, index)
+    assert spares_of(raft).race_left == 4
+    raced(raft, late=(2,))
+    assert spares_of(raft).members == {2}
+    last = raft.propose()
+    assert sent(raft) == {3: (last, last)}
+
+
+def test_time_without_entries_is_no_wait_for_a_commit() -> None:
+    raft = sparing()
+    committed(raft, 2)
+    raft.tick(raft.now_ms + WAIT_MS)
+    drained(raft)
+    flushed(raft, 3, raft.last_index)
+    drained(raft)
+    raft.tick(raft.now_ms + 10 * HEDGE_MS)
+    drained(raft)
+    last = raft.propose()
+    assert sent(raft) == {2: (last, last)}
+
+
+def test_once_a_second_there_is_a_race_and_who_is_late_more_often_by_half_of_it_makes_way() -> None:
+    raft = sparing()
+    raft.tick(raft.now_ms + RACE_EVERY_MS - 1)
+    drained(raft)
+    assert spares_of(raft).race_left == 0
+    raft.tick(raft.now_ms + 1)
+    drained(raft)
+    assert spares_of(raft).race_left == 4
+    raced(raft, late=(2,), commits=2)
+    raced(raft, late=(3,))
+    assert spares_of(raft).members == {3}, "as often as the other"
+    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    drained(raft)
+    raced(raft, late=(2,), commits=3)
+    raced(raft, late=(3,))
+    assert spares_of(raft).members == {2}
+
+
+def test_of_five_two_are_first_and_the_slowest_of_them_makes_way_for_the_quickest() -> None:
+    raft = sparing(FIVE)
+    last = raft.propose()
+    assert sorted(sent(raft)) == [2, 3]
+    flushed(raft, 1, last)
+    flushed(raft, 2, last)
+    flushed(raft, 3, last)
+    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    drained(raft)
+    raced(raft, late=(3, 4))
+    assert spares_of(raft).members == {3, 4}
+
+
+def test_a_leader_whose_own_disk_is_slow_needs_all_others_until_the_next_race() -> None:
+    raft = sparing()
+    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    drained(raft)
+    raced(raft, late=(1,))
+    assert spares_of(raft).members == set()
+    last = raft.propose()
+    assert sorted(sent(raft)) == [2, 3]
+    for member in 2, 3, 1:
+        flushed(raft, member, last)
+    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    drained(raft)
+    raced(raft)
+    assert spares_of(raft).members == {3}
+
+
+def test_who_takes_over_is_sent_everything() -> None:
+    raft = sparing()
+    index = committed(raft, 2)
+    assert said(raft, 3) == []
+    raft.transfer(3, raft.now_ms)
+    assert sent(raft) == {3: (index, index)}
+
+
+def test_who_must_be_asked_first_is_not_kept_waiting() -> None:
+    raft = sparing()
+    raft.unreachable(3)
+    drained(raft)
+    raft.step(holds(raft, 3, 0), raft.now_ms)  # it speaks again
+    index = raft.propose()
+    assert 3 in sent(raft)
+    flushed(raft, 3, index)
+    last = raft.propose()
+    assert sent(raft) == {2: (last, last)}
+
+
+def test_while_members_change_nobody_waits_and_then_the_new_voters_count() -> None:
+    raft = sparing()
+    raft.change_members((1, 2, 4))
+    assert {2, 3} <= set(sent(raft)), "the configuration itself reaches all at once"
+    assert spares_of(raft).members == set(), "two voter sets"
+    for member in 1, 2, 3, 4:
+        flushed(raft, member, raft.last_index)
+    assert 2 in sent(raft), "the new voters alone"
+    assert raft.leading is not None
+    assert raft.leading.unsettled
+    assert spares_of(raft).members == {4}
+    last = raft.propose()
+    assert sent(raft) == {2: (last, last), 4: (last, last)}, "not settled yet"
+    for member in 1, 2:
+        flushed(raft, member, last)
+    assert not raft.leading.unsettled
+
+
+def test_heartbeats_reach_a_spare_as_ever() -> None:
+    raft = sparing()
+    committed(raft, 2)
+    leading = raft.leading
+    assert leading is not None
+    raft.tick(leading.heartbeat_due_ms)
+    assert any(isinstance(each, Heartbeat) for each in said(raft, 3))
