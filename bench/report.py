@@ -1,8 +1,9 @@
 """Results for people: docs/benchmarks.md from kept results.
 
 `python -m bench.report RESULT.json [NODES3.json] [TRANSACTIONS.json] ... > docs/benchmarks.md`, one of each
-kind at most, and directories of growth's steps and of the grid's rows; `page` has the kinds and their
-order: the headline, where Lockstep loses, the seeds' figures, everything else. Owns the wording (what is
+kind at most, and directories of growth's steps and of the grid's rows, whose whole comparisons stand for
+what is not named; `page` has the kinds and their order: the headline, what was promised, where Lockstep
+loses, the seeds' figures, everything else. Owns the wording (what is
 beyond one node: `bench.sections`); measures nothing.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import commit_profile, losses, sections, seeds
+from bench import commit_profile, losses, promises, sections, seeds
 from bench.full import section as full
 from bench.growth import command as growth_steps
 from bench.growth import section as growth
@@ -60,6 +61,8 @@ def page(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> str:
     by_kind = {result.get("kind", "one"): result for result in results}
     if len(by_kind) < len(results):
         raise ValueError("at most one result of each kind")
+    for run in full.compared(by_kind["full"]) if "full" in by_kind else ():
+        by_kind.setdefault(run.get("kind", "one"), run)
     makers = {
         "one": document,
         "nodes3": sections.nodes3,
@@ -79,8 +82,10 @@ def page(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> str:
     if "headline" in by_kind:
         parts.append(headline.section(by_kind["headline"]))
     ordered = [by_kind[kind] for kind in ("headline", *makers) if kind in by_kind]
-    ordered = [spark.against_kafka(each) if each.get("kind") == "spark" else each for each in ordered]
-    parts += [text for text in (losses.section(ordered), seeds.section(by_kind)) if text]
+    against = [spark.against_kafka(each) if each.get("kind") == "spark" else each for each in ordered]
+    ordered = [spark.compared(each) if each.get("kind") == "spark" else each for each in ordered]
+    firsts = promises.section(ordered), losses.section(against), seeds.section(by_kind)
+    parts += [text for text in firsts if text]
     parts += [make(by_kind[kind]) for kind, make in makers.items() if kind in by_kind]
     if sources:
         parts.append(f"Made from, in `bench/results`: {', '.join(f'`{name}`' for name in sources)}.\n")

@@ -89,26 +89,10 @@ def tables(result: dict[str, Any]) -> list[str]:
     return found
 
 
-def promised(result: dict[str, Any]) -> str:
-    """Every ratio with a goal of the project's own comparisons, re-measured; empty where none was run."""
-    lines = []
-    for row in result["rows"]:
-        if row["settings"]["kind"] != "command" or "error" in row:
-            continue
-        (block,) = row["rounds"]
-        for compared in block["result"].get("comparison", []):
-            if "goal" not in compared:
-                continue
-            value = compared["value"]
-            verdict = "met" if compared["met"] else "MISSED"
-            shown = "no figures" if value is None else f"{value:.2f}"
-            lines.append([row["workload"], compared["title"], shown, compared["goal"], verdict])
-    if not lines:
-        return ""
-    met = sum(line[-1] == "met" for line in lines)
-    heads = ["workload", "", "ratio", "goal", ""]
-    text = tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True)
-    return f"### What was promised, measured again\n\n{met} of {len(lines)} goals met.\n\n{text}"
+def compared(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The whole results of the project's own comparisons that the grid has run."""
+    rows = [row for row in result["rows"] if row["settings"]["kind"] == "command" and "error" not in row]
+    return [block["result"] for row in rows for block in row["rounds"]]
 
 
 def section(result: dict[str, Any]) -> str:
@@ -123,11 +107,10 @@ def section(result: dict[str, Any]) -> str:
         "## The grid",
         "Workloads are the files of `bench/workloads`, cells medians over their rounds; a cell's row in "
         "`bench/results/full` has its CPU, memory, flushes and device bytes as well, and names the file of "
-        "its raw nanoseconds. A `rate` of 0 is as fast as it goes; else latency counts from when a request "
-        "was due. An acknowledged write:",
+        "its raw nanoseconds. Cells that are whole comparisons have sections of their own. A `rate` of 0 is "
+        "as fast as it goes; else latency counts from when a request was due. An acknowledged write:",
         "\n".join(legend),
         facts(result),
-        promised(result),
         *tables(result),
         "\n".join(["Failed:", "", *errors]) if errors else "",
     ]

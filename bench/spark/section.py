@@ -42,10 +42,15 @@ def epochs(result: dict[str, Any], style: str) -> str:
     return tabulate(lines, headers=heads, tablefmt=style, disable_numparse=True) if lines else ""
 
 
+def compared(result: dict[str, Any]) -> dict[str, Any]:
+    """With all of its ratios, as other kinds keep them."""
+    return {**result, "comparison": rows(result)}
+
+
 def against_kafka(result: dict[str, Any]) -> dict[str, Any]:
     """As a comparison with Apache Kafka: the ratios whose other side it is."""
-    compared = [row for row in rows(result) if row["of_kafka"]]
-    return {"kind": "spark", "subject": "lockstep", "baseline": "kafka", "comparison": compared}
+    of_kafka = [row for row in rows(result) if row["of_kafka"]]
+    return {"kind": "spark", "subject": "lockstep", "baseline": "kafka", "comparison": of_kafka}
 
 
 def section(result: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench import seeds
-from bench.full.section import gathered, section, tables
+from bench.full.section import compared, gathered, section, tables
 from bench.origins import MixedMachines
 from bench.player.points import FULL, GRPC, OPEN, TRANSACTIONS, Point, block_name
 from bench.report import _read, page
@@ -88,23 +88,18 @@ def _row(directory: Path, workload: str, target: str, nodes: int = 1, **more: An
     path.write_text(json.dumps(row))
 
 
-def test_what_was_promised_is_told_again_with_its_goals(tmp_path: Path) -> None:
-    met = {"title": "throughput", "value": 3.5, "goal": ">= 3", "met": True}
-    missed = {"title": "p50", "value": None, "goal": "<= 1", "met": False}
-    free = {"title": "no goal", "value": 1.0}
-    rounds = [{"result": {"comparison": [met, missed, free]}}]
-    _row(tmp_path, "one-node", "all", settings={"kind": "command"}, point={}, rounds=rounds)
-    text = section(gathered(tmp_path))
-    assert "1 of 2 goals met" in text and "| 3.50 " in text and "| no figures " in text
-    assert "no goal" not in text and "### one-node" not in text
+def test_the_grids_whole_comparisons_are_given_to_the_page_and_are_no_table(tmp_path: Path) -> None:
+    rounds = [{"result": {"comparison": [], "kind": "nodes3"}}]
+    _row(tmp_path, "three-nodes", "nodes3", settings={"kind": "command"}, point={}, rounds=rounds)
+    result = gathered(tmp_path)
+    assert compared(result) == [{"comparison": [], "kind": "nodes3"}]
+    assert "### three-nodes" not in section(result)
 
 
-def test_what_failed_within_a_command_is_told_beside_its_goals(tmp_path: Path) -> None:
-    compared = {"title": "throughput", "value": 3.5, "goal": ">= 3", "met": True}
-    rounds = [{"result": {"comparison": [compared]}, "failures": ["session 2: broke\nits log"]}]
+def test_what_failed_within_a_command_is_told(tmp_path: Path) -> None:
+    rounds = [{"result": {"comparison": []}, "failures": ["session 2: broke\nits log"]}]
     _row(tmp_path, "one-node", "all", settings={"kind": "command"}, point={}, rounds=rounds)
-    text = section(gathered(tmp_path))
-    assert "1 of 1 goals met" in text and "- one-node/1n-all: session 2: broke" in text
+    assert "- one-node/1n-all: session 2: broke" in section(gathered(tmp_path))
 
 
 def test_rows_of_several_commits_are_counted_and_rows_of_several_machines_refused(tmp_path: Path) -> None:
