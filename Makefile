@@ -19,10 +19,13 @@ BOUNDS ?= day
 HISTORIES ?= 1000
 TRANSACTIONS ?= 1000000
 PLAYED ?= 1000000
+COMPARED := $(addsuffix -lockstep-vs-kafka,headline all nodes3 transactions atomic)
+PAGE_KINDS := $(COMPARED) contention feed logstore spark player profile
+newest = $(lastword $(sort $(wildcard bench/results/*-$(1).json)))
 SECOND_TRY := --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve native cluster test check coverage bench bench-quick profile system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams linearizable smoke player
+.PHONY: help setup serve native cluster test check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams linearizable smoke player
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +58,10 @@ coverage: $(VENV)/.dev ## All branches of each pure module from its own mirror t
 
 bench: setup ## The headline: Lockstep against Apache Kafka on one node and three, with intervals, at most 40 minutes
 	$(BIN)/python -m bench headline
+
+bench-page: setup ## docs/benchmarks.md and its pictures from the newest kept results
+	$(BIN)/python -m bench.report --pictures docs $(foreach kind,$(PAGE_KINDS),$(call newest,$(kind))) bench/results/growth bench/results/full > docs/benchmarks.md.new
+	mv docs/benchmarks.md.new docs/benchmarks.md
 
 bench-quick: setup ## Lockstep against Apache Kafka in one run, at most 5 minutes
 	$(BIN)/python -m bench quick --vs kafka

@@ -114,9 +114,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="'python -m bench headline' is what the project is judged by, 'full' measures the whole grid "
         "of bench/workloads, 'baselines' says beside whom. Also: 'nodes3' compares three nodes, "
         "'transactions' their transactions, 'atomic' atomic appends with those; 'contention' and 'feed' "
-        "measure transactions over locks; 'logstore' repeats seed 001, 'player' seed 000; 'growth', "
-        "'profile' and 'micro' look at Lockstep alone; 'python -m bench.report RESULT.json ...' writes "
-        "docs/benchmarks.md.",
+        "measure transactions over locks; 'logstore' repeats seed 001, 'player' seed 000; 'spark' reads and "
+        "writes with Spark; 'growth', 'profile' and 'micro' look at Lockstep alone; 'python -m bench.report "
+        "RESULT.json ...' prints docs/benchmarks.md, 'make bench-page' writes it.",
     )
     parser.add_argument(
         "row", choices=[*ROWS, "all", "quick"], help="what to measure ('quick': all but groups, --quick)"

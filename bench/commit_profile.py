@@ -1,8 +1,8 @@
 """`python -m bench profile --split`: a group commit's time by stage, and flame graphs, of the leading node.
 
 Owns: the load, the sampler beside it, counting the group commits of the same stretch, and what is kept.
-py-spy looks on without stopping the node, and only while the load runs; the flame graph comes after the
-split and has native frames, which do slow the node. Stages: `bench.stages`.
+py-spy looks on without stopping the node, and only while the load runs; the flame graph comes after
+the split, under a load of its own, as its native frames do slow the node. Stages: `bench.stages`.
 """
 
 from __future__ import annotations
@@ -75,9 +75,8 @@ def measured(nodes: int, policy: str, work: str, seconds: float, parent: Path, f
         session.open()
         topic = session.topic(policy)
         leader = _leader(session, topic)
-        rounds = 2 if flame else 1
         words: dict[str, Any] = {"partitions": 1, "records": 1, "spread": "turns", "warmup_s": 0.0}
-        words["seconds"] = LEAD_S + rounds * (seconds + 1.5)
+        words["seconds"] = LEAD_S + seconds + 1.5
         load = session.start_job("closed_loop", topic=topic, producers=producers, **words)
         time.sleep(LEAD_S)
         with tempfile.TemporaryDirectory(prefix="bench-profile-") as scratch:
@@ -88,10 +87,14 @@ def measured(nodes: int, policy: str, work: str, seconds: float, parent: Path, f
             spent = process.thread_cpu_seconds(leader.pid) - before
             cpu_share = spent / (time.monotonic() - began)
             counted = stages.split(folded.read_text())
-        if flame:
-            how = ["--format", "flamegraph", "--rate", str(FLAME_RATE), "--native"]
-            finish(spy(leader.pid, seconds, flame, *how), flame)
         done = session.finish_job(load)
+        if flame:  # native frames slow the node down: under a load of its own
+            other = session.topic(policy)
+            load = session.start_job("closed_loop", topic=other, producers=producers, **words)
+            time.sleep(LEAD_S)
+            how = ["--format", "flamegraph", "--rate", str(FLAME_RATE), "--native"]
+            finish(spy(_leader(session, other).pid, seconds, flame, *how), flame)
+            session.finish_job(load)
         leader.stop()
         commits = commits_by_topic(leader.data_dir)[topic]
     finally:
@@ -113,6 +116,13 @@ def measured(nodes: int, policy: str, work: str, seconds: float, parent: Path, f
     }
 
 
+def _command_line(options: argparse.Namespace) -> str:
+    words = ["--split", "--work", options.work, "--policy", options.policy]
+    words += [word for nodes in options.nodes or () for word in ("--nodes", str(nodes))]
+    words += ["--seconds", f"{options.seconds:g}", *(["--flame"] if options.flame else [])]
+    return " ".join(["python -m bench profile", *words])
+
+
 def run(options: argparse.Namespace) -> int:
     """Measure, keep, print; the exit status."""
     parent = options.directory or Path(tempfile.gettempdir())
@@ -131,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
     result = {
         "format": 1,
         "kind": KIND,
-        "command": f"python -m bench profile --split --work {options.work} --policy {options.policy}",
+        "command": _command_line(options),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "code": code_facts(),
         "machine": machine_facts(parent),

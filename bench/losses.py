@@ -19,10 +19,15 @@ UNEQUAL = "durable vs as shipped"
 """In the titles of ratios whose sides do not promise the same."""
 
 
+def is_compared(row: dict[str, Any]) -> bool:
+    """Whether there is a figure of another broker."""
+    return row["value"] is not None and "baseline_growth" not in row and not row.get("bound")
+
+
 def is_lost(row: dict[str, Any]) -> bool:
     """Whether the other broker was better. Raises ValueError for a unit without a direction."""
     unit, value = row.get("unit"), row["value"]
-    if value is None or "baseline_growth" in row or row.get("bound"):
+    if not is_compared(row):
         return False
     if unit in MORE_IS_BETTER:
         return bool(value < 1.0 - ROUNDED)
@@ -60,7 +65,7 @@ def section(results: list[dict[str, Any]]) -> str:
     if not compared:
         return ""
     rows = losses(compared)
-    total = sum(len(result["comparison"]) for result in compared)
+    total = sum(is_compared(row) for result in compared for row in result["comparison"])
     if not rows:
         return f"## Where Lockstep loses\n\nIn none of {total} comparisons.\n"
     unequal = sum(UNEQUAL in title for _, title, _, _ in rows)

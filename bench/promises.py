@@ -1,4 +1,4 @@
-"""What was promised: every goal of the comparisons on the page but the headline's, in one table. Pure."""
+"""What was promised: every goal of the results on the page but the headline's, in one table. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def section(results: list[dict[str, Any]]) -> str:
         place = [result.get("kind", "one node"), str(result.get("started", ""))[:10]]
         lines.append([*place, row["title"], shown, interval(row)[0], row["goal"], verdict(row)])
     met = sum(bool(row.get("met")) for _, row in found)
-    heads = ["measured by", "on", "", "ratio", "95 %", "goal", ""]
+    heads = ["measured by", "on", "", "ratio, or slope", "95 %", "goal", ""]
     parts = [
         "## What was promised",
         f"{met} of {len(found)} goals of earlier steps met, as the sections below measured them. What is "

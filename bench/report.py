@@ -1,14 +1,16 @@
 """Results for people: docs/benchmarks.md from kept results.
 
-`python -m bench.report RESULT.json [NODES3.json] [TRANSACTIONS.json] ... > docs/benchmarks.md`, one of each
-kind at most, and directories of growth's steps and of the grid's rows, whose whole comparisons stand for
-what is not named; `page` has the kinds and their order: the headline, what was promised, where Lockstep
-loses, the seeds' figures, everything else. Owns the wording (what is
-beyond one node: `bench.sections`); measures nothing.
+`python -m bench.report RESULT.json ...` prints it, `make bench-page` writes it from the newest of each kind.
+Named are results, at most one of a kind, and directories of growth's steps and of the grid's rows; of a whole
+comparison that the grid has run as well the newer one is taken. `page` has the kinds and their order: the
+headline, what was promised, where Lockstep loses, the seeds' figures, everything else. Owns the wording (what
+is beyond one node: `bench.sections`); measures nothing.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -23,6 +25,15 @@ from bench.headline import section as headline
 from bench.player import section as player
 from bench.spark import section as spark
 from bench.tables import facts, reservations, table, written_table
+
+PICTURES = {
+    "contention": ("bench.contention.plots", sections.CONTENTION_PICTURE),
+    "growth": ("bench.growth.plots", growth.PICTURE),
+    "logstore": ("bench.logstore.plots", sections.PICTURE),
+    player.KIND: ("bench.player.plots", player.PICTURE),
+    "spark": ("bench.spark.plots", spark.PICTURE),
+}
+"""By kind: the module that draws it, and the picture's name beside the page."""
 
 TITLE = (
     "# Benchmarks\n\n"
@@ -52,17 +63,29 @@ def document(result: dict[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _started(result: dict[str, Any]) -> str:
+    return str(result.get("started") or "")
+
+
+def _by_kind(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The results by kind; those that the grid has run where they are newer. Raises ValueError."""
+    by_kind = {result.get("kind", "one"): result for result in results}
+    if len(by_kind) < len(results):
+        raise ValueError("at most one result of each kind")
+    for run in full.compared(by_kind["full"]) if "full" in by_kind else ():
+        kind = run.get("kind", "one")
+        if kind not in by_kind or _started(run) > _started(by_kind[kind]):
+            by_kind[kind] = run
+    return by_kind
+
+
 def page(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> str:
     """One page: the title, what comes first, and a section for each kind of result, as far as given.
 
     Args:
         sources: names of what the results were read from; the page ends with them.
     """
-    by_kind = {result.get("kind", "one"): result for result in results}
-    if len(by_kind) < len(results):
-        raise ValueError("at most one result of each kind")
-    for run in full.compared(by_kind["full"]) if "full" in by_kind else ():
-        by_kind.setdefault(run.get("kind", "one"), run)
+    by_kind = _by_kind(results)
     makers = {
         "one": document,
         "nodes3": sections.nodes3,
@@ -83,13 +106,28 @@ def page(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> str:
         parts.append(headline.section(by_kind["headline"]))
     ordered = [by_kind[kind] for kind in ("headline", *makers) if kind in by_kind]
     against = [spark.against_kafka(each) if each.get("kind") == "spark" else each for each in ordered]
-    ordered = [spark.compared(each) if each.get("kind") == "spark" else each for each in ordered]
-    firsts = promises.section(ordered), losses.section(against), seeds.section(by_kind)
-    parts += [text for text in firsts if text]
+    promised = promises.section([_with_goals(each) for each in ordered])
+    parts += [text for text in (promised, losses.section(against), seeds.section(by_kind)) if text]
     parts += [make(by_kind[kind]) for kind, make in makers.items() if kind in by_kind]
     if sources:
         parts.append(f"Made from, in `bench/results`: {', '.join(f'`{name}`' for name in sources)}.\n")
     return "\n".join(parts)
+
+
+def _with_goals(result: dict[str, Any]) -> dict[str, Any]:
+    """With rows for its goals, also of the kinds that keep none."""
+    if result.get("kind") == "spark":
+        return spark.compared(result)
+    if result.get("kind") == "growth":
+        return {**result, "comparison": growth_steps.promised(result)}
+    return result
+
+
+def _draw(results: Sequence[dict[str, Any]], directory: Path) -> None:
+    """The page's pictures, of the very results that it shows."""
+    for kind, (plots, name) in PICTURES.items():
+        if kind in (by_kind := _by_kind(results)):
+            importlib.import_module(plots).draw(by_kind[kind], directory / name)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -100,13 +138,16 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def main() -> int:
-    """Print the page for the results named on the command line."""
-    if len(sys.argv) < 2:
-        print("usage: python -m bench.report RESULT.json ...", file=sys.stderr)
-        return 2
-    paths = [Path(name) for name in sys.argv[1:]]
-    print(page([_read(path) for path in paths], [path.name for path in paths]), end="")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the page for the results named on the command line, and draw its pictures."""
+    parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path, metavar="RESULT")
+    parser.add_argument("--pictures", type=Path, metavar="DIRECTORY", help="draw the page's pictures there")
+    options = parser.parse_args(arguments)
+    results = [_read(path) for path in options.results]
+    print(page(results, [path.name for path in options.results]), end="")
+    if options.pictures:
+        _draw(results, options.pictures)
     return 0
 
 

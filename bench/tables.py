@@ -47,11 +47,12 @@ def _rows(result: dict[str, Any]) -> list[list[str]]:
         title = row["title"]
         if row.get("baseline_growth"):
             title += f" ({result['baseline']}'s own: {row['baseline_growth']:.2f})"
+        of_own = ", the bound" if row.get("bound") else ", our own" if "baseline_growth" in row else ""
         rows.append(
             [
                 f"{title}, {row['unit']}",
                 number(row["subject"]),
-                number(row["baseline"]),
+                number(row["baseline"]) + of_own,
                 f"{row['value']:.2f}",
                 *(interval(row) if wide else []),
                 row.get("goal", ""),

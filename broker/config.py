@@ -127,9 +127,9 @@ class Settings(DataLogSettings, TransactionSettings, CleanerSettings, MetricsSet
         Kind.INT,
         20,
         "A majority commits; the other replicas are sent records so much later, in larger requests, or at "
-        "once where a commit takes 3 ms. 0: all at once, as where replica.selector.class is set.",
+        "once where no commit comes for 3 ms. 0: all at once, as where replica.selector.class is set.",
         minimum=0,
-        maximum=100,
+        maximum=30,
     )
     lockstep_max_partitions: int = setting(
         "lockstep.max.partitions",

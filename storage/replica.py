@@ -253,9 +253,9 @@ class Replica:
         self._guarded(self._propose, frames, proposed)
 
     def _propose(self, frames: Sequence[Frame], proposed: Callable[[int, int], None]) -> None:
-        raft, lsn = self.raft, self.log.next_lsn
+        raft, lsn, now_ms = self.raft, self.log.next_lsn, self.now_ms()
         for frame in frames:
-            frame.index = raft.propose(frame_bytes(frame))
+            frame.index = raft.propose(frame_bytes(frame), now_ms)
             frame.term = raft.term
             frame.first_lsn = lsn
             lsn += frame.record_count
@@ -512,7 +512,7 @@ class Replica:
 
     def _persisted(self) -> None:
         log = self.log
-        self.raft.persisted(log.last_index, log.last_term, self._cuts)
+        self.raft.persisted(log.last_index, log.last_term, self._cuts, self.now_ms())
         self._owner.on_flushed()
 
     def _flush_ended(self, error: BaseException | None) -> None:

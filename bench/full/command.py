@@ -94,6 +94,10 @@ def visits_of(workloads: Sequence[Workload], rows: Rows, again: bool) -> list[Vi
     return found
 
 
+REBALANCES = 3
+"""Of the kind "groups", in each round."""
+
+
 def plan(cells: Sequence[Cell], rounds: int) -> list[tuple[int, Broker]]:
     """(round, broker) of each session, each second round mirrored."""
     wanted = {cell.target for cell in cells}
@@ -122,7 +126,7 @@ def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path, touched: dic
         "memory_touched": touched,
     }
     if visit.workload.kind == "command":
-        return _run_command(visit.cells[0], rows, facts)
+        return _run_command(visit.cells[0], rows, facts, parent)
     measured = Measured(rows, facts, visit.workload.rounds)
     for number, broker in plan(visit.cells, visit.workload.rounds):
         say(f"[{time.strftime('%H:%M:%S')}] {visit}: {broker.name}, round {number + 1}")
@@ -160,11 +164,12 @@ def _measure_cells(session: AnySession, cells: Sequence[Cell], number: int, meas
                 raise
 
 
-def _run_command(cell: Cell, rows: Rows, facts: dict[str, Any]) -> list[str]:
-    """One of the project's own comparisons; its row says where its result is."""
-    command = [sys.executable, "-m", "bench", *cell.workload.command]
+def _run_command(cell: Cell, rows: Rows, facts: dict[str, Any], parent: Path) -> list[str]:
+    """One of the project's own comparisons; its row has its whole result."""
+    words = [*cell.workload.command, *(["--quick"] if rows.quick else [])]
+    command = [sys.executable, "-m", "bench", *words, "--directory", str(parent)]
     with tempfile.TemporaryDirectory(prefix="bench-full-") as scratch:
-        say(f"[{time.strftime('%H:%M:%S')}] {cell}: python -m bench {' '.join(cell.workload.command)}")
+        say(f"[{time.strftime('%H:%M:%S')}] {cell}: python -m bench {' '.join(words)}")
         status = ended([*command, "--out", scratch], ROOT)
         kept = sorted(Path(scratch).glob("*.json"))
         if not kept:
@@ -209,6 +214,8 @@ def _chosen(options: argparse.Namespace) -> list[Workload]:
             continue
         nodes = tuple(each for each in workload.nodes if not options.nodes or each in options.nodes)
         targets = tuple(each for each in workload.targets if not options.target or each in options.target)
+        if options.target and workload.kind == "command":
+            continue  # a whole comparison has its own sides
         if nodes and targets:
             chosen.append(replace(workload, nodes=nodes, targets=targets))
     return chosen
@@ -243,6 +250,7 @@ def main(arguments: Sequence[str]) -> int:
         if not here.cells:
             continue
         sizes = ONE_QUICK if options.quick else ONE_FULL if visit.nodes == 1 else NODES_FULL
+        sizes = replace(sizes, rebalances=REBALANCES)  # the headline has none
         try:
             failures += run_visit(here, rows, sizes, parent, touched)
         except (NoBlockDevice, ToolchainMissing) as error:

@@ -26,7 +26,7 @@ class Rows:
 
     def __init__(self, directory: Path, quick: bool = False) -> None:
         self._directory = directory
-        self._quick = quick
+        self.quick = quick
 
     def path(self, cell: Cell) -> Path:
         return self._directory / cell.workload.name / f"{cell.name}.json"
@@ -38,7 +38,7 @@ class Rows:
         if not path.exists():
             return None
         found: Row = json.loads(path.read_text())
-        same = found["digest"] == cell.digest and found.get("quick", False) == self._quick
+        same = found["digest"] == cell.digest and found.get("quick", False) == self.quick
         return found if same else None
 
     def is_missing(self, cell: Cell, again: bool = False) -> bool:
@@ -54,7 +54,7 @@ class Rows:
     def write(self, cell: Cell, facts: dict[str, Any], rounds: list[Block], error: str = "") -> Row:
         """Keep what the rounds came to, or why they came to nothing."""
         row = {"format": 1, "cell": str(cell), **cell.definition(), "digest": cell.digest, **facts}
-        row |= {"quick": True} if self._quick else {}
+        row |= {"quick": True} if self.quick else {}
         row |= {"error": error} if error else {"medians": medians(rounds), "rounds": rounds}
         path = self.path(cell)
         path.parent.mkdir(parents=True, exist_ok=True)

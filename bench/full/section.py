@@ -102,7 +102,8 @@ def section(result: dict[str, Any]) -> str:
         for row in result["rows"]
         for failure in failures_of(row)
     ]
-    legend = [f"- `{name}`: {words}" for name, words in WORDS.items()]
+    present = {row["target"] for row in result["rows"]}
+    legend = [f"- `{name}`: {words}" for name, words in WORDS.items() if name in present]
     parts = [
         "## The grid",
         "Workloads are the files of `bench/workloads`, cells medians over their rounds; a cell's row in "

@@ -20,7 +20,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench import origins
+from bench import memory, origins
 from bench.alone import LockstepSession
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
@@ -36,6 +36,8 @@ from compat_tests.targets import ROOT
 RESULTS = ROOT / "bench" / "results" / "growth"
 KIND = "growth"
 EXIT_FAILED = 1
+DISTURBED = 0.25
+"""Of a processor: figures beside so much other work are named."""
 
 Step = dict[str, Any]
 
@@ -132,11 +134,35 @@ def fits(result: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
+def promised(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is to stay flat, as rows with a goal: the value is the slope."""
+    return [
+        {
+            "title": f"{unit}, over {words}",
+            "value": float(slope) if slope else None,
+            "goal": "flat",
+            "met": verdict == "met",
+        }
+        for words, unit, _, _, slope, _, _, verdict in fits(result)
+        if verdict
+    ]
+
+
 HEADS = ["over", "", "first", "last", "slope", "", "R²", "stays flat"]
 
 
 def table(result: dict[str, Any], style: str = "simple") -> str:
     return tabulate(fits(result), headers=HEADS, tablefmt=style, disable_numparse=True)
+
+
+def disturbed(result: dict[str, Any]) -> list[str]:
+    """The steps beside which other work used more of a processor than `DISTURBED`."""
+    return [
+        f"{step['value']:,} {axis.words} ({step['figures']['foreign_cpu_share']:.0%})"
+        for axis in AXES
+        for step in result["steps"].get(axis.name, [])
+        if step["figures"].get("foreign_cpu_share", 0.0) > DISTURBED
+    ]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -159,6 +185,8 @@ def _run(options: argparse.Namespace, lengths: Lengths, wanted: Sequence[tuple[A
     parent = options.directory or Path(tempfile.gettempdir())
     there = [step_of(options.out, axis, value, lengths) for axis in AXES for value in axis.values]
     origins.check_machine(_named([step for step in there if step]), machine_facts(parent))
+    if wanted and not options.quick:
+        memory.touched()
     for axis, value in wanted[: options.limit]:
         try:
             step = measured(axis, value, lengths, options.repeats, parent)

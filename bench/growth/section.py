@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.growth.axes import FLAT, RATE
-from bench.growth.command import table
+from bench.growth.command import disturbed, table
 from bench.tables import facts
 
 PICTURE = "growth.svg"
@@ -14,6 +14,7 @@ PICTURE = "growth.svg"
 
 def section(result: dict[str, Any]) -> str:
     """How cost grows."""
+    noisy = disturbed(result)
     parts = [
         "## How cost grows",
         "One node that flushes every acknowledged write. Over partitions, connections and groups the load "
@@ -24,5 +25,6 @@ def section(result: dict[str, Any]) -> str:
         facts(result),
         f"![How cost grows]({PICTURE})",
         table(result, "github"),
+        f"Other work disturbed these steps: {', '.join(noisy)}." if noisy else "",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -32,12 +32,19 @@ def step(session: LockstepSession, axis: Axis, value: int, lengths: Lengths) -> 
             return _loaded(session, lengths)
     partitions = value if axis.name == "partitions" else 1
     producers = value if axis.name == "connections" else PRODUCERS
-    return _loaded(session, lengths, partitions, producers)
+    idle = value if axis.name == "connections" else 0
+    return _loaded(session, lengths, partitions, producers, idle)
 
 
 def _loaded(
-    session: LockstepSession, lengths: Lengths, partitions: int = 1, producers: int = PRODUCERS
+    session: LockstepSession,
+    lengths: Lengths,
+    partitions: int = 1,
+    producers: int = PRODUCERS,
+    idle_connections: int = 0,
 ) -> Figures:
+    """The load's figures, and those at rest, with so many connections that say nothing."""
+
     def work(topic: str) -> Block:
         words = {"partitions": partitions, "producers": producers, "rate": RATE, "window": WINDOW}
         times = {"warmup_s": lengths.warmup_s, "seconds": lengths.seconds}
@@ -47,13 +54,15 @@ def _loaded(
     outstanding = producers * WINDOW
     block = session.measure("growth", FLUSH, work, partitions=partitions, max_outstanding=outstanding)
     figures = block["figures"]
+    with session.held_connections(idle_connections):
+        rest = _at_rest(session, lengths)
     return {
         "cpu_s_per_million_records": block["broker_cpu_s"] / figures["total_records"] * 1e6,
         "requests_per_s": figures["requests_per_s"],
         "p50_ms": figures["p50_ms"],
         "p99_ms": figures["p99_ms"],
         "foreign_cpu_share": block["foreign_cpu_share"],
-        **_at_rest(session, lengths),
+        **rest,
     }
 
 

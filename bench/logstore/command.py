@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bench import pictures
+from bench import memory, pictures
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
 from bench.kept import LOCAL_RESULTS, keep
@@ -48,6 +48,7 @@ def _measure(options: argparse.Namespace, axes: Axes, command: str) -> dict[str,
     policies = tuple(options.policy or (FLUSH, OS))
     parent = options.directory or Path(tempfile.gettempdir())
     machine = machine_facts(parent)
+    touched = {} if options.quick else memory.touched()
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     runs = plan(axes, names, policies)
     say(f"{len(runs)} runs")
@@ -67,6 +68,7 @@ def _measure(options: argparse.Namespace, axes: Axes, command: str) -> dict[str,
         "started": started,
         "code": code_facts(),
         "machine": machine,
+        "memory_touched": touched,
         "axes": asdict(axes),
         "stream_bytes_per_s": STREAM_BYTES_PER_S,
         "runs": measured,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import pictures
+from bench import memory, pictures
 from bench.comparison import EXIT_FAILED, EXIT_GOAL_MISSED
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
@@ -148,12 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     records, rounds = (20_000, 1) if options.quick else (options.records, options.rounds)
     parent = options.directory or Path(tempfile.gettempdir())
     try:
+        touched = {} if options.quick else memory.touched()
         result = {
             "format": 1,
             "kind": "spark",
             "command": _command_line(options, records, rounds),
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "machine": machine_facts(parent),
+            "memory_touched": touched,
             "code": code_facts(),
             "records": records,
             "record_bytes": RECORD_BYTES,

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 
 from storage.raft.messages import TimeoutNow, VoteRequest, VoteResponse
 from storage.raft.quorum import vote_won
-from storage.raft.roles import become_follower, hears_leader, may_campaign, new_term, restart_timer
+from storage.raft.roles import (
+    become_follower,
+    hears_leader,
+    may_campaign,
+    new_term,
+    restart_timer,
+    stand_in_turn,
+)
 from storage.raft.transitions import Role
 from storage.raft.volatile import NOBODY, Leadership
 
@@ -64,6 +71,8 @@ def on_vote_request(raft: Raft, request: VoteRequest) -> None:
     """
     terms = raft.terms
     whole = (request.last_term, request.last_index) >= (terms.last_term, terms.last_index)
+    if not whole and not hears_leader(raft):
+        stand_in_turn(raft, 0)  # it cannot win here, and we may
     if request.pre:
         granted = whole and request.term > raft.term
         answer(raft, request, granted, request.term if granted else raft.term)

@@ -49,7 +49,7 @@ class Raft:
         hard_state: as recovered; term 0 at the first start.
         terms: index, term and size of the recovered log's entries, all of them flushed.
         commit_index: the checkpoint's index; what is above it becomes known again from a leader.
-        now_ms: a monotonic clock, as in every later call.
+        now_ms: a monotonic clock, as in every later call; where it may be left out, the last one holds.
         draw: `draw(n)` gives a number from 0 to n - 1.
     """
 
@@ -253,11 +253,12 @@ class Raft:
         if self.voted_for == self.member_id:
             election.own_vote_flushed(self)
 
-    def persisted(self, index: int, term: int, cuts: int) -> None:
+    def persisted(self, index: int, term: int, cuts: int, now_ms: int = LONG_AGO_MS) -> None:
         """Our log is flushed up to the entry (index, term); `cuts` as it was when that write began.
 
         The completion of a write from before a truncation is stale, even where the same entry is there again.
         """
+        self._at(now_ms)
         if cuts != self.cuts or index <= self.persisted_index or self.terms.term_at(index) != term:
             return
         self.persisted_index = index
@@ -290,8 +291,9 @@ class Raft:
 
     # --- inputs: what the application asks ----------------------------------------------------------------
 
-    def propose(self, size: int = 0) -> int:
+    def propose(self, size: int = 0, now_ms: int = LONG_AGO_MS) -> int:
         """Take the next index for an entry of `size` bytes. Raises NotLeader, also while handing over."""
+        self._at(now_ms)
         if not self.accepting:
             raise NotLeader(f"member {self.member_id} takes no proposals in term {self.term}")
         return self.extend(size)

@@ -28,7 +28,7 @@ class RaftSettings:
     spare_wait_ms: int = 0
     """Voters that a majority does not need are sent entries so much later; 0: all at once. See `spares`."""
     hedge_ms: int = 3
-    """They are sent entries at once where commits wait for longer than that."""
+    """They are sent entries at once where some wait and none was committed for so long."""
     race_commits: int = 16
     """For so many commits all are sent everything, to see who is late: once a second, after some hedges."""
     append_timeout_ms: int = 200

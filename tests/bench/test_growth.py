@@ -64,11 +64,21 @@ def test_what_is_promised_to_stay_flat_is_judged_and_drawn(tmp_path: Path) -> No
     plots.draw(result, tmp_path / "picture.svg")
     assert "</svg>" in (tmp_path / "picture.svg").read_text()
     text = page([result])
+    assert "3 of 4 goals of earlier steps met" in text, "promised with the others"
     for value in (5, 10):
         path_of(tmp_path, BY_NAME["log_gib"], value).unlink()
     few = fits(gathered(tmp_path))
     assert {row[-1] for row in few} == {"too few steps"} and len(few) == len(names)
     assert "## How cost grows" in text and "0.5 at 1" in text and "5 at 10" in text
+
+
+def test_steps_beside_other_work_are_named(tmp_path: Path) -> None:
+    quiet = dict.fromkeys([fitted.figure for fitted in BY_NAME["groups"].fitted], 1.0)
+    noisy = quiet | {"foreign_cpu_share": 1.1}
+    _steps(tmp_path, "groups", {1: quiet | {"foreign_cpu_share": 0.1}, 10: noisy, 100: quiet})
+    assert "Other work disturbed these steps: 10 consumer groups with a member each (110%)." in page(
+        [gathered(tmp_path)]
+    )
 
 
 def test_a_step_is_measured_once_and_what_remains_is_said(

@@ -16,6 +16,7 @@ from bench.intervals import with_intervals
 from bench.losses import is_lost, losses, section
 from bench.report import page
 from bench.settings import FLUSH, OS
+from bench.tables import table
 
 
 def test_sessions_alternate_are_mirrored_and_leave_neighbours_of_one_side() -> None:
@@ -131,6 +132,16 @@ def test_what_speaks_against_the_figures_is_said() -> None:
     quiet = _result([100.0], 100.0)
     quiet["sessions"] = quiet["sessions"][1:]
     assert "compiler threads still" not in page([quiet]) and "tried once more" not in page([quiet])
+
+
+def test_our_own_figures_are_not_another_brokers() -> None:
+    result = _result([300.0, 300.0], 100.0)
+    own = {"ratio": "x", "title": "growth", "unit": "MB", "subject": 2.0, "baseline": 1.0, "value": 2.0}
+    before = section([result])
+    result["comparison"] += [own | {"baseline_growth": 3.0}, own | {"title": "most", "bound": True}]
+    assert section([result]) == before, "neither lost nor counted"
+    shown = [[cell.strip() for cell in line.split("|")] for line in table(result, "github").splitlines()]
+    assert [line[3] for line in shown[-2:]] == ["1, our own", "1, the bound"]
 
 
 def test_who_wins_everything_loses_nothing_and_noise_is_called_so() -> None:

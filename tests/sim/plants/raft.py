@@ -173,8 +173,8 @@ def cuts_committed_entries() -> Iterator[None]:
 def stale_completion() -> Iterator[None]:
     real = Raft.persisted
 
-    def persisted(self: Raft, index: int, term: int, cuts: int) -> None:
-        real(self, index, self.terms.term_at(index) or term, self.cuts)
+    def persisted(self: Raft, index: int, term: int, cuts: int, *now_ms: int) -> None:
+        real(self, index, self.terms.term_at(index) or term, self.cuts, *now_ms)
 
     with patch.object(Raft, "persisted", persisted):
         yield

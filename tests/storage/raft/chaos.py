@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from storage.raft.configuration import Configuration
 from storage.raft.membership import ConfigurationRefused
@@ -32,8 +33,13 @@ class Chaos:
             max_append_bytes=rng.choice((1, 3, 100)),
             heartbeat_ms=election_timeout_ms // rng.choice((2, 5, 10)),
             election_timeout_ms=election_timeout_ms,
-            spare_wait_ms=seed % 2,
-            race_commits=1 + seed % 4,
+        )
+        spares = random.Random(seed)  # of its own: what the others draw stays as it was
+        settings = replace(
+            settings,
+            spare_wait_ms=min(spares.choice((0, 1, 8, 40)), settings.heartbeat_ms - 1),
+            hedge_ms=spares.choice((1, 3, 1000)),
+            race_commits=spares.choice((1, 2, 3, 4)),
         )
         configuration = Configuration(tuple(range(1, self.size + 1)))
         self.world = World(configuration, members, settings, rng.randrange, make)

@@ -40,8 +40,8 @@ def votes_are_answered_before_they_are_flushed(patch: Patch) -> None:
 
 
 def stale_completions_count(patch: Patch) -> None:
-    def persisted(self: Raft, index: int, term: int, _cuts: int) -> None:
-        real(self, index, term, self.cuts)
+    def persisted(self: Raft, index: int, term: int, _cuts: int, *now_ms: int) -> None:
+        real(self, index, term, self.cuts, *now_ms)
 
     real = Raft.persisted
     patch.setattr(Raft, "persisted", persisted)

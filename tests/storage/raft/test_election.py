@@ -30,6 +30,19 @@ def test_asks_before_it_stands_and_stands_once_its_vote_is_flushed() -> None:
     assert (raft.role, raft.leader_id) == (Role.LEADER, ME)
 
 
+def test_who_is_asked_by_a_shorter_log_and_hears_no_leader_stands_at_once() -> None:
+    raft = core(terms=[4, 4])
+    due_ms = raft.election_due_ms = START_MS + 900
+    asked = VoteRequest(3, ME, 5, True, 1, 4)
+    raft.step(asked, START_MS + 1)  # the promise to a leader of before the start lasts still
+    assert raft.deadline_ms == due_ms
+    raft.step(asked, START_MS + 501)
+    assert [each.granted for each in said(raft) if isinstance(each, VoteResponse)] == [False, False]
+    assert raft.deadline_ms == START_MS + 501
+    raft.tick(START_MS + 501)
+    assert role(raft) is Role.PRE_CANDIDATE
+
+
 def test_timers_differ() -> None:
     raft = core()
     raft.draw = lambda n: n - 1

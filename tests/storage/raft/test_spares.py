@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from storage.raft.configuration import Configuration
-from storage.raft.messages import Append, Heartbeat
+from storage.raft.messages import Append
+from storage.raft.progress import SendState
 from storage.raft.raft import Raft
 from storage.raft.settings import NEVER_MS, RaftSettings
 from storage.raft.spares import RACE_EVERY_MS, Spares
@@ -79,6 +80,7 @@ def test_the_first_are_who_follows_in_the_ring() -> None:
     assert Spares((1, 2, 3), 3).members == {2}
     assert Spares((1, 2, 3, 4, 5), 2).members == {5, 1}
     assert Spares((1, 2, 3, 4), 4).members == {3}
+    assert Spares((3, 1, 2), 1).members == {3}, "founders are named in any order"
 
 
 def test_who_does_not_vote_or_leads_one_other_has_no_spare() -> None:
@@ -121,8 +123,8 @@ def test_its_wait_begins_anew_with_what_comes_after() -> None:
     assert sent(raft) == {3: (index, index)}
 
 
-def test_much_is_not_kept_waiting() -> None:
-    raft = sparing(max_append_bytes=100)
+def test_half_a_request_is_not_kept_waiting() -> None:
+    raft = sparing(max_append_bytes=200)
     raft.propose(60)
     assert sorted(sent(raft)) == [2]
     last = raft.propose(40)
@@ -203,9 +205,8 @@ def test_of_five_two_are_first_and_the_slowest_of_them_makes_way_for_the_quickes
     raft = sparing(FIVE)
     last = raft.propose()
     assert sorted(sent(raft)) == [2, 3]
-    flushed(raft, 1, last)
-    flushed(raft, 2, last)
-    flushed(raft, 3, last)
+    for member in FIVE.members:
+        flushed(raft, member, last)
     raft.tick(raft.now_ms + RACE_EVERY_MS)
     drained(raft)
     raced(raft, late=(3, 4))
@@ -266,10 +267,83 @@ def test_while_members_change_nobody_waits_and_then_the_new_voters_count() -> No
     assert not raft.leading.unsettled
 
 
-def test_heartbeats_reach_a_spare_as_ever() -> None:
+def test_a_race_counts_once_the_spare_has_caught_up() -> None:
+    raft = sparing()
+    for _ in range(3):
+        last = committed(raft, 2)
+    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    drained(raft)
+    index = raft.propose()
+    drained(raft)
+    flushed(raft, 1, index)
+    flushed(raft, 2, index)
+    assert spares_of(raft).race_left == 4, "it has still to write what it was not sent before"
+    flushed(raft, 3, last)
+    index = raft.propose()
+    drained(raft)
+    flushed(raft, 1, index)
+    flushed(raft, 2, index)
+    assert spares_of(raft).race_left == 3
+
+
+def test_a_race_does_not_wait_for_ever_for_a_spare_that_is_dead() -> None:
     raft = sparing()
     committed(raft, 2)
-    leading = raft.leading
-    assert leading is not None
-    raft.tick(leading.heartbeat_due_ms)
-    assert any(isinstance(each, Heartbeat) for each in said(raft, 3))
+    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    drained(raft)
+    for _ in range(2 * 4 + 4):
+        assert spares_of(raft).race_left > 0
+        committed(raft, 2)
+    assert spares_of(raft).race_left == 0
+    assert spares_of(raft).members == {3}
+
+
+def test_the_wait_begins_with_the_entry_whenever_we_were_last_told_the_time() -> None:
+    raft = sparing()
+    told_ms = raft.now_ms
+    index = raft.propose(10, told_ms + 20)
+    assert sent(raft) == {2: (index, index)}
+    assert raft.deadline_ms == told_ms + 20 + HEDGE_MS
+    raft.persisted(index, raft.term, raft.cuts, told_ms + 21)
+    flushed(raft, 2, index)
+    assert raft.now_ms == told_ms + 21
+    drained(raft)
+    assert raft.deadline_ms == told_ms + 20 + WAIT_MS
+
+
+def test_a_spare_far_behind_what_the_log_still_has_is_shipped_a_checkpoint() -> None:
+    raft = sparing()
+    for _ in range(40):
+        last = committed(raft, 2)
+        raft.tick(raft.now_ms)
+    raft.checkpointed(last - 8)
+    raft.propose()
+    drained(raft)
+    progress = raft.progress(3)
+    assert progress is not None
+    assert progress.state is SendState.INSTALL
+
+
+def test_where_one_of_the_first_is_lost_nobody_is_kept_waiting() -> None:
+    raft = sparing()
+    raft.unreachable(2)
+    drained(raft)
+    index = raft.propose()
+    assert 3 in sent(raft)
+    flushed(raft, 1, index)
+    flushed(raft, 3, index)
+    assert raft.commit_index == index
+
+
+def test_where_nobody_is_a_spare_a_slow_commit_begins_no_race() -> None:
+    raft = sparing()
+    raft.tick(raft.now_ms + RACE_EVERY_MS)
+    drained(raft)
+    raced(raft, late=(1,))
+    index = raft.propose()
+    drained(raft)
+    raft.tick(raft.now_ms + 2 * HEDGE_MS)
+    drained(raft)
+    for member in 2, 3, 1:
+        flushed(raft, member, index)
+    assert spares_of(raft).race_left == 0
