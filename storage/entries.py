@@ -105,7 +105,7 @@ def _upto(read: Callable[[int, int], list[Frame] | None], first: int, last: int,
     found: list[Frame] = []
     while first <= last:  # the core does not count the bytes of its own entries
         more = read(first, size)
-        if not more:
+        if not more or more[0].index != first:
             return []
         found += more[: last + 1 - first]
         first = found[-1].index + 1
