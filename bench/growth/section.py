@@ -15,6 +15,8 @@ PICTURE = "growth.svg"
 def section(result: dict[str, Any]) -> str:
     """How cost grows."""
     noisy = disturbed(result)
+    steps = result["steps"].get("connections", [])
+    closed = any("held_connections" not in step["figures"] for step in steps)
     parts = [
         "## How cost grows",
         "One node that flushes every acknowledged write. Over partitions, connections and groups the load "
@@ -25,6 +27,10 @@ def section(result: dict[str, Any]) -> str:
         facts(result),
         f"![How cost grows]({PICTURE})",
         table(result, "github"),
+        "Over connections, resident MB and the CPU when idle are of a node whose connections had been closed "
+        "again: these steps are of before that was mended."
+        if closed
+        else "",
         f"Other work disturbed these steps: {', '.join(noisy)}." if noisy else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -62,6 +62,7 @@ def _loaded(
         "p50_ms": figures["p50_ms"],
         "p99_ms": figures["p99_ms"],
         "foreign_cpu_share": block["foreign_cpu_share"],
+        "held_connections": float(idle_connections),
         **rest,
     }
 

@@ -27,8 +27,8 @@ class HeadlineSizes(Sizes):
 ONE_FULL = HeadlineSizes(
     name="headline",
     rounds=4,
-    produce_records={FLUSH: 240_000, OS: 240_000},
-    client_warmup_records=200_000,
+    produce_records={FLUSH: 900_000, OS: 900_000},
+    client_warmup_records=300_000,
     latency_s=4.0,
     latency_warmup_s=1.0,
     backlog_bytes=512 << 20,
