@@ -125,8 +125,9 @@ def _with_goals(result: dict[str, Any]) -> dict[str, Any]:
 
 def _draw(results: Sequence[dict[str, Any]], directory: Path) -> None:
     """The page's pictures, of the very results that it shows."""
+    by_kind = _by_kind(results)
     for kind, (plots, name) in PICTURES.items():
-        if kind in (by_kind := _by_kind(results)):
+        if kind in by_kind:
             importlib.import_module(plots).draw(by_kind[kind], directory / name)
 
 

@@ -42,6 +42,8 @@ from compat_tests.targets import ROOT
 
 RESULTS = ROOT / "bench" / "results" / "full"
 EXIT_FAILED = 1
+REBALANCES = 3
+"""Of the kind "groups", in each round."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,6 @@ def visits_of(workloads: Sequence[Workload], rows: Rows, again: bool) -> list[Vi
             if missing:
                 found.append(Visit(workload, nodes, missing))
     return found
-
-
-REBALANCES = 3
-"""Of the kind "groups", in each round."""
 
 
 def plan(cells: Sequence[Cell], rounds: int) -> list[tuple[int, Broker]]:
@@ -212,10 +210,10 @@ def _chosen(options: argparse.Namespace) -> list[Workload]:
     for workload in found:
         if options.only and workload.name not in options.only:
             continue
-        nodes = tuple(each for each in workload.nodes if not options.nodes or each in options.nodes)
-        targets = tuple(each for each in workload.targets if not options.target or each in options.target)
         if options.target and workload.kind == "command":
             continue  # a whole comparison has its own sides
+        nodes = tuple(each for each in workload.nodes if not options.nodes or each in options.nodes)
+        targets = tuple(each for each in workload.targets if not options.target or each in options.target)
         if nodes and targets:
             chosen.append(replace(workload, nodes=nodes, targets=targets))
     return chosen

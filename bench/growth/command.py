@@ -185,9 +185,10 @@ def _run(options: argparse.Namespace, lengths: Lengths, wanted: Sequence[tuple[A
     parent = options.directory or Path(tempfile.gettempdir())
     there = [step_of(options.out, axis, value, lengths) for axis in AXES for value in axis.values]
     origins.check_machine(_named([step for step in there if step]), machine_facts(parent))
-    if wanted and not options.quick:
+    chosen = wanted[: options.limit]
+    if chosen and not options.quick:
         memory.touched()
-    for axis, value in wanted[: options.limit]:
+    for axis, value in chosen:
         try:
             step = measured(axis, value, lengths, options.repeats, parent)
         except FAILURES as error:

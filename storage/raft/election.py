@@ -71,7 +71,7 @@ def on_vote_request(raft: Raft, request: VoteRequest) -> None:
     """
     terms = raft.terms
     whole = (request.last_term, request.last_index) >= (terms.last_term, terms.last_index)
-    if not whole and not hears_leader(raft):
+    if not whole and raft.role is Role.FOLLOWER and not hears_leader(raft):
         stand_in_turn(raft, 0)  # it cannot win here, and we may
     if request.pre:
         granted = whole and request.term > raft.term

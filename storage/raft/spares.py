@@ -114,12 +114,14 @@ class Spares:
 def spared(raft: Raft, leading: Leadership) -> frozenset[int]:
     """Who need not be sent entries at once now: nobody where something is under way that may need them."""
     spares, settings, now_ms, last_index = leading.spares, raft.settings, raft.now_ms, raft.terms.last_index
+    if not settings.spare_wait_ms:
+        return NO_ONE
     spares.due_ms = NEVER_MS
     if raft.commit_index == last_index:
         spares.waiting_ms = NEVER_MS
     elif spares.waiting_ms == NEVER_MS:
         spares.waiting_ms = now_ms
-    if not settings.spare_wait_ms or leading.unsettled or raft.transferring:
+    if leading.unsettled or raft.transferring:
         return NO_ONE
     if now_ms >= spares.race_due_ms:
         spares.race_due_ms = now_ms + RACE_EVERY_MS

@@ -41,6 +41,9 @@ def test_who_is_asked_by_a_shorter_log_and_hears_no_leader_stands_at_once() -> N
     assert raft.deadline_ms == START_MS + 501
     raft.tick(START_MS + 501)
     assert role(raft) is Role.PRE_CANDIDATE
+    due_ms = raft.deadline_ms
+    raft.step(asked, START_MS + 502)
+    assert raft.deadline_ms == due_ms, "who stands already does not begin again"
 
 
 def test_timers_differ() -> None:
