@@ -230,6 +230,13 @@ def test_alone_is_a_leader_of_nobody_that_wants_nothing() -> None:
     assert not leader().alone
 
 
+def test_a_leader_is_timed_by_those_it_leads() -> None:
+    assert leader(ALONE).deadline_ms == NEVER_MS
+    raft = leader()
+    raft.tick(raft.deadline_ms)
+    assert [type(message) for message in drained(raft).messages] == [Heartbeat, Heartbeat]
+
+
 def test_an_idle_core_has_nothing_to_hand_out() -> None:
     raft = core(terms=[5])
     assert raft.idle

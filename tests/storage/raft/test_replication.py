@@ -36,6 +36,20 @@ def test_others_commit_what_our_disk_lags_behind_with() -> None:
     assert (raft.commit_index, raft.persisted_index) == (2, 1)
 
 
+def test_a_commit_counts_for_a_race() -> None:
+    raft = leader(settings=RaftSettings(spare_wait_ms=20, race_commits=2))
+    left = []
+    for index in (2, 3, 4):
+        raft.propose()
+        drained(raft)
+        raft.persisted(index, raft.term, 0)
+        for member in (2, 3):
+            raft.step(holds(raft, member, index), raft.now_ms)
+        assert raft.leading is not None
+        left.append(raft.leading.spares.race_left)
+    assert left == [1, 0, 0]
+
+
 def test_an_older_term_is_not_committed_by_counting() -> None:
     raft = leader(terms=[1, 3], serving=False)
     raft.step(holds(raft, 2, 2), raft.now_ms)

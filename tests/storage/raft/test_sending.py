@@ -75,6 +75,24 @@ def test_nobody_is_told_of_a_commit_beyond_what_it_holds() -> None:
     assert [message.to for message in said(raft)] == [2]
 
 
+def test_a_spare_is_sent_entries_later_and_no_commit_before_them() -> None:
+    raft = leader(settings=RaftSettings(spare_wait_ms=20, race_commits=1))
+    raft.propose()
+    assert [message.to for message in said(raft)] == [2, 3]  # a race
+    raft.persisted(2, raft.term, 0)
+    for member in (2, 3):
+        raft.step(holds(raft, member, 2), raft.now_ms)
+    drained(raft)
+    raft.propose()
+    assert [message.to for message in said(raft)] == [2]
+    raft.persisted(3, raft.term, 0)
+    raft.step(holds(raft, 2, 3), raft.now_ms)
+    assert [message.to for message in said(raft)] == [2]
+    raft.tick(raft.now_ms + 20)
+    appended = [message for message in said(raft, to=3) if isinstance(message, Append)]
+    assert [(each.prev_index, each.last_index, each.commit_index) for each in appended] == [(2, 3, 3)]
+
+
 def test_entries_that_are_gone_come_as_a_checkpoint() -> None:
     raft = leader(terms=[1, 1, 1])
     raft.checkpointed(3)
