@@ -4,8 +4,9 @@ Owns: the command line, visits and the order of sessions in each, and what is sa
 is one workload on one number of nodes: fresh brokers, one alive at a time, rounds mirrored (ABBA), only
 cells that have no row; its rows are written when its last round is over, so a run that is ended loses one
 visit at most. A target that cannot be started here is a named skip: its cells remain. Rows of quick runs
-and of other machines never stand beside these. Exit status: 0; 1 when a cell failed (its row has the error,
-and is measured again with `--again`) or the wish could not be read.
+never stand beside these, nor do cells of another machine; a whole comparison says of which it is. Exit
+status: 0; 1 when a cell failed (its row has the error, and is measured again with `--again`) or the wish
+could not be read.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from tabulate import tabulate
 
 from bench import origins
 from bench.baselines.targets import TARGETS, WORDS
-from bench.full.rows import failures_of, paths_of
+from bench.full.rows import failures_of, is_comparison, paths_of
 from bench.tables import facts
 
 KIND = "full"
@@ -29,9 +29,9 @@ Row = dict[str, Any]
 
 
 def gathered(directory: Path) -> dict[str, Any]:
-    """All rows below a directory as one result; facts are the newest row's.
+    """All rows below a directory as one result; facts are those of the newest cell.
 
-    Raises ValueError without rows or with those of quick runs, MixedMachines with those of several machines.
+    Raises ValueError without rows or with those of quick runs, MixedMachines with cells of several machines.
     """
     paths = paths_of(directory)
     rows: list[Row] = [{"workload": path.parent.name, **json.loads(path.read_text())} for path in paths]
@@ -39,15 +39,16 @@ def gathered(directory: Path) -> dict[str, Any]:
         raise ValueError(f"{directory.name} has no rows: python -m bench full")
     if quick := [row["cell"] for row in rows if row.get("quick")]:
         raise ValueError(f"{quick[0]} is of a quick run, which shows that it works and not how fast it is")
-    newest = max(rows, key=lambda row: str(row["started"]))
-    origins.check_machine(((row["cell"], row) for row in rows), newest["machine"])
+    cells = [row for row in rows if not is_comparison(row)]
+    newest = max(cells or rows, key=lambda row: str(row["started"]))
+    origins.check_machine(((row["cell"], row) for row in cells), newest["machine"])
     shared = {name: newest[name] for name in ("started", "code", "machine")}
     return {
         "kind": KIND,
         "command": "python -m bench full",
         "failures": [],
         "rows": rows,
-        "commits": origins.commits_of(rows),
+        "commits": origins.commits_of(cells or rows),
         **shared,
     }
 
@@ -91,7 +92,7 @@ def tables(result: dict[str, Any]) -> list[str]:
 
 def compared(result: dict[str, Any]) -> list[dict[str, Any]]:
     """The whole results of the project's own comparisons that the grid has run."""
-    rows = [row for row in result["rows"] if row["settings"]["kind"] == "command" and "error" not in row]
+    rows = [row for row in result["rows"] if is_comparison(row) and "error" not in row]
     return [block["result"] for row in rows for block in row["rounds"]]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench import seeds
+from bench.full.rows import Rows
 from bench.full.section import compared, gathered, section, tables
 from bench.origins import MixedMachines
 from bench.player.points import FULL, GRPC, OPEN, TRANSACTIONS, Point, block_name
@@ -116,6 +117,18 @@ def test_rows_of_several_commits_are_counted_and_rows_of_several_machines_refuse
     _row(tmp_path, "requests", "tansu", medians=figures, rounds=[], quick=True)
     with pytest.raises(ValueError, match="1n-tansu is of a quick run"):
         gathered(tmp_path)
+
+
+def test_a_whole_comparison_may_be_of_another_machine_than_the_cells(tmp_path: Path) -> None:
+    _row(tmp_path, "requests", "lockstep", medians={"requests_per_s": 1.0}, rounds=[])
+    here = gathered(tmp_path)["machine"]
+    elsewhere = {**here, "kernel": "7"}
+    own = {"settings": {"kind": "command"}, "point": {}, "rounds": [{"result": {}}]}
+    _row(tmp_path, "locks", "contention", 1, machine=elsewhere, started="2026-02-01T00:00:00Z", **own)
+    assert gathered(tmp_path)["machine"] == here, "the page says of the cells where they were measured"
+    Rows(tmp_path).check_machine(here)
+    with pytest.raises(MixedMachines, match="1n-lockstep was measured elsewhere"):
+        Rows(tmp_path).check_machine(elsewhere)
 
 
 def test_the_grid_has_a_table_a_workload_and_names_what_failed(tmp_path: Path) -> None:
