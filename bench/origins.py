@@ -1,7 +1,7 @@
 """Rows of several runs as one result: may they stand side by side, of which sources are they? Pure.
 
 Owns: what makes two machines one: all of `bench.facts.machine_facts` but the load. Rows of another machine,
-kernel or version are never mixed; rows of other commits are, and are counted.
+kernel or version are never in one table; rows of other commits are, and are counted.
 """
 
 from __future__ import annotations

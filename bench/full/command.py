@@ -4,7 +4,7 @@ Owns: the command line, visits and the order of sessions in each, and what is sa
 is one workload on one number of nodes: fresh brokers, one alive at a time, rounds mirrored (ABBA), only
 cells that have no row; its rows are written when its last round is over, so a run that is ended loses one
 visit at most. A target that cannot be started here is a named skip: its cells remain. Rows of quick runs
-never stand beside these, nor do cells of another machine; a whole comparison says of which it is. Exit
+never stand beside these. A table is of one machine: one that was begun on another is begun again. Exit
 status: 0; 1 when a cell failed (its row has the error, and is measured again with `--again`) or the wish
 could not be read.
 """
@@ -114,6 +114,26 @@ def available(visit: Visit) -> Visit:
             say(f"  SKIPPED {name}: {why}")
     here = tuple(cell for cell in visit.cells if not absent[TARGETS[cell.target].name])
     return replace(visit, cells=here)
+
+
+def on_one_machine(visit: Visit, rows: Rows, machine: dict[str, Any]) -> Visit:
+    """The visit, and with it all of its table that was measured on another machine.
+
+    Raises MixedMachines where some of that is not to be measured now.
+    """
+    elsewhere = rows.elsewhere(visit.workload.name, visit.nodes, machine)
+    if not elsewhere:
+        return visit
+    names = elsewhere | {cell.name for cell in visit.cells}
+    cells = tuple(cell for cell in cells_of(visit.workload, visit.nodes) if cell.name in names)
+    whole = available(replace(visit, cells=cells))
+    if left := sorted(elsewhere - {cell.name for cell in whole.cells}):
+        raise MixedMachines(
+            f"{visit.workload.name}: {left[0]} was measured elsewhere, and a table is of one machine: "
+            "measure all of it, or use another --out"
+        )
+    say(f"  {visit.workload.name} was begun on another machine: {len(elsewhere)} cells are measured again")
+    return whole
 
 
 def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path, touched: dict[str, float]) -> list[str]:
@@ -234,11 +254,6 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     failures: list[str] = []
     parent = options.directory or Path(tempfile.gettempdir())
-    try:
-        rows.check_machine(machine_facts(parent))
-    except (MixedMachines, NoBlockDevice, ToolchainMissing) as error:
-        say(f"cannot measure here: {error}")
-        return EXIT_FAILED
     visits = visits_of(workloads, rows, options.again)
     touched = memory.touched() if visits and not options.quick else {}
     done = 0
@@ -251,8 +266,9 @@ def main(arguments: Sequence[str]) -> int:
         sizes = ONE_QUICK if options.quick else ONE_FULL if visit.nodes == 1 else NODES_FULL
         sizes = replace(sizes, rebalances=REBALANCES)  # the headline has none
         try:
+            here = on_one_machine(here, rows, machine_facts(parent))
             failures += run_visit(here, rows, sizes, parent, touched)
-        except (NoBlockDevice, ToolchainMissing) as error:
+        except (MixedMachines, NoBlockDevice, ToolchainMissing) as error:
             say(f"cannot measure here: {error}")
             return EXIT_FAILED
         done += 1

@@ -46,10 +46,12 @@ class Rows:
         row = self.row(cell)
         return row is None or (again and bool(failures_of(row)))
 
-    def check_machine(self, machine: dict[str, Any]) -> None:
-        """Raises MixedMachines where a cell's row is of another machine."""
-        found = ((path.stem, json.loads(path.read_text())) for path in paths_of(self._directory))
-        origins.check_machine(((name, row) for name, row in found if not is_comparison(row)), machine)
+    def elsewhere(self, workload: str, nodes: int, machine: dict[str, Any]) -> set[str]:
+        """The names of one table's cells that have rows of another machine."""
+        paths = (self._directory / workload).glob(f"{nodes}n-*.json")
+        return {
+            path.stem for path in paths if origins.differing(json.loads(path.read_text())["machine"], machine)
+        }
 
     def write(self, cell: Cell, facts: dict[str, Any], rounds: list[Block], error: str = "") -> Row:
         """Keep what the rounds came to, or why they came to nothing."""

@@ -31,7 +31,8 @@ Row = dict[str, Any]
 def gathered(directory: Path) -> dict[str, Any]:
     """All rows below a directory as one result; facts are those of the newest cell.
 
-    Raises ValueError without rows or with those of quick runs, MixedMachines with cells of several machines.
+    Raises ValueError without rows or with those of quick runs, MixedMachines where a table is of several
+    machines.
     """
     paths = paths_of(directory)
     rows: list[Row] = [{"workload": path.parent.name, **json.loads(path.read_text())} for path in paths]
@@ -41,7 +42,8 @@ def gathered(directory: Path) -> dict[str, Any]:
         raise ValueError(f"{quick[0]} is of a quick run, which shows that it works and not how fast it is")
     cells = [row for row in rows if not is_comparison(row)]
     newest = max(cells or rows, key=lambda row: str(row["started"]))
-    origins.check_machine(((row["cell"], row) for row in cells), newest["machine"])
+    for table in _by_table(cells).values():
+        origins.check_machine(((row["cell"], row) for row in table), table[0]["machine"])
     shared = {name: newest[name] for name in ("started", "code", "machine")}
     return {
         "kind": KIND,
@@ -65,14 +67,19 @@ def _cell(row: Row) -> str:
     return ", ".join(f"{_figure(medians[name])} {unit}" for name, unit in shown if name in medians)
 
 
+def _by_table(rows: list[Row]) -> dict[tuple[str, int], list[Row]]:
+    """The rows of each workload and number of nodes."""
+    grouped: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        grouped.setdefault((row["workload"], row["nodes"]), []).append(row)
+    return grouped
+
+
 def tables(result: dict[str, Any]) -> list[str]:
     """One for each workload and number of nodes: points down, targets across."""
-    grouped: dict[tuple[str, int], list[Row]] = {}
-    for row in result["rows"]:
-        if row["settings"]["kind"] in SHOWN:
-            grouped.setdefault((row["workload"], row["nodes"]), []).append(row)
+    cells = [row for row in result["rows"] if row["settings"]["kind"] in SHOWN]
     found = []
-    for (workload, nodes), rows in grouped.items():
+    for (workload, nodes), rows in _by_table(cells).items():
         targets = [name for name in TARGETS if any(row["target"] == name for row in rows)]
         points: dict[tuple[tuple[str, int], ...], dict[str, str]] = {}
         for row in rows:
@@ -86,8 +93,15 @@ def tables(result: dict[str, Any]) -> list[str]:
             for point, cells in sorted(points.items())
         ]
         text = tabulate(lines, headers=["", *targets], tablefmt="github", disable_numparse=True)
-        found.append(f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}\n\n{text}")
+        title = f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}"
+        found.append("\n\n".join((title, *_elsewhere(rows[0]["machine"], result["machine"]), text)))
     return found
+
+
+def _elsewhere(machine: dict[str, Any], newest: dict[str, Any]) -> list[str]:
+    """What to say of a table that is of another machine than the newest cells."""
+    found = [f"{name}: {machine[name]}" for name in origins.differing(machine, newest)]
+    return [f"Measured elsewhere, {', '.join(found)}."] if found else []
 
 
 def compared(result: dict[str, Any]) -> list[dict[str, Any]]:

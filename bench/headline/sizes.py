@@ -17,7 +17,7 @@ FAN_OUT_BYTES = 96 << 20
 class HeadlineSizes(Sizes):
     """`Sizes` for one session, and what only the headline has."""
 
-    small_records: int = 1_500_000
+    small_records: int = 4_500_000
     """Of 100 bytes, for either policy."""
     small_warmup_records: int = 1_500_000
     fan_out_bytes: int = FAN_OUT_BYTES
@@ -44,7 +44,7 @@ ONE_FULL = HeadlineSizes(
 NODES_FULL = replace(
     ONE_FULL,
     name="headline-nodes",
-    produce_records={FLUSH: 80_000, OS: 80_000},
+    produce_records={FLUSH: 240_000, OS: 240_000},
     client_warmup_records=240_000,
     latency_s=6.0,
     backlog_bytes=0,

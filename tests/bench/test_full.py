@@ -89,14 +89,6 @@ def test_rows_are_added_until_nothing_remains(grid: Grid, capsys: pytest.Capture
     assert command.main(["--list", *where]) == 0
     assert "0 of 2 cells are there, 2 remain" in capsys.readouterr().out
 
-    # rows of another machine are not added to
-    path = grid.out / "tiny" / f"{next(iter(rows))}.json"
-    kept = path.read_text()
-    path.write_text(kept.replace('"kernel": "', '"kernel": "0'))
-    assert grid.run() == 1
-    assert "was measured elsewhere: kernel differ" in capsys.readouterr().err
-    path.write_text(kept)
-
     # nothing is measured twice, and what is another cell now is measured again
     before = {name: row["started"] for name, row in rows.items()}
     assert grid.run() == 0
@@ -105,6 +97,28 @@ def test_rows_are_added_until_nothing_remains(grid: Grid, capsys: pytest.Capture
     capsys.readouterr()
     assert grid.run("--list") == 0
     assert "0 of 1 cells are there, 1 remain" in capsys.readouterr().out
+
+
+def test_a_table_that_was_begun_on_another_machine_is_begun_again(
+    grid: Grid, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid.write(TINY.replace("[0, 100]", "[0]"))
+    assert grid.run() == 0
+    (path,) = (grid.out / "tiny").glob("*.json")
+    elsewhere = path.read_text().replace('"kernel": "', '"kernel": "0')
+    path.write_text(elsewhere)
+    assert grid.run() == 0
+    assert path.read_text() == elsewhere, "nothing of it is missing"
+
+    both = TINY.replace("[0, 100]", "[0]").replace('["lockstep"]', '["lockstep", "lockstep-os"]')
+    grid.write(both)
+    assert grid.run("--target", "lockstep-os") == 1
+    refused = "rate0 was measured elsewhere, and a table is of one machine"
+    assert refused in capsys.readouterr().err
+    assert grid.run() == 0
+    assert "begun on another machine: 1 cells are measured again" in capsys.readouterr().err
+    found = [json.loads(each.read_text())["machine"]["kernel"] for each in path.parent.glob("*.json")]
+    assert len(found) == 2 and found[0] == found[1] and not found[0].startswith("0")
 
 
 def test_a_cell_that_fails_has_a_row_that_says_so(grid: Grid, capsys: pytest.CaptureFixture[str]) -> None:

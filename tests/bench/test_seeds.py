@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from bench import seeds
-from bench.full.rows import Rows
 from bench.full.section import compared, gathered, section, tables
 from bench.origins import MixedMachines
 from bench.player.points import FULL, GRPC, OPEN, TRANSACTIONS, Point, block_name
@@ -119,16 +118,22 @@ def test_rows_of_several_commits_are_counted_and_rows_of_several_machines_refuse
         gathered(tmp_path)
 
 
-def test_a_whole_comparison_may_be_of_another_machine_than_the_cells(tmp_path: Path) -> None:
-    _row(tmp_path, "requests", "lockstep", medians={"requests_per_s": 1.0}, rounds=[])
-    here = gathered(tmp_path)["machine"]
-    elsewhere = {**here, "kernel": "7"}
-    own = {"settings": {"kind": "command"}, "point": {}, "rounds": [{"result": {}}]}
-    _row(tmp_path, "locks", "contention", 1, machine=elsewhere, started="2026-02-01T00:00:00Z", **own)
-    assert gathered(tmp_path)["machine"] == here, "the page says of the cells where they were measured"
-    Rows(tmp_path).check_machine(here)
-    with pytest.raises(MixedMachines, match="1n-lockstep was measured elsewhere"):
-        Rows(tmp_path).check_machine(elsewhere)
+def test_each_table_says_where_it_was_measured_if_not_where_the_newest_was(tmp_path: Path) -> None:
+    figures = {"requests_per_s": 1.0}
+    _row(tmp_path, "requests", "lockstep", medians=figures, rounds=[])
+    machine = {**gathered(tmp_path)["machine"], "kernel": "7"}
+    later = "2026-02-01T00:00:00Z"
+    _row(tmp_path, "requests", "lockstep", 3, medians=figures, rounds=[], machine=machine, started=later)
+    own: dict[str, Any] = {
+        "settings": {"kind": "command"},
+        "machine": {**machine, "kernel": "8"},
+        "rounds": [],
+    }
+    _row(tmp_path, "locks", "contention", **own)
+    result = gathered(tmp_path)
+    assert result["machine"] == machine, "of the newest cells; a comparison has its own"
+    one, three = tables(result)
+    assert "1 node\n\nMeasured elsewhere, kernel: 6.\n\n|" in one and "3 nodes\n\n|" in three
 
 
 def test_the_grid_has_a_table_a_workload_and_names_what_failed(tmp_path: Path) -> None:
