@@ -29,7 +29,7 @@ import pytest
 from tests import tidy
 
 SHORT_OF = {
-    "broker/append.py": 97,
+    "broker/append.py": 98,
     "broker/fetch_session.py": 95,
     "broker/groups/classic.py": 98,
     "broker/topic_rules.py": 0,
@@ -39,7 +39,6 @@ SHORT_OF = {
     "protocol/fields.py": 99,
     "protocol/records/batch.py": 95,
     "protocol/records/compression.py": 99,
-    "protocol/records/record.py": 98,
     "protocol/source_text.py": 0,
 }
 """Modules that are not fully covered yet: percent of lines and branches that the mirror test takes, which

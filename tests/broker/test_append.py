@@ -1,10 +1,11 @@
-"""The append path: what is refused, with which error, and that a refusal changes nothing; transactions."""
+"""The append path: what is refused, with which error, and that a refusal changes nothing; transactions,
+several batches in one frame, locks."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -18,55 +19,35 @@ from protocol.records.batch import (
     LOG_APPEND_TIME_FLAG,
     TRANSACTIONAL_FLAG,
     BatchHeader,
-    crc_of,
     read_header,
     verify,
 )
 from protocol.records.compression import Codec
 from protocol.records.control import ControlKind, ControlMarker, parse
 from protocol.records.record import BatchBuilder, iter_records
-from storage.group import Backlogged, GroupOptions, LogGroup
+from protocol.staged_messages import staged_producer_id
+from storage.group import Backlogged, BatchTooLarge, GroupOptions, LogGroup
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
 from storage.transactions import AbortedTransaction
-from storage.types import NotLeader, StorageFull
-
-NOW_MS = 1_700_000_000_000
-HOUR_MS = 3_600_000
-
-
-@dataclass(frozen=True)
-class Limits:
-    max_message_bytes: int = 100_000
-    log_append_time: bool = False
-    timestamp_before_max_ms: int = 1 << 62
-    timestamp_after_max_ms: int = HOUR_MS
-    is_compacted: bool = False
-    lockstep_locks: str = "ignore"
-
-
-LIMITS = Limits()
-
-
-class World:
-    """One group, one partition, the append path into it."""
-
-    def __init__(self, group: LogGroup, partition: PartitionLog, producers: ProducerState) -> None:
-        self.group = group
-        self.partition = partition
-        self.producers = producers
-        self.appender = Appender(group, producers, lambda: NOW_MS)
-
-    def append(self, data: bytes, limits: Limits = LIMITS, produce_version: int = 9) -> int:
-        return self.appender.append(self.partition, data, limits, produce_version).base_offset
-
-    def refuse(self, data: bytes, error: ErrorCode, limits: Limits = LIMITS, produce_version: int = 9) -> str:
-        end, producers = self.partition.next_offset, self.producers.snapshot(NOW_MS)
-        with pytest.raises(Refused) as refused:
-            self.append(data, limits, produce_version)
-        assert refused.value.error is error
-        assert (self.partition.next_offset, self.producers.snapshot(NOW_MS)) == (end, producers)
-        return refused.value.message
+from storage.types import NOTES_PARTITION, NotLeader, StorageFull
+from tests.broker.appends import (
+    ABORT,
+    COMMIT,
+    HOUR_MS,
+    ID,
+    LIMITS,
+    LOCKED,
+    NOW_MS,
+    Limits,
+    Transactional,
+    World,
+    batch,
+    changed,
+    idempotent,
+    of_transaction,
+)
+from tests.broker.locks import asking
 
 
 @pytest_asyncio.fixture
@@ -82,33 +63,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     (partition,) = await group.open_partitions([(bytes(range(16)), 0)])
     yield World(group, partition, producers)
     await group.close()
-
-
-def batch(
-    *values: bytes,
-    codec: Codec = Codec.NONE,
-    timestamp_ms: int = NOW_MS,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-) -> bytearray:
-    builder = BatchBuilder(
-        codec=codec, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
-    )
-    for value in values or (b"value",):
-        builder.append(timestamp_ms=timestamp_ms, key=None, value=value)
-    return bytearray(builder.build())
-
-
-def changed(data: bytearray, **fields: int) -> bytes:
-    """The batch with header fields changed and its checksum right again."""
-    header = read_header(data)
-    for name, value in fields.items():
-        setattr(header, name, value)
-    data[:61] = header.pack()
-    header.crc = crc_of(data, 0, len(data))
-    data[:61] = header.pack()
-    return bytes(data)
 
 
 async def test_a_former_leader_answers_nothing_from_memory(
@@ -221,10 +175,6 @@ async def test_a_producer_does_not_choose_whose_clock_counts(world: World) -> No
     assert not read_header(stored).is_log_append_time
 
 
-def idempotent(sequence: int, producer_epoch: int = 0) -> bytes:
-    return bytes(batch(producer_id=9, producer_epoch=producer_epoch, base_sequence=sequence))
-
-
 async def test_a_batch_sent_again_is_found_and_not_appended(world: World) -> None:
     assert [world.append(idempotent(0)), world.append(idempotent(1))] == [0, 1]
     assert world.append(idempotent(0)) == 0
@@ -287,85 +237,6 @@ async def test_what_storage_refuses_has_a_kafka_error(world: World, monkeypatch:
     assert world.append(idempotent(0)) == 0
     await world.group.close()
     world.refuse(idempotent(1), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
-ID = "a transactional id"
-COMMIT = Marker(9, 0, 3, True, 1)
-ABORT = COMMIT._replace(is_commit=False)
-
-
-class Transactional:
-    """One group, two partitions, the append path into them."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.producers = ProducerState(1 << 40)
-
-    async def open(self) -> Transactional:
-        self.group = await LogGroup.open(
-            self.directory,
-            GroupOptions(1, 1, LogOptions(segment_bytes=1 << 20)),
-            clock_ms=lambda: NOW_MS,
-            on_fatal=lambda error: None,
-            tail_machines={"producers": self.producers},
-        )
-        self.appender = Appender(self.group, self.producers, lambda: NOW_MS)
-        if len(self.group.partitions) == 1:
-            await self.group.open_partitions([(bytes(range(16)), 0), (bytes(range(16)), 1)])
-        self.one, self.two = self.group.partitions[1], self.group.partitions[2]
-        return self
-
-    def append(
-        self,
-        partition: PartitionLog,
-        sequence: int,
-        epoch: int = 0,
-        verified: bool = False,
-        guard: int | None = None,
-        produce_version: int = 9,
-    ) -> int:
-        return self.appender.append(
-            partition,
-            of_transaction(sequence, epoch),
-            LIMITS,
-            produce_version,
-            transactional_id=ID,
-            verified=verified,
-            guard=guard,
-        ).base_offset
-
-    def refuse(self, error: ErrorCode, partition: PartitionLog, sequence: int, epoch: int = 0) -> None:
-        with pytest.raises(Refused) as refused:
-            self.append(partition, sequence, epoch, verified=True)
-        assert refused.value.error is error
-
-    def guard(self, partition: PartitionLog, sequence: int, epoch: int = 0) -> int:
-        """The batch must be verified; with what guard."""
-        end, producers = partition.next_offset, self.producers.snapshot(NOW_MS)
-        with pytest.raises(Unverified) as found:
-            self.append(partition, sequence, epoch)
-        assert (found.value.producer_id, found.value.producer_epoch) == (9, epoch)
-        assert (partition.next_offset, self.producers.snapshot(NOW_MS)) == (end, producers)
-        return found.value.guard
-
-    def refuse_end(self, error: ErrorCode, *partitions: PartitionLog, marker: Marker) -> None:
-        ends = [each.next_offset for each in partitions]
-        producers = self.producers.snapshot(NOW_MS)
-        with pytest.raises(Refused) as refused:
-            self.appender.end_transactions(partitions, marker)
-        assert refused.value.error is error
-        assert [each.next_offset for each in partitions] == ends
-        assert self.producers.snapshot(NOW_MS) == producers
-
-
-def of_transaction(
-    sequence: int, epoch: int = 0, transactional: bool = True, producer_id: int = 9
-) -> bytearray:
-    builder = BatchBuilder(
-        producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
-    )
-    builder.append(timestamp_ms=NOW_MS, key=None, value=b"value")
-    return bytearray(builder.build())
 
 
 @pytest_asyncio.fixture
@@ -510,6 +381,7 @@ async def test_a_marker_is_refused_in_all_partitions_or_none(both: Transactional
 
 async def test_transactions_end_on_a_full_disk(both: Transactional, monkeypatch: pytest.MonkeyPatch) -> None:
     both.append(both.one, 0, verified=True)
+    both.append(both.two, 0, verified=True)
 
     def only_the_reserve(payload_bytes: int, batch_count: int = 1, *, reserved: bool = False) -> bool:
         return reserved
@@ -517,6 +389,11 @@ async def test_transactions_end_on_a_full_disk(both: Transactional, monkeypatch:
     monkeypatch.setattr(both.group.log, "room_for", only_the_reserve)
     both.refuse(ErrorCode.KAFKA_STORAGE_ERROR, both.one, 1)
     both.appender.end_transactions([both.one], COMMIT)
+    beside = both.appender.ready((both.two, bytes(batch()), LIMITS), 9)
+    with pytest.raises(Refused, match="no room"):
+        both.appender.end_together([(COMMIT, [both.two])], beside)
+    both.appender.end_together([(COMMIT, [both.two])])
+    assert (both.one.next_offset, both.two.next_offset) == (2, 2)
     monkeypatch.setattr(both.group.log, "room_for", lambda *args, **named: False)
     before = both.producers.snapshot(NOW_MS)
     with pytest.raises(StorageFull):
@@ -578,3 +455,132 @@ async def test_times_beyond_64_bits_are_refused_where_records_are_opened(world: 
     assert world.append(bytes(builder.build()), compacted) == 0
     assert world.append(beyond, Limits(is_compacted=True, log_append_time=True)) == 3
     assert world.append(beyond) == 6
+
+
+async def test_several_producers_end_together_behind_the_batch_that_says_so(both: Transactional) -> None:
+    stage = staged_producer_id("query", 1)
+    both.append(both.one, 0, verified=True)
+    data = bytes(of_transaction(0, producer_id=stage))
+    both.appender.append(both.two, data, LIMITS, 12, transactional_id=ID, verified=True)
+    await both.group.committed()
+    index = both.group.log.last_index
+    beside = both.appender.ready((both.two, bytes(batch(b"told")), LIMITS), 12)
+    other = COMMIT._replace(producer_id=stage, producer_epoch=1, version=2)
+    appended = both.appender.end_together([(COMMIT, [both.one]), (other, [both.two])], beside)
+    assert appended is not None and appended.base_offset == 1
+    await both.group.committed()
+    (frame,) = both.group.log.frames_cold(index + 1, 1 << 20)
+    assert [(e.partition, e.base_offset) for e in frame.directory] == [(2, 1), (1, 1), (2, 2)]
+    assert both.appender.end_together([(other, [both.two])]) is None  # it has ended
+    late = bytes(of_transaction(1, producer_id=stage))
+    with pytest.raises(Refused) as refused:
+        both.appender.append(both.two, late, LIMITS, 12, transactional_id=ID, verified=True)
+    assert refused.value.error is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+async def test_what_goes_with_markers_has_no_producer(both: Transactional) -> None:
+    plain = bytes(batch(producer_id=5, producer_epoch=0, base_sequence=0))
+    for _ in range(2):  # new, and sent again
+        with pytest.raises(Refused) as refused:
+            both.appender.ready((both.one, plain, LIMITS), 12)
+        assert refused.value.error is ErrorCode.INVALID_RECORD
+        both.appender.append(both.one, plain, LIMITS, 12)
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"),
+    [
+        (StorageFull("full"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (BatchTooLarge("large"), ErrorCode.MESSAGE_TOO_LARGE),
+        (NotLeader("moved"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (Backlogged("busy"), ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+async def test_ends_that_the_log_does_not_take_are_refused(
+    both: Transactional, monkeypatch: pytest.MonkeyPatch, failure: Exception, error: ErrorCode
+) -> None:
+    both.append(both.one, 0, verified=True)
+
+    def fail(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(both.group, "append_together", fail)
+    with pytest.raises(Refused) as refused:
+        both.appender.end_together([(ABORT, [both.one])])
+    assert refused.value.error is error
+    monkeypatch.undo()
+    assert both.appender.end_together([(ABORT, [both.one])]) is None
+    assert both.one.next_offset == 2
+
+
+# --- several batches in one frame ---------------------------------------------------------------------------
+
+
+async def test_batches_appended_together_are_one_frame_and_known_when_sent_again(both: Transactional) -> None:
+    both.append(both.two, 0, verified=True)
+    await both.group.committed()
+    index = both.group.log.last_index
+    both_new = idempotent(0), bytes(batch(producer_id=8, producer_epoch=0, base_sequence=0))
+    assert both.together(*both_new) == both.together(*both_new) == [0, 1]
+    await both.group.committed()
+    (frame,) = both.group.log.frames_cold(index + 1, 1 << 20)
+    assert [(e.partition, e.base_offset) for e in frame.directory] == [(1, 0), (2, 1)]
+    assert both.group.log.last_index == index + 1
+
+
+async def test_of_batches_appended_together_one_refusal_is_everybodys(
+    both: Transactional, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = idempotent(0)
+    both.refuse_together(ErrorCode.CORRUPT_MESSAGE, 1, good, good[:-1] + bytes([good[-1] ^ 1]))
+    assert both.together(good, good) == [0, 0]
+    both.refuse_together(ErrorCode.INVALID_RECORD, 1, idempotent(1), good)
+    monkeypatch.setattr(both.group.log, "room_for", lambda *args, **named: False)
+    both.refuse_together(ErrorCode.KAFKA_STORAGE_ERROR, 0, idempotent(1), idempotent(1))
+
+
+# --- locks --------------------------------------------------------------------------------------------------
+
+
+def locking(name: str, **builder: Any) -> bytes:
+    """Of somebody who has read nothing."""
+    return asking.batch(asking.asks(-1, write_lock=name), **builder)
+
+
+async def test_locks_are_raised_in_the_frame_of_their_batch(both: Transactional) -> None:
+    first = locking("a", producer_id=9, producer_epoch=0, base_sequence=0)
+    for _ in range(2):  # new, and sent again
+        assert both.appender.append(both.one, first, LOCKED, 9).base_offset == 0
+    both.refuse_batch(ErrorCode.POLICY_VIOLATION, locking("a"), LOCKED)
+    assert both.appender.append(both.one, locking("a"), LIMITS, 9).base_offset == 1, "kept no more"
+    await both.group.committed()
+    (frame,) = both.group.log.frames_cold(both.group.log.last_index, 1 << 20)
+    assert [e.partition for e in frame.directory] == [1, 1, NOTES_PARTITION]
+    assert not both.locks.partitions
+
+
+async def test_locks_of_batches_appended_together_are_raised_together_or_not(both: Transactional) -> None:
+    assert both.together(locking("a"), locking("b"), LOCKED) == [0, 0]
+    both.refuse_together(ErrorCode.POLICY_VIOLATION, 1, locking("c"), locking("b"), LOCKED)
+    both.refuse_batch(ErrorCode.POLICY_VIOLATION, locking("a"), LOCKED)
+    assert both.appender.append(both.one, locking("c"), LOCKED, 9).base_offset == 1
+
+
+async def test_who_cannot_know_the_locks_takes_no_batch(
+    both: Transactional, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LogGroup, "is_leader", False)
+    both.refuse_batch(ErrorCode.NOT_LEADER_OR_FOLLOWER, bytes(batch()), LOCKED)
+    monkeypatch.undo()
+    monkeypatch.setattr(both.appender, "locks", None)
+    both.refuse_batch(ErrorCode.NOT_LEADER_OR_FOLLOWER, bytes(batch()), LOCKED)
+
+
+async def test_where_locks_are_kept_a_producer_goes_on_behind_what_it_aborted(both: Transactional) -> None:
+    """The batch with sequence 1 was refused, and clients do not number those behind it anew."""
+    both.refuse(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, both.one, 2, limits=LOCKED)
+    both.append(both.one, 0, verified=True, limits=LOCKED)
+    both.refuse(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, both.one, 2, limits=LOCKED)
+    both.appender.end_transactions([both.one], ABORT)
+    both.refuse(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, both.one, 2)
+    assert both.append(both.one, 2, verified=True, limits=LOCKED) == 2

@@ -21,7 +21,7 @@ from protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader
 from protocol.records.control import ControlKind, build
 from protocol.records.record import BatchBuilder
 from protocol.staged_messages import staged_producer_id
-from storage.types import DirectoryEntry, NewerFormat
+from storage.types import NOTES_PARTITION, DirectoryEntry, NewerFormat
 
 DAY_MS = 86_400_000
 
@@ -208,6 +208,20 @@ def test_before_version_2_a_marker_has_the_epoch_of_its_batches(version: int) ->
         state.check_end(1, 7, 5, 2, version)
 
 
+def test_a_producer_has_ended_while_its_marker_is_the_newest_of_it() -> None:
+    state = begun()
+    assert not state.has_ended(1, 7), "its transaction is open"
+    state.record_end(1, 7, 0, 3, 102, 1002)
+    assert state.has_ended(1, 7)
+    assert not state.has_ended(1, 8) and not state.has_ended(2, 7)
+    state.record(1, header(2), 103, 1003)
+    assert not state.has_ended(1, 7), "it has gone on without a transaction"
+    state.record_end(1, 8, 0, 3, 0, 1004)
+    assert state.has_ended(1, 8), "a marker is all there is of it"
+    state.record(1, transactional(-1, producer_id=8), 104, 1005)
+    assert not state.has_ended(1, 8), "a coordinator has begun for it, without a sequence"
+
+
 def test_since_version_2_a_marker_has_a_higher_epoch() -> None:
     state = begun(producer_epoch=5)
     for late in (4, 5):
@@ -241,6 +255,7 @@ def test_a_replay_notes_what_the_append_noted() -> None:
     replay(other.build(), 101, 1001)  # a control record of another kind
     marker = build(ControlKind.ABORT, producer_id=7, producer_epoch=1, coordinator_epoch=3, timestamp_ms=5)
     replay(marker, 102, 1002)
+    again.replay(DirectoryEntry(NOTES_PARTITION, 0, 0, 5, 0, 0, 0), b"notes", 1002)
     assert seen(again) == seen(state) == (1, -1, 3, -1, 102)
     assert again.snapshot(DAY_MS) == state.snapshot(DAY_MS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 
@@ -9,7 +10,7 @@ import pytest
 
 from protocol.api import ApiKey, read_request_header, response_header
 from protocol.client_errors import BrokerError, ClientError, Unsupported
-from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol
+from protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol, Peer
 from protocol.compiler import decode, encode_bytes
 from protocol.errors import ErrorCode
 from protocol.framing import LARGEST_REGULAR_BUFFER
@@ -101,6 +102,20 @@ def test_no_common_version() -> None:
         protocol.version_of(MetadataRequest)
     with pytest.raises(Unsupported, match="speaks nothing of FETCH"):
         protocol.version_of(FetchRequest)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [("broker", "broker:9092"), ("127.0.0.1", "127.0.0.1:9092"), ("::1", "[::1]:9092")]
+)
+def test_a_peer_is_named_as_clients_are_told_of_it_and_says_what_it_speaks(host: str, name: str) -> None:
+    peer = Peer(host, 9092, "me", "tests")
+    assert (str(peer), peer.host, peer.port) == (name, host, 9092)
+    with pytest.raises(Unsupported, match=f"^{re.escape(name)} speaks nothing of METADATA"):
+        peer.version_of(MetadataRequest)
+    assert peer._protocol.agreed(4, answer(told(), 4)) is None
+    assert peer.versions == {ApiKey.METADATA: (0, 13), ApiKey.API_VERSIONS: (0, 4)}
+    assert peer.features == {"lockstep.staged": (0, 1)}
+    assert (peer.version_of(MetadataRequest), peer.version_of(MetadataRequest, 9)) == (13, 9)
 
 
 # --- requests ---------------------------------------------------------------------------------------------

@@ -176,6 +176,26 @@ def test_this_node_is_informed_once_it_knows_what_it_knew(world: World) -> None:
     assert world.nodes.is_informed, "and stays so"
 
 
+@pytest.mark.parametrize(
+    ("status", "misses"),
+    [
+        (Status(cluster_id="abc", registered=(2, 3), applied=8), True),
+        (Status(cluster_id="abc", registered=(1, 2), applied=8), False),
+        (Status(cluster_id="abc", registered=(2, 3), applied=7), False),
+        (Status(cluster_id="abc", applied=8), False),
+        (Status(cluster_id="xyz", registered=(2, 3), applied=8), False),
+    ],
+)
+def test_this_node_is_missed_where_one_of_its_cluster_knows_more(
+    world: World, status: Status, misses: bool
+) -> None:
+    world.image.cluster_id = "abc"
+    world.nodes.told(2, status)
+    assert world.nodes.misses_this(7) is misses
+    world.now += ALIVE_SECONDS
+    assert not world.nodes.misses_this(7), "the dead may be out of date"
+
+
 def test_this_node_is_counted_in_where_one_that_lives_says_so(world: World) -> None:
     assert not world.nodes.is_counted_in
     world.nodes.told(2, Status(registered=(2, 3)))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
@@ -178,6 +178,23 @@ def test_offsets_keep_the_gaps_of_compaction() -> None:
     assert [record.offset for record in iter_records(batch)] == [1000, 1003, 1009]
 
 
+def test_a_time_beyond_64_bits_goes_on_from_the_least_as_in_java() -> None:
+    batch = bytearray(built([(None, b"v", at, []) for at in range(3)]))
+    for base, times in (
+        ((1 << 63) - 2, [(1 << 63) - 2, (1 << 63) - 1, -(1 << 63)]),
+        (-(1 << 63), [-(1 << 63), 1 - (1 << 63), 2 - (1 << 63)]),
+    ):
+        header = read_header(batch)
+        header.base_timestamp = base
+        batch[:BATCH_HEADER_BYTES] = header.pack()
+        assert [record.timestamp for record in iter_records(batch)] == times
+
+
+def test_a_record_says_all_that_it_is() -> None:
+    text = "Record(offset=7, timestamp=5, key=b'k', value=None, headers=[('a', b'x')])"
+    assert repr(Record(7, 5, b"k", None, [("a", b"x")])) == text
+
+
 def test_log_append_time_stands_for_every_record() -> None:
     batch = bytearray(built([(None, b"a", 1, []), (None, b"b", 2, [])]))
     set_log_append_time(batch, 77)
@@ -190,6 +207,7 @@ def test_batches_one_after_the_other() -> None:
     assert [(record.offset, record.value) for record in found] == [(5, b"a"), (6, b"b")]
 
 
+@example(pairs=[(b"k" * 1023, b"v" * 1024), (b"k" * 10_000, None)], transaction=None)
 @given(
     pairs=st.lists(
         st.tuples(st.binary(max_size=200), st.none() | st.binary(max_size=2000)), min_size=1, max_size=80
@@ -279,11 +297,13 @@ def record(content: bytes) -> bytes:
     ],
 )
 def test_bodies_that_are_not_what_the_header_says(body: bytes, count: int) -> None:
-    with pytest.raises(MalformedBatch):
-        key_values(batch_of(body, count))
-    for read in (iter_records, key_values):
+    for read in (iter_records, key_values, all_headers):
         with pytest.raises(MalformedBatch):
             list(read(batch_of(body, count)))
+
+
+def all_headers(batch: bytes) -> list[Headers]:
+    return headers_named(batch, read_header(batch), b"", 2**31, 1 << 20)
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**31 - 1), st.integers(0, 7))

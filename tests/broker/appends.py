@@ -1,0 +1,210 @@
+"""Appends without a server: a log group, the append path into it, and batches that it may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from broker.append import Appender, GuiltyBatch, Marker, Unverified
+from broker.locks.checks import LockChecks
+from broker.locks.table import LockTable
+from broker.metadata import Cluster
+from broker.producer_state import ProducerState
+from broker.refused import Refused
+from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
+from protocol.errors import ErrorCode
+from protocol.records.batch import crc_of, read_header
+from protocol.records.compression import Codec
+from protocol.records.record import BatchBuilder
+from storage.group import GroupOptions, LogGroup
+from storage.log.options import LogOptions
+from storage.partition import PartitionLog
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    max_message_bytes: int = 100_000
+    log_append_time: bool = False
+    timestamp_before_max_ms: int = 1 << 62
+    timestamp_after_max_ms: int = HOUR_MS
+    is_compacted: bool = False
+    lockstep_locks: str = LOCKS_IGNORED
+
+
+LIMITS = Limits()
+LOCKED = Limits(lockstep_locks=LOCKS_KEPT)
+
+ID = "a transactional id"
+COMMIT = Marker(9, 0, 3, True, 1)
+ABORT = COMMIT._replace(is_commit=False)
+
+
+class World:
+    """One group, one partition, the append path into it."""
+
+    def __init__(self, group: LogGroup, partition: PartitionLog, producers: ProducerState) -> None:
+        self.group = group
+        self.partition = partition
+        self.producers = producers
+        self.appender = Appender(group, producers, lambda: NOW_MS)
+
+    def append(self, data: bytes, limits: Limits = LIMITS, produce_version: int = 9) -> int:
+        return self.appender.append(self.partition, data, limits, produce_version).base_offset
+
+    def refuse(self, data: bytes, error: ErrorCode, limits: Limits = LIMITS, produce_version: int = 9) -> str:
+        end, producers = self.partition.next_offset, self.producers.snapshot(NOW_MS)
+        with pytest.raises(Refused) as refused:
+            self.append(data, limits, produce_version)
+        assert refused.value.error is error
+        assert (self.partition.next_offset, self.producers.snapshot(NOW_MS)) == (end, producers)
+        return refused.value.message
+
+
+class Transactional:
+    """One group, two partitions, the append path into them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.producers = ProducerState(1 << 40)
+        self.locks = LockTable()
+
+    async def open(self) -> Transactional:
+        self.group = await LogGroup.open(
+            self.directory,
+            GroupOptions(1, 1, LogOptions(segment_bytes=1 << 20)),
+            clock_ms=lambda: NOW_MS,
+            on_fatal=lambda error: None,
+            tail_machines={"producers": self.producers, "locks": self.locks},
+        )
+        self.appender = Appender(self.group, self.producers, lambda: NOW_MS)
+        cluster = SimpleNamespace(metadata_index=1, topic_by_id=lambda _: None)
+        self.appender.locks = LockChecks(self.locks, self.group, cast(Cluster, cluster))
+        if len(self.group.partitions) == 1:
+            await self.group.open_partitions([(bytes(range(16)), 0), (bytes(range(16)), 1)])
+        self.one, self.two = self.group.partitions[1], self.group.partitions[2]
+        return self
+
+    def append(
+        self,
+        partition: PartitionLog,
+        sequence: int,
+        epoch: int = 0,
+        verified: bool = False,
+        guard: int | None = None,
+        produce_version: int = 9,
+        limits: Limits = LIMITS,
+    ) -> int:
+        return self.appender.append(
+            partition,
+            of_transaction(sequence, epoch),
+            limits,
+            produce_version,
+            transactional_id=ID,
+            verified=verified,
+            guard=guard,
+        ).base_offset
+
+    def together(self, one: bytes, two: bytes, limits: Limits = LIMITS) -> list[int]:
+        """Append one batch to each partition, both or none."""
+        wanted = [(self.one, one, limits), (self.two, two, limits)]
+        return [each.base_offset for each in self.appender.append_atomically(wanted, 9)]
+
+    def state(self) -> tuple[object, ...]:
+        """What a refusal must not change."""
+        snapshots = self.producers.snapshot(NOW_MS), self.locks.snapshot(NOW_MS)
+        return self.one.next_offset, self.two.next_offset, *snapshots
+
+    def refuse_together(
+        self, error: ErrorCode, guilty: int, one: bytes, two: bytes, limits: Limits = LIMITS
+    ) -> None:
+        before = self.state()
+        with pytest.raises(GuiltyBatch) as found:
+            self.together(one, two, limits)
+        assert (found.value.place, found.value.refused.error) == (guilty, error)
+        assert self.state() == before
+
+    def refuse_batch(self, error: ErrorCode, data: bytes, limits: Limits = LIMITS) -> None:
+        """In partition one."""
+        before = self.state()
+        with pytest.raises(Refused) as refused:
+            self.appender.append(self.one, data, limits, 9)
+        assert refused.value.error is error
+        assert self.state() == before
+
+    def refuse(
+        self,
+        error: ErrorCode,
+        partition: PartitionLog,
+        sequence: int,
+        epoch: int = 0,
+        limits: Limits = LIMITS,
+    ) -> None:
+        with pytest.raises(Refused) as refused:
+            self.append(partition, sequence, epoch, verified=True, limits=limits)
+        assert refused.value.error is error
+
+    def guard(self, partition: PartitionLog, sequence: int, epoch: int = 0) -> int:
+        """The batch must be verified; with what guard."""
+        end, producers = partition.next_offset, self.producers.snapshot(NOW_MS)
+        with pytest.raises(Unverified) as found:
+            self.append(partition, sequence, epoch)
+        assert (found.value.producer_id, found.value.producer_epoch) == (9, epoch)
+        assert (partition.next_offset, self.producers.snapshot(NOW_MS)) == (end, producers)
+        return found.value.guard
+
+    def refuse_end(self, error: ErrorCode, *partitions: PartitionLog, marker: Marker) -> None:
+        ends = [each.next_offset for each in partitions]
+        producers = self.producers.snapshot(NOW_MS)
+        with pytest.raises(Refused) as refused:
+            self.appender.end_transactions(partitions, marker)
+        assert refused.value.error is error
+        assert [each.next_offset for each in partitions] == ends
+        assert self.producers.snapshot(NOW_MS) == producers
+
+
+def batch(
+    *values: bytes,
+    codec: Codec = Codec.NONE,
+    timestamp_ms: int = NOW_MS,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    builder = BatchBuilder(
+        codec=codec, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
+    )
+    for value in values or (b"value",):
+        builder.append(timestamp_ms=timestamp_ms, key=None, value=value)
+    return bytearray(builder.build())
+
+
+def changed(data: bytearray, **fields: int) -> bytes:
+    """The batch with header fields changed and its checksum right again."""
+    header = read_header(data)
+    for name, value in fields.items():
+        setattr(header, name, value)
+    data[:61] = header.pack()
+    header.crc = crc_of(data, 0, len(data))
+    data[:61] = header.pack()
+    return bytes(data)
+
+
+def idempotent(sequence: int, producer_epoch: int = 0) -> bytes:
+    return bytes(batch(producer_id=9, producer_epoch=producer_epoch, base_sequence=sequence))
+
+
+def of_transaction(
+    sequence: int, epoch: int = 0, transactional: bool = True, producer_id: int = 9
+) -> bytearray:
+    builder = BatchBuilder(
+        producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
+    )
+    builder.append(timestamp_ms=NOW_MS, key=None, value=b"value")
+    return bytearray(builder.build())
