@@ -1,4 +1,4 @@
-"""The Raft core's mirror tests take all of its branches; the command is shown to notice what does not."""
+"""Each pure module's mirror test takes its branches; the command is shown to notice what does not."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ ONE = "from planted.sign import sign\n\n\ndef test() -> None:\n    assert sign(1
 FAILING = BOTH.replace("'-+'", "'+-'")
 
 
-def test_all_branches_of_the_raft_core() -> None:
+@pytest.mark.timeout(700)
+def test_all_branches_of_the_pure_modules() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.coverage", "storage/raft", "--json"],
+        [sys.executable, "-m", "tests.coverage", "--json"],
         cwd=tidy.ROOT,
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=650,
     )
     modules = json.loads(done.stdout)
-    assert len(modules) > 15 and sum(each["branches"] for each in modules) > 300
+    assert len(modules) > 100 and sum(each["branches"] for each in modules) > 2500
     assert [each for each in modules if not each["proven"]] == []
-    assert done.returncode == 0
+    assert done.returncode == 0, done.stderr
 
 
 def planted(root: Path, module: str, mirror: str | None) -> coverage.Measured:
