@@ -19,6 +19,7 @@ NONE: Final = (ANY, ANY)
 _ONE: Final = (
     ("produce", "throughput", "MB/s", "produce.mb_per_s"),
     ("small", "100-byte records", "records/s", "small.records_per_s"),
+    ("latency1.rate", "1 producer", "requests/s", "latency1.requests_per_s"),
     ("latency1.p50", "1 producer, p50", "ms", "latency1.p50_ms"),
     ("latency1.p99", "1 producer, p99", "ms", "latency1.p99_ms"),
     ("latency16.rate", "16 producers", "requests/s", "latency16.requests_per_s"),
@@ -29,6 +30,7 @@ _ONE: Final = (
 )
 _THREE: Final = (
     ("n3.produce", "throughput", "MB/s", "n3_produce.mb_per_s"),
+    ("n3.latency1.rate", "1 producer", "requests/s", "n3_latency1.requests_per_s"),
     ("n3.latency1.p50", "1 producer, p50", "ms", "n3_latency1.p50_ms"),
     ("n3.latency1.p99", "1 producer, p99", "ms", "n3_latency1.p99_ms"),
     ("n3.latency16.rate", "16 producers", "requests/s", "n3_latency16.requests_per_s"),
