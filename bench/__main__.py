@@ -2,13 +2,13 @@
 
 Owns: the command line, the alternation of sessions, and what is kept of a run. Progress goes to stderr, the
 result to stdout (a table, or JSON with --json). Exit status: 0; 1 when a round failed or a durability was
-not proven; 3 when everything ran and a required ratio was missed.
+not proven; 2 for words that cannot be met; 3 when everything ran and a required ratio was missed; 128 + n
+when signal n ended it.
 """
 
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from bench import atomic, comparison, micro, nodes3, profile, transactions
 from bench.baselines import command as baselines
 from bench.compare import BASELINE, GOALS, SUBJECT
 from bench.contention import command as contention
+from bench.ending import by_signals
 from bench.feed import command as feed
 from bench.full import command as full
 from bench.growth import command as growth
@@ -26,8 +27,9 @@ from bench.headline import command as headline
 from bench.logstore import command as logstore
 from bench.player import command as player
 from bench.process import RssSampler
+from bench.progress import say
 from bench.rows import run_rows
-from bench.session import Session, say
+from bench.session import Session
 from bench.settings import (
     BACKLOG_ROWS,
     FLUSH,
@@ -119,7 +121,10 @@ def _parser() -> argparse.ArgumentParser:
         "RESULT.json ...' prints docs/benchmarks.md, 'make bench-page' writes it.",
     )
     parser.add_argument(
-        "row", choices=[*ROWS, "all", "quick"], help="what to measure ('quick': all but groups, --quick)"
+        "row",
+        choices=[*ROWS, "all", "quick", *TOOLS],
+        help="one row, 'all' of them, or 'quick': all but groups, with --quick; the others have options of "
+        "their own ('python -m bench headline --help')",
     )
     comparison.add_options(parser, quick="about five minutes for everything")
     comparison.add_baseline_tree(parser)
@@ -129,16 +134,21 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; the exit status."""
-    for each in (signal.SIGTERM, signal.SIGHUP):  # no broker is left behind
-        signal.signal(each, lambda number, frame: sys.exit(128 + number))
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] in TOOLS:
-        return TOOLS[words[0]](words[1:])
+    with by_signals():
+        return TOOLS[words[0]](words[1:]) if words and words[0] in TOOLS else _rows(words)
+
+
+def _rows(words: Sequence[str]) -> int:
+    """The rows of one node, one or all."""
     parser = _parser()
     options = parser.parse_args(words)
+    if options.row in TOOLS:
+        parser.error(f"'{options.row}' comes first, its options after it")
     comparison.check_baseline_tree(parser, options)
     required = comparison.required_goals(parser, options)
-    sizes = comparison.sized(QUICK if options.quick or options.row == "quick" else FULL, options)
+    options.quick = options.quick or options.row == "quick"
+    sizes = comparison.sized(QUICK if options.quick else FULL, options)
     policies = tuple(options.policy) if options.policy else (FLUSH, OS)
     rows = frozenset({"all": ROWS, "quick": QUICK_ROWS}.get(options.row, [options.row]))
     plan = plan_sessions(options.subject, comparison.baseline_of(options), policies, sizes.rounds, rows)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,7 +17,8 @@ from typing import Any
 from bench import comparison
 from bench.compare import SUBJECT, figures_of
 from bench.kept import keep
-from bench.session import Session, say
+from bench.progress import say
+from bench.session import Session
 from bench.settings import FLUSH, Sizes
 
 Row = dict[str, Any]
@@ -90,7 +90,6 @@ def measured(
         print(json.dumps({key: result[key] for key in ("command", "rows", "failures")}, indent=1))
     else:
         print(shown(result))
-    say(f"kept: {os.path.relpath(path)}")
     for failure in result["failures"]:
         say(f"FAILED: {failure}")
     return (comparison.EXIT_FAILED if result["failures"] else 0), path

@@ -8,6 +8,7 @@ the split, under a load of its own, as its native frames do slow the node. Stage
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,8 @@ from bench.facts import code_facts, machine_facts
 from bench.headline.work import SHAPES
 from bench.kept import keep
 from bench.nodes_session import NODES, NodesSession
-from bench.session import RoundFailed, Session, say
+from bench.progress import say
+from bench.session import RoundFailed, Session
 from bench.settings import NODES_QUICK, PRODUCERS, QUICK
 from bench.tables import facts
 from compat_tests.targets import LockstepTarget, TargetFailed
@@ -138,6 +140,8 @@ def run(options: argparse.Namespace) -> int:
             say(f"FAILED: {error}")
             return 1
         found.append(split)
+        if flame:
+            say(f"drawn: {os.path.relpath(flame)}")
     result = {
         "format": 1,
         "kind": KIND,
@@ -148,9 +152,8 @@ def run(options: argparse.Namespace) -> int:
         "failures": [],
         "splits": found,
     }
-    path = keep(result, options.out, KIND)
+    keep(result, options.out, KIND)
     print(stages.table(result))
-    say(f"kept: {path.name}")
     return 0
 
 
@@ -158,9 +161,10 @@ def section(result: dict[str, Any]) -> str:
     """What docs/benchmarks.md says of it."""
     parts = [
         "## Where the time of a group commit goes",
-        "The event loop of the node that leads, sampled by py-spy while sixteen producers (or one: "
-        "*latency1*) write one record a request. With three nodes on this machine's cores, waiting includes "
-        "that the others have the processor.",
+        "The event loop of the node that leads, sampled by py-spy while sixteen producers (*latency16*; one: "
+        "*latency1*, where it was measured) write one record a request. With three nodes on this machine's "
+        "cores, waiting includes that the others have the processor; so does the flush, which waits for the "
+        "file system and the followers' flushes as well as for the device.",
         facts(result),
         stages.table(result, "github"),
     ]

@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench import argument_types
 from compat_tests.targets import LockstepTarget, Target
 
 SEGMENT_BYTES = 8 << 20
@@ -126,9 +127,9 @@ def measured(records: int, seconds: float, rounds: int) -> dict[str, object]:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m bench.compaction")
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--records", type=argument_types.count, default=200_000)
+    parser.add_argument("--seconds", type=argument_types.positive, default=8.0)
+    parser.add_argument("--rounds", type=argument_types.count, default=3)
     chosen = parser.parse_args()
     print(json.dumps(measured(chosen.records, chosen.seconds, chosen.rounds), indent=2))
 

@@ -17,16 +17,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench import memory
+from bench import argument_types, memory
 from bench.compare import RATIOS, BadRequirement, Goal, Ratio, compare, parse_requirement
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts, sources
 from bench.intervals import with_intervals
 from bench.kept import LOCAL_RESULTS, keep
 from bench.nodes_session import HEAP
-from bench.session import FAILURES, Session, say
+from bench.progress import say
+from bench.session import FAILURES, Session
 from bench.settings import PRODUCER_PROPERTIES, Sizes
-from bench.tables import table
+from bench.tables import reservations, table
 from compat_tests.kafka_jars import ToolchainMissing
 from lockstep.native import VARIABLE
 
@@ -45,11 +46,15 @@ Outcomes = tuple[list[dict[str, Any]], list[str]]
 def add_run_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
     """What every measurement in sessions takes. Args: quick: what `--quick` means."""
     parser.add_argument("--quick", action="store_true", help=quick)
-    parser.add_argument("--rounds", type=int, help="sessions of each kind (an even number is balanced)")
-    parser.add_argument("--seconds", type=float, help="length of each timed block")
+    parser.add_argument(
+        "--rounds", type=argument_types.count, help="sessions of each kind (an even number is balanced)"
+    )
+    parser.add_argument("--seconds", type=argument_types.positive, help="length of each timed block")
     parser.add_argument("--json", action="store_true", help="the comparison on stdout as JSON")
-    parser.add_argument("--out", type=Path, default=LOCAL_RESULTS, help="directory for the kept result")
-    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    parser.add_argument(
+        "--out", type=argument_types.results, default=LOCAL_RESULTS, help="directory for the kept result"
+    )
+    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
 
 
 def add_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
@@ -81,7 +86,9 @@ def check_baseline_tree(parser: argparse.ArgumentParser, options: argparse.Names
 
 def add_heap(parser: argparse.ArgumentParser) -> None:
     """For those that start several Kafka nodes."""
-    parser.add_argument("--heap", default=HEAP, help=f"of each Kafka node (default {HEAP})")
+    parser.add_argument(
+        "--heap", type=argument_types.heap, default=HEAP, help=f"of each Kafka node (default {HEAP})"
+    )
 
 
 def required_goals(parser: argparse.ArgumentParser, options: argparse.Namespace, *known: Any) -> list[Goal]:
@@ -152,6 +159,8 @@ def run_sessions(plan: Sequence[P], make: Callable[[P], S], measure: Callable[[P
 def performed(options: argparse.Namespace, run: Callable[[Path], Outcomes]) -> dict[str, Any] | None:
     """Machine, code, sessions, failures; None where nothing can be measured. Args: run: as `measured`'s."""
     parent = options.directory or Path(tempfile.gettempdir())
+    if options.quick:
+        say("QUICK: short blocks show whether it works; how fast it is, only a whole run says")
     try:
         machine, code, before = machine_facts(parent), code_facts(), sources()
         touched = {} if options.quick else memory.touched()
@@ -220,12 +229,13 @@ def measured(
 
 
 def _finish(name: str, result: dict[str, Any], options: argparse.Namespace, required: frozenset[str]) -> int:
-    path = keep(result, options.out, f"{name}-{result['subject']}-vs-{result['baseline']}")
+    keep(result, options.out, f"{name}-{result['subject']}-vs-{result['baseline']}")
     if options.json:
         print(json.dumps({key: result[key] for key in ("command", "comparison", "failures")}, indent=1))
     else:
         print(table(result))
-    say(f"kept: {os.path.relpath(path)}")
+        if noted := reservations(result):
+            say(noted)
     return exit_status(result, required)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from bench.device import device_of, queue_facts
-from compat_tests.kafka_jars import KAFKA_VERSION, java_command
+from compat_tests.kafka_jars import KAFKA_VERSION, ToolchainMissing, java_command
 from compat_tests.targets import ROOT
 
 _PACKAGES = ("uvloop", "crc32c", "cramjam", "confluent-kafka")
@@ -31,6 +31,14 @@ def _processor() -> str:
         if line.startswith("model name"):
             return line.split(":", 1)[1].strip()
     return platform.machine()
+
+
+def _java() -> str:
+    """Its own word for its version; "none" where there is none, which not everything here needs."""
+    try:
+        return _said(java_command(), "-version").splitlines()[0]
+    except ToolchainMissing:
+        return "none"
 
 
 def _file_system(directory: Path) -> str:
@@ -53,7 +61,7 @@ def machine_facts(directory: Path) -> dict[str, Any]:
         "disk": queue_facts(device_of(directory)),
         "file_system": _file_system(directory),
         "python": platform.python_version(),
-        "java": _said(java_command(), "-version").splitlines()[0],
+        "java": _java(),
         "kafka": KAFKA_VERSION,
         "packages": {name: metadata.version(name) for name in _PACKAGES},
         "load_average_before": [round(value, 2) for value in psutil.getloadavg()],

@@ -20,7 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from bench import process
-from bench.session import Block, RoundFailed, Session, say
+from bench.progress import say
+from bench.session import Block, RoundFailed, Session
 from bench.settings import COMMITTERS, FLUSH, GROUP_MEMBERS, HEARTBEAT_S, HELD_GROUPS, HELD_MEMBERS
 
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -21,6 +21,7 @@ from typing import Final
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench import argument_types
 from bench.load import Producer, connect
 from bench.process import cpu_seconds
 from bench.wire import ProduceTemplate
@@ -109,8 +110,8 @@ def measured(seconds: float, rounds: int, flush: str) -> dict[str, object]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.locks", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each block")
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=argument_types.positive, default=3.0, help="of each block")
+    parser.add_argument("--rounds", type=argument_types.count, default=8)
     parser.add_argument("--policy", choices=["flush", "os"], default="flush")
     parser.add_argument("--most", type=float, default=1.3, help="what both ratios may be")
     chosen = parser.parse_args(arguments)

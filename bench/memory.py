@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from bench.progress import say
 from compat_tests.targets import ROOT
 
 _PIECE_BYTES = 256 << 20
@@ -31,6 +32,7 @@ def touched() -> dict[str, float]:
     Returns: how much, and what a megabyte cost in the dearest piece and in the cheapest; nothing where it
     could not be done.
     """
+    say("touching free memory once, up to three minutes, so that its first use does not count for a broker")
     command = [sys.executable, "-m", __spec__.name]
     done = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, check=False)
     found: dict[str, float] = json.loads(done.stdout) if done.returncode == 0 else {}

@@ -21,10 +21,10 @@ from pathlib import Path
 import uvloop
 from tabulate import tabulate
 
-from bench import micro_history
+from bench import argument_types, micro_history
 from bench.facts import code_facts, machine_facts
 from bench.micro_raft import raft_steps
-from bench.session import say
+from bench.progress import say
 from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
 from bench.wire import ProduceTemplate, record_batch
 from protocol.api import read_request_header
@@ -258,7 +258,7 @@ def measured(directory: Path | None) -> dict[str, float]:
 def main(arguments: Sequence[str]) -> int:
     """Measure every step and print a table; the exit status is 1 where --record shows a step to be slower."""
     parser = argparse.ArgumentParser(prog="python -m bench micro", description=__doc__)
-    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
     parser.add_argument("--record", action="store_true", help="add to the history; name what became slower")
     parser.add_argument("--history", type=Path, default=micro_history.HISTORY, help="the file of --record")
     options = parser.parse_args(arguments)

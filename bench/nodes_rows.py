@@ -10,8 +10,9 @@ from bench.commits import commits_by_topic
 from bench.compare import ANY
 from bench.nodes_session import NodesSession
 from bench.process import RssSampler
+from bench.progress import say
 from bench.rows import closed, produce
-from bench.session import RoundFailed, say
+from bench.session import RoundFailed
 from bench.settings import PRODUCERS
 from compat_tests.targets import TargetFailed
 

@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.session import Block, RoundFailed, Running, Session, of_tree, say
+from bench.progress import say
+from bench.session import Block, RoundFailed, Running, Session, of_tree
 from bench.settings import FLUSH, Sizes
 from compat_tests.clusters import Cluster, KafkaCluster, LockstepCluster
 

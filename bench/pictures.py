@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from bench.session import say
+from bench.progress import say
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -17,11 +17,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import commit_profile
+from bench import argument_types, commit_profile
 from bench.kept import LOCAL_RESULTS
 from bench.nodes_session import NODES
+from bench.progress import say
 from bench.rows import PERFORMANCE_TOOL, produce
-from bench.session import Session, say
+from bench.session import Session
 from bench.settings import FLUSH, POLICIES, PRODUCERS, QUICK, RECORD_BYTES
 from compat_tests.targets import LockstepTarget, TargetFailed
 
@@ -104,14 +105,21 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench profile", description=__doc__)
     parser.add_argument("--work", choices=["latency16", "latency1", "produce"], default="latency16")
     parser.add_argument("--policy", choices=POLICIES, default=FLUSH)
-    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--seconds", type=argument_types.positive, default=8.0)
     parser.add_argument("--exact", action="store_true", help="cProfile: calls are counted, and cost more")
     parser.add_argument("--python-only", action="store_true", help="py-spy without native frames")
     parser.add_argument("--split", action="store_true", help="a group commit's time by stage")
     parser.add_argument("--nodes", type=int, choices=(1, NODES), action="append", help="of --split; both")
-    parser.add_argument("--flame", type=Path, metavar="FILE.svg", help="of --split: flame graphs, too")
-    parser.add_argument("--out", type=Path, default=LOCAL_RESULTS, help="directory of --split's result")
-    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    parser.add_argument(
+        "--flame",
+        type=Path,
+        metavar="FILE.svg",
+        help="of --split: flame graphs, too, FILE-1.svg and FILE-3.svg",
+    )
+    parser.add_argument(
+        "--out", type=argument_types.results, default=LOCAL_RESULTS, help="directory of --split's result"
+    )
+    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
     options = parser.parse_args(arguments)
     if options.split:
         if options.work == "produce":

@@ -38,7 +38,8 @@ def section(results: list[dict[str, Any]]) -> str:
     heads = ["measured by", "on", "", "ratio, or slope", "95 %", "goal", ""]
     parts = [
         "## What was promised",
-        f"{met} of {len(found)} goals of earlier steps met, as the sections below measured them. What is "
+        f"{met} of {len(found)} goals of earlier steps met, as the sections below measured them, each on its "
+        "day and commit, with what disturbed it. What is "
         "missed, and why: [decision 30](decisions/0030-tried-for-speed.md) for the broker, "
         "[decision 33](decisions/0033-how-late-a-target-hears.md) for the player.",
         tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True),

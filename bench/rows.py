@@ -13,7 +13,8 @@ import time
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from bench import groups
-from bench.session import Block, RoundFailed, Session, say
+from bench.progress import say
+from bench.session import Block, RoundFailed, Session
 from bench.settings import (
     BACKLOG_ROWS,
     FILL_BATCH_RECORDS,

@@ -27,6 +27,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench import device, process
+from bench.ending import not_now
+from bench.progress import say
 from bench.settings import (
     FILL_BATCH_RECORDS,
     FILL_WINDOW,
@@ -62,11 +64,6 @@ class WrongCount(RoundFailed):
 
 FAILURES = (RoundFailed, TargetFailed, KafkaException)
 """What ends a session and not the run."""
-
-
-def say(text: str) -> None:
-    """A line of progress."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def of_tree(tree: Path | None) -> dict[str, str]:
@@ -162,9 +159,10 @@ class Session:
 
     def close(self) -> None:
         """Kill the broker, remove its data, and let the disk settle."""
-        self.target.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
-        os.sync()
+        with not_now():
+            self.target.close()
+            shutil.rmtree(self.directory, ignore_errors=True)
+            os.sync()
 
     def log_tail(self) -> str:
         return self.target.log_tail()

@@ -179,6 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = [line for each in results for line in complaints(each)]
     if options.json:
         print(json.dumps([asdict(each) | {"proven": each.proven} for each in results], indent=1))
+        print("\n".join(wrong), file=sys.stderr)
     else:
         _print(results, wrong, options.quiet)
     return 1 if wrong else 0

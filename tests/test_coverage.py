@@ -35,6 +35,7 @@ def test_all_branches_of_the_pure_modules() -> None:
         check=False,
         timeout=650,
     )
+    assert done.stdout, done.stderr
     modules = json.loads(done.stdout)
     assert len(modules) > 100 and sum(each["branches"] for each in modules) > 2500
     assert [each for each in modules if not each["proven"]] == []

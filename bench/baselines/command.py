@@ -14,7 +14,7 @@ from tabulate import tabulate
 from bench.baselines import tuned
 from bench.baselines.memory import build_tansu, kfake_program
 from bench.baselines.targets import TARGETS, WORDS
-from bench.session import say
+from bench.progress import say
 from compat_tests.kafka_jars import ToolchainMissing
 
 BUILDS: dict[str, Callable[[], Path]] = {"tansu": build_tansu, "kfake": kfake_program}

@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import alone, comparison
+from bench import alone, argument_types, comparison
 from bench.feed.figures import table
 from bench.process import cpu_seconds
-from bench.session import Block, say
+from bench.progress import say
+from bench.session import Block
 from bench.settings import FLUSH, FULL, QUICK, Sizes
 
 BODY_BYTES = (0, 100, 1_000, 10_000)
@@ -80,7 +81,9 @@ def judged(sessions: list[dict[str, Any]]) -> tuple[list[alone.Row], list[str]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench feed", description=__doc__)
     comparison.add_run_options(parser, quick="short blocks")
-    parser.add_argument("--transactions", type=int, default=TRANSACTIONS, help="in each topic")
+    parser.add_argument(
+        "--transactions", type=argument_types.count, default=TRANSACTIONS, help="in each topic"
+    )
     return parser
 
 

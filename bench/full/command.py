@@ -5,14 +5,15 @@ is one workload on one number of nodes: fresh brokers, one alive at a time, roun
 cells that have no row; its rows are written when its last round is over, so a run that is ended loses one
 visit at most. A target that cannot be started here is a named skip: its cells remain. Rows of quick runs
 never stand beside these. A table is of one machine: one that was begun on another is begun again. Exit
-status: 0; 1 when a cell failed (its row has the error, and is measured again with `--again`) or the wish
-could not be read.
+status: 0; 1 while a chosen cell's row is a failure (it has the error, and is measured again with `--again`)
+or a table could not be begun again; 2 for words that cannot be met.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -23,19 +24,21 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench import memory
+from bench import argument_types, memory
 from bench.baselines.targets import BROKERS, TARGETS, Broker, session_of
 from bench.children import ended
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
 from bench.full.cells import Cell, cells_of
-from bench.full.rows import Rows
+from bench.full.rows import Rows, failures_of
 from bench.full.work import AnySession, measure
 from bench.full.workloads import DIRECTORY, BadWorkload, Workload, read_all
 from bench.headline.sizes import NODES_FULL, ONE_FULL, ONE_QUICK
 from bench.kept import LOCAL_RESULTS
+from bench.nodes_session import NODES
 from bench.origins import MixedMachines
-from bench.session import FAILURES, Block, RoundFailed, say
+from bench.progress import say
+from bench.session import FAILURES, Block, RoundFailed
 from bench.settings import Sizes
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.probe import HOST, answers
@@ -117,9 +120,9 @@ def available(visit: Visit) -> Visit:
 
 
 def on_one_machine(visit: Visit, rows: Rows, machine: dict[str, Any]) -> Visit:
-    """The visit, and with it all of its table that was measured on another machine.
+    """The visit, and with it all of its table that was measured on another machine: that is forgotten.
 
-    Raises MixedMachines where some of that is not to be measured now.
+    Raises MixedMachines where some of it is not to be measured now.
     """
     elsewhere = rows.elsewhere(visit.workload.name, visit.nodes, machine)
     if not elsewhere:
@@ -132,12 +135,13 @@ def on_one_machine(visit: Visit, rows: Rows, machine: dict[str, Any]) -> Visit:
             f"{visit.workload.name}: {left[0]} was measured elsewhere, and a table is of one machine: "
             "measure all of it, or use another --out"
         )
+    rows.forget(whole.cells)
     say(f"  {visit.workload.name} was begun on another machine: {len(elsewhere)} cells are measured again")
     return whole
 
 
-def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path, touched: dict[str, float]) -> list[str]:
-    """Measure every cell of it and write the rows; what failed."""
+def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path, touched: dict[str, float]) -> None:
+    """Measure every cell of it and write the rows, of failures as well."""
     facts = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "code": code_facts(),
@@ -145,7 +149,8 @@ def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path, touched: dic
         "memory_touched": touched,
     }
     if visit.workload.kind == "command":
-        return _run_command(visit.cells[0], rows, facts, parent)
+        _run_command(visit.cells[0], rows, facts, parent)
+        return
     measured = Measured(rows, facts, visit.workload.rounds)
     for number, broker in plan(visit.cells, visit.workload.rounds):
         say(f"[{time.strftime('%H:%M:%S')}] {visit}: {broker.name}, round {number + 1}")
@@ -160,7 +165,6 @@ def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path, touched: dic
                 measured.failed(cell, f"{broker.name} failed: {error}")
         finally:
             session.close()
-    return [f"{cell}: {measured.errors[cell.name]}" for cell in visit.cells if cell.name in measured.errors]
 
 
 def _measure_cells(session: AnySession, cells: Sequence[Cell], number: int, measured: Measured) -> None:
@@ -183,7 +187,7 @@ def _measure_cells(session: AnySession, cells: Sequence[Cell], number: int, meas
                 raise
 
 
-def _run_command(cell: Cell, rows: Rows, facts: dict[str, Any], parent: Path) -> list[str]:
+def _run_command(cell: Cell, rows: Rows, facts: dict[str, Any], parent: Path) -> None:
     """One of the project's own comparisons; its row has its whole result."""
     words = [*cell.workload.command, *(["--quick"] if rows.quick else [])]
     command = [sys.executable, "-m", "bench", *words, "--directory", str(parent)]
@@ -194,7 +198,7 @@ def _run_command(cell: Cell, rows: Rows, facts: dict[str, Any], parent: Path) ->
         if not kept:
             error = f"python -m bench {cell.workload.command[0]} ended with {status} and no result"
             rows.write(cell, facts, [], error)
-            return [f"{cell}: {error}"]
+            return
         result = json.loads(kept[-1].read_text())
     figures = {row["ratio"]: row["value"] for row in result.get("comparison", []) if row["value"]}
     missed = [row["ratio"] for row in result.get("comparison", []) if row.get("met") is False]
@@ -204,27 +208,32 @@ def _run_command(cell: Cell, rows: Rows, facts: dict[str, Any], parent: Path) ->
         failures = [f"python -m bench {cell.workload.command[0]} ended with {status}"]
     block["failures"] = failures
     rows.write(cell, facts, [block])
-    return [f"{cell}: {failure}" for failure in failures]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench full", description=__doc__)
     parser.add_argument("--list", action="store_true", help="what there is and what remains; measure nothing")
-    parser.add_argument("--limit", type=int, help="end after so many visits")
+    parser.add_argument("--limit", type=argument_types.limit, help="end after so many visits")
     parser.add_argument("--only", action="append", metavar="WORKLOAD", help="default: all")
     parser.add_argument("--target", choices=TARGETS, action="append", help="default: all")
-    parser.add_argument("--nodes", type=int, action="append", help="default: all")
+    parser.add_argument("--nodes", type=int, choices=(1, NODES), action="append", help="default: all")
     parser.add_argument("--again", action="store_true", help="cells that failed before, too")
     parser.add_argument("--quick", action="store_true", help="hardly any warm-up: whether it works")
-    parser.add_argument("--workloads", type=Path, default=DIRECTORY, help="directory of the files")
-    parser.add_argument("--out", type=Path, help="directory of the rows; quick runs have one of their own")
-    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    parser.add_argument(
+        "--workloads", type=argument_types.existing, default=DIRECTORY, help="directory of the files"
+    )
+    parser.add_argument(
+        "--out", type=argument_types.results, help="directory of the rows; quick runs have one of their own"
+    )
+    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
     return parser
 
 
 def _chosen(options: argparse.Namespace) -> list[Workload]:
     """The workloads as the command line narrows them. BadWorkload."""
     found = read_all(options.workloads)
+    if not found:
+        raise BadWorkload(f"no workload in {options.workloads}")
     if unknown := sorted(set(options.only or ()) - {workload.name for workload in found}):
         raise BadWorkload(f"--only {', '.join(unknown)}: no such workload; see --list")
     chosen = []
@@ -242,21 +251,20 @@ def _chosen(options: argparse.Namespace) -> list[Workload]:
 
 def main(arguments: Sequence[str]) -> int:
     """List or measure; the exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     rows = Rows(options.out or (LOCAL_RESULTS / "full-quick" if options.quick else RESULTS), options.quick)
     try:
         workloads = _chosen(options)
     except BadWorkload as error:
-        say(f"FAILED: {error}")
-        return EXIT_FAILED
+        parser.error(str(error))
     if options.list:
         print(listing(workloads, rows))
         return 0
-    failures: list[str] = []
     parent = options.directory or Path(tempfile.gettempdir())
     visits = visits_of(workloads, rows, options.again)
     touched = memory.touched() if visits and not options.quick else {}
-    done = 0
+    done = left_out = 0
     for visit in visits:
         if options.limit is not None and done >= options.limit:
             break
@@ -267,23 +275,39 @@ def main(arguments: Sequence[str]) -> int:
         sizes = replace(sizes, rebalances=REBALANCES)  # the headline has none
         try:
             here = on_one_machine(here, rows, machine_facts(parent))
-            failures += run_visit(here, rows, sizes, parent, touched)
-        except (MixedMachines, NoBlockDevice, ToolchainMissing) as error:
+            run_visit(here, rows, sizes, parent, touched)
+        except MixedMachines as error:
+            say(f"  SKIPPED {error}")
+            left_out = EXIT_FAILED
+        except (NoBlockDevice, ToolchainMissing) as error:
             say(f"cannot measure here: {error}")
             return EXIT_FAILED
         done += 1
         say(remaining(workloads, rows))
-    say(remaining(workloads, rows))
+    failures = failures_among(workloads, rows)
     for failure in failures:
         say(f"FAILED: {failure}")
-    return EXIT_FAILED if failures else 0
+    say(f"{remaining(workloads, rows)}; rows: {os.path.relpath(rows.directory)}")
+    return EXIT_FAILED if failures else left_out
+
+
+def _all_cells(workloads: Sequence[Workload]) -> list[Cell]:
+    return [cell for workload in workloads for nodes in workload.nodes for cell in cells_of(workload, nodes)]
+
+
+def failures_among(workloads: Sequence[Workload], rows: Rows) -> list[str]:
+    """What the rows of these cells say went wrong."""
+    found = [(cell, rows.row(cell)) for cell in _all_cells(workloads)]
+    return [f"{cell}: {failure}" for cell, row in found if row is not None for failure in failures_of(row)]
 
 
 def remaining(workloads: Sequence[Workload], rows: Rows) -> str:
     """How many cells have no row, in a line."""
-    cells = [cell for workload in workloads for nodes in workload.nodes for cell in cells_of(workload, nodes)]
-    missing = sum(rows.is_missing(cell) for cell in cells)
-    return f"{len(cells) - missing} of {len(cells)} cells are there, {missing} remain"
+    found = [rows.row(cell) for cell in _all_cells(workloads)]
+    missing = found.count(None)
+    failed = sum(row is not None and bool(failures_of(row)) for row in found)
+    and_failed = f", {failed} of them failed (--again)" if failed else ""
+    return f"{len(found) - missing} of {len(found)} cells are there{and_failed}, {missing} remain"
 
 
 def listing(workloads: Sequence[Workload], rows: Rows) -> str:
@@ -294,7 +318,7 @@ def listing(workloads: Sequence[Workload], rows: Rows) -> str:
             cells = cells_of(workload, nodes)
             found = [rows.row(cell) for cell in cells]
             there = sum(row is not None for row in found)
-            failed = sum(row is not None and "error" in row for row in found)
+            failed = sum(row is not None and bool(failures_of(row)) for row in found)
             lines.append([workload.name, nodes, len(cells), there, failed or "", workload.about])
-    heads = ["workload", "nodes", "cells", "there", "failed", ""]
+    heads = ["workload", "nodes", "cells", "there", "failed", "what it is"]
     return f"{tabulate(lines, headers=heads)}\n\n{remaining(workloads, rows)}"

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,11 @@ class Rows:
     """The rows below one directory. Args: quick: those of quick runs, and no others."""
 
     def __init__(self, directory: Path, quick: bool = False) -> None:
-        self._directory = directory
+        self.directory = directory
         self.quick = quick
 
     def path(self, cell: Cell) -> Path:
-        return self._directory / cell.workload.name / f"{cell.name}.json"
+        return self.directory / cell.workload.name / f"{cell.name}.json"
 
     def row(self, cell: Cell) -> Row | None:
         """The row of this very cell; None where there is none, or one of a workload as it was, or of a run
@@ -48,10 +49,15 @@ class Rows:
 
     def elsewhere(self, workload: str, nodes: int, machine: dict[str, Any]) -> set[str]:
         """The names of one table's cells that have rows of another machine."""
-        paths = (self._directory / workload).glob(f"{nodes}n-*.json")
+        paths = (self.directory / workload).glob(f"{nodes}n-*.json")
         return {
             path.stem for path in paths if origins.differing(json.loads(path.read_text())["machine"], machine)
         }
+
+    def forget(self, cells: Iterable[Cell]) -> None:
+        """Remove their rows, which are to be measured again: they are missing from now on."""
+        for cell in cells:
+            self.path(cell).unlink(missing_ok=True)
 
     def write(self, cell: Cell, facts: dict[str, Any], rounds: list[Block], error: str = "") -> Row:
         """Keep what the rounds came to, or why they came to nothing."""
@@ -67,7 +73,7 @@ class Rows:
 
     def write_raw(self, cell: Cell, number: int, data: bytes) -> dict[str, Any]:
         """Keep one round's latencies; what the row says of them."""
-        path = self._directory / "raw" / cell.workload.name / f"{cell.name}-{number}.i64.gz"
+        path = self.directory / "raw" / cell.workload.name / f"{cell.name}-{number}.i64.gz"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(gzip.compress(data, 9, mtime=0))
         return {"samples": len(data) // 8, "sha256": hashlib.sha256(data).hexdigest(), "file": path.name}

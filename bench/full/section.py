@@ -10,7 +10,9 @@ from tabulate import tabulate
 
 from bench import origins
 from bench.baselines.targets import TARGETS, WORDS
+from bench.full.cells import cells_of
 from bench.full.rows import failures_of, is_comparison, paths_of
+from bench.full.workloads import read_all
 from bench.tables import facts
 
 KIND = "full"
@@ -24,6 +26,9 @@ SHOWN = {
     "failover": (("first_ack_s", "s"),),
 }
 """By kind: the figures of a cell, in order, with their units."""
+TIMES = frozenset({"first_ack_s", "p99_ms"})
+"""Of those: where less is better."""
+KAFKAS = ("kafka", "kafka-flush", "kafka-tuned")
 
 Row = dict[str, Any]
 
@@ -51,6 +56,7 @@ def gathered(directory: Path) -> dict[str, Any]:
         "failures": [],
         "rows": rows,
         "commits": origins.commits_of(cells or rows),
+        "cells": sum(len(cells_of(each, nodes)) for each in read_all() for nodes in each.nodes),
         **shared,
     }
 
@@ -94,20 +100,45 @@ def tables(result: dict[str, Any]) -> list[str]:
         ]
         text = tabulate(lines, headers=["", *targets], tablefmt="github", disable_numparse=True)
         title = f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}"
-        found.append("\n\n".join((title, *_elsewhere(rows[0]["machine"], result["machine"]), text)))
+        elsewhere, behind = _elsewhere(rows[0]["machine"], result["machine"]), _behind(rows)
+        found.append("\n\n".join(part for part in (title, elsewhere, text, behind) if part))
     return found
 
 
-def _elsewhere(machine: dict[str, Any], newest: dict[str, Any]) -> list[str]:
-    """What to say of a table that is of another machine than the newest cells."""
+def _behind(rows: list[Row]) -> str:
+    """In how many points of a table Lockstep is behind Kafka, by its first figure, or the last where all keep
+    the same rate; empty without both."""
+    at_rates = any(row["point"].get("rate") for row in rows)
+    figure, _ = SHOWN[rows[0]["settings"]["kind"]][-1 if at_rates else 0]
+    points: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if figure in row.get("medians", {}):
+            points.setdefault(json.dumps(row["point"]), {})[row["target"]] = row["medians"][figure]
+    said = []
+    for other in KAFKAS:
+        pairs = [each for each in points.values() if "lockstep" in each and other in each]
+        lost = sum(_worse(figure, each["lockstep"], each[other]) for each in pairs)
+        said += [f"`{other}` in {lost} of {len(pairs)} points"] if pairs else []
+    words = "last" if at_rates else "first"
+    return f"By the {words} figure `lockstep` is behind {', behind '.join(said)}." if said else ""
+
+
+def _worse(figure: str, ours: float, theirs: float) -> bool:
+    return ours > theirs if figure in TIMES else ours < theirs
+
+
+def _elsewhere(machine: dict[str, Any], newest: dict[str, Any]) -> str:
+    """What to say of a table that is of another machine than the newest cells; empty where it is not."""
     found = [f"{name}: {machine[name]}" for name in origins.differing(machine, newest)]
-    return [f"Measured elsewhere, {', '.join(found)}."] if found else []
+    return f"Measured elsewhere, {', '.join(found)}." if found else ""
 
 
 def compared(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The whole results of the project's own comparisons that the grid has run."""
+    """The whole results of the project's own comparisons that the grid has run, `kept_in` with each."""
     rows = [row for row in result["rows"] if is_comparison(row) and "error" not in row]
-    return [block["result"] for row in rows for block in row["rounds"]]
+    return [
+        {**block["result"], "kept_in": f"full/{row['cell']}.json"} for row in rows for block in row["rounds"]
+    ]
 
 
 def section(result: dict[str, Any]) -> str:
@@ -121,10 +152,12 @@ def section(result: dict[str, Any]) -> str:
     legend = [f"- `{name}`: {words}" for name, words in WORDS.items() if name in present]
     parts = [
         "## The grid",
-        "Workloads are the files of `bench/workloads`, cells medians over their rounds; a cell's row in "
-        "`bench/results/full` has its CPU, memory, flushes and device bytes as well, and names the file of "
-        "its raw nanoseconds. Cells that are whole comparisons have sections of their own. A `rate` of 0 is "
-        "as fast as it goes; else latency counts from when a request was due. An acknowledged write:",
+        f"{sum(not failures_of(row) for row in result['rows'])} of {result['cells']:,} cells have been "
+        "measured; `python -m bench full` goes on with the others, some ten hours for all. Workloads are "
+        "the files of `bench/workloads`, cells medians over their rounds; a cell's row in "
+        "`bench/results/full` has its CPU, memory, flushes and device bytes as well, and names the file "
+        "of its raw nanoseconds. Cells that are whole comparisons have sections of their own. A `rate` of "
+        "0 is as fast as it goes; else latency counts from when a request was due. An acknowledged write:",
         "\n".join(legend),
         facts(result),
         *tables(result),

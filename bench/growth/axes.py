@@ -50,7 +50,9 @@ AXES: Final = (
             Fitted("start_s", "kill -9 to the first acknowledgement, s", True),
             Fitted("read_p50_ms", "random read, cold, p50 ms", True),
             Fitted("read_p99_ms", "random read, cold, p99 ms", True),
-            Fitted("rss_mb", "resident MB", True),
+            Fitted("device_read_p50_ms", "the same by the disk alone, p50 ms", False),
+            Fitted("device_read_p99_ms", "the same by the disk alone, p99 ms", False),
+            Fitted("rss_mb", "resident MB", False),
         ),
     ),
 )

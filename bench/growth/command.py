@@ -20,7 +20,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench import memory, origins
+from bench import argument_types, memory, origins
 from bench.alone import LockstepSession
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
@@ -28,7 +28,8 @@ from bench.growth import work
 from bench.growth.axes import AXES, BY_NAME, FULL, QUICK, RATE, Axis, Lengths
 from bench.growth.slopes import fit
 from bench.kept import LOCAL_RESULTS
-from bench.session import FAILURES, RoundFailed, say
+from bench.progress import say
+from bench.session import FAILURES, RoundFailed
 from bench.settings import QUICK as SIZES
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import ROOT
@@ -109,7 +110,9 @@ def fits(result: dict[str, Any]) -> list[list[str]]:
     for axis in AXES:
         steps = result["steps"].get(axis.name, [])
         for fitted in axis.fitted:
-            points = [(step["value"], step["figures"][fitted.figure]) for step in steps]
+            figure = fitted.figure
+            has = [each for each in steps if fitted.stays_flat or figure in each["figures"]]
+            points = [(each["value"], each["figures"][figure]) for each in has]
             line = fit(points)
             if line is None:
                 if fitted.stays_flat and steps:  # a promise is not dropped for want of figures
@@ -168,13 +171,15 @@ def disturbed(result: dict[str, Any]) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench growth", description=__doc__)
     parser.add_argument("--axis", choices=BY_NAME, action="append", help="default: all")
-    parser.add_argument("--limit", type=int, help="end after so many steps")
-    parser.add_argument("--most", type=int, help="no steps above this value")
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--limit", type=argument_types.limit, help="end after so many steps")
+    parser.add_argument("--most", type=argument_types.count, help="no steps above this value")
+    parser.add_argument("--repeats", type=argument_types.count, default=2)
     parser.add_argument("--quick", action="store_true", help="short blocks, small logs: whether it works")
     parser.add_argument("--list", action="store_true", help="what is there and what remains")
-    parser.add_argument("--out", type=Path, help="directory of the steps; quick runs have one of their own")
-    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    parser.add_argument(
+        "--out", type=argument_types.results, help="directory of the steps; quick runs have one of their own"
+    )
+    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
     parser.add_argument("--picture", type=Path, help="draw the steps that are there into this file")
     return parser
 

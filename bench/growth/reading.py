@@ -1,4 +1,5 @@
-"""The job "random_read": single fetches of one partition at random offsets, one after another.
+"""Random reads of a log that is not in memory: fetches of one partition (the job "random_read"), one after
+another, and the same by the disk alone.
 
 Owns: the offsets (the same seed gives the same ones) and evicting a directory's files from the page cache, so
 that the disk is read. Invariant: each answer holds the batch with the offset asked for.
@@ -6,6 +7,7 @@ that the disk is read. Invariant: each answer holds the batch with the offset as
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import time
@@ -33,6 +35,23 @@ def evict(directory: Path) -> None:
             os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(number)
+
+
+def device_read(directory: Path, reads: int) -> array[int]:
+    """Nanoseconds of reads of the largest files below, at random places, by this process."""
+    sized = [(path.stat().st_size, path) for path in directory.rglob("*") if path.is_file()]
+    most = max(size for size, _ in sized)
+    draw = random.Random(SEED + 1)
+    latencies = array("q")
+    with contextlib.ExitStack() as opened:
+        files = [opened.enter_context(path.open("rb", 0)) for size, path in sorted(sized) if size > most // 2]
+        for _ in range(reads):
+            number = draw.choice(files).fileno()
+            place = draw.randrange(os.fstat(number).st_size - READ_BYTES)
+            began = time.perf_counter_ns()
+            os.pread(number, READ_BYTES, place)
+            latencies.append(time.perf_counter_ns() - began)
+    return latencies
 
 
 def random_read(job: Result, connect: Any, receive_frame: Any, quantiles: Any) -> Result:

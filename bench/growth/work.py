@@ -14,7 +14,8 @@ from bench import process
 from bench.alone import LockstepSession
 from bench.groups import next_line
 from bench.growth.axes import PRODUCERS, RATE, WINDOW, Axis, Lengths
-from bench.growth.reading import evict
+from bench.growth.reading import device_read, evict
+from bench.load import quantiles
 from bench.session import Block, RoundFailed
 from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH
 from compat_tests.targets import LockstepTarget
@@ -93,7 +94,8 @@ def _held_groups(session: LockstepSession, count: int) -> Iterator[None]:
 
 
 def _log(session: LockstepSession, value: int, lengths: Lengths) -> Figures:
-    """A log of so many units: kill -9, evict all, start; evict again, read at random places."""
+    """A log of so many units: kill -9, evict all, start; evict again, read at random places, and once more
+    while the broker is not asked."""
 
     def work(topic: str) -> Block:
         words = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW}
@@ -118,4 +120,7 @@ def _log(session: LockstepSession, value: int, lengths: Lengths) -> Figures:
     figures = {"start_s": (acked["acked_ns"] - began_ns) / 1e9, "bytes": float(block["figures"]["bytes"])}
     evict(target.data_dir)
     figures |= session.job("random_read", topic=topic, end_offset=records, reads=lengths.reads)
+    evict(target.data_dir)
+    alone = quantiles(device_read(target.data_dir, lengths.reads))
+    figures |= {f"device_read_{name}": value for name, value in alone.items()}
     return {**figures, **_at_rest(session, lengths)}

@@ -16,7 +16,8 @@ from bench.headline.sizes import (
 )
 from bench.nodes_session import NodesSession
 from bench.process import RssSampler
-from bench.session import Block, Session, say
+from bench.progress import say
+from bench.session import Block, Session
 from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, PRODUCERS
 
 ROWS = ("produce", "small", "latency", "consume", "fan_out", "restart")

@@ -7,7 +7,6 @@ draws them again without measuring. Exit status: 0, or 1 when a run failed.
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -15,14 +14,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bench import memory, pictures
+from bench import argument_types, memory, pictures
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
 from bench.kept import LOCAL_RESULTS, keep
 from bench.logstore.experiments import FULL, NAMES, QUICK, Axes, perform, plan
 from bench.logstore.replicas import STREAM_BYTES_PER_S
 from bench.logstore.tables import summary
-from bench.session import say
+from bench.progress import say
 from bench.settings import FLUSH, OS, POLICIES
 from compat_tests.kafka_jars import ToolchainMissing
 
@@ -34,10 +33,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench logstore", description=__doc__)
     parser.add_argument("experiment", nargs="*", choices=[*NAMES, "all"], default="all", help="default: all")
     parser.add_argument("--quick", action="store_true", help="few points, about a second each")
-    parser.add_argument("--seconds", type=float, help="length of each run")
+    parser.add_argument("--seconds", type=argument_types.positive, help="length of each run")
     parser.add_argument("--policy", choices=POLICIES, action="append", help="default: both")
-    parser.add_argument("--out", type=Path, default=LOCAL_RESULTS, help="directory for the kept result")
-    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    parser.add_argument(
+        "--out", type=argument_types.results, default=LOCAL_RESULTS, help="directory for the kept result"
+    )
+    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
     pictures.add_options(parser)
     return parser
 
@@ -93,7 +94,6 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_FAILED
     path = keep(result, options.out, "logstore")
     print(summary(result))
-    say(f"kept: {os.path.relpath(path)}")
     pictures.draw(PLOTS, options, path)
     for failure in result["failures"]:
         say(f"FAILED: {failure}")

@@ -17,7 +17,8 @@ from bench.player.delays import PlayerSession, player_of
 from bench.player.points import GRPC, RAW, Axes
 from bench.player.workload import KEY_VALUE_BYTES
 from bench.player.writer import TIMEOUT_S, NotWritten
-from bench.session import RoundFailed, say
+from bench.progress import say
+from bench.session import RoundFailed
 from bench.settings import FLUSH
 
 THROUGHPUT_TARGETS = 4

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bench import comparison, pictures
+from bench import argument_types, comparison, pictures
 from bench.compare import compare
 from bench.kept import keep
 from bench.nodes_session import HEAP
@@ -37,7 +36,6 @@ from bench.player.sessions import (
     plan_sessions,
 )
 from bench.player.sessions import measure as measure_session
-from bench.session import say
 from bench.settings import NODES_FULL, NODES_QUICK, Sizes
 from bench.tables import table
 
@@ -50,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     comparison.add_run_options(parser, quick="few points, short blocks and a short warm-up")
     comparison.add_heap(parser)
     parser.add_argument("--smoke", action="store_true", help="one node, no Kafka, a few seconds")
-    parser.add_argument("--rate", type=float, help="transactions a second of the open loops")
+    parser.add_argument("--rate", type=argument_types.positive, help="transactions a second, open loops")
     parser.add_argument("--require", action="append", default=[], metavar="RATIO<=X", help="or 'goals'")
     pictures.add_options(parser)
     return parser
@@ -142,6 +140,5 @@ def main(arguments: Sequence[str]) -> int:
         )
     else:
         print(_shown(result))
-    say(f"kept: {os.path.relpath(path)}")
     pictures.draw(PLOTS, options, path)
     return comparison.exit_status(result, frozenset(goal.ratio for goal in required))

@@ -17,7 +17,8 @@ from bench.player.children import Child, Connected, Told, Words
 from bench.player.points import OPEN, PLAIN, RAW, REMOTE, STORED, TRANSACTIONS, Axes, Point, block_name
 from bench.player.workload import target_names
 from bench.player.writer import OUTSTANDING
-from bench.session import Block, Running, say
+from bench.progress import say
+from bench.session import Block, Running
 from bench.settings import FLUSH
 
 ARRIVE_TIMEOUT_S = 60.0

@@ -17,7 +17,8 @@ from bench.player.children import Child
 from bench.player.delays import ARRIVE_TIMEOUT_S, Blocks, PlayerSession, load, player_of
 from bench.player.points import GRPC, OPEN, REMOTE, Axes, Point
 from bench.process import RssSampler
-from bench.session import Block, say
+from bench.progress import say
+from bench.session import Block
 from bench.settings import FLUSH
 
 TARGETS: Final = 4

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import memory, pictures
+from bench import argument_types, memory, pictures
 from bench.comparison import EXIT_FAILED, EXIT_GOAL_MISSED
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
 from bench.kept import LOCAL_RESULTS, keep
-from bench.session import say
+from bench.progress import say
 from bench.spark.figures import OURS, PARTITIONS, SINK_SHARE, STOCK, TIMED, Seconds, rows
 from bench.spark.filling import create, fill
 from bench.spark.section import table
@@ -129,12 +128,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench spark", description=__doc__)
     parser.add_argument("--source", action="store_true", help="only reading")
     parser.add_argument("--sink", action="store_true", help="only writing")
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=argument_types.count, default=4)
+    parser.add_argument("--records", type=argument_types.count, default=1_000_000)
     parser.add_argument("--quick", action="store_true", help="20,000 records, one round: does it run?")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--out", type=Path, default=LOCAL_RESULTS)
-    parser.add_argument("--directory", type=Path, help="where data directories are made")
+    parser.add_argument("--out", type=argument_types.results, default=LOCAL_RESULTS)
+    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
     pictures.add_options(parser)
     return parser
 
@@ -168,8 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_FAILED
     result["ratios"] = rows(result)
     part = "-source" if options.source else "-sink" if options.sink else ""
-    path = keep(result, options.out, f"spark{part}")
-    say(f"kept: {os.path.relpath(path)}")
+    keep(result, options.out, f"spark{part}")
     print(json.dumps(result, indent=1) if options.json else table(result))
     return 0 if all(row["met"] for row in result["ratios"]) else EXIT_GOAL_MISSED
 

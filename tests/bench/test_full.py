@@ -128,8 +128,9 @@ def test_a_cell_that_fails_has_a_row_that_says_so(grid: Grid, capsys: pytest.Cap
     (row,) = grid.rows().values()
     assert "error code 10" in str(row["error"]) and "medians" not in row
     capsys.readouterr()
-    assert grid.run() == 0, "a failed cell is there until --again"
-    assert "1 of 1 cells are there, 0 remain" in capsys.readouterr().err
+    assert grid.run() == 1, "it is not measured again, and is still a failure"
+    said = capsys.readouterr().err
+    assert "1 of 1 cells are there, 1 of them failed (--again), 0 remain" in said and "error code 10" in said
     grid.write(TINY.replace("[0, 100]", "[0]"))
     assert grid.run("--again") == 0
     (row,) = grid.rows().values()
@@ -150,7 +151,7 @@ def test_what_failed_within_a_command_fails_its_cell(
     grid.write('name = "tiny"\nabout = "x"\nkind = "command"\ncommand = ["all"]\n')
     assert grid.run() == 1
     assert "FAILED: tiny/1n-all: session 2: broke" in capsys.readouterr().err
-    assert grid.run() == 0, "it has a row"
+    assert grid.run() == 1, "it has a row, which says so"
     result["failures"] = []
     assert grid.run("--again") == 0
     row = json.loads((grid.out / "tiny" / "1n-all.json").read_text())
@@ -175,11 +176,15 @@ def test_a_target_that_is_not_here_is_skipped_by_name(
 
 
 def test_wishes_that_cannot_be_read_are_answered(grid: Grid, capsys: pytest.CaptureFixture[str]) -> None:
-    assert grid.run("--only", "nothing") == 1
-    assert "--only nothing: no such workload" in capsys.readouterr().err
-    grid.write("kind = 1")
-    assert grid.run("--list") == 1
-    assert "tiny.toml" in capsys.readouterr().err
+    for text, words, said in (
+        (TINY, ("--only", "nothing"), "--only nothing: no such workload"),
+        ("kind = 1", ("--list",), "tiny.toml"),
+        ("", ("--list", "--workloads", str(grid.out.parent)), "no workload in"),
+    ):
+        grid.write(text)
+        with pytest.raises(SystemExit) as ended:
+            grid.run(*words)
+        assert ended.value.code == 2 and said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

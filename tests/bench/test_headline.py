@@ -96,7 +96,7 @@ def _result(rates: list[float], baseline: float) -> dict[str, Any]:
         "subject": "lockstep",
         "baseline": "kafka",
         "heap": "512M",
-        "sizes": {"1": {"rounds": len(rates)}},
+        "sizes": {"1": {"rounds": len(rates), "produce_records": {"flush": 900, "os": 900}}},
         "code": {"commit": "0123456789abcdef", "dirty": False},
         "machine": {**machine, "file_system": "e", "python": "3.11", "java": "17", "kafka": "4.3.1"},
         "failures": ["session 2: broke\nthe rest"],
@@ -112,6 +112,7 @@ def test_the_page_begins_with_the_headline_and_says_where_lockstep_loses() -> No
     assert text.index("0 of 15 goals met") < text.index("## Where Lockstep loses")
     (line,) = (line for line in text.splitlines() if "| os" in line and "| lockstep" in line)
     assert [cell.strip() for cell in line.split("|")[4:9]] == ["3,000", "0.016", "0.06", "50", "97%"]
+    assert "on one node 900 records of 1 KB count." in text
     assert "MISSED" in text and "Failed: session 2: broke" in text and "the rest" not in text
     lost = losses([result])
     assert [row[2] for row in lost] == ["0.92", "0.92"]

@@ -83,7 +83,8 @@ def _row(directory: Path, workload: str, target: str, nodes: int = 1, **more: An
         "machine": {**machine, "file_system": "e", "python": "3.11", "java": "17", "kafka": "4.3.1"},
         **more,
     }
-    path = directory / workload / f"{nodes}n-{target}.json"
+    points = "".join(f"-{axis}{value}" for axis, value in more.get("point", {}).items())
+    path = directory / workload / f"{nodes}n-{target}{points}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(row))
 
@@ -92,7 +93,8 @@ def test_the_grids_whole_comparisons_are_given_to_the_page_and_are_no_table(tmp_
     rounds = [{"result": {"comparison": [], "kind": "nodes3"}}]
     _row(tmp_path, "three-nodes", "nodes3", settings={"kind": "command"}, point={}, rounds=rounds)
     result = gathered(tmp_path)
-    assert compared(result) == [{"comparison": [], "kind": "nodes3"}]
+    kept_in = "full/three-nodes/1n-nodes3.json"
+    assert compared(result) == [{"comparison": [], "kind": "nodes3", "kept_in": kept_in}]
     assert "### three-nodes" not in section(result)
 
 
@@ -134,6 +136,22 @@ def test_each_table_says_where_it_was_measured_if_not_where_the_newest_was(tmp_p
     assert result["machine"] == machine, "of the newest cells; a comparison has its own"
     one, three = tables(result)
     assert "1 node\n\nMeasured elsewhere, kernel: 6.\n\n|" in one and "3 nodes\n\n|" in three
+
+
+def test_a_table_says_in_how_many_points_lockstep_is_behind_which_kafka(tmp_path: Path) -> None:
+    for producers, ours, shipped in ((1, 90.0, 100.0), (16, 110.0, 100.0)):
+        for target, rate in (("lockstep", ours), ("kafka", shipped), ("kafka-flush", 20.0)):
+            figures = {"requests_per_s": rate}
+            _row(tmp_path, "requests", target, medians=figures, rounds=[], point={"producers": producers})
+    behind = (
+        "By the first figure `lockstep` is behind `kafka` in 1 of 2 points, behind `kafka-flush` in 0 of 2"
+    )
+    assert behind in section(gathered(tmp_path))
+    for target, seconds in (("lockstep", 0.5), ("kafka", 9.0)):
+        _row(
+            tmp_path, "start", target, medians={"first_ack_s": seconds}, rounds=[], settings={"kind": "start"}
+        )
+    assert "is behind `kafka` in 0 of 1 points" in section(gathered(tmp_path))
 
 
 def test_the_grid_has_a_table_a_workload_and_names_what_failed(tmp_path: Path) -> None:

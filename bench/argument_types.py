@@ -1,0 +1,65 @@
+"""What the words of a benchmark's command line may be; what cannot be used is refused before it measures."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from pathlib import Path
+
+
+def count(text: str) -> int:
+    """How many: 1 and up."""
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 1 and up")
+    return number
+
+
+def limit(text: str) -> int:
+    """How many at most: 0 and up."""
+    return 0 if text == "0" else count(text)
+
+
+def positive(text: str) -> float:
+    """How long, or how many a second: above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return number
+
+
+def heap(text: str) -> str:
+    """A size as Java's -Xmx takes it."""
+    if not re.fullmatch(r"[1-9]\d*[kKmMgG]", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size as in 512M or 1G")
+    return text
+
+
+def existing(text: str) -> Path:
+    """A directory that is there, in which others can be made."""
+    path = Path(text)
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no directory {text}")
+    try:
+        Path(tempfile.mkdtemp(dir=path)).rmdir()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text} cannot be written to: {error.strerror}") from error
+    return path
+
+
+def results(text: str) -> Path:
+    """A directory for results, which need not be there yet."""
+    path = Path(text)
+    if path.exists():
+        return existing(text)
+    first = next(each for each in (*reversed(path.parents), path) if not each.exists())
+    try:
+        first.mkdir()
+        first.rmdir()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text} cannot be made: {error.strerror}") from error
+    return path

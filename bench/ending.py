@@ -1,0 +1,58 @@
+"""How a benchmark ends before its end: with its brokers, and without what they left on the disk.
+
+Invariants: the first signal unwinds, further ones are ignored meanwhile; a session's own tidying is not cut
+in the middle. A signal that was ignored when the command began (`nohup`) stays ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+from bench.progress import say
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    try:
+        say(f"ended by {signal.Signals(number).name}: what was under way is not kept, what was kept stays")
+    finally:
+        sys.exit(128 + number)
+
+
+@contextlib.contextmanager
+def by_signals() -> Iterator[None]:
+    """Within it a signal raises SystemExit(128 + its number); afterwards all is as it was."""
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    try:
+        for each, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(each, _end)
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextlib.contextmanager
+def not_now() -> Iterator[None]:
+    """Signals wait until the end of this block. Blocking them would not do: another thread would take them."""
+    waiting: list[int] = []
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    try:
+        for each, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(each, lambda number, frame: waiting.append(number))
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        for number in waiting[:1]:
+            signal.raise_signal(number)

@@ -1,0 +1,73 @@
+"""What a benchmark's command line refuses before it measures."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench import __main__ as bench
+from bench import argument_types
+
+
+@pytest.mark.parametrize(
+    ("type_", "good", "bad"),
+    [
+        (argument_types.limit, ["0", "40"], ["-1", "two"]),
+        (argument_types.count, ["1", "40"], ["0", "-1", "two", "1.5", ""]),
+        (argument_types.positive, ["0.5", "3"], ["0", "-1", "nan", "inf", "long"]),
+        (argument_types.heap, ["512M", "1g"], ["lots", "512", "0M", "-1G"]),
+    ],
+)
+def test_numbers(type_: Callable[[str], object], good: list[str], bad: list[str]) -> None:
+    for text in good:
+        assert str(type_(text)) in (text, f"{text}.0")
+    for text in bad:
+        with pytest.raises(argparse.ArgumentTypeError):
+            type_(text)
+
+
+def test_directories(tmp_path: Path) -> None:
+    assert argument_types.existing(str(tmp_path)) == argument_types.results(str(tmp_path)) == tmp_path
+    new = tmp_path / "a" / "b"
+    assert argument_types.results(str(new)) == new
+    assert list(tmp_path.iterdir()) == [], "it is made when there is a result"
+    with pytest.raises(argparse.ArgumentTypeError, match="there is no directory"):
+        argument_types.existing(str(new))
+    with pytest.raises(argparse.ArgumentTypeError, match="cannot be written to"):
+        argument_types.existing("/proc/self")
+    file = tmp_path / "file"
+    file.write_text("")
+    for wrong in (file, file / "below", Path("/proc/nope")):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"no directory|cannot be made"):
+            argument_types.results(str(wrong))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("headline --rounds 0", "argument --rounds: '0' is no number of 1 and up"),
+        ("latency --seconds -1", "argument --seconds: '-1' is no number above 0"),
+        ("nodes3 --heap lots", "argument --heap: 'lots' is no size"),
+        ("quick --directory /nowhere/x", "argument --directory: there is no directory /nowhere/x"),
+        ("profile --split --out /proc/nope", "argument --out: /proc/nope cannot be made"),
+        ("micro --directory /nowhere/x", "there is no directory"),
+        ("logstore --seconds 0", "no number above 0"),
+        ("spark --rounds 0", "no number of 1 and up"),
+        ("growth --repeats 0", "no number of 1 and up"),
+        ("full --only nothing", "--only nothing: no such workload; see --list"),
+        ("full --nodes 7", "argument --nodes: invalid choice: 7"),
+        ("full --workloads /nowhere/x", "there is no directory"),
+        ("nothing", "'full'"),
+        ("--quick full", "'full' comes first"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_refused_before_anything_is_measured(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(words.split())
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
