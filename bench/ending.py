@@ -43,7 +43,7 @@ def by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def not_now() -> Iterator[None]:
-    """Signals wait until the end of this block. Blocking them would not do: another thread would take them."""
+    """Signals wait until its end. Blocking them would not do: another thread would take them."""
     waiting: list[int] = []
     before = {each: signal.getsignal(each) for each in SIGNALS}
     try:
