@@ -39,6 +39,17 @@ def heap(text: str) -> str:
     return text
 
 
+def add_directories(parser: argparse.ArgumentParser, out: Path | None, holds: str) -> None:
+    """`--out` and `--directory`. Args: out: what `--out` is if nothing is said; holds: its words of help."""
+    parser.add_argument("--out", type=results, default=out, help=f"directory {holds}")
+    add_directory(parser)
+
+
+def add_directory(parser: argparse.ArgumentParser) -> None:
+    """`--directory`."""
+    parser.add_argument("--directory", type=existing, help="where data directories are made")
+
+
 def existing(text: str) -> Path:
     """A directory that is there, in which others can be made."""
     path = Path(text)

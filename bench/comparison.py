@@ -51,10 +51,7 @@ def add_run_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
     )
     parser.add_argument("--seconds", type=argument_types.positive, help="length of each timed block")
     parser.add_argument("--json", action="store_true", help="the comparison on stdout as JSON")
-    parser.add_argument(
-        "--out", type=argument_types.results, default=LOCAL_RESULTS, help="directory for the kept result"
-    )
-    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
+    argument_types.add_directories(parser, LOCAL_RESULTS, "for the kept result")
 
 
 def add_options(parser: argparse.ArgumentParser, *, quick: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
@@ -28,31 +28,30 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
 
 
 @contextlib.contextmanager
-def by_signals() -> Iterator[None]:
-    """Within it a signal raises SystemExit(128 + its number); afterwards all is as it was."""
+def _handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
     before = {each: signal.getsignal(each) for each in SIGNALS}
     try:
-        for each, handler in before.items():
-            if handler is not signal.SIG_IGN:
-                signal.signal(each, _end)
+        for each, former in before.items():
+            if former is not signal.SIG_IGN:
+                signal.signal(each, handler)
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for each, former in before.items():
+            signal.signal(each, former)
+
+
+def by_signals() -> contextlib.AbstractContextManager[None]:
+    """Within it a signal raises SystemExit(128 + its number); afterwards all is as it was."""
+    return _handled(_end)
 
 
 @contextlib.contextmanager
 def not_now() -> Iterator[None]:
     """Signals wait until its end. Blocking them would not do: another thread would take them."""
     waiting: list[int] = []
-    before = {each: signal.getsignal(each) for each in SIGNALS}
     try:
-        for each, handler in before.items():
-            if handler is not signal.SIG_IGN:
-                signal.signal(each, lambda number, frame: waiting.append(number))
-        yield
+        with _handled(lambda number, frame: waiting.append(number)):
+            yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
         for number in waiting[:1]:
             signal.raise_signal(number)

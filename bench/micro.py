@@ -258,7 +258,7 @@ def measured(directory: Path | None) -> dict[str, float]:
 def main(arguments: Sequence[str]) -> int:
     """Measure every step and print a table; the exit status is 1 where --record shows a step to be slower."""
     parser = argparse.ArgumentParser(prog="python -m bench micro", description=__doc__)
-    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
+    argument_types.add_directory(parser)
     parser.add_argument("--record", action="store_true", help="add to the history; name what became slower")
     parser.add_argument("--history", type=Path, default=micro_history.HISTORY, help="the file of --record")
     options = parser.parse_args(arguments)

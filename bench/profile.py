@@ -116,10 +116,7 @@ def main(arguments: Sequence[str]) -> int:
         metavar="FILE.svg",
         help="of --split: flame graphs, too, FILE-1.svg and FILE-3.svg",
     )
-    parser.add_argument(
-        "--out", type=argument_types.results, default=LOCAL_RESULTS, help="directory of --split's result"
-    )
-    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
+    argument_types.add_directories(parser, LOCAL_RESULTS, "of --split's result")
     options = parser.parse_args(arguments)
     if options.split:
         if options.work == "produce":

@@ -46,7 +46,7 @@ TITLE = (
     "whose flushes take longer makes the distance between the two brokers larger, and that between a "
     "Lockstep that flushes and a Kafka that does not smaller or worse.\n\n"
     "**Words.** *As shipped*: Kafka's own defaults, the system flushes when it likes. *Goals* are this "
-    "project's own, set before it measured. *Log group*: partitions that share one log, one flush and, on "
+    "project's own. *Log group*: partitions that share one log, one flush and, on "
     "several nodes, one leader. *Closed loop*: each client sends when it was answered; *open loop*: at fixed "
     "times, and a latency counts from the time that was due. *LSN*: a record's place in a log group's log. "
     "*Target*: what the player delivers to. *Seed*: one of the papers that this project comes from: 000 is "

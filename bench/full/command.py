@@ -63,11 +63,12 @@ class Visit:
 
 
 class Measured:
-    """What a visit has found: blocks by cell, and the first thing wrong with each; writes the rows."""
+    """What a visit has found: blocks by cell, and which have failed; writes the rows."""
 
     def __init__(self, rows: Rows, facts: dict[str, Any], rounds: int) -> None:
         self.rows = rows
-        self.errors: dict[str, str] = {}
+        self.failed_cells: set[str] = set()
+        """By name; what is wrong with each is in its row."""
         self._facts = facts
         self._rounds = rounds
         self._blocks: dict[str, list[Block]] = {}
@@ -84,8 +85,8 @@ class Measured:
 
     def failed(self, cell: Cell, error: str) -> None:
         """It is not measured any more in this visit; what was wrong first is its row."""
-        if cell.name not in self.errors:
-            self.errors[cell.name] = error
+        if cell.name not in self.failed_cells:
+            self.failed_cells.add(cell.name)
             self.rows.write(cell, self._facts, [], error)
 
 
@@ -170,7 +171,7 @@ def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path, touched: dic
 def _measure_cells(session: AnySession, cells: Sequence[Cell], number: int, measured: Measured) -> None:
     policy_of = {target: policy for policy, target in session.broker.targets.items()}
     for place, cell in enumerate(cells):
-        if cell.name in measured.errors:
+        if cell.name in measured.failed_cells:
             continue
         if place and not session.broker.keeps:
             session.start_anew()
@@ -222,10 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workloads", type=argument_types.existing, default=DIRECTORY, help="directory of the files"
     )
-    parser.add_argument(
-        "--out", type=argument_types.results, help="directory of the rows; quick runs have one of their own"
-    )
-    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
+    argument_types.add_directories(parser, None, "of the rows; quick runs have one of their own")
     return parser
 
 

@@ -52,7 +52,7 @@ AXES: Final = (
             Fitted("read_p99_ms", "random read, cold, p99 ms", True),
             Fitted("device_read_p50_ms", "the same by the disk alone, p50 ms", False),
             Fitted("device_read_p99_ms", "the same by the disk alone, p99 ms", False),
-            Fitted("rss_mb", "resident MB", False),
+            Fitted("rss_mb", "resident MB", True),
         ),
     ),
 )

@@ -176,10 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=argument_types.count, default=2)
     parser.add_argument("--quick", action="store_true", help="short blocks, small logs: whether it works")
     parser.add_argument("--list", action="store_true", help="what is there and what remains")
-    parser.add_argument(
-        "--out", type=argument_types.results, help="directory of the steps; quick runs have one of their own"
-    )
-    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
+    argument_types.add_directories(parser, None, "of the steps; quick runs have one of their own")
     parser.add_argument("--picture", type=Path, help="draw the steps that are there into this file")
     return parser
 

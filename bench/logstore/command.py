@@ -35,10 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="few points, about a second each")
     parser.add_argument("--seconds", type=argument_types.positive, help="length of each run")
     parser.add_argument("--policy", choices=POLICIES, action="append", help="default: both")
-    parser.add_argument(
-        "--out", type=argument_types.results, default=LOCAL_RESULTS, help="directory for the kept result"
-    )
-    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
+    argument_types.add_directories(parser, LOCAL_RESULTS, "for the kept result")
     pictures.add_options(parser)
     return parser
 

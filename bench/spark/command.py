@@ -132,8 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--records", type=argument_types.count, default=1_000_000)
     parser.add_argument("--quick", action="store_true", help="20,000 records, one round: does it run?")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--out", type=argument_types.results, default=LOCAL_RESULTS)
-    parser.add_argument("--directory", type=argument_types.existing, help="where data directories are made")
+    argument_types.add_directories(parser, LOCAL_RESULTS, "for the kept result")
     pictures.add_options(parser)
     return parser
 

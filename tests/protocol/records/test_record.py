@@ -297,6 +297,8 @@ def record(content: bytes) -> bytes:
     ],
 )
 def test_bodies_that_are_not_what_the_header_says(body: bytes, count: int) -> None:
+    with pytest.raises(MalformedBatch):
+        key_values(batch_of(body, count))
     for read in (iter_records, key_values, all_headers):
         with pytest.raises(MalformedBatch):
             list(read(batch_of(body, count)))
