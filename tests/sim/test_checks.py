@@ -195,6 +195,27 @@ def test_reads() -> None:
         story.readers.fetched(story.node, 1, 2, [third, dirty])
 
 
+def test_what_is_deleted_may_be_skipped() -> None:
+    """A member that was shipped a checkpoint has neither the files nor the log start that its leader has."""
+    story = Story()
+    for name in ("a", "b", "c", "d"):
+        data = story.batch(name)
+        story.clients.begin(data, VALUE_MARK + name.encode() + b".0")
+        story.commit(data)
+    history, batches = story.history, [each.data for each in story.history.batches[1]]
+    assert list(history.first_at(1, 5, 1, 4)) == [1]
+    assert list(history.first_at(1, 6, 0, 4)) == [None]
+    history.log_starts[1] = 2
+    assert story.readers.fetched(story.node, 1, 0, batches[2:]) == 4
+    assert story.readers.fetched(story.node, 1, 0, [batches[0], *batches[2:]]) == 4
+    assert list(history.first_at(1, 5, 0, 4)) == [0, 1, 2]
+    assert list(history.first_at(1, 5, 2, 4)) == [2]
+    assert list(history.first_at(1, 5, 0, 1)) == [0, None]
+    for kept in (batches[3:], [batches[0], batches[3]]):
+        with broken("offsets skip or go back"):
+            story.readers.fetched(story.node, 1, 0, kept)
+
+
 def test_ends() -> None:
     story = Story()
     data = story.batch("a", 3)

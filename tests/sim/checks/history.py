@@ -114,6 +114,22 @@ class History(Check):
         batches = self.batches.get(partition)
         return batches[-1].next_offset if batches else 0
 
+    def deleted_below(self, partition: int) -> int:
+        """A committed log start. A member that was shipped a checkpoint may not know it yet, and have none
+        of the files that its leader freed by it (storage/gaps.py)."""
+        return self.log_starts.get(partition, 0)
+
+    def first_at(self, partition: int, timestamp_ms: int, start: int, end: int) -> Iterator[int | None]:
+        """What may be told as the first batch with a record that new or newer from `start` up to `end`: the
+        first there is, and while what is told is deleted, the next; None where nothing is left."""
+        for batch in self.batches.get(partition, []):
+            inside = batch.next_offset > start and batch.base_offset < end
+            if inside and batch.header.max_timestamp >= timestamp_ms:
+                yield batch.base_offset
+                if batch.next_offset > self.deleted_below(partition):
+                    return
+        yield None
+
     def holds(self, node: Node, index: int) -> bool:
         """Does the node's log have the history's entry at an index? True where it cannot say any more."""
         group = group_of(node)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.group import LogGroup
 from storage.partition import PartitionLog
 from storage.types import OffsetOutOfRange, StorageError
-from tests.sim.checks.history import Batch, History, group_of
+from tests.sim.checks.history import History, group_of
 from tests.sim.faces import Unanswered
 from tests.sim.workloads.asking import Elsewhere, Finder, InDoubt, must_lead_alone, on_node
 
@@ -61,7 +61,7 @@ async def fetch(node: Node, workload: Appends, number: int, offset: int, max_byt
 
 def _start_after(group: LogGroup, partition: PartitionLog, offset: int, node: Node) -> int:
     """An offset is below the log only where the log start has moved beyond it, or the partition went."""
-    start = partition.log_start_offset
+    start = max(partition.log_start_offset, History.of(node.world).deleted_below(partition.number))
     if start <= offset and partition.number in group.partitions:
         text = f"{node}, partition {partition.number}: {offset}, the log start is {start}"
         node.world.violate("a retained offset is out of range", text)
@@ -89,21 +89,11 @@ async def look_up(node: Node, number: int, timestamp_ms: int) -> None:
     found = await asyncio.to_thread(group.log.timestamp_lookup, number, timestamp_ms, start, end)
     if partition.log_start_offset != start or number not in group.partitions:
         return
-    wanted = _first_at(History.of(node.world).batches.get(number, []), timestamp_ms, start, end)
+    right = list(History.of(node.world).first_at(number, timestamp_ms, start, end))
     base_offset = found.base_offset if found is not None else None
-    if base_offset != wanted:
-        text = (
-            f"{node}, partition {number}: {base_offset} for {timestamp_ms} in {start}..{end}, it is {wanted}"
-        )
-        node.world.violate("an offset by time", text)
-
-
-def _first_at(batches: list[Batch], timestamp_ms: int, start: int, end: int) -> int | None:
-    for batch in batches:
-        inside = batch.next_offset > start and batch.base_offset < end
-        if inside and batch.header.max_timestamp >= timestamp_ms:
-            return batch.base_offset
-    return None
+    if base_offset not in right:
+        where = f"{node}, partition {number}: {base_offset} for {timestamp_ms} in {start}..{end}"
+        node.world.violate("an offset by time", f"{where}, it is {right[0]}")
 
 
 class Consumer:
