@@ -178,7 +178,8 @@ class Recovery:
                 raise CorruptLog(f"{directory / segment_name(sequence)}: the segment is missing")
         begun = 0 if self._salvaged_state else state.generation_start
         self._promise = max(begun, placed.place if placed is not None else 0)
-        sealed = [self._sealed(s, live) for s in live if s < start]
+        headers = {s: self._header(s) for s in live if s <= start}
+        sealed = [self._sealed(s, headers[s], headers.get(s + 1)) for s in live if s < start]
         scanned, tail = self._scan_from(start, live, placed)
         segments = sealed + scanned
         end = position(segments[-1].sequence, segments[-1].end) if scanned else position(start, 0)
@@ -258,13 +259,13 @@ class Recovery:
         )
         return segment
 
-    def _sealed(self, sequence: int, live: list[int]) -> Segment:
-        header = self._header(sequence)
+    def _sealed(
+        self, sequence: int, header: SegmentHeader | None, following: SegmentHeader | None
+    ) -> Segment:
         path = self._directory / segment_name(sequence)
         if header is None:
             raise CorruptLog(f"{path} byte 0: the segment header does not verify")
         segment = self._new_segment(header)
-        following = self._header(sequence + 1) if sequence + 1 in live else None
         loaded = self._load_index_head(sequence)
         if loaded is not None and _fits(loaded[0], header, following):
             index, segment.summary = loaded

@@ -33,6 +33,8 @@ from storage.log.marks import apply_marks, least_marks_bytes, most_marks_bytes
 from storage.types import DirectoryEntry, Frame, FrameKind, NewerFormat
 
 WINDOW_BYTES = 4 << 20
+PROMISE_WINDOW_BYTES = 1 << 20
+"""Small enough that its memory is used again and again: new memory costs as much as the search."""
 Read = Callable[[int, int], bytes]
 """(length, offset) to bytes, short only at the end of the file."""
 
@@ -313,14 +315,9 @@ def highest_promise(
 ) -> tuple[int, int]:
     """The highest flushed position that a marker of this generation at `offset` or after speaks of, and
     where that marker is (0, 0 if none): looks at every place, chained or not."""
-    window = Window(read, size)
     best, best_at = 0, 0
     while offset + MARKER_BYTES <= size:
-        span = min(WINDOW_BYTES, size - offset)
-        at = window.at(offset, span)
-        if at < 0:
-            break
-        data = window.view[at : at + span].tobytes()
+        data = read(min(PROMISE_WINDOW_BYTES, size - offset), offset)
         hit = data.find(MARKER_MAGIC)
         while hit >= 0:
             found = decode_marker(data, hit, seed)
@@ -332,5 +329,5 @@ def highest_promise(
             ):
                 best, best_at = found[2], offset + hit
             hit = data.find(MARKER_MAGIC, hit + 1)
-        offset += max(1, span - MARKER_BYTES + 1)
+        offset += max(1, len(data) - MARKER_BYTES + 1)
     return best, best_at
