@@ -22,9 +22,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench import argument_types
-from bench.load import Producer, connect
+from bench.load.closed_loop import Producer
+from bench.load.connection import connect
+from bench.load.wire import ProduceTemplate
 from bench.process import cpu_seconds
-from bench.wire import ProduceTemplate
 from compat_tests.targets import LockstepTarget
 from protocol.records.record import BatchBuilder
 
@@ -67,9 +68,7 @@ class Side:
         while time.monotonic() < until:
             batch = _batch(self.written - 1, b"account/%d" % self._rng.randrange(LOCKS))
             producer.templates = [ProduceTemplate(self.kind, {0: batch}, 1)]
-            producer.send()
-            while not producer.receive():
-                pass
+            producer.ask()
             latencies.append(time.perf_counter_ns() - producer.sent_ns)
             self.written += 1
         used = cpu_seconds(self._target.pid) - before

@@ -23,10 +23,10 @@ from tabulate import tabulate
 
 from bench import argument_types, micro_history
 from bench.facts import code_facts, machine_facts
+from bench.load.wire import ProduceTemplate, record_batch
 from bench.micro_raft import raft_steps
 from bench.progress import say
 from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
-from bench.wire import ProduceTemplate, record_batch
 from protocol.api import read_request_header
 from protocol.compiler import decode, encode
 from protocol.messages.produce import (

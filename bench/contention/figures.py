@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tabulate import tabulate
 
-from bench.load import quantiles
+from bench.load.latency import quantiles
 
 LEAST_SHARE: Final = 0.5
 LEAST_SUCCESSES: Final = 64

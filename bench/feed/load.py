@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import Any, Final
 
+from bench.load.wire import WrongAnswer
 from bench.micro import microseconds
-from bench.wire import WrongAnswer
 from lockstep.transactions import RequestId, lock
 from lockstep.transactions.log import Append, Part
 from lockstep.transactions.model import Record
@@ -23,6 +23,16 @@ READ_WAIT_S: Final = 0.5
 CLIENT: Final = "bench"
 
 Result = dict[str, Any]
+
+
+def fill_feed(job: Result) -> Result:
+    """`transactions` with bodies of `body_bytes`; what one is on the wire, and what projecting it takes."""
+    return asyncio.run(_fill(job))
+
+
+def read_feed(job: Result) -> Result:
+    """From the beginning to the end, again and again for `seconds` after `warmup_s`. WrongAnswer."""
+    return asyncio.run(_read(job))
 
 
 def transaction(number: int, body_bytes: int) -> Append:
@@ -45,8 +55,7 @@ def projected(batch: bytes) -> bytes:
     return builder.build(header.base_offset)
 
 
-async def fill(job: Result) -> Result:
-    """`transactions` with bodies of `body_bytes`; what one is on the wire, and what projecting it takes."""
+async def _fill(job: Result) -> Result:
     log = RemoteLog(job["bootstrap"], job["topic"], CLIENT)
     numbers = iter(range(job["transactions"]))
 
@@ -64,8 +73,7 @@ async def fill(job: Result) -> Result:
     return {"batch_bytes": len(batch), "project_us": microseconds(lambda: projected(batch))}
 
 
-async def read(job: Result) -> Result:
-    """From the beginning to the end, again and again for `seconds` after `warmup_s`. WrongAnswer."""
+async def _read(job: Result) -> Result:
     log = RemoteLog(job["bootstrap"], job["topic"], CLIENT)
     try:
         await log.open()

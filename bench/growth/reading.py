@@ -15,7 +15,9 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from bench.wire import FetchTemplate, WrongAnswer, batch_span
+from bench.load.connection import Answers, connect
+from bench.load.latency import quantiles
+from bench.load.wire import FetchTemplate, WrongAnswer, batch_span
 
 READ_BYTES = 64 * 1024
 """A few batches: what a reader of one record costs."""
@@ -54,23 +56,22 @@ def device_read(directory: Path, reads: int) -> array[int]:
     return latencies
 
 
-def random_read(job: Result, connect: Any, receive_frame: Any, quantiles: Any) -> Result:
+def random_read(job: Result) -> Result:
     """`reads` fetches at offsets below `end_offset`; their quantiles with the prefix "read_"."""
     template = FetchTemplate(job["topic"], 0, max_bytes=READ_BYTES, partition_max_bytes=READ_BYTES)
     draw = random.Random(SEED)
     latencies = array("q")
-    buffer = bytearray(2 * READ_BYTES)
     with connect(job["host"], job["port"]) as sock:
+        answers = Answers(sock, 2 * READ_BYTES)
         for number in range(1, job["reads"] + 1):
             offset = draw.randrange(job["end_offset"])
             request = template.stamp(number, offset)
             began = time.perf_counter_ns()
             sock.sendall(request)
-            length = receive_frame(sock, buffer)
+            frame = answers.wait()
             latencies.append(time.perf_counter_ns() - began)
-            with memoryview(buffer) as whole, whole[:length] as frame:
-                _, place, end = template.records(frame, number)
-                base, following, _ = batch_span(frame, place) if end - place >= 61 else (-1, -1, 0)
+            _, place, end = template.records(frame, number)
+            base, following, _ = batch_span(frame, place) if end - place >= 61 else (-1, -1, 0)
             if not base <= offset < following:
                 raise WrongAnswer(f"offset {offset} was asked for, {base} to {following} came")
     return {f"read_{name}": value for name, value in quantiles(latencies).items()}

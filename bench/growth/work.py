@@ -15,7 +15,7 @@ from bench.alone import LockstepSession
 from bench.groups import next_line
 from bench.growth.axes import PRODUCERS, RATE, WINDOW, Axis, Lengths
 from bench.growth.reading import device_read, evict
-from bench.load import quantiles
+from bench.load.latency import quantiles
 from bench.session import Block, RoundFailed
 from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH
 from compat_tests.targets import LockstepTarget

@@ -17,9 +17,9 @@ import time
 from array import array
 from typing import Any
 
-from bench.load import quantiles
+from bench.load.latency import quantiles
+from bench.load.wire import WrongAnswer, record_batch
 from bench.logstore.node import COUNT, HOST, LENGTH, SO_MAX_PACING_RATE
-from bench.wire import WrongAnswer, record_batch
 
 BUFFERS_PER_SEND = 64
 POLL_MS = 1

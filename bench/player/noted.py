@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bench.load import quantiles
+from bench.load.latency import quantiles
 from bench.player.workload import NEVER, Shape, head_of
 
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaException, Producer
 
-from bench.client_load import initialized
-from bench.load import quantiles
+from bench.load.clients import initialized
+from bench.load.latency import quantiles
 from bench.player.children import Words, answer, child_main, next_line, say_ready
 from bench.player.workload import NEVER, Shape, split, transaction
 

@@ -11,15 +11,14 @@ import pytest
 from kio.schema.produce.v9.request import ProduceRequest as KioProduceRequest
 from kio.serial import entity_reader
 
-from bench import load
-from bench.append_load import atomic_request
 from bench.atomic import GOALS, RATIOS, WIDTH, AtomicSession, main
 from bench.commits import commits_by_topic
 from bench.compare import BASELINE, SUBJECT, compare
+from bench.load.appends import atomic_appends, atomic_request
+from bench.load.wire import WrongAnswer, record_batch
 from bench.report import page
 from bench.settings import FLUSH, NODES_QUICK
 from bench.transactions import ONE, SPREAD
-from bench.wire import WrongAnswer, record_batch
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
@@ -114,9 +113,9 @@ def test_appends_are_timed_and_are_one_entry_each(
         asyncio.run(make("apart", {"lockstep.locks": "true"}))
         job = {"bootstrap": target.bootstrap, "partitions": 3, "record_bytes": 100, "bare": bare}
         window = {"seconds": 0.3, "warmup_s": 0.1}
-        result = load.atomic_appends({**job, **window, "topic": "together"})
+        result = atomic_appends({**job, **window, "topic": "together"})
         with pytest.raises(problem, match="one log group"):
-            load.atomic_appends({**job, **window, "topic": "apart"})
+            atomic_appends({**job, **window, "topic": "apart"})
         with RawConnection(HOST, target.port) as raw:
             ends = [raw.list_offset("together", -1, partition=index)["offset"] for index in range(3)]
         target.stop()

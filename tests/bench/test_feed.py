@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from bench import load
 from bench.feed.command import judged
 from bench.feed.figures import table
-from bench.feed.load import CLIENT, projected, transaction
+from bench.feed.load import CLIENT, fill_feed, projected, read_feed, transaction
+from bench.load.wire import WrongAnswer
 from bench.report import page
 from bench.settings import FLUSH
-from bench.wire import WrongAnswer
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
@@ -82,14 +81,14 @@ def test_a_topic_is_filled_and_read_whole(tmp_path: Path) -> None:
 
         asyncio.run(make())
         job = {"bootstrap": target.bootstrap, "topic": "f", "transactions": 300, "body_bytes": 1_000}
-        filled = load.fill_feed(job)
+        filled = fill_feed(job)
         assert 1_000 < filled["batch_bytes"] < 1_300 and filled["project_us"] > 0
         with RawConnection(HOST, target.port) as raw:
             assert raw.list_offset("f", -1)["offset"] == 300
         window = {"warmup_s": 0.0, "seconds": 0.1}
-        found = load.read_feed({**job, **window})
+        found = read_feed({**job, **window})
         with pytest.raises(WrongAnswer, match="300 transactions read, 301 written"):
-            load.read_feed({**job, **window, "transactions": 301})
+            read_feed({**job, **window, "transactions": 301})
     assert found["all_transactions"] >= 600 and found["all_transactions"] % 300 == 0
     assert found["client_us"] > 0 and found["transactions_per_s"] > 0
 

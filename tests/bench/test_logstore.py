@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from bench.load.wire import record_batch
 from bench.logstore import tables
 from bench.logstore.command import main
 from bench.logstore.experiments import FULL, NAMES, QUICK, Run, perform, plan
 from bench.logstore.naive import SecondLog
 from bench.logstore.replicas import Load, Store, written_between
 from bench.settings import FLUSH, OS
-from bench.wire import record_batch
 from protocol.records.batch import patch, read_header
 from storage.log.file_system import RealFileSystem
 from storage.log.inspect import GroupLog

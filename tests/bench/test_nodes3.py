@@ -8,21 +8,23 @@ import time
 
 import pytest
 
-from bench import load
 from bench.commits import commits_by_topic
 from bench.compare import ANY, BASELINE, SUBJECT, compare
+from bench.load.backlog import fill
+from bench.load.closed_loop import closed_loop
+from bench.load.first_ack import leader_loss
+from bench.load.wire import WrongAnswer, record_batch
 from bench.nodes3 import Planned, plan_sessions
 from bench.nodes_goals import NODES_GOALS, NODES_RATIOS
 from bench.report import page
 from bench.settings import FLUSH, OS
-from bench.wire import WrongAnswer, record_batch
 from compat_tests.clusters import _broker_ids, free_ports
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
+from tests.bench.load.test_jobs import Answer, serving
+from tests.bench.load.test_wire import produce_response
 from tests.bench.test_compare import _session as session
-from tests.bench.test_load import Answer, serving
-from tests.bench.test_wire import produce_response
 
 
 def test_sessions_alternate_and_mirror() -> None:
@@ -74,7 +76,7 @@ def test_the_loss_of_a_leader_ends_with_the_next_acknowledgement() -> None:
         return [bytes(produce_response(b"t", correlation_id, [6 if refused < 4 else 0]))]
 
     with serving(leader) as first, serving(other) as second:
-        result = load.leader_loss(_job([first, second], timeout_s=20.0))
+        result = leader_loss(_job([first, second], timeout_s=20.0))
     assert (result["acked"], result["attempts"]) == (4, 4)
     assert result["last_ack_ns"] < result["acked_ns"] < time.monotonic_ns()
 
@@ -84,7 +86,7 @@ def test_a_leader_that_takes_nothing_is_no_leader() -> None:
         serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id, [6]))]) as port,
         pytest.raises(WrongAnswer, match="took nothing"),
     ):
-        load.leader_loss(_job([port, port], timeout_s=0.3))
+        leader_loss(_job([port, port], timeout_s=0.3))
 
 
 def test_each_producer_keeps_to_the_leader_of_its_partition() -> None:
@@ -99,7 +101,7 @@ def test_each_producer_keeps_to_the_leader_of_its_partition() -> None:
 
     with serving(at("a")) as first, serving(at("b")) as second:
         words = {"partitions": 2, "records": 1, "spread": "turns", "warmup_s": 0.0, "seconds": 0.1}
-        load.closed_loop(_job([first, second], producers=6, **words))
+        closed_loop(_job([first, second], producers=6, **words))
     assert (len(seen["a"]), len(seen["b"])) == (3, 3)
 
 
@@ -120,8 +122,8 @@ def test_group_commits_are_counted_per_topic() -> None:
                 connection.create_topic(topic)
         ports = {"host": HOST, "port": broker.port, "record_bytes": 16, "records": 1, "window": 1}
         size = len(record_batch(1, 16, 0))
-        load.fill({**ports, "topic": "one", "total_bytes": 5 * size})
-        load.fill({**ports, "topic": "other", "total_bytes": 3 * size})
+        fill({**ports, "topic": "one", "total_bytes": 5 * size})
+        fill({**ports, "topic": "other", "total_bytes": 3 * size})
         broker.stop()
         counted = commits_by_topic(broker.data_dir)
     assert (counted["one"], counted["other"], counted["none"]) == (5, 3, 0)

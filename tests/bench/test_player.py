@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from bench.compare import BASELINE, SUBJECT, compare
-from bench.load import quantiles
+from bench.load.latency import quantiles
+from bench.load.wire import WrongAnswer
 from bench.player import tables
 from bench.player.command import kind_of, main, notes
 from bench.player.noted import Noted, WrongDelivery, delays, parts_wanted
@@ -56,7 +57,6 @@ from bench.player.workload import (
 from bench.report import page
 from bench.session import Block
 from bench.settings import FLUSH
-from bench.wire import WrongAnswer
 from protocol.records.record import Record
 
 S = 1_000_000_000

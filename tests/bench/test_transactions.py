@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import load
 from bench.compare import BASELINE, SUBJECT, compare
+from bench.load.clients import client_transactions
 from bench.nodes_session import NodesSession
 from bench.report import page
 from bench.session import Session
@@ -88,7 +88,7 @@ def test_a_client_times_whole_transactions(tmp_path: Path) -> None:
         with RawConnection(HOST, target.port) as raw:
             raw.create_topic("t", 3)
         job = {"topic": "t", "bootstrap": target.bootstrap, "partitions": 3, "record_bytes": 100}
-        result = load.client_transactions({**job, "seconds": 0.6, "warmup_s": 0.2})
+        result = client_transactions({**job, "seconds": 0.6, "warmup_s": 0.2})
         with RawConnection(HOST, target.port) as raw:
             ends = [raw.list_offset("t", -1, partition=index)["offset"] for index in range(3)]
     assert result["total_transactions"] > 2

@@ -19,8 +19,8 @@ import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from bench import group_wire as wire
-from bench.wire import WrongAnswer
+from bench.load import group_wire as wire
+from bench.load.wire import WrongAnswer
 
 SESSION_MS = 30_000
 HELD_SESSION_MS = 1_800_000

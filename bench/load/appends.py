@@ -1,18 +1,20 @@
 """Atomic appends: one record to each of some partitions, all or none, and one append after another.
 
-Beside `client_load.transactions`, which does the same to a broker of transactions. `through_client` uses
+Beside `clients.client_transactions`, which does the same to a broker of transactions. `through_client` uses
 what Lockstep's transaction client appends with; `bare` sends the same batches and does nothing else, so
 that what it is faster by is the client's own part.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from array import array
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from bench.wire import WrongAnswer
+from bench.load.latency import quantiles
+from bench.load.wire import WrongAnswer
 from lockstep.client import Client
 from lockstep.transactions import RequestId
 from lockstep.transactions.log import Append, Part
@@ -34,6 +36,17 @@ NAMES_TOPICS: Final = 12
 """The newest version of Produce that names topics; later ones have their ids."""
 
 Result = dict[str, Any]
+
+
+def atomic_appends(job: Result) -> Result:
+    """Appends to all of `partitions` at once, one after another; `bare`: without Lockstep's own client."""
+    latencies, total = asyncio.run(bare(job) if job.get("bare") else through_client(job))
+    return {
+        "transactions_per_s": len(latencies) / job["seconds"],
+        "total_transactions": total,
+        "total_records": job["partitions"] * total,
+        **quantiles(latencies),
+    }
 
 
 def append_of(number: int, partitions: int, value: bytes) -> Append:

@@ -1,8 +1,8 @@
 """Closed-loop producers that are a real client, librdkafka through confluent-kafka, one thread each.
 
-The raw generator in `load.py` shows the broker with as little client as possible beside it; this shows what
-an application sees, whose client shares the machine. Same window, same figures. Does no batching: a producer
-sends one record, waits for its acknowledgement, and sends the next. `transactions` does the same with whole
+`closed_loop` shows the broker with as little client as possible beside it; this shows what an application
+sees, whose client shares the machine. Same window, same figures. Does no batching: a producer sends one
+record, waits for its acknowledgement, and sends the next. `client_transactions` does the same with whole
 transactions.
 """
 
@@ -15,7 +15,8 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from bench.wire import WrongAnswer
+from bench.load.latency import quantiles
+from bench.load.wire import WrongAnswer
 
 ACK_TIMEOUT_S = 30.0
 INIT_ATTEMPTS = 4
@@ -77,11 +78,19 @@ def client_closed_loop(job: Result) -> Result:
         if loop.error:
             raise WrongAnswer(loop.error)
     latencies = array("q", [each for loop in loops for each in loop.latencies])
-    within = sum(loop.within for loop in loops)
-    return {"latencies": latencies, "within": within, "total": sum(loop.total for loop in loops)}
+    total, within = sum(loop.total for loop in loops), sum(loop.within for loop in loops)
+    return {
+        "requests": within,
+        "seconds": job["seconds"],
+        "requests_per_s": within / job["seconds"],
+        "mb_per_s": within * job["record_bytes"] / job["seconds"] / 1e6,
+        "total_requests": total,
+        "total_records": total,
+        **quantiles(latencies),
+    }
 
 
-def transactions(job: Result) -> Result:
+def client_transactions(job: Result) -> Result:
     """Transactions of one record to each of `partitions`, for `seconds` after `warmup_s`. WrongAnswer."""
     producer = Producer(
         {
@@ -125,4 +134,12 @@ def _transactions(job: Result, producer: Producer) -> Result:
         if begun_ns >= opens_ns and done_ns <= closes_ns:
             latencies.append(done_ns - begun_ns)
             commits.append(done_ns - asked_ns)
-    return {"latencies": latencies, "commits": commits, "total": total}
+    committing = quantiles(commits)
+    return {
+        "transactions_per_s": len(latencies) / job["seconds"],
+        "total_transactions": total,
+        "total_records": 2 * job["partitions"] * total,  # a marker beside each
+        "commit_p50_ms": committing["p50_ms"],
+        "commit_p99_ms": committing["p99_ms"],
+        **quantiles(latencies),
+    }

@@ -14,13 +14,12 @@ import socket
 import time
 from typing import Any
 
-from bench.group_wire import CommitTemplate
-from bench.lanes import Lane
-from bench.members import await_coordinator
-from bench.side_by_side import Reader
-from bench.wire import ProduceTemplate, WrongAnswer, record_batch
-
-SOCKET_TIMEOUT_S = 60.0
+from bench.load.backlog import Reader
+from bench.load.connection import SOCKET_TIMEOUT_S, Answers, connect
+from bench.load.group_wire import CommitTemplate
+from bench.load.lanes import Lane
+from bench.load.members import await_coordinator
+from bench.load.wire import ProduceTemplate, WrongAnswer, record_batch
 
 Result = dict[str, Any]
 
@@ -29,13 +28,10 @@ def commit(sock: socket.socket, group: str, topic: str, offset: int) -> None:
     """Commit a position and await the answer. WrongAnswer."""
     template = CommitTemplate(group, topic, 0)
     sock.sendall(template.stamp(offset))
-    with sock.makefile("rb") as stream:
-        head = stream.read(4)
-        frame = head + stream.read(int.from_bytes(head, "big"))
-    template.verify(bytearray(frame), len(frame), offset)
+    template.verify(Answers(sock).wait(), offset)
 
 
-def fan_out(job: Result, connect: Any) -> Result:
+def fan_out(job: Result) -> Result:
     """Write `total_bytes` in batches of `records`, `window` in flight, while `groups` groups read them."""
     host, port, topic = job["host"], job["port"], job["topic"]
     names = [f"{topic}-group-{number}" for number in range(job["groups"])]

@@ -114,14 +114,15 @@ class ProduceTemplate:
         struct.pack_into(">i", self.request, _CORRELATION_POS, correlation_id)
         return self.request
 
-    def verify(self, frame: memoryview | bytearray, length: int, correlation_id: int) -> None:
-        """Raise WrongAnswer unless `frame[:length]` (with its length prefix) acknowledges the request."""
+    def verify(self, frame: memoryview | bytearray, correlation_id: int) -> None:
+        """Raise WrongAnswer unless `frame` (with its length prefix) acknowledges the request."""
+        length = len(frame)
         got = struct.unpack_from(">i", frame, 4)[0]
         if got != correlation_id:
             raise WrongAnswer(f"correlation id {got} instead of {correlation_id}")
         for position in self._error_positions:
             if position + 2 > length:
-                raise WrongAnswer(f"short produce response of {length} bytes: {bytes(frame[:length])!r}")
+                raise WrongAnswer(f"short produce response of {length} bytes: {bytes(frame)!r}")
             code = struct.unpack_from(">h", frame, position)[0]
             if code != NO_ERROR:
                 raise WrongAnswer(f"produce refused with error code {code}")

@@ -12,7 +12,7 @@ from kio.schema.produce.v9.request import ProduceRequest
 from kio.schema.request_header.v2.header import RequestHeader
 from kio.serial import entity_reader
 
-from bench.wire import (
+from bench.load.wire import (
     BATCH_OVERHEAD_BYTES,
     FetchTemplate,
     ProduceTemplate,
@@ -90,7 +90,7 @@ def test_a_good_produce_response_passes() -> None:
     template = ProduceTemplate("t", {0: b"x", 1: b"x"}, 2)
     frame = produce_response(b"t", 7, [0, 0])
     assert len(frame) == template.response_bytes
-    template.verify(frame, len(frame), 7)
+    template.verify(frame, 7)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_good_produce_response_passes() -> None:
 def test_a_wrong_produce_response_does_not(frame: bytearray, why: str) -> None:
     template = ProduceTemplate("t", {0: b"x", 1: b"x"}, 2)
     with pytest.raises(WrongAnswer, match=why):
-        template.verify(frame, len(frame), 7)
+        template.verify(frame, 7)
 
 
 def fetch_response(

@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bench import load
-from bench.wire import WrongAnswer, record_batch
-from tests.bench.test_wire import produce_response
+from bench.load.backlog import fill
+from bench.load.closed_loop import closed_loop, templates_for
+from bench.load.first_ack import first_ack
+from bench.load.latency import quantiles
+from bench.load.wire import WrongAnswer, record_batch
+from tests.bench.load.test_wire import produce_response
 
 Answer = Callable[[int, int], list[bytes]]
 """(correlation id, number of the request on its connection) -> the pieces to send, with a pause between."""
@@ -71,7 +74,7 @@ def test_a_stall_at_the_end_is_in_the_latencies_and_not_in_the_rate(producers: i
         return [bytes(produce_response(b"t", correlation_id, [0]))]
 
     with serving(stalling) as port:
-        result = load.closed_loop(_job(port, producers=producers, warmup_s=0.0, seconds=1.0))
+        result = closed_loop(_job(port, producers=producers, warmup_s=0.0, seconds=1.0))
     assert result["max_ms"] >= 1190
     assert result["requests"] == 9 * producers, "what was answered within"
     assert result["requests_per_s"] == pytest.approx(9 * producers)
@@ -88,7 +91,7 @@ def test_every_acknowledged_request_is_counted_and_only_the_window_is_measured(p
         return [whole[:3], whole[3:20], whole[20:]]
 
     with serving(answer) as port:
-        result = load.closed_loop(_job(port, producers=producers))
+        result = closed_loop(_job(port, producers=producers))
     assert result["total_requests"] == answered == result["total_records"]
     assert 0 < result["requests"] < answered
     assert result["p50_ms"] >= 2.0
@@ -100,7 +103,7 @@ def test_an_error_code_ends_the_run() -> None:
         return [bytes(produce_response(b"t", correlation_id, [0 if number < 5 else 7]))]
 
     with serving(answer) as port, pytest.raises(WrongAnswer, match="error code 7"):
-        load.closed_loop(_job(port, producers=2))
+        closed_loop(_job(port, producers=2))
 
 
 def test_a_swapped_correlation_id_ends_the_run() -> None:
@@ -108,7 +111,7 @@ def test_a_swapped_correlation_id_ends_the_run() -> None:
         serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id + 1, [0]))]) as port,
         pytest.raises(WrongAnswer, match="correlation id"),
     ):
-        load.closed_loop(_job(port, producers=1))
+        closed_loop(_job(port, producers=1))
 
 
 def test_fill_pipelines_and_checks_every_answer() -> None:
@@ -124,7 +127,7 @@ def test_fill_pipelines_and_checks_every_answer() -> None:
 
     with serving(answer) as port:
         wanted = 9 * len(record_batch(1, 16, 0)) - 1
-        result = load.fill(_job(port, window=3, total_bytes=wanted))
+        result = fill(_job(port, window=3, total_bytes=wanted))
     assert result["total_requests"] == result["total_records"] == 9
     assert result["bytes"] == wanted + 1
 
@@ -139,19 +142,19 @@ def test_first_ack_retries_until_the_broker_agrees() -> None:
 
     before = time.monotonic_ns()
     with serving(answer) as port:
-        result = load.first_ack(_job(port, timeout_s=10.0))
+        result = first_ack(_job(port, timeout_s=10.0))
     assert result["attempts"] == 3
     assert before < result["acked_ns"] < time.monotonic_ns()
 
 
 def test_quantiles_are_nearest_rank() -> None:
-    figures = load.quantiles(array("q", [value * 1_000_000 for value in range(1, 101)]))
+    figures = quantiles(array("q", [value * 1_000_000 for value in range(1, 101)]))
     assert (figures["p50_ms"], figures["p99_ms"], figures["max_ms"]) == (51.0, 100.0, 100.0)
     assert figures["mean_ms"] == 50.5
 
 
 def test_span_sends_one_record_to_every_partition() -> None:
-    (template,) = load.templates_for("t", 16, 16, "span", 1)
+    (template,) = templates_for("t", 16, 16, "span", 1)
     assert template.records == 16
-    turns = load.templates_for("t", 16, 16, "turns", 1)
+    turns = templates_for("t", 16, 16, "turns", 1)
     assert [each.records for each in turns] == [1] * 16

@@ -8,9 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.load import fill
-from bench.side_by_side import side_by_side
-from bench.wire import WrongAnswer
+from bench.load.backlog import fill, side_by_side
+from bench.load.wire import WrongAnswer
 from lockstep.testing import RunningBroker, broker_in_thread
 
 BATCHES = 100

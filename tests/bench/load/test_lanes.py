@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from bench import load
-from bench.lanes import SPIN_NS, Lane
-from bench.side_by_side import Reader
-from bench.wire import ProduceTemplate, WrongAnswer, record_batch
+from bench.load.backlog import Reader
+from bench.load.fan_out import fan_out
+from bench.load.lanes import SPIN_NS, Lane, lanes
+from bench.load.wire import ProduceTemplate, WrongAnswer, record_batch
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
-from tests.bench.test_load import serving
-from tests.bench.test_wire import fetch_response, produce_response
+from tests.bench.load.test_jobs import serving
+from tests.bench.load.test_wire import fetch_response, produce_response
 
 
 def _job(port: int, **words: object) -> dict[str, object]:
@@ -51,7 +51,7 @@ def test_an_open_loop_keeps_its_rate_and_counts_what_a_pause_held_back(tmp_path:
 
     with serving(pausing) as port:
         keep = tmp_path / "raw"
-        result = load.lanes(_job(port, rate=100, seconds=0.5, keep=str(keep)))
+        result = lanes(_job(port, rate=100, seconds=0.5, keep=str(keep)))
     assert result["requests"] == pytest.approx(50, abs=1)
     # every 10 ms one was due in the pause, and each of them waited for what was left of it
     raw = array("q")
@@ -71,9 +71,9 @@ def test_the_wait_for_what_is_due_is_not_rounded_up_and_leaves_the_broker_its_pr
         asked.append(timeout_s)
         return waits(readers, writers, others, timeout_s)
 
-    monkeypatch.setattr("bench.lanes.select.select", noted)
+    monkeypatch.setattr("bench.load.lanes.select.select", noted)
     with serving(_good) as port:
-        result = load.lanes(_job(port, rate=2000, producers=2, seconds=0.2, window=50))
+        result = lanes(_job(port, rate=2000, producers=2, seconds=0.2, window=50))
     short = [each for each in asked if each < 0.001]
     assert len(short) > 5, "it sleeps below a millisecond, too"
     assert max(each for each in asked if each < 60) <= 0.001 + SPIN_NS / 1e9, "until what is due next"
@@ -86,7 +86,7 @@ def test_a_rate_is_of_what_was_answered_in_time() -> None:
         return _good(correlation_id, number)
 
     with serving(slow) as port:
-        result = load.lanes(_job(port, rate=200, seconds=0.5, window=3))
+        result = lanes(_job(port, rate=200, seconds=0.5, window=3))
     assert result["requests"] == pytest.approx(100, abs=2) and result["offered_per_s"] == 200
     assert result["requests_per_s"] < 60, "fifty a second are taken at most"
     assert result["max_ms"] > 500
@@ -123,14 +123,14 @@ def test_an_answer_to_another_request_is_refused() -> None:
         serving(lambda correlation_id, number: _good(correlation_id + (number == 3), number)) as port,
         pytest.raises(WrongAnswer, match="correlation id 4 instead of 3"),
     ):
-        load.lanes(_job(port, window=2))
+        lanes(_job(port, window=2))
 
 
 def test_fewer_lanes_than_partitions_reach_all_of_them() -> None:
     with LockstepTarget({"log.flush": "os"}) as broker:
         with RawConnection(HOST, broker.port) as raw:
             raw.create_topic("t", partitions=3)
-        result = load.lanes(_job(broker.port, partitions=3, producers=2, window=3, rate=300))
+        result = lanes(_job(broker.port, partitions=3, producers=2, window=3, rate=300))
         with RawConnection(HOST, broker.port) as raw:
             ends = [raw.list_offset("t", -1, partition=index)["offset"] for index in range(3)]
     assert all(ends) and sum(ends) == result["total_records"]
@@ -141,7 +141,7 @@ def test_every_group_reads_all_that_is_written_meanwhile_and_commits_it() -> Non
         with RawConnection(HOST, broker.port) as raw:
             raw.create_topic("f")
         job = {"host": HOST, "port": broker.port, "topic": "f", "record_bytes": 1024, "records": 15}
-        result = load.fan_out({**job, "window": 4, "groups": 3, "total_bytes": 1 << 20})
+        result = fan_out({**job, "window": 4, "groups": 3, "total_bytes": 1 << 20})
         with RawConnection(HOST, broker.port) as raw:
             end = raw.list_offset("f", -1)["offset"]
             committed = raw.call(

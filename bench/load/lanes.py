@@ -20,10 +20,10 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from bench.wire import ProduceTemplate, WrongAnswer, record_batch
+from bench.load.connection import SOCKET_TIMEOUT_S, Answers, connect
+from bench.load.latency import quantiles
+from bench.load.wire import ProduceTemplate, WrongAnswer, record_batch
 
-RECV_BYTES = 64 * 1024
-SOCKET_TIMEOUT_S = 60.0
 SPIN_NS = 100_000
 """Before a request is due the loop looks without sleeping for so long, as a sleep may end so much too late;
 for longer it would take a processor from the broker."""
@@ -36,7 +36,7 @@ Result = dict[str, Any]
 class Lane:
     """One connection to one broker: requests of `template`s in turn, at most `window` unanswered."""
 
-    __slots__ = ("_filled", "_sent", "_view", "correlation_id", "sock", "templates", "waiting", "window")
+    __slots__ = ("_answers", "_sent", "correlation_id", "sock", "templates", "waiting", "window")
 
     def __init__(self, sock: socket.socket, templates: list[ProduceTemplate], window: int) -> None:
         self.sock = sock
@@ -47,8 +47,7 @@ class Lane:
         """When each request that is due and not answered counts from, in order of their sending."""
         self._sent = 0
         """How many of `waiting` were sent."""
-        self._filled = 0
-        self._view = memoryview(bytearray(RECV_BYTES))
+        self._answers = Answers(sock)
 
     @property
     def has_room(self) -> bool:
@@ -69,24 +68,12 @@ class Lane:
 
     def receive(self) -> list[int]:
         """Take what is there: what the requests answered by it counted from. WrongAnswer."""
-        count = self.sock.recv_into(self._view[self._filled :])
-        if count == 0:
-            raise WrongAnswer("the broker closed the connection")
-        self._filled += count
         answered: list[int] = []
-        place = 0
-        while self._filled - place >= 4:
-            length = int.from_bytes(self._view[place : place + 4], "big") + 4
-            if self._filled - place < length:
-                break
+        for frame in self._answers.all():
             number = self.correlation_id - self._sent + 1
-            template = self.templates[number % len(self.templates)]
-            template.verify(self._view[place : place + length], length, number)
+            self.templates[number % len(self.templates)].verify(frame, number)
             answered.append(self.waiting.popleft())
             self._sent -= 1
-            place += length
-        self._view[: self._filled - place] = bytes(self._view[place : self._filled])
-        self._filled -= place
         return answered
 
 
@@ -170,7 +157,7 @@ class _Loop:
         return found
 
 
-def lanes_of(job: Result, connect: Any) -> list[Lane]:
+def lanes_of(job: Result) -> list[Lane]:
     """The job's connections: with `ports` each keeps to one partition at its leader, else to all in turn."""
     batch = record_batch(job["records"], job["record_bytes"], time.time_ns() // 1_000_000)
 
@@ -190,18 +177,18 @@ def lanes_of(job: Result, connect: Any) -> list[Lane]:
     return made
 
 
-def run_lanes(job: Result, connect: Any, quantiles: Any) -> Result:
-    """The job "lanes": `producers` connections, `window`, `rate` requests/s altogether (0: no rate)."""
+def lanes(job: Result) -> Result:
+    """`producers` connections, `window`, `rate` requests/s altogether (0: no rate)."""
     poll = select.epoll()  # first, as select() takes low numbers only
-    lanes = lanes_of(job, connect)
-    loop = _Loop(job, lanes, poll)
+    made = lanes_of(job)
+    loop = _Loop(job, made, poll)
     loop.run()
-    for lane in lanes:
+    for lane in made:
         lane.sock.close()
     if job.get("keep"):
         Path(job["keep"]).write_bytes(loop.latencies.tobytes())
     count, seconds = loop.within, job["seconds"]
-    size = lanes[0].templates[0].batch_bytes
+    size = made[0].templates[0].batch_bytes
     late = {f"late_{name}": value for name, value in quantiles(loop.late).items()} if loop.late else {}
     return {
         "requests": len(loop.latencies),

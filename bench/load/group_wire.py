@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bench.wire import WrongAnswer
+from bench.load.wire import WrongAnswer
 
 OFFSET_COMMIT, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 10, 11, 12, 13, 14
 VERSIONS: Mapping[int, int] = {
@@ -215,8 +215,9 @@ class CommitTemplate:
         struct.pack_into(">q", self.request, self._offset_pos, correlation_id)
         return self.request
 
-    def verify(self, frame: memoryview | bytearray, length: int, correlation_id: int) -> None:
-        """Raise WrongAnswer unless `frame[:length]` (with its length prefix) says that it is committed."""
+    def verify(self, frame: memoryview | bytearray, correlation_id: int) -> None:
+        """Raise WrongAnswer unless `frame` (with its length prefix) says that it is committed."""
+        length = len(frame)
         got = struct.unpack_from(">i", frame, 4)[0]
         if got != correlation_id:
             raise WrongAnswer(f"correlation id {got} instead of {correlation_id}")

@@ -1,0 +1,66 @@
+"""`python -m bench.load JOB`: run the job, given as JSON, and print its result as JSON, so that the harness
+can sample the broker meanwhile.
+
+Invariants: every response's correlation id and error codes are checked; a job that sees a wrong answer
+fails. Latencies are int64 nanoseconds of the monotonic clock. Exit status: 0; 1 for a job that failed, which
+says {"error": ...}; 130 when it was interrupted.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+JOBS = {
+    "hold_connections": "bench.load.idle",
+    "closed_loop": "bench.load.closed_loop",
+    "commit_loop": "bench.load.closed_loop",
+    "lanes": "bench.load.lanes",
+    "fill": "bench.load.backlog",
+    "read_backlog": "bench.load.backlog",
+    "side_by_side": "bench.load.backlog",
+    "fan_out": "bench.load.fan_out",
+    "first_ack": "bench.load.first_ack",
+    "leader_loss": "bench.load.first_ack",
+    "rebalance": "bench.load.members",
+    "hold_members": "bench.load.members",
+    "client_closed_loop": "bench.load.clients",
+    "client_transactions": "bench.load.clients",
+    "atomic_appends": "bench.load.appends",
+    "random_read": "bench.growth.reading",
+    "fill_feed": "bench.feed.load",
+    "read_feed": "bench.feed.load",
+}
+"""Where each job is, a function of that name; imported when it runs, as real clients are slow to load."""
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """The job's result. Raises WrongAnswer, OSError, and what clients raise."""
+    name = job["job"]
+    result: dict[str, Any] = getattr(import_module(JOBS[name]), name)(job)
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; its exit status."""
+    (text,) = sys.argv[1:] if arguments is None else arguments
+    gc.disable()
+    try:
+        result = run(json.loads(text))
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        traceback.print_exc()
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
+        return 1
+    print(json.dumps(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""A backlog: a topic filled, and read from a position to its end, by one reader or by several side by side.
+
+Owns: the pipelined fill, and `Reader`, one connection with one Fetch in flight. Invariants: every response's
+correlation id, error code and first offset are checked; every reader reads every record. Does not do: a
+consumer's own work (records; the CRC only where it is asked for): it measures what the broker gives away.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from typing import Any
+
+from bench.load.connection import ROOM_BYTES, SOCKET_TIMEOUT_S, Answers, connect
+from bench.load.wire import (
+    FetchTemplate,
+    ProduceTemplate,
+    WrongAnswer,
+    batch_is_sound,
+    batch_span,
+    record_batch,
+)
+
+FETCH_MAX_BYTES = 50 * 1024 * 1024
+PARTITION_FETCH_BYTES = 1024 * 1024
+"""The defaults of Kafka's consumer (fetch.max.bytes, max.partition.fetch.bytes)."""
+RECEIVE_BYTES = 4 * 1024 * 1024
+LEAST_BATCH_BYTES = 61
+
+Result = dict[str, Any]
+
+
+def fill(job: Result) -> Result:
+    """Write at least `total_bytes` to partition 0 in batches of `records`, `window` requests in flight."""
+    batch = record_batch(job["records"], job["record_bytes"], time.time_ns() // 1_000_000)
+    template = ProduceTemplate(job["topic"], {0: batch}, job["records"])
+    wanted = -(-job["total_bytes"] // len(batch))
+    with connect(job["host"], job["port"]) as sock:
+        answers = Answers(sock)
+        sent = acked = 0
+        start = time.perf_counter_ns()
+        while acked < wanted:
+            while sent < wanted and sent - acked < job["window"]:
+                sent += 1
+                sock.sendall(template.stamp(sent))
+            for frame in answers.all():
+                acked += 1
+                template.verify(frame, acked)
+        seconds = (time.perf_counter_ns() - start) / 1e9
+    return {
+        "requests": wanted,
+        "seconds": seconds,
+        "bytes": wanted * len(batch),
+        "mb_per_s": wanted * len(batch) / seconds / 1e6,
+        "batch_bytes": len(batch),
+        "total_requests": wanted,
+        "total_records": wanted * job["records"],
+    }
+
+
+class Reader:
+    """One connection that reads partition 0 from an offset on, batch by batch; `fetches`: asked so far.
+
+    With `check` the CRC of every batch is verified (outside timed runs).
+    """
+
+    __slots__ = ("_answers", "_check", "_template", "bytes", "fetches", "offset", "sock")
+
+    def __init__(self, sock: socket.socket, topic: str, offset: int, check: bool = False) -> None:
+        self.sock = sock
+        self.offset = offset
+        self.bytes = 0
+        self.fetches = 0
+        self._check = check
+        self._template = FetchTemplate(
+            topic, 0, max_bytes=FETCH_MAX_BYTES, partition_max_bytes=PARTITION_FETCH_BYTES
+        )
+        self._answers = Answers(sock, PARTITION_FETCH_BYTES + ROOM_BYTES)
+
+    def ask(self) -> None:
+        """Send the next Fetch."""
+        self.fetches += 1
+        self.sock.sendall(self._template.stamp(self.fetches, self.offset))
+
+    def receive(self) -> int:
+        """Take what has come: the partition's high watermark once the answer is whole, else -1."""
+        frame = self._answers.only()
+        return self._walk(frame) if frame is not None else -1
+
+    def wait(self) -> int:
+        """Wait for the answer; the partition's high watermark."""
+        return self._walk(self._answers.wait())
+
+    def _walk(self, frame: memoryview) -> int:
+        high_watermark, position, end = self._template.records(frame, self.fetches)
+        before = self.offset
+        while end - position >= LEAST_BATCH_BYTES:
+            base_offset, next_offset, batch_bytes = batch_span(frame, position)
+            if position + batch_bytes > end:
+                break
+            if base_offset != self.offset:
+                raise WrongAnswer(f"offset {base_offset} where {self.offset} was due")
+            if self._check and not batch_is_sound(frame, position, batch_bytes):
+                raise WrongAnswer(f"the batch at offset {base_offset} does not have its checksum")
+            self.offset = next_offset
+            self.bytes += batch_bytes
+            position += batch_bytes
+        if self.offset == before and high_watermark > before:
+            raise WrongAnswer(f"no whole batch at offset {before}")
+        return high_watermark
+
+
+def read_backlog(job: Result) -> Result:
+    """Read partition 0 from `start_offset` to its end; with `check` as `Reader`."""
+    first = job.get("start_offset", 0)
+    with connect(job["host"], job["port"], receive_bytes=RECEIVE_BYTES) as sock:
+        reader = Reader(sock, job["topic"], first, bool(job.get("check")))
+        high_watermark = first + 1
+        start = time.perf_counter_ns()
+        while reader.offset < high_watermark:
+            reader.ask()
+            high_watermark = reader.wait()
+        seconds = (time.perf_counter_ns() - start) / 1e9
+    return {
+        "requests": reader.fetches,
+        "seconds": seconds,
+        "bytes": reader.bytes,
+        "records": reader.offset - first,
+        "gb_per_s": reader.bytes / seconds / 1e9,
+    }
+
+
+def side_by_side(job: Result) -> Result:
+    """`readers` read partition 0 to its end at the same time, behind one epoll. Each begins `apart` batches
+    of `records` after the one before it, so that they do not ask for the same bytes; 0: all at the first."""
+    readers = []
+    for number in range(job["readers"]):
+        sock = connect(job["host"], job["port"], receive_bytes=RECEIVE_BYTES)
+        readers.append(Reader(sock, job["topic"], number * job.get("apart", 0) * job["records"]))
+    poll = select.epoll()
+    by_fd = {reader.sock.fileno(): reader for reader in readers}
+    start = time.perf_counter_ns()
+    for fd, reader in by_fd.items():
+        poll.register(fd, select.EPOLLIN)
+        reader.ask()
+    reading = len(readers)
+    while reading:
+        events = poll.poll(SOCKET_TIMEOUT_S)
+        if not events:
+            raise WrongAnswer(f"no answer within {SOCKET_TIMEOUT_S} s")
+        for fd, _ in events:
+            reader = by_fd[fd]
+            high_watermark = reader.receive()
+            if high_watermark < 0:
+                continue
+            if reader.offset < high_watermark:
+                reader.ask()
+            else:
+                poll.unregister(fd)
+                reading -= 1
+    seconds = (time.perf_counter_ns() - start) / 1e9
+    poll.close()
+    for reader in readers:
+        reader.sock.close()
+    total = sum(reader.bytes for reader in readers)
+    return {"seconds": seconds, "bytes": total, "readers": len(readers), "gb_per_s": total / seconds / 1e9}

@@ -1,0 +1,85 @@
+"""Sockets, and the whole answers that come over them.
+
+Owns: `connect`, and `Answers`, which cuts what has come into frames. Invariants: a frame is handed out whole,
+once, in order; it is a view that is good until more is taken. Does not: know what is in a frame (`wire`), or
+send.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+from bench.load.wire import WrongAnswer
+
+ROOM_BYTES = 64 * 1024
+SOCKET_TIMEOUT_S = 60.0
+
+
+def connect(
+    host: str, port: int, timeout_s: float = SOCKET_TIMEOUT_S, receive_bytes: int = 0
+) -> socket.socket:
+    """A connected TCP socket without Nagle's delay; `receive_bytes`: its receive buffer, 0 the system's."""
+    sock = socket.create_connection((host, port), timeout=timeout_s)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if receive_bytes:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    return sock
+
+
+class Answers:
+    """What a socket's other side answers. A frame has its length prefix; room grows where one needs it."""
+
+    __slots__ = ("_filled", "_sock", "_view")
+
+    def __init__(self, sock: socket.socket, room_bytes: int = ROOM_BYTES) -> None:
+        self._sock = sock
+        self._view = memoryview(bytearray(room_bytes))
+        self._filled = 0
+
+    def only(self) -> memoryview | None:
+        """Take what is there: the answer to the one request under way, once it is whole. WrongAnswer."""
+        self._take()
+        end = self._end_of(0)
+        if not end or self._filled < end:
+            return None
+        if self._filled > end:
+            raise WrongAnswer("more bytes than one response")
+        self._filled = 0
+        return self._view[:end]
+
+    def wait(self) -> memoryview:
+        """Wait for the answer to the one request under way; on a blocking socket. WrongAnswer."""
+        while (frame := self.only()) is None:
+            pass
+        return frame
+
+    def all(self) -> Iterator[memoryview]:
+        """Take what is there: every answer that is whole by now. To be walked to its end. WrongAnswer."""
+        self._take()
+        place = 0
+        while (end := self._end_of(place)) and end <= self._filled:
+            yield self._view[place:end]
+            place = end
+        self._view[: self._filled - place] = bytes(self._view[place : self._filled])
+        self._filled -= place
+
+    def _take(self) -> None:
+        count = self._sock.recv_into(self._view[self._filled :])
+        if count == 0:
+            raise WrongAnswer("the broker closed the connection")
+        self._filled += count
+
+    def _end_of(self, place: int) -> int:
+        """Where the frame at `place` ends; 0 where its length is not there yet."""
+        if self._filled - place < 4:
+            return 0
+        end = place + 4 + int.from_bytes(self._view[place : place + 4], "big")
+        if end - place > len(self._view):
+            self._grow(end - place)
+        return end
+
+    def _grow(self, wanted: int) -> None:
+        larger = bytearray(wanted)
+        larger[: self._filled] = self._view[: self._filled]
+        self._view = memoryview(larger)

@@ -1,0 +1,28 @@
+"""Connections that say nothing: what they cost a broker is for the harness to see."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from typing import Any
+
+from bench.load.connection import Answers, connect
+
+Result = dict[str, Any]
+
+
+def hold_connections(job: Result) -> Result:
+    """Open `connections`, have each answered once, say so, and hold them until standard input ends."""
+    probe = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)  # Metadata v1 of no topic
+    held = []
+    for _ in range(job["connections"]):
+        sock = connect(job["host"], job["port"])
+        sock.sendall(struct.pack(">i", len(probe)) + probe)
+        Answers(sock).wait()
+        held.append(sock)
+    print(json.dumps({"held": len(held)}), flush=True)
+    sys.stdin.read()
+    for sock in held:
+        sock.close()
+    return {"connections": len(held)}

@@ -1,0 +1,19 @@
+"""Quantiles of latencies."""
+
+from __future__ import annotations
+
+from array import array
+
+from bench.load.wire import WrongAnswer
+
+
+def quantiles(latencies_ns: array[int]) -> dict[str, float]:
+    """Nearest-rank percentiles in milliseconds."""
+    ordered = sorted(latencies_ns)
+    if not ordered:
+        raise WrongAnswer("not one request was answered")
+    last = len(ordered) - 1
+    picks = {"p50_ms": 0.50, "p90_ms": 0.90, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}
+    out = {name: ordered[min(last, int(share * len(ordered)))] / 1e6 for name, share in picks.items()}
+    out["mean_ms"] = sum(ordered) / len(ordered) / 1e6
+    return out

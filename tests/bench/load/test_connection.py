@@ -1,0 +1,67 @@
+"""What comes over a socket, cut into answers: in pieces, several at once, larger than there was room for."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from bench.load.connection import Answers
+from bench.load.wire import WrongAnswer
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_an_answer_is_given_out_once_it_is_whole(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    answers = Answers(ours)
+    whole = frame(b"abcdef")
+    for piece in (whole[:2], whole[2:5], whole[5:-1]):
+        theirs.sendall(piece)
+        assert answers.only() is None
+    theirs.sendall(whole[-1:])
+    assert answers.only() == whole
+    theirs.sendall(frame(b""))
+    assert answers.wait() == frame(b"")
+
+
+def test_room_grows_for_a_large_answer(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    answers = Answers(ours, room_bytes=16)
+    theirs.sendall(frame(bytes(range(200))))
+    assert answers.wait() == frame(bytes(range(200)))
+    theirs.sendall(frame(b"a") + frame(b"b"))
+    with pytest.raises(WrongAnswer, match="more bytes than one"):
+        answers.only()
+    answers = Answers(ours, room_bytes=16)
+    theirs.sendall(frame(b"a") + frame(bytes(range(200))) + frame(b"b"))
+    found: list[bytes] = []
+    while len(found) < 3:
+        found += [bytes(each) for each in answers.all()]
+    assert found == [frame(b"a"), frame(bytes(range(200))), frame(b"b")]
+
+
+def test_all_that_is_whole_is_given_out_and_the_rest_kept(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    answers = Answers(ours)
+    theirs.sendall(frame(b"one") + frame(b"two") + frame(b"three")[:5])
+    assert [bytes(each) for each in answers.all()] == [frame(b"one"), frame(b"two")]
+    theirs.sendall(frame(b"three")[5:])
+    assert [bytes(each) for each in answers.all()] == [frame(b"three")]
+
+
+def test_a_connection_that_ends_is_no_answer(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    theirs.close()
+    with pytest.raises(WrongAnswer, match="closed"):
+        Answers(ours).only()
