@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import atomic, comparison, micro, nodes3, profile, transactions
+from bench import comparison
 from bench.baselines import command as baselines
 from bench.compare import BASELINE, GOALS, SUBJECT
 from bench.contention import command as contention
@@ -25,8 +25,11 @@ from bench.full import command as full
 from bench.growth import command as growth
 from bench.headline import command as headline
 from bench.logstore import command as logstore
+from bench.micro import command as micro
+from bench.nodes3 import command as nodes3
 from bench.player import command as player
 from bench.process import RssSampler
+from bench.profile import command as profile
 from bench.progress import say
 from bench.rows import run_rows
 from bench.session import Session
@@ -41,6 +44,8 @@ from bench.settings import (
     ROWS,
 )
 from bench.spark import command as spark
+from bench.transactions import atomic
+from bench.transactions import command as transactions
 
 TOOLS = {
     "atomic": atomic.main,
@@ -117,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         "of bench/workloads, 'baselines' says beside whom. Also: 'nodes3' compares three nodes, "
         "'transactions' their transactions, 'atomic' atomic appends with those; 'contention' and 'feed' "
         "measure transactions over locks; 'logstore' repeats seed 001, 'player' seed 000; 'spark' reads and "
-        "writes with Spark; 'growth', 'profile' and 'micro' look at Lockstep alone; 'python -m bench.report "
+        "writes with Spark; 'growth', 'profile' and 'micro' look at Lockstep alone; 'python -m bench.page "
         "RESULT.json ...' prints docs/benchmarks.md, 'make bench-page' writes it.",
     )
     parser.add_argument(

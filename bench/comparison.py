@@ -23,7 +23,7 @@ from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts, sources
 from bench.intervals import with_intervals
 from bench.kept import LOCAL_RESULTS, keep
-from bench.nodes_session import HEAP
+from bench.nodes3.session import HEAP
 from bench.progress import say
 from bench.session import FAILURES, Session
 from bench.settings import PRODUCER_PROPERTIES, Sizes

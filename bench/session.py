@@ -4,7 +4,7 @@ Owns: starting a target in a fresh directory, topics of a flush policy, warm-up 
 and what is recorded around every block: device counters, CPU of the broker, and CPU that was neither the
 broker's nor ours. Invariant: a block whose durability is claimed but not shown by the device's flush
 counter is marked unproven, and every block's records are counted in the log afterwards.
-Does not decide which blocks run (`bench.rows`) nor compare them (`bench.report`).
+Does not decide which blocks run (`bench.rows`) nor compare them (`bench.page`).
 """
 
 from __future__ import annotations

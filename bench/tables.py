@@ -174,3 +174,10 @@ def facts(result: dict[str, Any]) -> str:
             f"megabyte in the dearest piece, {touched['ms_per_mb_lowest']} in the cheapest"
         )
     return "\n".join(lines)
+
+
+def with_failures(parts: list[str], result: dict[str, Any]) -> str:
+    """A section of these parts, and at its end what failed."""
+    if result["failures"]:
+        parts.append("Failed: " + "; ".join(text.splitlines()[0] for text in result["failures"]))
+    return "\n\n".join(parts) + "\n"

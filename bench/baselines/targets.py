@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bench.baselines import memory, tuned
 from bench.compare import SUBJECT
-from bench.nodes_session import HEAP, NODES, NodesSession
+from bench.nodes3.session import HEAP, NODES, NodesSession
 from bench.session import Block, Running, Session
 from bench.settings import FLUSH, OS, Sizes
 from compat_tests.clusters import KafkaCluster

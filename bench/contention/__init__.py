@@ -1,0 +1,1 @@
+"""`python -m bench contention`: transactions that want the same few accounts."""

@@ -35,7 +35,7 @@ from bench.full.work import AnySession, measure
 from bench.full.workloads import DIRECTORY, BadWorkload, Workload, read_all
 from bench.headline.sizes import NODES_FULL, ONE_FULL, ONE_QUICK
 from bench.kept import LOCAL_RESULTS
-from bench.nodes_session import NODES
+from bench.nodes3.session import NODES
 from bench.origins import MixedMachines
 from bench.progress import say
 from bench.session import FAILURES, Block, RoundFailed

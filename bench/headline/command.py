@@ -18,7 +18,7 @@ from bench.compare import BASELINE, SUBJECT
 from bench.headline import work
 from bench.headline.goals import GOALS, RATIOS
 from bench.headline.sizes import NODES_FULL, NODES_QUICK, ONE_FULL, ONE_QUICK, HeadlineSizes
-from bench.nodes_session import NODES, NodesSession
+from bench.nodes3.session import NODES, NodesSession
 from bench.session import Session
 from bench.settings import FLUSH, OS
 

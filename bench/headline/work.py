@@ -14,7 +14,7 @@ from bench.headline.sizes import (
     SMALL_RECORD_BYTES,
     HeadlineSizes,
 )
-from bench.nodes_session import NodesSession
+from bench.nodes3.session import NodesSession
 from bench.process import RssSampler
 from bench.progress import say
 from bench.session import Block, Session

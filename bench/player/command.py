@@ -19,7 +19,7 @@ from typing import Any
 from bench import argument_types, comparison, pictures
 from bench.compare import compare
 from bench.kept import keep
-from bench.nodes_session import HEAP
+from bench.nodes3.session import HEAP
 from bench.player import section, tables
 from bench.player.points import FULL, OPEN, QUICK, SMOKE, Axes
 from bench.player.ratios import GOALS, RATE_SHARE, RATIOS
@@ -81,7 +81,7 @@ def notes(sessions: list[dict[str, Any]], axes: dict[str, Any]) -> list[str]:
 
 
 def kind_of(parts: frozenset[str]) -> str:
-    """What a kept result is called, and `bench.report` knows it by."""
+    """What a kept result is called, and `bench.page` knows it by."""
     return section.ALONE if parts == {STALLED} else section.KIND
 
 

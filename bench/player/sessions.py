@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench import alone
 from bench.compare import BASELINE, SUBJECT
-from bench.nodes_session import NODES, NodesSession
+from bench.nodes3.session import NODES, NodesSession
 from bench.player.backlogs import Backlogs
 from bench.player.children import HOSTING
 from bench.player.delays import Blocks

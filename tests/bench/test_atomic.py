@@ -11,14 +11,14 @@ import pytest
 from kio.schema.produce.v9.request import ProduceRequest as KioProduceRequest
 from kio.serial import entity_reader
 
-from bench.atomic import GOALS, RATIOS, WIDTH, AtomicSession, main
 from bench.commits import commits_by_topic
 from bench.compare import BASELINE, SUBJECT, compare
 from bench.load.appends import atomic_appends, atomic_request
 from bench.load.wire import WrongAnswer, record_batch
-from bench.report import page
+from bench.page.__main__ import page
 from bench.settings import FLUSH, NODES_QUICK
-from bench.transactions import ONE, SPREAD
+from bench.transactions.atomic import GOALS, RATIOS, WIDTH, AtomicSession, main
+from bench.transactions.command import ONE, SPREAD
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget

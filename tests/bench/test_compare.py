@@ -18,8 +18,8 @@ from bench.compare import (
     parse_requirement,
 )
 from bench.device import NoBlockDevice, flushes_needed, parse_counters
-from bench.profile import folded_shares
-from bench.report import document
+from bench.page.one_node import section as document
+from bench.profile.command import folded_shares
 from bench.rows import parse_producer_performance
 from bench.session import RoundFailed
 from bench.settings import FLUSH, OS, ROWS

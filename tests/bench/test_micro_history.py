@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bench import micro
-from bench.micro_history import append, comparable, read, record, regressions
-from bench.micro_raft import KEPT_ENTRIES, following_step, leading_step
+from bench.micro import command as micro
+from bench.micro.history import append, comparable, read, record, regressions
+from bench.micro.raft import KEPT_ENTRIES, following_step, leading_step
 
 MACHINE = {"processor": "P", "cpus": 2, "python": "3.11", "file_system": "ext4", "kernel": "6", "more": 1}
 

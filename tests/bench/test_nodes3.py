@@ -14,9 +14,9 @@ from bench.load.backlog import fill
 from bench.load.closed_loop import closed_loop
 from bench.load.first_ack import leader_loss
 from bench.load.wire import WrongAnswer, record_batch
-from bench.nodes3 import Planned, plan_sessions
-from bench.nodes_goals import NODES_GOALS, NODES_RATIOS
-from bench.report import page
+from bench.nodes3.command import Planned, plan_sessions
+from bench.nodes3.goals import NODES_GOALS, NODES_RATIOS
+from bench.page.__main__ import page
 from bench.settings import FLUSH, OS
 from compat_tests.clusters import _broker_ids, free_ports
 from compat_tests.probe import HOST

@@ -13,6 +13,7 @@ import pytest
 from bench.compare import BASELINE, SUBJECT, compare
 from bench.load.latency import quantiles
 from bench.load.wire import WrongAnswer
+from bench.page.__main__ import page
 from bench.player import tables
 from bench.player.command import kind_of, main, notes
 from bench.player.noted import Noted, WrongDelivery, delays, parts_wanted
@@ -54,7 +55,6 @@ from bench.player.workload import (
     target_names,
     transaction,
 )
-from bench.report import page
 from bench.session import Block
 from bench.settings import FLUSH
 from protocol.records.record import Record

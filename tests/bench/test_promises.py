@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.promises import section
+from bench.page.promises import section
 
 MET: dict[str, Any] = {"title": "throughput", "value": 3.5, "goal": ">= 3", "met": True}
 ABSENT: dict[str, Any] = {"title": "p50", "value": None, "goal": "<= 1", "met": False}

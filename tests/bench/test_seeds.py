@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bench import seeds
 from bench.full.section import compared, gathered, section, tables
 from bench.origins import MixedMachines
+from bench.page import seeds
+from bench.page.__main__ import page, read
 from bench.player.points import FULL, GRPC, OPEN, TRANSACTIONS, Point, block_name
-from bench.report import _read, page
 
 
 def _run(experiment: str, payload_bytes: int, naive: bool = False, **figures: Any) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def test_the_grid_has_a_table_a_workload_and_names_what_failed(tmp_path: Path) -
     _row(tmp_path, "requests", "kafka", error="no answer\nat all")
     _row(tmp_path, "requests", "lockstep", nodes=3, medians=fast, rounds=[])
     (tmp_path / "raw" / "requests").mkdir(parents=True)
-    result = _read(tmp_path)
+    result = read(tmp_path)
     first, second = tables(result)
     assert first.startswith("### requests, 1 node\n") and second.startswith("### requests, 3 nodes\n")
     (line,) = (line for line in first.splitlines() if "partitions 16, rate 0" in line)

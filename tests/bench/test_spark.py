@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench.losses import losses
-from bench.report import _read, page
+from bench.page.__main__ import page, read
+from bench.page.losses import losses
 from bench.spark import command, plots
 from bench.spark.command import main
 from bench.spark.figures import highest, rows, seconds_of
@@ -63,7 +63,7 @@ def test_the_sinks_and_the_commit() -> None:
 
 
 def test_reads_from_a_broker_just_started_are_in_no_figure_of_the_kept_result() -> None:
-    kept = _read(KEPT)
+    kept = read(KEPT)
     flat = kept["seconds"]["source.kafka.kafka.1"]
     assert seconds_of(kept)["source.kafka.kafka.1"] == [flat[:2], flat[3:]]
     assert max(flat) == flat[2], "the one that is left out is the one of the cold machine"
@@ -74,7 +74,7 @@ def test_reads_from_a_broker_just_started_are_in_no_figure_of_the_kept_result() 
 
 
 def test_the_page_has_the_section_and_counts_only_comparisons_with_kafka(tmp_path: Path) -> None:
-    text = page([_read(KEPT)], [KEPT.name])
+    text = page([read(KEPT)], [KEPT.name])
     assert text.endswith(f"`{KEPT.name}`.\n")
     assert "## Spark" in text and "](spark.svg)" in text and "| an epoch, our sink " in text
     assert "In none of 2 comparisons" in text and "met?" in text
@@ -84,7 +84,7 @@ def test_the_page_has_the_section_and_counts_only_comparisons_with_kafka(tmp_pat
     picture = tmp_path / "spark.svg"
     assert main(["--plot", str(KEPT), "--picture", str(picture)]) == 0
     drawn = picture.read_bytes()
-    plots.draw(_read(KEPT), picture)
+    plots.draw(read(KEPT), picture)
     assert picture.read_bytes() == drawn and b"<svg" in drawn
     plots.draw(_result([]), picture)  # with little in it, too
 
@@ -143,7 +143,7 @@ def test_a_run_alternates_and_keeps_what_was_warm_by_round(
         *("source-0-lockstep", "source-0-kafka", "source-1-kafka", "source-1-lockstep", "sink"),
     ]
     (kept,) = (tmp_path / "kept").iterdir()
-    result = _read(kept)
+    result = read(kept)
     assert result["seconds"]["source.kafka.kafka.1"] == [[2.0, 2.0], [2.0, 2.0]], "9.0 was cold"
     assert result["seconds"]["sink.kafka"] == [[2.0]] * 4 and result["seconds"]["commit"] == [[0.01] * 3]
     values = {row["ratio"]: row["value"] for row in result["ratios"]}

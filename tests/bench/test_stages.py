@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import commit_profile, stages
-from bench.report import page
-from bench.settings import FLUSH
-from bench.stages import (
+from bench.page.__main__ import page
+from bench.profile import stages
+from bench.profile.split import measured
+from bench.profile.stages import (
     APPEND,
     FLUSH_THREAD,
     FLUSH_WAIT,
@@ -24,6 +24,7 @@ from bench.stages import (
     split,
     stage_of,
 )
+from bench.settings import FLUSH
 
 _LOOP = ["main (lockstep/cli.py:86)", "run (broker/server.py:478)", "Runner.run (asyncio/runners.py:118)"]
 _HANDLED = [
@@ -114,7 +115,7 @@ def _may_trace() -> bool:
 
 @pytest.mark.skipif(not _may_trace(), reason="this user may not look into other processes (ptrace_scope)")
 def test_one_node_is_sampled_for_real_and_the_page_tells_of_it(tmp_path: Path) -> None:
-    found = commit_profile.measured(1, FLUSH, "latency16", 1.0, tmp_path, None)
+    found = measured(1, FLUSH, "latency16", 1.0, tmp_path, None)
     assert found["commits"] > 10 and 1 <= found["writes_per_commit"] <= 16
     loop = sum(taken for stage, taken in found["per_commit_us"].items() if stage != FLUSH_THREAD)
     assert loop == pytest.approx(found["commit_us"])

@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 
 from bench.compare import Goal, Ratio
-from bench.nodes_rows import count_commits
+from bench.nodes3.rows import count_commits
 from bench.session import Block
 from bench.settings import FLUSH, Sizes
-from bench.transactions import ONE, SPREAD, TransactionsSession, compared
+from bench.transactions.command import ONE, SPREAD, TransactionsSession, compared
 
 WIDTH = 10
 """Partitions of an append, and of a transaction."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bench.commits import commits_by_topic
 from bench.compare import ANY
-from bench.nodes_session import NodesSession
+from bench.nodes3.session import NodesSession
 from bench.process import RssSampler
 from bench.progress import say
 from bench.rows import closed, produce

@@ -3,7 +3,7 @@
 Owns: one Lockstep under py-spy (sampling, native frames included; what the broker does is not slowed
 noticeably) or under cProfile (--exact: call counts, but every Python call pays). Prints the functions with
 the most time of their own and the most time with what they call; `--split` says where the time of a group
-commit goes, by stage (`bench.commit_profile`). Compares nothing.
+commit goes, by stage (`split`). Compares nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import argument_types, commit_profile
+from bench import argument_types
 from bench.kept import LOCAL_RESULTS
-from bench.nodes_session import NODES
+from bench.nodes3.session import NODES
+from bench.profile import split
 from bench.progress import say
 from bench.rows import PERFORMANCE_TOOL, produce
 from bench.session import Session
@@ -70,9 +71,9 @@ def _sampled(session: Session, work: str, seconds: float, native: bool) -> None:
         folded = Path(scratch) / "stacks"
         (pid,) = session.target.pids
         how = ["--rate", str(SAMPLES_PER_S), "--format", "raw", "--native" if native else "--nonblocking"]
-        sampler = commit_profile.spy(pid, seconds + 1, folded, *how)
+        sampler = split.spy(pid, seconds + 1, folded, *how)
         _load(session, work, seconds + 1)
-        commit_profile.finish(sampler, folded)
+        split.finish(sampler, folded)
         own, total, samples = folded_shares(folded.read_text())
     for title, counted in (("own time", own), ("with callees", total)):
         print(f"\n{title} ({samples} samples)")
@@ -97,7 +98,7 @@ def _exact(session: Session, work: str, seconds: float) -> None:
 
 
 def _import_path() -> dict[str, str]:
-    return {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+    return {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -121,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.split:
         if options.work == "produce":
             parser.error("--split is of closed-loop producers: --work latency1 or latency16")
-        return commit_profile.run(options)
+        return split.run(options)
     parent = options.directory or Path(tempfile.gettempdir())
     session = Session("subject", "lockstep", (options.policy,), QUICK, parent)
     say(f"{options.work}, {options.policy}, records of {RECORD_BYTES} bytes")

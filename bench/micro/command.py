@@ -21,10 +21,11 @@ from pathlib import Path
 import uvloop
 from tabulate import tabulate
 
-from bench import argument_types, micro_history
+from bench import argument_types
 from bench.facts import code_facts, machine_facts
 from bench.load.wire import ProduceTemplate, record_batch
-from bench.micro_raft import raft_steps
+from bench.micro import history
+from bench.micro.raft import raft_steps
 from bench.progress import say
 from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
 from protocol.api import read_request_header
@@ -260,7 +261,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench micro", description=__doc__)
     argument_types.add_directory(parser)
     parser.add_argument("--record", action="store_true", help="add to the history; name what became slower")
-    parser.add_argument("--history", type=Path, default=micro_history.HISTORY, help="the file of --record")
+    parser.add_argument("--history", type=Path, default=history.HISTORY, help="the file of --record")
     options = parser.parse_args(arguments)
     steps = measured(options.directory)
     rows = [[name, f"{taken:.2f}"] for name, taken in steps.items()]
@@ -278,11 +279,11 @@ def _recorded(steps: dict[str, float], options: argparse.Namespace) -> int:
         return 1
     machine = machine_facts(options.directory or Path(tempfile.gettempdir()))
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    entry = micro_history.record(steps, machine, code, started)
-    micro_history.append(options.history, entry)
-    known = [each for each in micro_history.read(options.history) if micro_history.comparable(each, entry)]
+    entry = history.record(steps, machine, code, started)
+    history.append(options.history, entry)
+    known = [each for each in history.read(options.history) if history.comparable(each, entry)]
     say(f"recorded: {entry['commit'][:12]}, {len(known)} records of this kind of machine")
-    slower = micro_history.regressions(known)
+    slower = history.regressions(known)
     for regression in slower:
         say(f"SLOWER: {regression}")
     return 1 if slower else 0

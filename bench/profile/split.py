@@ -2,7 +2,7 @@
 
 Owns: the load, the sampler beside it, counting the group commits of the same stretch, and what is kept.
 py-spy looks on without stopping the node, and only while the load runs; the flame graph comes after
-the split, under a load of its own, as its native frames do slow the node. Stages: `bench.stages`.
+the split, under a load of its own, as its native frames do slow the node. Stages: `stages`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import process, stages
+from bench import process
 from bench.commits import commits_by_topic
 from bench.compare import SUBJECT
 from bench.facts import code_facts, machine_facts
 from bench.headline.work import SHAPES
 from bench.kept import keep
-from bench.nodes_session import NODES, NodesSession
+from bench.nodes3.session import NODES, NodesSession
+from bench.profile import stages
 from bench.progress import say
 from bench.session import RoundFailed, Session
 from bench.settings import NODES_QUICK, PRODUCERS, QUICK

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench import comparison
 from bench.compare import BASELINE, SUBJECT, Goal, Ratio
-from bench.nodes_session import NODES, NodesSession
+from bench.nodes3.session import NODES, NodesSession
 from bench.progress import say
 from bench.session import Block, RoundFailed, Running
 from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, Sizes

@@ -1,0 +1,10 @@
+"""`python -m bench nodes3`: three Lockstep nodes against three Apache Kafka nodes.
+
+| module | |
+|---|---|
+| `command` | the command line and the plan of sessions |
+| `session` | several brokers of one kind, alive together; other comparisons of three nodes use it, too |
+| `rows` | the blocks of work |
+| `goals` | which figures are divided by which, and the project's goals |
+| `section` | what docs/benchmarks.md says |
+"""

@@ -1,0 +1,8 @@
+"""`python -m bench profile`: where the broker's time goes.
+
+| module | |
+|---|---|
+| `command` | the command line; functions, sampled or counted |
+| `split` | `--split`: a group commit's time by stage, flame graphs, and what docs/benchmarks.md says |
+| `stages` | samples, split into stages. Pure |
+"""

@@ -1,0 +1,86 @@
+"""What docs/benchmarks.md says of transactions and of atomic appends. Measures nothing."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from tabulate import tabulate
+
+from bench.settings import RECORD_BYTES
+from bench.tables import facts, table, with_failures, written_blocks
+
+Block = dict[str, Any]
+
+
+def transactions(result: dict[str, Any]) -> str:
+    """Three nodes against three nodes, one transaction after another."""
+    rows = [
+        [name, result[side], f"{p50:.2f}", f"{commit:.2f}"]
+        for (name, _, side), blocks in written_blocks(result)
+        for p50, commit in [_medians(blocks)]
+    ]
+    heads = ["block", "brokers", "begin to committed, p50 ms", "commit alone, p50 ms"]
+    parts = [
+        "## Transactions",
+        f"Three nodes a side on this one machine and disk, replication factor 3, min.insync.replicas=2; one "
+        f"confluent-kafka producer begins a transaction, writes a record of {RECORD_BYTES} bytes to each of "
+        f"1 or 10 partitions and commits, again and again. Both sides flush: Apache Kafka with "
+        f"log.flush.interval.messages=1 for every topic, its internal ones included; a heap of "
+        f"{result['heap']} each. *1 group*: lockstep.data.groups=1, so that a commit is one entry; *default "
+        "groups*: partitions and coordinators are spread, and a commit takes two steps.",
+        facts(result),
+        table(result, "github"),
+        tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True),
+    ]
+    return with_failures(parts, result)
+
+
+def atomic(result: dict[str, Any]) -> str:
+    """One Produce request that is taken as a whole, against a transaction over the same partitions."""
+    rows = []
+    for (name, _, side), blocks in written_blocks(result):
+        writes = sum(block["writes"] for block in blocks)
+        commits = sum(block.get("group_commits", 0) for block in blocks)
+        flushes = sum(block["device"]["flushes"] for block in blocks)
+        cpu = sum(block["broker_cpu_s"] for block in blocks) / writes * 1e6
+        p50, p99 = (
+            statistics.median(block["figures"][each] for block in blocks) for each in ("p50_ms", "p99_ms")
+        )
+        entries = f"{commits / writes:.2f}" if commits else ""
+        rows.append(
+            [name, result[side], f"{p50:.2f}", f"{p99:.2f}", f"{flushes / writes:.1f}", entries, f"{cpu:.0f}"]
+        )
+    heads = [
+        "block",
+        "brokers",
+        "p50 ms",
+        "p99 ms",
+        "flushes each",
+        "log entries each",
+        "brokers' CPU us each",
+    ]
+    parts = [
+        "## Atomic appends",
+        f"Three nodes a side on this one machine and disk, replication factor 3, min.insync.replicas=2, one "
+        "client. Lockstep's own client (what `lockstep.transactions` appends with) sends one Produce request "
+        f"with a record of {RECORD_BYTES} bytes for each of 10 partitions, which is taken as a whole, and "
+        "waits for its answer; confluent-kafka begins a transaction, writes the same records and commits it, "
+        "to Apache Kafka. The ratios are of these two. *bare* blocks send Lockstep the same batches without "
+        "its client: the difference is what the client costs. Lockstep's topic has lockstep.locks=true, its "
+        "records ask for no locks. Both sides flush, as for transactions above; a heap of "
+        f"{result['heap']} each. *1 group*: lockstep.data.groups=1. *Default "
+        "groups*: as many as by default, the topic's partitions in one of them (lockstep.group=1).",
+        facts(result),
+        table(result, "github"),
+        tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True),
+    ]
+    return with_failures(parts, result)
+
+
+def _medians(blocks: list[Block]) -> tuple[float, float]:
+    figures = [block["figures"] for block in blocks]
+    return (
+        statistics.median(each["p50_ms"] for each in figures),
+        statistics.median(each["commit_p50_ms"] for each in figures),
+    )
