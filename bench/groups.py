@@ -1,7 +1,7 @@
 """The blocks of work behind the row "groups": offset commits, rebalances, what an idle member costs.
 
 Owns: how `__consumer_offsets` is made to flush on a broker that does it by topic. Everything else is the load
-generator's (`members.py`, `load.commit_loop`).
+generator's (`load/members.py`, `commit_loop` of `load/closed_loop.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m bench.load JOB`: run the job, given as JSON, and print its result as JSON, so that the harness
 can sample the broker meanwhile.
 
-Invariants: every response's correlation id and error codes are checked; a job that sees a wrong answer
+Invariants: every response's correlation id is checked, and its error codes; a job that sees a wrong answer
 fails. Latencies are int64 nanoseconds of the monotonic clock. Exit status: 0; 1 for a job that failed, which
 says {"error": ...}; 130 when it was interrupted.
 """

@@ -93,21 +93,22 @@ class Reader:
         return self._walk(self._answers.wait())
 
     def _walk(self, frame: memoryview) -> int:
-        high_watermark, position, end = self._template.records(frame, self.fetches)
-        before = self.offset
+        high_watermark, start, end = self._template.records(frame, self.fetches)
+        offset, position, check = self.offset, start, self._check
         while end - position >= LEAST_BATCH_BYTES:
             base_offset, next_offset, batch_bytes = batch_span(frame, position)
             if position + batch_bytes > end:
                 break
-            if base_offset != self.offset:
-                raise WrongAnswer(f"offset {base_offset} where {self.offset} was due")
-            if self._check and not batch_is_sound(frame, position, batch_bytes):
+            if base_offset != offset:
+                raise WrongAnswer(f"offset {base_offset} where {offset} was due")
+            if check and not batch_is_sound(frame, position, batch_bytes):
                 raise WrongAnswer(f"the batch at offset {base_offset} does not have its checksum")
-            self.offset = next_offset
-            self.bytes += batch_bytes
+            offset = next_offset
             position += batch_bytes
-        if self.offset == before and high_watermark > before:
-            raise WrongAnswer(f"no whole batch at offset {before}")
+        if position == start and high_watermark > offset:
+            raise WrongAnswer(f"no whole batch at offset {offset}")
+        self.offset = offset
+        self.bytes += position - start
         return high_watermark
 
 

@@ -28,7 +28,8 @@ def connect(
 
 
 class Answers:
-    """What a socket's other side answers. A frame has its length prefix; room grows where one needs it."""
+    """What a socket's other side answers. A frame has its length prefix; one for which there is no room, that
+    of a broker that ignores what was asked for, is a WrongAnswer."""
 
     __slots__ = ("_filled", "_sock", "_view")
 
@@ -76,10 +77,5 @@ class Answers:
             return 0
         end = place + 4 + int.from_bytes(self._view[place : place + 4], "big")
         if end - place > len(self._view):
-            self._grow(end - place)
+            raise WrongAnswer(f"a response of {end - place} bytes where {len(self._view)} are room")
         return end
-
-    def _grow(self, wanted: int) -> None:
-        larger = bytearray(wanted)
-        larger[: self._filled] = self._view[: self._filled]
-        self._view = memoryview(larger)

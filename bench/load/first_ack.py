@@ -11,59 +11,67 @@ from bench.load.closed_loop import Producer, templates_for
 from bench.load.connection import connect
 from bench.load.wire import ProduceTemplate, WrongAnswer
 
-CONNECT_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 5.0
+LOSS_TIMEOUT_S = 10.0
+"""How long one connection is waited for, and one answer: of a broker that starts, of nodes that elect."""
 RETRY_S = 0.005
 REFUSED = (OSError, WrongAnswer, struct.error)
 
 Result = dict[str, Any]
 
 
-def _acknowledged(host: str, port: int, template: ProduceTemplate) -> int:
-    """One record, over a new connection; when it was acknowledged (monotonic ns). Raises REFUSED."""
-    with connect(host, port, CONNECT_TIMEOUT_S) as sock:
-        Producer(sock, [template], 0).ask()
-        return time.monotonic_ns()
-
-
 def first_ack(job: Result) -> Result:
     """Try until a record is acknowledged; for `timeout_s`."""
-    return _first_of(job, [job["port"]])
+    deadline = time.monotonic() + job["timeout_s"]
+    found = _first_of(job["host"], [job["port"]], _template(job), deadline, START_TIMEOUT_S)
+    if found is None:
+        raise WrongAnswer(f"no record acknowledged within {job['timeout_s']} s")
+    return found
 
 
 def leader_loss(job: Result) -> Result:
-    """Write to the leader of partition 0 until it is gone, then to whoever takes over.
+    """Write to the leader of partition 0 until it is gone, then to whoever takes over; for `timeout_s`.
 
     `ports` are the leader's and then the other nodes', which are asked in turn.
     """
-    (template,) = templates_for(job["topic"], 1, job["record_bytes"], "turns", 1)
+    template = _template(job)
     deadline = time.monotonic() + job["timeout_s"]
     acked, last_ack_ns = 0, 0
     try:
-        with connect(job["host"], job["ports"][0], CONNECT_TIMEOUT_S) as sock:
+        with connect(job["host"], job["ports"][0], LOSS_TIMEOUT_S) as sock:
             producer = Producer(sock, [template], 0)
             while time.monotonic() < deadline:
                 producer.ask()
                 acked, last_ack_ns = acked + 1, time.monotonic_ns()
     except (OSError, WrongAnswer):
         pass
+    else:
+        raise WrongAnswer(f"the leader was not lost within {job['timeout_s']} s")
     if not acked:
         raise WrongAnswer("the leader took nothing before it was lost")
-    found = _first_of({**job, "timeout_s": deadline - time.monotonic()}, job["ports"][1:])
+    found = _first_of(job["host"], job["ports"][1:], template, deadline, LOSS_TIMEOUT_S)
+    if found is None:
+        raise WrongAnswer(f"no record acknowledged within {job['timeout_s']} s of the leader's loss")
     return {"acked": acked + 1, "last_ack_ns": last_ack_ns, **found}
 
 
-def _first_of(job: Result, ports: list[int]) -> Result:
-    """When (monotonic ns) one of them acknowledged a record, and at which attempt. WrongAnswer."""
+def _template(job: Result) -> ProduceTemplate:
     (template,) = templates_for(job["topic"], 1, job["record_bytes"], "turns", 1)
-    deadline = time.monotonic() + job["timeout_s"]
+    return template
+
+
+def _first_of(
+    host: str, ports: list[int], template: ProduceTemplate, deadline: float, timeout_s: float
+) -> Result | None:
+    """When (monotonic ns) one of them acknowledged a record, and at which attempt; None where none did."""
     attempts = 0
-    last: Exception | None = None
     while time.monotonic() < deadline:
         port = ports[attempts % len(ports)]
         attempts += 1
         try:
-            return {"acked_ns": _acknowledged(job["host"], port, template), "attempts": attempts}
-        except REFUSED as error:
-            last = error
+            with connect(host, port, timeout_s) as sock:
+                Producer(sock, [template], 0).ask()
+                return {"acked_ns": time.monotonic_ns(), "attempts": attempts}
+        except REFUSED:
             time.sleep(RETRY_S)
-    raise WrongAnswer(f"no record acknowledged within {job['timeout_s']:.1f} s: {last}")
+    return None

@@ -8,18 +8,21 @@ import sys
 from typing import Any
 
 from bench.load.connection import Answers, connect
+from bench.load.wire import WrongAnswer
 
 Result = dict[str, Any]
 
 
 def hold_connections(job: Result) -> Result:
     """Open `connections`, have each answered once, say so, and hold them until standard input ends."""
-    probe = struct.pack(">hhih", 3, 1, 1, -1) + struct.pack(">i", 0)  # Metadata v1 of no topic
     held = []
-    for _ in range(job["connections"]):
+    for number in range(1, job["connections"] + 1):
         sock = connect(job["host"], job["port"])
+        probe = struct.pack(">hhih", 3, 1, number, -1) + struct.pack(">i", 0)  # Metadata v1 of no topic
         sock.sendall(struct.pack(">i", len(probe)) + probe)
-        Answers(sock).wait()
+        (got,) = struct.unpack_from(">i", Answers(sock).wait(), 4)
+        if got != number:
+            raise WrongAnswer(f"correlation id {got} instead of {number}")
         held.append(sock)
     print(json.dumps({"held": len(held)}), flush=True)
     sys.stdin.read()

@@ -2,7 +2,8 @@
 
 | module | |
 |---|---|
-| `__main__` | the command, the page's title and the order of its sections |
+| `__main__` | the command |
+| `document` | the page: its title, the kinds of results and their order |
 | `one_node` | the section of `python -m bench all` |
 | `promises` | every goal in one table |
 | `losses` | where Lockstep loses |

@@ -3,6 +3,7 @@
 | module | |
 |---|---|
 | `command` | the command line; functions, sampled or counted |
-| `split` | `--split`: a group commit's time by stage, flame graphs, and what docs/benchmarks.md says |
+| `split` | `--split`: a group commit's time by stage, and flame graphs |
 | `stages` | samples, split into stages. Pure |
+| `section` | what docs/benchmarks.md says |
 """

@@ -27,7 +27,6 @@ from bench.profile import stages
 from bench.progress import say
 from bench.session import RoundFailed, Session
 from bench.settings import NODES_QUICK, PRODUCERS, QUICK
-from bench.tables import facts
 from compat_tests.targets import LockstepTarget, TargetFailed
 
 KIND = "profile"
@@ -156,17 +155,3 @@ def run(options: argparse.Namespace) -> int:
     keep(result, options.out, KIND)
     print(stages.table(result))
     return 0
-
-
-def section(result: dict[str, Any]) -> str:
-    """What docs/benchmarks.md says of it."""
-    parts = [
-        "## Where the time of a group commit goes",
-        "The event loop of the node that leads, sampled by py-spy while sixteen producers (*latency16*; one: "
-        "*latency1*, where it was measured) write one record a request. With three nodes on this machine's "
-        "cores, waiting includes that the others have the processor; so does the flush, which waits for the "
-        "file system and the followers' flushes as well as for the device.",
-        facts(result),
-        stages.table(result, "github"),
-    ]
-    return "\n\n".join(parts) + "\n"

@@ -127,6 +127,7 @@ class Recovery:
         """The segment of the newest checkpoint, or the oldest."""
         self._salvaged_from = 0
         self._salvaged_state = False
+        self._headers: dict[int, SegmentHeader | None] = {}
 
     def run(self) -> Recovered:
         """CorruptLog, NewerFormat; OSError from the file system."""
@@ -178,8 +179,7 @@ class Recovery:
                 raise CorruptLog(f"{directory / segment_name(sequence)}: the segment is missing")
         begun = 0 if self._salvaged_state else state.generation_start
         self._promise = max(begun, placed.place if placed is not None else 0)
-        headers = {s: self._header(s) for s in live if s <= start}
-        sealed = [self._sealed(s, headers[s], headers.get(s + 1)) for s in live if s < start]
+        sealed = [self._sealed(s, live) for s in live if s < start]
         scanned, tail = self._scan_from(start, live, placed)
         segments = sealed + scanned
         end = position(segments[-1].sequence, segments[-1].end) if scanned else position(start, 0)
@@ -215,8 +215,13 @@ class Recovery:
     # -- segments below the checkpoint ------------------------------------------------------------------
 
     def _header(self, sequence: int) -> SegmentHeader | None:
-        """The header that counts for this sequence, or None. CorruptLog for a file cut short: segments have
-        their full size before they have a header."""
+        """The header that counts for this sequence, or None; read once. Raises as `_read_header`."""
+        if sequence not in self._headers:
+            self._headers[sequence] = self._read_header(sequence)
+        return self._headers[sequence]
+
+    def _read_header(self, sequence: int) -> SegmentHeader | None:
+        """CorruptLog for a file cut short: segments have their full size before they have a header."""
         path = self._directory / segment_name(sequence)
         fd = self._fs.open(path)
         try:
@@ -259,13 +264,13 @@ class Recovery:
         )
         return segment
 
-    def _sealed(
-        self, sequence: int, header: SegmentHeader | None, following: SegmentHeader | None
-    ) -> Segment:
+    def _sealed(self, sequence: int, live: list[int]) -> Segment:
+        header = self._header(sequence)
         path = self._directory / segment_name(sequence)
         if header is None:
             raise CorruptLog(f"{path} byte 0: the segment header does not verify")
         segment = self._new_segment(header)
+        following = self._header(sequence + 1) if sequence + 1 in live else None
         loaded = self._load_index_head(sequence)
         if loaded is not None and _fits(loaded[0], header, following):
             index, segment.summary = loaded

@@ -329,5 +329,7 @@ def highest_promise(
             ):
                 best, best_at = found[2], offset + hit
             hit = data.find(MARKER_MAGIC, hit + 1)
-        offset += max(1, len(data) - MARKER_BYTES + 1)
+        if len(data) < MARKER_BYTES:  # the file ends here, whatever size it had
+            break
+        offset += len(data) - MARKER_BYTES + 1
     return best, best_at

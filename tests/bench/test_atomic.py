@@ -15,7 +15,7 @@ from bench.commits import commits_by_topic
 from bench.compare import BASELINE, SUBJECT, compare
 from bench.load.appends import atomic_appends, atomic_request
 from bench.load.wire import WrongAnswer, record_batch
-from bench.page.__main__ import page
+from bench.page.document import page
 from bench.settings import FLUSH, NODES_QUICK
 from bench.transactions.atomic import GOALS, RATIOS, WIDTH, AtomicSession, main
 from bench.transactions.command import ONE, SPREAD

@@ -12,7 +12,7 @@ from bench.feed.command import judged
 from bench.feed.figures import table
 from bench.feed.load import CLIENT, fill_feed, projected, read_feed, transaction
 from bench.load.wire import WrongAnswer
-from bench.page.__main__ import page
+from bench.page.document import page
 from bench.settings import FLUSH
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection

@@ -14,7 +14,7 @@ from bench.growth import plots, work
 from bench.growth.axes import AXES, BY_NAME, FULL, QUICK, RATE
 from bench.growth.command import fits, gathered, main, path_of
 from bench.growth.slopes import fit
-from bench.page.__main__ import page
+from bench.page.document import page
 from bench.session import RoundFailed
 from bench.settings import QUICK as SIZES
 

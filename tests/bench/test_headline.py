@@ -13,7 +13,7 @@ from bench.headline.command import Planned, main, plan_sessions
 from bench.headline.goals import GOALS, RATIOS
 from bench.headline.work import ROWS
 from bench.intervals import with_intervals
-from bench.page.__main__ import page
+from bench.page.document import page
 from bench.page.losses import is_lost, losses, section
 from bench.settings import FLUSH, OS
 from bench.tables import table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import threading
-import time
 
 import pytest
 
@@ -12,17 +11,16 @@ from bench.commits import commits_by_topic
 from bench.compare import ANY, BASELINE, SUBJECT, compare
 from bench.load.backlog import fill
 from bench.load.closed_loop import closed_loop
-from bench.load.first_ack import leader_loss
-from bench.load.wire import WrongAnswer, record_batch
+from bench.load.wire import record_batch
 from bench.nodes3.command import Planned, plan_sessions
 from bench.nodes3.goals import NODES_GOALS, NODES_RATIOS
-from bench.page.__main__ import page
+from bench.page.document import page
 from bench.settings import FLUSH, OS
 from compat_tests.clusters import _broker_ids, free_ports
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
-from tests.bench.load.test_jobs import Answer, serving
+from tests.bench.load.serving import Answer, serving
 from tests.bench.load.test_wire import produce_response
 from tests.bench.test_compare import _session as session
 
@@ -60,33 +58,6 @@ def test_every_goal_has_its_ratio_and_groups_are_not_mixed() -> None:
 
 def _job(ports: list[int], **words: object) -> dict[str, object]:
     return {"host": "127.0.0.1", "port": 1, "topic": "t", "record_bytes": 16, "ports": ports, **words}
-
-
-def test_the_loss_of_a_leader_ends_with_the_next_acknowledgement() -> None:
-    refused = 0
-
-    def leader(correlation_id: int, number: int) -> list[bytes]:
-        if number > 3:
-            raise OSError("gone")
-        return [bytes(produce_response(b"t", correlation_id, [0]))]
-
-    def other(correlation_id: int, number: int) -> list[bytes]:
-        nonlocal refused
-        refused += 1
-        return [bytes(produce_response(b"t", correlation_id, [6 if refused < 4 else 0]))]
-
-    with serving(leader) as first, serving(other) as second:
-        result = leader_loss(_job([first, second], timeout_s=20.0))
-    assert (result["acked"], result["attempts"]) == (4, 4)
-    assert result["last_ack_ns"] < result["acked_ns"] < time.monotonic_ns()
-
-
-def test_a_leader_that_takes_nothing_is_no_leader() -> None:
-    with (
-        serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id, [6]))]) as port,
-        pytest.raises(WrongAnswer, match="took nothing"),
-    ):
-        leader_loss(_job([port, port], timeout_s=0.3))
 
 
 def test_each_producer_keeps_to_the_leader_of_its_partition() -> None:

@@ -13,7 +13,7 @@ import pytest
 from bench.compare import BASELINE, SUBJECT, compare
 from bench.load.latency import quantiles
 from bench.load.wire import WrongAnswer
-from bench.page.__main__ import page
+from bench.page.document import page
 from bench.player import tables
 from bench.player.command import kind_of, main, notes
 from bench.player.noted import Noted, WrongDelivery, delays, parts_wanted

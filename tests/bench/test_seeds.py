@@ -11,7 +11,7 @@ import pytest
 from bench.full.section import compared, gathered, section, tables
 from bench.origins import MixedMachines
 from bench.page import seeds
-from bench.page.__main__ import page, read
+from bench.page.document import page, read
 from bench.player.points import FULL, GRPC, OPEN, TRANSACTIONS, Point, block_name
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.page.__main__ import page, read
+from bench.page.document import page, read
 from bench.page.losses import losses
 from bench.spark import command, plots
 from bench.spark.command import main

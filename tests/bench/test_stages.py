@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.page.__main__ import page
+from bench.page.document import page
 from bench.profile import stages
 from bench.profile.split import measured
 from bench.profile.stages import (

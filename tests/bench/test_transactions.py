@@ -10,7 +10,7 @@ import pytest
 from bench.compare import BASELINE, SUBJECT, compare
 from bench.load.clients import client_transactions
 from bench.nodes3.session import NodesSession
-from bench.page.__main__ import page
+from bench.page.document import page
 from bench.session import Session
 from bench.settings import FLUSH, NODES_QUICK
 from bench.transactions.command import (

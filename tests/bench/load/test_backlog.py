@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.load.backlog import fill, side_by_side
-from bench.load.wire import WrongAnswer
+from bench.load.backlog import Reader, fill, side_by_side
+from bench.load.wire import WrongAnswer, record_batch
 from lockstep.testing import RunningBroker, broker_in_thread
+from tests.bench.load.serving import job, serving
+from tests.bench.load.test_wire import fetch_response, produce_response
 
 BATCHES = 100
 RECORDS = 10
@@ -42,6 +45,40 @@ def test_every_reader_reads_everything(backlog: tuple[RunningBroker, int], apart
 
 
 def test_a_topic_that_is_not_there_ends_the_run(backlog: tuple[RunningBroker, int]) -> None:
-    job = {"host": "localhost", "port": backlog[0].port, "readers": 2, **BATCH, "topic": "no-such-topic"}
+    words = {"host": "localhost", "port": backlog[0].port, "readers": 2, **BATCH, "topic": "no-such-topic"}
     with pytest.raises(WrongAnswer, match="error code 3"):
-        side_by_side(job)
+        side_by_side(words)
+
+
+def test_fill_pipelines_and_checks_every_answer() -> None:
+    held: list[bytes] = []
+
+    def answer(correlation_id: int, number: int) -> list[bytes]:
+        held.append(bytes(produce_response(b"t", correlation_id, [0])))
+        if len(held) < 3:
+            return []
+        pieces = b"".join(held)
+        held.clear()
+        return [pieces[:7], pieces[7:]]
+
+    with serving(answer) as port:
+        wanted = 9 * len(record_batch(1, 16, 0)) - 1
+        result = fill(job(port, window=3, total_bytes=wanted))
+    assert result["total_requests"] == result["total_records"] == 9
+    assert result["bytes"] == wanted + 1
+
+
+def test_a_reader_that_checks_finds_a_batch_that_is_damaged() -> None:
+    batch = bytearray(record_batch(1, 8, 0))
+    batch[-3] ^= 1
+    for check in (False, True):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            reader = Reader(ours, "t", 0, check)
+            reader.ask()
+            theirs.sendall(fetch_response(b"t", 1, 0, 1, bytes(batch)))
+            if check:
+                with pytest.raises(WrongAnswer, match="checksum"):
+                    reader.wait()
+            else:
+                assert reader.wait() == 1 and reader.offset == 1

@@ -18,7 +18,7 @@ from bench.load.wire import ProduceTemplate, WrongAnswer, record_batch
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
-from tests.bench.load.test_jobs import serving
+from tests.bench.load.serving import serving
 from tests.bench.load.test_wire import fetch_response, produce_response
 
 

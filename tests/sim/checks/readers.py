@@ -65,8 +65,7 @@ class Readers(Check):
                     if node.damaged and crc32c(data[CRC_FROM:]) != header.crc:
                         return at  # rotten, and any reader sees it
                     self.world.violate("wrong bytes read", f"{where}: not the bytes of entry {batch.index}")
-                # What is deleted may be gone already where the log start is not yet known.
-                at = max(at, min(batch.base_offset, self._history.deleted_below(number)))
+                at = max(at, min(batch.base_offset, self._history.deleted_below(node, number)))
                 if not batch.base_offset <= at < batch.next_offset:
                     text = f"{where} to {batch.next_offset}, expected one that holds {at}"
                     self.world.violate("offsets skip or go back", text)

@@ -92,6 +92,7 @@ class SegmentFile:
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole segment in one read, or many small ones."""
     monkeypatch.setattr(scan_module, "WINDOW_BYTES", request.param)
+    monkeypatch.setattr(scan_module, "PROMISE_WINDOW_BYTES", request.param)
 
 
 def taken(scan: SegmentScan, expected: list[Frame], reason: str) -> None:
@@ -426,7 +427,8 @@ def test_a_promise_is_found_wherever_it_stands() -> None:
     """Frames before it may be torn, so nothing leads there."""
     assert promise(SegmentFile()) == (0, 0)
     size = 64 << 10
-    for at in (START, START + 1, START + 4001, size - MARKER_BYTES):
+    across = range(START + 256 - MARKER_BYTES - 1, START + 257)  # the end of the first small piece
+    for at in (START, START + 1, *across, START + 4001, size - MARKER_BYTES):
         file = SegmentFile(size)
         file.put(at, marker(at, 77))
         assert promise(file) == (77, at)
@@ -459,5 +461,11 @@ def test_a_file_cut_while_it_is_searched_promises_nothing() -> None:
     file.put(START, marker(START, 77))
     size = len(file.data)
     del file.data[START + 10 :]
-    assert highest_promise(file.read, size, SEQUENCE, SEED, 2, START) == (0, 0)
+    reads = []
+
+    def read(length: int, offset: int) -> bytes:
+        reads.append(offset)
+        return file.read(length, offset)
+
+    assert highest_promise(read, size, SEQUENCE, SEED, 2, START) == (0, 0) and len(reads) == 1
     assert highest_promise(file.read, START + MARKER_BYTES - 1, SEQUENCE, SEED, 2, START) == (0, 0)

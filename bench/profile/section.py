@@ -1,0 +1,22 @@
+"""What docs/benchmarks.md says of where the time goes. Measures nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.profile import stages
+from bench.tables import facts
+
+
+def section(result: dict[str, Any]) -> str:
+    """What docs/benchmarks.md says of it."""
+    parts = [
+        "## Where the time of a group commit goes",
+        "The event loop of the node that leads, sampled by py-spy while sixteen producers (*latency16*; one: "
+        "*latency1*, where it was measured) write one record a request. With three nodes on this machine's "
+        "cores, waiting includes that the others have the processor; so does the flush, which waits for the "
+        "file system and the followers' flushes as well as for the device.",
+        facts(result),
+        stages.table(result, "github"),
+    ]
+    return "\n\n".join(parts) + "\n"

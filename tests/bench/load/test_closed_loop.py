@@ -1,0 +1,67 @@
+"""Closed loops against small servers that answer well, badly, or in pieces."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bench.load.closed_loop import closed_loop, templates_for
+from bench.load.wire import WrongAnswer
+from tests.bench.load.serving import job, serving
+from tests.bench.load.test_wire import produce_response
+
+
+@pytest.mark.parametrize("producers", [1, 4])
+def test_a_stall_at_the_end_is_in_the_latencies_and_not_in_the_rate(producers: int) -> None:
+    def stalling(correlation_id: int, number: int) -> list[bytes]:
+        if number == 10:
+            time.sleep(1.2)
+        return [bytes(produce_response(b"t", correlation_id, [0]))]
+
+    with serving(stalling) as port:
+        result = closed_loop(job(port, producers=producers, warmup_s=0.0, seconds=1.0))
+    assert result["max_ms"] >= 1190
+    assert result["requests"] == 9 * producers, "what was answered within"
+    assert result["requests_per_s"] == pytest.approx(9 * producers)
+
+
+@pytest.mark.parametrize("producers", [1, 4])
+def test_every_acknowledged_request_is_counted_and_only_the_window_is_measured(producers: int) -> None:
+    answered = 0
+
+    def answer(correlation_id: int, number: int) -> list[bytes]:
+        nonlocal answered
+        answered += 1
+        whole = bytes(produce_response(b"t", correlation_id, [0]))
+        return [whole[:3], whole[3:20], whole[20:]]
+
+    with serving(answer) as port:
+        result = closed_loop(job(port, producers=producers))
+    assert result["total_requests"] == answered == result["total_records"]
+    assert 0 < result["requests"] < answered
+    assert result["p50_ms"] >= 2.0
+    assert result["p50_ms"] <= result["p99_ms"] <= result["max_ms"]
+
+
+def test_an_error_code_ends_the_run() -> None:
+    def answer(correlation_id: int, number: int) -> list[bytes]:
+        return [bytes(produce_response(b"t", correlation_id, [0 if number < 5 else 7]))]
+
+    with serving(answer) as port, pytest.raises(WrongAnswer, match="error code 7"):
+        closed_loop(job(port, producers=2))
+
+
+def test_a_swapped_correlation_id_ends_the_run() -> None:
+    with (
+        serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id + 1, [0]))]) as port,
+        pytest.raises(WrongAnswer, match="correlation id"),
+    ):
+        closed_loop(job(port, producers=1))
+
+
+def test_span_sends_one_record_to_every_partition() -> None:
+    (template,) = templates_for("t", 16, 16, "span", 1)
+    assert template.records == 16
+    turns = templates_for("t", 16, 16, "turns", 1)
+    assert [each.records for each in turns] == [1] * 16
