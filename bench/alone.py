@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import comparison
+from bench import argument_types, comparison
 from bench.compare import SUBJECT, figures_of
 from bench.kept import keep
 from bench.progress import say
@@ -48,10 +48,7 @@ def medians(sessions: list[dict[str, Any]], name: str) -> dict[str, float]:
 
 def command_line(words: Sequence[str], options: argparse.Namespace) -> str:
     """The run's own words without paths. Args: words: how it begins."""
-    found = [*words, *(["--quick"] if options.quick else [])]
-    found += ["--rounds", str(options.rounds)] if options.rounds else []
-    found += ["--seconds", str(options.seconds)] if options.seconds else []
-    return " ".join(found)
+    return " ".join([*words, *argument_types.words(options, ("quick", "rounds", "seconds"))])
 
 
 def measured(

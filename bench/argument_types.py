@@ -1,10 +1,14 @@
-"""What the words of a benchmark's command line may be; what cannot be used is refused before it measures."""
+"""What the words of a benchmark's command line may be, and the words again from what was chosen.
+
+What cannot be used is refused before anything is measured.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -74,3 +78,19 @@ def results(text: str) -> Path:
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text} cannot be made: {error.strerror}") from error
     return path
+
+
+def words(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """What was chosen, as it stands on a command line; for options that are no paths, which are not kept.
+
+    A switch that is off and whatever is empty are left out, as is what the command does not have.
+    """
+    found: list[str] = []
+    for name in names:
+        value = getattr(options, name, None)
+        if value is True:
+            found.append(f"--{name}")
+        else:
+            values = value if isinstance(value, list | tuple) else [value] if value else []
+            found += [word for each in values for word in (f"--{name}", str(each))]
+    return found

@@ -116,16 +116,11 @@ def baseline_of(options: argparse.Namespace) -> str:
 
 def command_line(words: Sequence[str], options: argparse.Namespace) -> str:
     """The run's own words without paths. Args: words: how it begins."""
-    given = vars(options)
-    compiled = [f"{VARIABLE}=1"] if os.environ.get(VARIABLE) == "1" else []
-    found = [*compiled, *words, "--subject", options.subject, "--vs", options.vs]
-    found += ["--quick"] if options.quick else []
-    found += ["--baseline-tree", "BEFORE"] if given.get("baseline_tree") else []
-    for name in ("rounds", "seconds"):
-        found += [f"--{name}", str(given[name])] if given[name] else []
-    for name in ("policy", "groups", "require"):
-        found += [word for value in given.get(name) or () for word in (f"--{name}", str(value))]
-    found += ["--heap", options.heap] if given.get("heap", HEAP) != HEAP else []
+    found = [f"{VARIABLE}=1"] if os.environ.get(VARIABLE) == "1" else []
+    found += [*words, *argument_types.words(options, ("subject", "vs", "quick"))]
+    found += ["--baseline-tree", "BEFORE"] if getattr(options, "baseline_tree", None) else []
+    found += argument_types.words(options, ("rounds", "seconds", "policy", "groups", "require"))
+    found += ["--heap", options.heap] if getattr(options, "heap", HEAP) != HEAP else []
     return " ".join(found)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import comparison
+from bench import argument_types, comparison
 from bench.compare import BASELINE, SUBJECT
 from bench.headline import work
 from bench.headline.goals import GOALS, RATIOS
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
     plan = plan_sessions(options.subject, comparison.baseline_of(options), nodes, sizes[1].rounds)
     return comparison.measured(
         KIND,
-        _words(options),
+        ["python -m bench headline", *argument_types.words(options, ("nodes", "row"))],
         options,
         {str(count): vars(each) for count, each in sizes.items()},
         lambda parent: _run(plan, sizes, wanted, options.heap, parent),
@@ -89,12 +89,6 @@ def main(arguments: Sequence[str]) -> int:
         kind=KIND,
         heap=options.heap,
     )
-
-
-def _words(options: argparse.Namespace) -> list[str]:
-    words = ["python -m bench headline"]
-    words += [word for each in options.nodes or () for word in ("--nodes", str(each))]
-    return words + [word for each in options.row or () for word in ("--row", each)]
 
 
 def _sizes(options: argparse.Namespace) -> dict[int, HeadlineSizes]:

@@ -83,7 +83,8 @@ def main(arguments: Sequence[str]) -> int:
     axes = QUICK if options.quick else FULL
     if options.seconds:
         axes = replace(axes, seconds=options.seconds)
-    words = [word for word in arguments if not word.startswith("/")]
+    chosen = [] if options.experiment == "all" else options.experiment
+    words = [*chosen, *argument_types.words(options, ("quick", "seconds", "policy"))]
     try:
         result = _measure(options, axes, " ".join(["python -m bench logstore", *words]))
     except (NoBlockDevice, ToolchainMissing) as error:

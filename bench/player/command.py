@@ -63,10 +63,7 @@ def _axes(options: argparse.Namespace) -> Axes:
 
 def _words(options: argparse.Namespace, parts: frozenset[str]) -> str:
     words = ["python -m bench player", *(each for each in PARTS if each in parts and parts != {*PARTS})]
-    words += [f"--{name}" for name in ("smoke", "quick") if getattr(options, name)]
-    for name in ("rounds", "seconds", "rate"):
-        words += [f"--{name}", str(getattr(options, name))] if getattr(options, name) else []
-    words += [word for each in options.require for word in ("--require", each)]
+    words += argument_types.words(options, ("smoke", "quick", "rounds", "seconds", "rate", "require"))
     return " ".join([*words, *(["--heap", options.heap] if options.heap != HEAP else [])])
 
 

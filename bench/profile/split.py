@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import process
+from bench import argument_types, process
 from bench.commits import commits_by_topic
 from bench.compare import SUBJECT
 from bench.facts import code_facts, machine_facts
@@ -119,10 +119,8 @@ def measured(nodes: int, policy: str, work: str, seconds: float, parent: Path, f
 
 
 def _command_line(options: argparse.Namespace) -> str:
-    words = ["--split", "--work", options.work, "--policy", options.policy]
-    words += [word for nodes in options.nodes or () for word in ("--nodes", str(nodes))]
-    words += ["--seconds", f"{options.seconds:g}", *(["--flame"] if options.flame else [])]
-    return " ".join(["python -m bench profile", *words])
+    words = argument_types.words(options, ("split", "work", "policy", "nodes", "seconds"))
+    return " ".join(["python -m bench profile", *words, *(["--flame"] if options.flame else [])])
 
 
 def run(options: argparse.Namespace) -> int:

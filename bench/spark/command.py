@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command_line(options: argparse.Namespace, records: int, rounds: int) -> str:
-    words = [f"--{name}" for name in ("source", "sink", "quick") if getattr(options, name)]
+    words = argument_types.words(options, ("source", "sink", "quick"))
     return " ".join(["python -m bench spark", *words, f"--rounds {rounds} --records {records}"])
 
 

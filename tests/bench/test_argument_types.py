@@ -71,3 +71,10 @@ def test_wishes_that_cannot_be_met_are_refused_before_anything_is_measured(
         bench.main(words.split())
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_words_again_are_those_that_were_given() -> None:
+    options = argparse.Namespace(quick=True, flame=False, rounds=2, seconds=None, policy=["os"], nodes=(1, 3))
+    names = ("quick", "flame", "rounds", "seconds", "policy", "nodes", "heap")
+    found = argument_types.words(options, names)
+    assert found == ["--quick", "--rounds", "2", "--policy", "os", "--nodes", "1", "--nodes", "3"]
