@@ -19,11 +19,13 @@ from bench import comparison
 from bench.baselines import command as baselines
 from bench.compare import BASELINE, GOALS, SUBJECT
 from bench.contention import command as contention
+from bench.device import NoBlockDevice
 from bench.ending import by_signals
 from bench.feed import command as feed
 from bench.full import command as full
 from bench.growth import command as growth
 from bench.headline import command as headline
+from bench.kept import Unreadable
 from bench.logstore import command as logstore
 from bench.micro import command as micro
 from bench.nodes3 import command as nodes3
@@ -46,6 +48,8 @@ from bench.settings import (
 from bench.spark import command as spark
 from bench.transactions import atomic
 from bench.transactions import command as transactions
+from compat_tests.kafka_jars import ToolchainMissing
+from storage.types import StorageError
 
 TOOLS = {
     "atomic": atomic.main,
@@ -64,6 +68,9 @@ TOOLS = {
     "micro": micro.main,
 }
 """Commands with words of their own."""
+
+UNUSABLE = (OSError, StorageError, NoBlockDevice, ToolchainMissing, Unreadable)
+"""What is wrong with the machine, its disk or what lies on it: told, and no fault of the benchmark's."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     with by_signals():
-        return TOOLS[words[0]](words[1:]) if words and words[0] in TOOLS else _rows(words)
+        try:
+            return TOOLS[words[0]](words[1:]) if words and words[0] in TOOLS else _rows(words)
+        except UNUSABLE as error:
+            say(f"FAILED: {error}")
+            return comparison.EXIT_FAILED
 
 
 def _rows(words: Sequence[str]) -> int:

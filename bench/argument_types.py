@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+MOST_ROUNDS = 1000
+
 
 def count(text: str) -> int:
     """How many: 1 and up."""
@@ -23,6 +25,14 @@ def count(text: str) -> int:
 def limit(text: str) -> int:
     """How many at most: 0 and up."""
     return 0 if text == "0" else count(text)
+
+
+def rounds(text: str) -> int:
+    """How many sessions: few enough to end this year."""
+    number = count(text)
+    if number > MOST_ROUNDS:
+        raise argparse.ArgumentTypeError(f"{text} rounds are more than {MOST_ROUNDS}")
+    return number
 
 
 def positive(text: str) -> float:
@@ -57,7 +67,7 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
 def existing(text: str) -> Path:
     """A directory that is there, in which others can be made."""
     path = Path(text)
-    if not path.is_dir():
+    if not text or not path.is_dir():
         raise argparse.ArgumentTypeError(f"there is no directory {text}")
     try:
         Path(tempfile.mkdtemp(dir=path)).rmdir()
@@ -69,7 +79,7 @@ def existing(text: str) -> Path:
 def results(text: str) -> Path:
     """A directory for results, which need not be there yet."""
     path = Path(text)
-    if path.exists():
+    if not text or path.exists():
         return existing(text)
     first = next(each for each in (*reversed(path.parents), path) if not each.exists())
     try:
@@ -77,6 +87,23 @@ def results(text: str) -> Path:
         first.rmdir()
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text} cannot be made: {error.strerror}") from error
+    return path
+
+
+def picture(text: str) -> Path:
+    """A file for a picture: SVG, in a directory that is there."""
+    path = Path(text)
+    if path.suffix != ".svg" or path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of an .svg file")
+    existing(str(path.parent))
+    return path
+
+
+def tree(text: str) -> Path:
+    """Another source tree of this project."""
+    path = Path(text)
+    if not (path / "lockstep" / "__init__.py").is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is no source tree: it has no lockstep/__init__.py")
     return path
 
 

@@ -47,7 +47,7 @@ def add_run_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
     """What every measurement in sessions takes. Args: quick: what `--quick` means."""
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument(
-        "--rounds", type=argument_types.count, help="sessions of each kind (an even number is balanced)"
+        "--rounds", type=argument_types.rounds, help="sessions of each kind (an even number is balanced)"
     )
     parser.add_argument("--seconds", type=argument_types.positive, help="length of each timed block")
     parser.add_argument("--json", action="store_true", help="the comparison on stdout as JSON")
@@ -70,7 +70,7 @@ def add_baseline_tree(parser: argparse.ArgumentParser) -> None:
     """For those that can start a broker from other sources."""
     parser.add_argument(
         "--baseline-tree",
-        type=Path,
+        type=argument_types.tree,
         help="with --vs self: the baseline is Lockstep from this source tree, never compiled",
     )
 

@@ -79,12 +79,11 @@ def _rebalances(session: Session, policy: str, words: dict[str, str]) -> None:
 def _held(session: Session, policy: str, words: dict[str, str]) -> None:
     """Resident memory before the first connection and with every member in its group."""
     before = process.rss_bytes(session.target.pids[0])
-    child = session.start_job("hold_members", groups=HELD_GROUPS, members=HELD_MEMBERS, **words)
-    next_line(child)
-    connected = process.rss_bytes(session.target.pids[0])
-    held = next_line(child)
-    after = process.rss_bytes(session.target.pids[0])
-    session.finish_job(child)
+    with session.holding_job("hold_members", groups=HELD_GROUPS, members=HELD_MEMBERS, **words) as child:
+        next_line(child)
+        connected = process.rss_bytes(session.target.pids[0])
+        held = next_line(child)
+        after = process.rss_bytes(session.target.pids[0])
     count = HELD_GROUPS * HELD_MEMBERS
     figures = {
         "kib_each": (after - before) / count / 1024,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+from bench import argument_types
+from bench.kept import read
 from bench.progress import say
 
 
@@ -20,13 +21,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plot", type=Path, metavar="RESULT.json", help="draw a kept result, measure nothing"
     )
-    parser.add_argument("--picture", type=Path, help="where the picture goes (default: beside the result)")
+    parser.add_argument(
+        "--picture", type=argument_types.picture, help="where the picture goes (default: beside the result)"
+    )
 
 
 def draw(plots: str, options: argparse.Namespace, result: Path) -> None:
     """Draw a kept result. Args: plots: the module that does, by name, as it is slow to import."""
     path = options.picture or result.with_suffix(".svg")
-    importlib.import_module(plots).draw(json.loads(result.read_text()), path)
+    importlib.import_module(plots).draw(read(result, "machine"), path)
     say(f"drawn: {os.path.relpath(path)}")
 
 

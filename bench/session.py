@@ -116,9 +116,15 @@ class Session:
         """What was tried once more, and why (`once_more`)."""
         self.start_s = 0.0
         self.device = device.device_of(parent)  # first, as it may refuse
-        self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{kind}-", dir=parent))
-        self.target: Running = self._make_target(tree)
         self._topics = 0
+        self._jobs: list[subprocess.Popen[str]] = []
+        """Started, and not known to have ended."""
+        self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{kind}-", dir=parent))
+        try:
+            self.target: Running = self._make_target(tree)
+        except BaseException:
+            self.directory.rmdir()
+            raise
 
     def outcome(self) -> Block:
         """What this session measured, as it is kept."""
@@ -158,8 +164,11 @@ class Session:
         self._warm_up()
 
     def close(self) -> None:
-        """Kill the broker, remove its data, and let the disk settle."""
+        """Kill what is left of jobs, and the broker, remove its data, and let the disk settle."""
         with not_now():
+            for child in self._jobs:
+                child.kill()
+                child.wait()
             self.target.close()
             shutil.rmtree(self.directory, ignore_errors=True)
             os.sync()
@@ -295,12 +304,26 @@ class Session:
             **words,
         }
         command = [sys.executable, "-m", "bench.load", json.dumps(job)]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        self._jobs.append(child)
+        return child
+
+    @contextlib.contextmanager
+    def holding_job(self, name: str, **words: Any) -> Iterator[subprocess.Popen[str]]:
+        """A job that holds something until its standard input ends. RoundFailed where it ended before."""
+        child = self.start_job(name, **words)
+        try:
+            yield child
+        except BaseException:
+            child.kill()
+            raise
+        self.finish_job(child)
 
     def finish_job(self, child: subprocess.Popen[str]) -> Block:
         """The result of a started job. RoundFailed."""
         try:
-            output, _ = child.communicate(timeout=JOB_TIMEOUT_S)
+            output, _ = child.communicate(timeout=JOB_TIMEOUT_S + 2 * self.sizes.latency_s)
+            self._jobs.remove(child)
         except subprocess.TimeoutExpired as late:
             child.kill()
             child.wait()
@@ -342,15 +365,12 @@ class Session:
             yield 0.0
             return
         before = self._sum(process.rss_bytes)
-        child = self.start_job("hold_connections", connections=count)
-        assert child.stdout is not None
-        line = child.stdout.readline()
-        try:
+        with self.holding_job("hold_connections", connections=count) as child:
+            assert child.stdout is not None
+            line = child.stdout.readline()
             if "held" not in line:
                 raise RoundFailed(f"{self.kind}: {count} connections are not held: {line.strip()}")
             yield (self._sum(process.rss_bytes) - before) / count / 1024
-        finally:
-            child.communicate(timeout=JOB_TIMEOUT_S)
 
     def run_java(self, main: str, arguments: list[str]) -> str:
         """The standard output of one of Kafka's own tools, with the heap its start script gives it."""

@@ -102,6 +102,8 @@ def _resolved(wanted: JarSet) -> list[Path]:
     with open(wanted.directory / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _stamped(wanted.libs, digest):
+            where = os.path.relpath(wanted.libs)
+            print(f"Maven resolves Apache Kafka's jars {wanted.version} into {where}", file=sys.stderr)
             _resolve(wanted)
             names = sorted(path.name for path in wanted.libs.glob("*.jar"))
             (wanted.libs / ".stamp").write_text("\n".join([digest, *names]) + "\n")

@@ -13,13 +13,16 @@ import json
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bench import origins
 from bench.full.cells import Cell
+from bench.kept import read, write
 from bench.session import Block
 
 Row = dict[str, Any]
+NAMES: Final = ("cell", "digest", "settings", "machine")
+"""What every row has."""
 
 
 class Rows:
@@ -38,7 +41,7 @@ class Rows:
         path = self.path(cell)
         if not path.exists():
             return None
-        found: Row = json.loads(path.read_text())
+        found = read(path, *NAMES)
         same = found["digest"] == cell.digest and found.get("quick", False) == self.quick
         return found if same else None
 
@@ -50,9 +53,7 @@ class Rows:
     def elsewhere(self, workload: str, nodes: int, machine: dict[str, Any]) -> set[str]:
         """The names of one table's cells that have rows of another machine."""
         paths = (self.directory / workload).glob(f"{nodes}n-*.json")
-        return {
-            path.stem for path in paths if origins.differing(json.loads(path.read_text())["machine"], machine)
-        }
+        return {path.stem for path in paths if origins.differing(read(path, *NAMES)["machine"], machine)}
 
     def forget(self, cells: Iterable[Cell]) -> None:
         """Remove their rows, which are to be measured again: they are missing from now on."""
@@ -64,18 +65,13 @@ class Rows:
         row = {"format": 1, "cell": str(cell), **cell.definition(), "digest": cell.digest, **facts}
         row |= {"quick": True} if self.quick else {}
         row |= {"error": error} if error else {"medians": medians(rounds), "rounds": rounds}
-        path = self.path(cell)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(row, indent=1) + "\n")
-        fresh.replace(path)
+        write(self.path(cell), json.dumps(row, indent=1) + "\n")
         return row
 
     def write_raw(self, cell: Cell, number: int, data: bytes) -> dict[str, Any]:
         """Keep one round's latencies; what the row says of them."""
         path = self.directory / "raw" / cell.workload.name / f"{cell.name}-{number}.i64.gz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(data, 9, mtime=0))
+        write(path, gzip.compress(data, 9, mtime=0))
         return {"samples": len(data) // 8, "sha256": hashlib.sha256(data).hexdigest(), "file": path.name}
 
 

@@ -11,8 +11,9 @@ from tabulate import tabulate
 from bench import origins
 from bench.baselines.targets import TARGETS, WORDS
 from bench.full.cells import cells_of
-from bench.full.rows import failures_of, is_comparison, paths_of
+from bench.full.rows import NAMES, failures_of, is_comparison, paths_of
 from bench.full.workloads import read_all
+from bench.kept import Unreadable, read
 from bench.tables import facts
 
 KIND = "full"
@@ -36,13 +37,13 @@ Row = dict[str, Any]
 def gathered(directory: Path) -> dict[str, Any]:
     """All rows below a directory as one result; facts are those of the newest cell.
 
-    Raises ValueError without rows or with those of quick runs, MixedMachines where a table is of several
-    machines.
+    Raises Unreadable without rows, ValueError with those of quick runs, MixedMachines where a table is of
+    several machines.
     """
     paths = paths_of(directory)
-    rows: list[Row] = [{"workload": path.parent.name, **json.loads(path.read_text())} for path in paths]
+    rows: list[Row] = [{"workload": path.parent.name, **read(path, *NAMES)} for path in paths]
     if not rows:
-        raise ValueError(f"{directory.name} has no rows: python -m bench full")
+        raise Unreadable(f"{directory.name} has no rows: python -m bench full")
     if quick := [row["cell"] for row in rows if row.get("quick")]:
         raise ValueError(f"{quick[0]} is of a quick run, which shows that it works and not how fast it is")
     cells = [row for row in rows if not is_comparison(row)]

@@ -77,7 +77,7 @@ def read(path: Path) -> Workload:
     """The workload in a file. Raises BadWorkload, OSError."""
     try:
         found = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadWorkload(f"{path.name}: no TOML: {error}") from error
     known = {each.name for each in fields(Workload)}
     if unknown := sorted(found.keys() - known):

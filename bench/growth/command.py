@@ -27,7 +27,7 @@ from bench.facts import code_facts, machine_facts
 from bench.growth import work
 from bench.growth.axes import AXES, BY_NAME, FULL, QUICK, RATE, Axis, Lengths
 from bench.growth.slopes import fit
-from bench.kept import LOCAL_RESULTS
+from bench.kept import LOCAL_RESULTS, Unreadable, read, write
 from bench.progress import say
 from bench.session import FAILURES, RoundFailed
 from bench.settings import QUICK as SIZES
@@ -48,11 +48,11 @@ def path_of(directory: Path, axis: Axis, value: int) -> Path:
 
 
 def step_of(directory: Path, axis: Axis, value: int, lengths: Lengths) -> Step | None:
-    """The step's file; None where it is not there, or was measured with other lengths."""
+    """The step's file; None where it is not there, or was measured with other lengths. Unreadable."""
     path = path_of(directory, axis, value)
     if not path.exists():
         return None
-    found: Step = json.loads(path.read_text())
+    found = read(path, "axis", "value", "lengths", "figures", "started", "code", "machine")
     return found if found["lengths"] == asdict(lengths) else None
 
 
@@ -86,13 +86,15 @@ def measured(axis: Axis, value: int, lengths: Lengths, repeats: int, parent: Pat
 def gathered(directory: Path, lengths: Lengths = FULL) -> dict[str, Any]:
     """All steps that are there, as one result for the page: `steps` by axis, and the newest step's facts.
 
-    Raises MixedMachines where they are of several machines.
+    Raises MixedMachines where they are of several machines, Unreadable.
     """
     steps = {
         axis.name: [step for value in axis.values if (step := step_of(directory, axis, value, lengths))]
         for axis in AXES
     }
     found = [step for each in steps.values() for step in each]
+    if not found:
+        raise Unreadable(f"{directory} has no step of `python -m bench growth`")
     newest = max(found, key=lambda step: str(step["started"]))
     origins.check_machine(_named(found), newest["machine"])
     shared = {name: newest[name] for name in ("started", "code", "machine")}
@@ -173,11 +175,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--axis", choices=BY_NAME, action="append", help="default: all")
     parser.add_argument("--limit", type=argument_types.limit, help="end after so many steps")
     parser.add_argument("--most", type=argument_types.count, help="no steps above this value")
-    parser.add_argument("--repeats", type=argument_types.count, default=2)
+    parser.add_argument("--repeats", type=argument_types.rounds, default=2)
     parser.add_argument("--quick", action="store_true", help="short blocks, small logs: whether it works")
     parser.add_argument("--list", action="store_true", help="what is there and what remains")
     argument_types.add_directories(parser, None, "of the steps; quick runs have one of their own")
-    parser.add_argument("--picture", type=Path, help="draw the steps that are there into this file")
+    parser.add_argument(
+        "--picture", type=argument_types.picture, help="draw the steps that are there into this file"
+    )
     return parser
 
 
@@ -197,8 +201,7 @@ def _run(options: argparse.Namespace, lengths: Lengths, wanted: Sequence[tuple[A
             say(f"  FAILED: {error}")
             failures.append(f"{axis.name} {value}: {error}")
             continue
-        options.out.mkdir(parents=True, exist_ok=True)
-        path_of(options.out, axis, value).write_text(json.dumps(step, indent=1) + "\n")
+        write(path_of(options.out, axis, value), json.dumps(step, indent=1) + "\n")
     return failures
 
 

@@ -81,16 +81,13 @@ def _at_rest(session: LockstepSession, lengths: Lengths) -> Figures:
 def _held_groups(session: LockstepSession, count: int) -> Iterator[None]:
     """So many groups with a member each, joined and settled."""
     topic = session.topic(FLUSH)
-    child = session.start_job("hold_members", topic=topic, groups=count, members=1)
-    try:
+    with session.holding_job("hold_members", topic=topic, groups=count, members=1) as child:
         next_line(child)
         assert child.stdout is not None
         line = child.stdout.readline()
         if '"held"' not in line:
             raise RoundFailed(f"{count} groups are not held: {line.strip()}")
         yield
-    finally:
-        session.finish_job(child)
 
 
 def _log(session: LockstepSession, value: int, lengths: Lengths) -> Figures:
@@ -113,10 +110,8 @@ def _log(session: LockstepSession, value: int, lengths: Lengths) -> Figures:
     waiting = session.start_job("first_ack", topic=topic, timeout_s=300.0)
     time.sleep(0.5)
     began_ns = time.monotonic_ns()
-    try:
-        target.start()
-    finally:
-        acked = session.finish_job(waiting)
+    target.start()
+    acked = session.finish_job(waiting)
     figures = {"start_s": (acked["acked_ns"] - began_ns) / 1e9, "bytes": float(block["figures"]["bytes"])}
     evict(target.data_dir)
     figures |= session.job("random_read", topic=topic, end_offset=records, reads=lengths.reads)

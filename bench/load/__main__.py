@@ -3,11 +3,12 @@ can sample the broker meanwhile.
 
 Invariants: every response's correlation id is checked, and its error codes; a job that sees a wrong answer
 fails. Latencies are int64 nanoseconds of the monotonic clock. Exit status: 0; 1 for a job that failed, which
-says {"error": ...}; 130 when it was interrupted.
+says {"error": ...}; 2 for what is no JSON; 130 when it was interrupted.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import sys
@@ -15,6 +16,8 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
+
+from bench.load.wire import WrongAnswer
 
 JOBS = {
     "hold_connections": "bench.load.idle",
@@ -42,18 +45,25 @@ JOBS = {
 def run(job: dict[str, Any]) -> dict[str, Any]:
     """The job's result. Raises WrongAnswer, OSError, and what clients raise."""
     name = job["job"]
+    if name not in JOBS:
+        raise WrongAnswer(f"there is no job {name!r}, but {', '.join(JOBS)}")
     result: dict[str, Any] = getattr(import_module(JOBS[name]), name)(job)
     return result
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; its exit status."""
-    (text,) = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__)
+    parser.add_argument("job", type=json.loads, metavar="JOB", help="a JSON object")
+    job = parser.parse_args(arguments).job
     gc.disable()
     try:
-        result = run(json.loads(text))
+        result = run(job)
     except KeyboardInterrupt:
         return 130
+    except KeyError as error:
+        print(json.dumps({"error": f"the job lacks the word {error}"}))
+        return 1
     except Exception as error:
         traceback.print_exc()
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}))

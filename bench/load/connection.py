@@ -14,6 +14,8 @@ from bench.load.wire import WrongAnswer
 
 ROOM_BYTES = 64 * 1024
 SOCKET_TIMEOUT_S = 60.0
+LEAST_BYTES = 8
+"""A length and a correlation id."""
 
 
 def connect(
@@ -76,6 +78,8 @@ class Answers:
         if self._filled - place < 4:
             return 0
         end = place + 4 + int.from_bytes(self._view[place : place + 4], "big")
+        if end - place < LEAST_BYTES:
+            raise WrongAnswer(f"a response of {end - place} bytes: it has no correlation id")
         if end - place > len(self._view):
             raise WrongAnswer(f"a response of {end - place} bytes where {len(self._view)} are room")
         return end

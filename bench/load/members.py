@@ -52,6 +52,8 @@ class Connection:
         while True:
             try:
                 size, got = struct.unpack(">ii", await self._reader.readexactly(8))
+                if size < 4:
+                    raise WrongAnswer(f"a response of {size} bytes: it has no correlation id")
                 answer = await self._reader.readexactly(size - 4)
             except asyncio.IncompleteReadError as error:
                 raise WrongAnswer("the broker closed the connection") from error

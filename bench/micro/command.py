@@ -263,6 +263,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--record", action="store_true", help="add to the history; name what became slower")
     parser.add_argument("--history", type=Path, default=history.HISTORY, help="the file of --record")
     options = parser.parse_args(arguments)
+    if options.record:
+        history.read(options.history)  # before anything is measured
+        if code_facts()["dirty"]:
+            say("FAILED: the tree has changes in no commit: commit them, so that a record names its code")
+            return 1
     steps = measured(options.directory)
     rows = [[name, f"{taken:.2f}"] for name, taken in steps.items()]
     print(tabulate(rows, headers=["step", "us"], disable_numparse=True, colalign=("left", "right")))
@@ -271,15 +276,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _recorded(steps: dict[str, float], options: argparse.Namespace) -> int:
     """Add to the history and judge it; the exit status."""
-    code = code_facts()
-    if code["dirty"]:
-        say(
-            "FAILED: the tree has changes that are in no commit: commit them, so that a record names its code"
-        )
-        return 1
     machine = machine_facts(options.directory or Path(tempfile.gettempdir()))
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    entry = history.record(steps, machine, code, started)
+    entry = history.record(steps, machine, code_facts(), started)
     history.append(options.history, entry)
     known = [each for each in history.read(options.history) if history.comparable(each, entry)]
     say(f"recorded: {entry['commit'][:12]}, {len(known)} records of this kind of machine")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from bench.kept import Unreadable, write
 from compat_tests.targets import ROOT
 
 HISTORY: Final = ROOT / "bench" / "results" / "micro" / "history.jsonl"
@@ -56,16 +57,18 @@ def record(steps: dict[str, float], machine: dict[str, Any], code: dict[str, Any
 def append(path: Path, entry: Record) -> None:
     """Add a line; another of the same commit and machine is replaced, so that a step can be repeated."""
     kept = [each for each in read(path) if each["commit"] != entry["commit"] or not comparable(each, entry)]
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(each, sort_keys=True) for each in (*kept, entry)]
-    path.write_text("\n".join(lines) + "\n")
+    write(path, "\n".join(lines) + "\n")
 
 
 def read(path: Path) -> list[Record]:
-    """All records, oldest first; none where there is no file."""
+    """All records, oldest first; none where there is no file. Unreadable, OSError."""
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines() if line]
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines() if line]
+    except ValueError as error:
+        raise Unreadable(f"{path} is no history: {error}") from error
 
 
 def comparable(one: Record, other: Record) -> bool:

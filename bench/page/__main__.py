@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench import argument_types
 from bench.page.document import draw, page, read
 
 
@@ -18,13 +19,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the page for the results named on the command line, and draw its pictures."""
     parser = argparse.ArgumentParser(prog="python -m bench.page", description=__doc__)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT")
-    parser.add_argument("--pictures", type=Path, metavar="DIRECTORY", help="draw the page's pictures there")
+    parser.add_argument(
+        "--pictures", type=argument_types.existing, metavar="DIRECTORY", help="draw the page's pictures there"
+    )
     options = parser.parse_args(arguments)
     try:
         results = [read(path) for path in options.results]
         text = page(results, [path.name for path in options.results])
     except (OSError, ValueError) as error:
         parser.error(str(error))
+    except (AttributeError, LookupError, TypeError) as error:
+        parser.error(f"a result is not as its kind has it: {type(error).__name__}: {error}")
     print(text, end="")
     if options.pictures:
         draw(results, options.pictures)

@@ -8,11 +8,11 @@ taken.
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import kept
 from bench.contention import section as contention
 from bench.feed import section as feed
 from bench.full import section as full
@@ -35,6 +35,26 @@ PICTURES = {
     "spark": ("bench.spark.plots", spark.PICTURE),
 }
 """By kind: the module that draws it, and the picture's name beside the page."""
+
+ONE_NODE = "one"
+"""The kind of results that say none."""
+
+MAKERS = {
+    ONE_NODE: one_node.section,
+    "nodes3": nodes3.section,
+    "transactions": transactions.transactions,
+    "atomic": transactions.atomic,
+    "contention": contention.section,
+    "feed": feed.section,
+    "full": full.section,
+    "growth": growth.section,
+    "profile": profile.section,
+    player.KIND: player.section,
+    player.ALONE: player.stalled,
+    "spark": spark.section,
+    "logstore": logstore.section,
+}
+"""By kind: its section; in the order of the page."""
 
 TITLE = (
     "# Benchmarks\n\n"
@@ -61,11 +81,11 @@ def _started(result: dict[str, Any]) -> str:
 
 def _by_kind(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The results by kind; those that the grid has run where they are newer. Raises ValueError."""
-    by_kind = {result.get("kind", "one"): result for result in results}
+    by_kind = {result.get("kind", ONE_NODE): result for result in results}
     if len(by_kind) < len(results):
         raise ValueError("at most one result of each kind")
     for run in full.compared(by_kind["full"]) if "full" in by_kind else ():
-        kind = run.get("kind", "one")
+        kind = run.get("kind", ONE_NODE)
         if kind not in by_kind or _started(run) > _started(by_kind[kind]):
             by_kind[kind] = run
     return by_kind
@@ -79,29 +99,14 @@ def page(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> str:
     """
     by_kind = _by_kind(results)
     named = {id(result): name for result, name in zip(results, sources, strict=bool(sources))}
-    makers = {
-        "one": one_node.section,
-        "nodes3": nodes3.section,
-        "transactions": transactions.transactions,
-        "atomic": transactions.atomic,
-        "contention": contention.section,
-        "feed": feed.section,
-        "full": full.section,
-        "growth": growth.section,
-        "profile": profile.section,
-        player.KIND: player.section,
-        player.ALONE: player.stalled,
-        "spark": spark.section,
-        "logstore": logstore.section,
-    }
     parts = [TITLE]
     if "headline" in by_kind:
         parts.append(headline.section(by_kind["headline"]))
-    ordered = [by_kind[kind] for kind in ("headline", *makers) if kind in by_kind]
+    ordered = [by_kind[kind] for kind in ("headline", *MAKERS) if kind in by_kind]
     against = [spark.against_kafka(each) if each.get("kind") == "spark" else each for each in ordered]
     promised = promises.section([_with_goals(each) for each in ordered])
     parts += [text for text in (promised, losses.section(against), seeds.section(by_kind)) if text]
-    parts += [make(by_kind[kind]) for kind, make in makers.items() if kind in by_kind]
+    parts += [make(by_kind[kind]) for kind, make in MAKERS.items() if kind in by_kind]
     if named:
         used = [each.get("kept_in") or named[id(each)] for each in by_kind.values()]
         parts.append(f"Made from, in `bench/results`: {', '.join(f'`{name}`' for name in used)}.\n")
@@ -126,11 +131,13 @@ def draw(results: Sequence[dict[str, Any]], directory: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A kept result; a directory is the steps of `python -m bench growth`, or the rows of `full`."""
+    """A kept result; a directory is the steps of `python -m bench growth`, or the rows of `full`.
+
+    Raises Unreadable, OSError.
+    """
     if path.is_dir():
         return growth_steps.gathered(path) if any(path.glob("*.json")) else full.gathered(path)
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path.name} is no kept result: {error}") from error
+    found = kept.read(path, "machine", "failures")
+    if found.get("kind", ONE_NODE) not in (*MAKERS, "headline"):
+        raise kept.Unreadable(f"{path} is of no kind that the page has: {found.get('kind')!r}")
     return found

@@ -78,3 +78,26 @@ def test_the_words_again_are_those_that_were_given() -> None:
     names = ("quick", "flame", "rounds", "seconds", "policy", "nodes", "heap")
     found = argument_types.words(options, names)
     assert found == ["--quick", "--rounds", "2", "--policy", "os", "--nodes", "1", "--nodes", "3"]
+
+
+def test_rounds_trees_and_pictures(tmp_path: Path) -> None:
+    assert argument_types.rounds("1000") == 1000
+    assert argument_types.picture(str(tmp_path / "x.svg")) == tmp_path / "x.svg"
+    assert argument_types.tree(str(Path(__file__).parents[2]))
+    (tmp_path / "d.svg").mkdir()
+    refused: list[tuple[Callable[[str], object], str]] = [
+        (argument_types.rounds, "1001"),
+        (argument_types.rounds, "0"),
+        (argument_types.picture, ""),
+        (argument_types.picture, str(tmp_path)),
+        (argument_types.picture, str(tmp_path / "x.bogus")),
+        (argument_types.picture, str(tmp_path / "d.svg")),
+        (argument_types.picture, str(tmp_path / "nowhere" / "x.svg")),
+        (argument_types.tree, str(tmp_path)),
+        (argument_types.tree, str(tmp_path / "nowhere")),
+        (argument_types.existing, ""),
+        (argument_types.results, ""),
+    ]
+    for type_, text in refused:
+        with pytest.raises(argparse.ArgumentTypeError):
+            type_(text)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.kept import Unreadable
 from bench.micro import command as micro
 from bench.micro.history import append, comparable, read, record, regressions
 from bench.micro.raft import KEPT_ENTRIES, following_step, leading_step
@@ -62,16 +62,23 @@ def test_a_commit_has_one_record_for_each_kind_of_machine(tmp_path: Path) -> Non
 def test_a_tree_with_changes_is_not_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = argparse.Namespace(directory=tmp_path, history=tmp_path / "history.jsonl")
+    path = tmp_path / "history.jsonl"
+    words = ["--record", "--history", str(path)]
+    monkeypatch.setattr(micro, "measured", lambda directory: pytest.fail("nothing is measured in vain"))
     monkeypatch.setattr(micro, "code_facts", lambda: {"commit": "a", "dirty": True})
-    assert micro._recorded({"decode": 1.0}, options) == 1
-    assert "commit them" in capsys.readouterr().err and not options.history.exists()
+    assert micro.main(words) == 1
+    assert "commit them" in capsys.readouterr().err and not path.exists()
+    path.write_text('{"comm')
+    with pytest.raises(Unreadable, match=r"history\.jsonl is no history"):
+        micro.main(words)
+    path.unlink()
     monkeypatch.setattr(micro, "machine_facts", lambda directory: MACHINE)
     for commit, figure, status in (("a", 1.0, 0), ("b", 2.0, 1), ("c", 1.0, 0)):
         monkeypatch.setattr(micro, "code_facts", lambda commit=commit: {"commit": commit, "dirty": False})
-        assert micro._recorded({"decode": figure}, options) == status
+        monkeypatch.setattr(micro, "measured", lambda directory, figure=figure: {"decode": figure})
+        assert micro.main(words) == status
     assert "SLOWER: decode: 2.00 us with b, 1.00 us before" in capsys.readouterr().err
-    assert len(read(options.history)) == 3
+    assert len(read(path)) == 3
 
 
 def test_raft_steps_can_be_repeated_for_ever() -> None:

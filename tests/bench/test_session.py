@@ -10,7 +10,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import pytest
 from confluent_kafka import KafkaException
@@ -22,6 +23,9 @@ from bench.device import NoBlockDevice
 from bench.ending import SIGNALS, not_now
 from bench.session import Block, RoundFailed, Session, WrongCount
 from bench.settings import FLUSH, QUICK
+from compat_tests.kafka_jars import ToolchainMissing
+from tests.bench.load.serving import serving
+from tests.bench.load.test_wire import produce_response
 
 
 class Told(Session):
@@ -67,6 +71,59 @@ def test_where_flushes_cannot_be_counted_nothing_is_left_behind(
     with pytest.raises(NoBlockDevice):
         Session("subject", "lockstep", (FLUSH,), QUICK, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broker_that_cannot_be_made_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def missing(self: Session, tree: Path | None) -> NoReturn:
+        raise ToolchainMissing("no Java")
+
+    monkeypatch.setattr(device, "device_of", lambda directory: "vda")
+    monkeypatch.setattr(Session, "_make_target", missing)
+    with pytest.raises(ToolchainMissing):
+        Session("subject", "kafka", (FLUSH,), QUICK, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+class WithJobs(Told):
+    """A session whose jobs are real and whose broker is a small server."""
+
+    def __init__(self, port: int, directory: Path) -> None:
+        super().__init__(0)
+        self.sizes, self.directory, self._jobs = QUICK, directory, []
+        self.target = cast(Any, SimpleNamespace(port=port, pids=[os.getpid()], close=lambda: None))
+
+
+def test_connections_that_are_not_held_to_the_end_fail_their_round(tmp_path: Path) -> None:
+    with serving(lambda number, _: [bytes(produce_response(b"t", number, [0]))]) as port:
+        told = WithJobs(port, tmp_path / "data")
+        with told.held_connections(2):
+            pass
+        assert not told._jobs
+        with pytest.raises(RoundFailed), told.held_connections(2):
+            told._jobs[0].kill()
+        with pytest.raises(ZeroDivisionError), told.held_connections(2):
+            raise ZeroDivisionError
+        told.close()
+
+
+def test_a_session_that_ends_leaves_no_job_behind(tmp_path: Path) -> None:
+    told = WithJobs(1, tmp_path / "data")
+    child = told.start_job("first_ack", topic="t", timeout_s=60.0)
+    told.close()
+    assert child.poll() == -signal.SIGKILL
+
+
+def test_what_is_wrong_with_the_machine_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(words: list[str]) -> NoReturn:
+        raise OSError(28, "No space left on device", "a.json")
+
+    monkeypatch.setitem(command.TOOLS, "micro", full)
+    assert command.main(["micro"]) == 1
+    assert "FAILED: [Errno 28] No space left on device: 'a.json'" in capsys.readouterr().err
 
 
 def test_what_is_tried_once_more_is_noted_and_fails_the_second_time() -> None:

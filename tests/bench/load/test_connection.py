@@ -31,13 +31,13 @@ def test_an_answer_is_given_out_once_it_is_whole(ends: tuple[socket.socket, sock
         assert answers.only() is None
     theirs.sendall(whole[-1:])
     assert answers.wait() == whole
-    theirs.sendall(frame(b""))
-    assert answers.wait() == frame(b"")
+    theirs.sendall(frame(b"abcd"))
+    assert answers.wait() == frame(b"abcd")
 
 
 def test_only_one_is_taken_where_one_was_asked_for(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
-    theirs.sendall(frame(b"a") + frame(b"b"))
+    theirs.sendall(frame(b"aaaa") + frame(b"bbbb"))
     with pytest.raises(WrongAnswer, match="more bytes than one"):
         Answers(ours).only()
 
@@ -50,7 +50,7 @@ def test_an_answer_without_room_is_refused(ends: tuple[socket.socket, socket.soc
     with pytest.raises(WrongAnswer, match="17 bytes where 16"):
         Answers(ours, room_bytes=16).only()
     assert ours.recv(1)
-    theirs.sendall(frame(b"a") + frame(bytes(200)))
+    theirs.sendall(frame(b"aaaa") + frame(bytes(200)))
     with pytest.raises(WrongAnswer, match="204 bytes where 16"):
         list(Answers(ours, room_bytes=16).all())
 
@@ -58,8 +58,8 @@ def test_an_answer_without_room_is_refused(ends: tuple[socket.socket, socket.soc
 def test_all_that_is_whole_is_given_out_and_the_rest_kept(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     answers = Answers(ours)
-    theirs.sendall(frame(b"one") + frame(b"two") + frame(b"three")[:5])
-    assert [bytes(each) for each in answers.all()] == [frame(b"one"), frame(b"two")]
+    theirs.sendall(frame(b"first") + frame(b"second") + frame(b"three")[:5])
+    assert [bytes(each) for each in answers.all()] == [frame(b"first"), frame(b"second")]
     theirs.sendall(frame(b"three")[5:])
     assert [bytes(each) for each in answers.all()] == [frame(b"three")]
 
@@ -68,4 +68,11 @@ def test_a_connection_that_ends_is_no_answer(ends: tuple[socket.socket, socket.s
     ours, theirs = ends
     theirs.close()
     with pytest.raises(WrongAnswer, match="closed"):
+        Answers(ours).only()
+
+
+def test_an_answer_has_a_correlation_id(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    theirs.sendall(frame(b"abc"))
+    with pytest.raises(WrongAnswer, match="7 bytes: it has no correlation id"):
         Answers(ours).only()

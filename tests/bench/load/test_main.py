@@ -22,3 +22,25 @@ def test_a_job_that_fails_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([json.dumps({**job, "timeout_s": 0.05})]) == 1
     said = json.loads(capsys.readouterr().out)
     assert said == {"error": "WrongAnswer: no record acknowledged within 0.05 s"}
+
+
+@pytest.mark.parametrize(
+    ("job", "error"),
+    [
+        ({"job": "nope"}, "there is no job 'nope', but hold_connections, "),
+        ({"job": "fill"}, "the job lacks the word 'records'"),
+        ({}, "the job lacks the word 'job'"),
+    ],
+)
+def test_words_that_mean_nothing_are_named(
+    job: dict[str, object], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([json.dumps(job)]) == 1
+    assert error in json.loads(capsys.readouterr().out)["error"]
+
+
+@pytest.mark.parametrize("words", [[], ["{}", "{}"], ["{"]])
+def test_what_is_no_job_is_refused(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
