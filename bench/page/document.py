@@ -137,7 +137,7 @@ def read(path: Path) -> dict[str, Any]:
     """
     if path.is_dir():
         return growth_steps.gathered(path) if any(path.glob("*.json")) else full.gathered(path)
-    found = kept.read(path, "machine", "failures")
+    found = kept.read(path, "machine")
     if found.get("kind", ONE_NODE) not in (*MAKERS, "headline"):
         raise kept.Unreadable(f"{path} is of no kind that the page has: {found.get('kind')!r}")
     return found
