@@ -215,10 +215,10 @@ def restart(session: Session, topic: str, filled: Block) -> None:
     records = filled["figures"]["total_records"]
     for number in range(session.sizes.restarts_per_session):
         session.target.kill9()
-        waiting = session.start_job("first_ack", topic=topic, timeout_s=120.0)
-        time.sleep(0.5)
-        began_ns = time.monotonic_ns()
-        ready_s = session.target.start()
+        with session.running_job("first_ack", topic=topic, timeout_s=120.0) as waiting:
+            time.sleep(0.5)
+            began_ns = time.monotonic_ns()
+            ready_s = session.target.start()
         result = session.finish_job(waiting)
         figures = {
             "first_ack_s": (result["acked_ns"] - began_ns) / 1e9,

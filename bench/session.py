@@ -309,14 +309,20 @@ class Session:
         return child
 
     @contextlib.contextmanager
-    def holding_job(self, name: str, **words: Any) -> Iterator[subprocess.Popen[str]]:
-        """A job that holds something until its standard input ends. RoundFailed where it ended before."""
+    def running_job(self, name: str, **words: Any) -> Iterator[subprocess.Popen[str]]:
+        """A job beside other work, for `finish_job`; what fails within kills it."""
         child = self.start_job(name, **words)
         try:
             yield child
         except BaseException:
             child.kill()
             raise
+
+    @contextlib.contextmanager
+    def holding_job(self, name: str, **words: Any) -> Iterator[subprocess.Popen[str]]:
+        """A job that holds something until its standard input ends. RoundFailed where it ended before."""
+        with self.running_job(name, **words) as child:
+            yield child
         self.finish_job(child)
 
     def finish_job(self, child: subprocess.Popen[str]) -> Block:

@@ -103,9 +103,9 @@ def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     words = _lanes(session, cell, raw, cell.at["rate"])
 
     def work() -> Block:
-        writer = session.start_job("lanes", topic=topic, **words)
-        time.sleep(DRAIN_LEAD_S + words["warmup_s"])
-        read = session.job("read_backlog", topic=topic)
+        with session.running_job("lanes", topic=topic, **words) as writer:
+            time.sleep(DRAIN_LEAD_S + words["warmup_s"])
+            read = session.job("read_backlog", topic=topic)
         written = session.finish_job(writer)
         return {
             **written,

@@ -107,10 +107,10 @@ def _log(session: LockstepSession, value: int, lengths: Lengths) -> Figures:
     assert isinstance(target, LockstepTarget)
     target.kill9()
     evict(target.data_dir)
-    waiting = session.start_job("first_ack", topic=topic, timeout_s=300.0)
-    time.sleep(0.5)
-    began_ns = time.monotonic_ns()
-    target.start()
+    with session.running_job("first_ack", topic=topic, timeout_s=300.0) as waiting:
+        time.sleep(0.5)
+        began_ns = time.monotonic_ns()
+        target.start()
     acked = session.finish_job(waiting)
     figures = {"start_s": (acked["acked_ns"] - began_ns) / 1e9, "bytes": float(block["figures"]["bytes"])}
     evict(target.data_dir)

@@ -145,10 +145,10 @@ class NodesSession(Session):
         leader = self.leaders(topic)[0]
         others = [number for number in self.cluster.nodes if number != leader]
         ports = [self.cluster.nodes[number].port for number in (leader, *others)]
-        child = self.start_job("leader_loss", topic=topic, ports=ports, timeout_s=timeout_s)
-        time.sleep(1.5)  # the generator starts, and writes for a while
-        killed_ns = time.monotonic_ns()
-        self.cluster.kill9(leader)
+        with self.running_job("leader_loss", topic=topic, ports=ports, timeout_s=timeout_s) as child:
+            time.sleep(1.5)  # the generator starts, and writes for a while
+            killed_ns = time.monotonic_ns()
+            self.cluster.kill9(leader)
         result = self.finish_job(child)
         self.cluster.restart(leader)
         self.cluster.await_members(self.cluster.nodes)
