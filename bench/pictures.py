@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def draw(plots: str, options: argparse.Namespace, result: Path) -> None:
     """Draw a kept result. Args: plots: the module that does, by name, as it is slow to import."""
     path = options.picture or result.with_suffix(".svg")
-    importlib.import_module(plots).draw(read(result, "machine"), path)
+    importlib.import_module(plots).draw(read(result), path)
     say(f"drawn: {os.path.relpath(path)}")
 
 

@@ -13,7 +13,7 @@ import json
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from bench import origins
 from bench.full.cells import Cell
@@ -21,8 +21,6 @@ from bench.kept import read, write
 from bench.session import Block
 
 Row = dict[str, Any]
-NAMES: Final = ("cell", "digest", "settings", "machine")
-"""What every row has."""
 
 
 class Rows:
@@ -41,7 +39,7 @@ class Rows:
         path = self.path(cell)
         if not path.exists():
             return None
-        found = read(path, *NAMES)
+        found = read(path, "digest")
         same = found["digest"] == cell.digest and found.get("quick", False) == self.quick
         return found if same else None
 
@@ -53,7 +51,7 @@ class Rows:
     def elsewhere(self, workload: str, nodes: int, machine: dict[str, Any]) -> set[str]:
         """The names of one table's cells that have rows of another machine."""
         paths = (self.directory / workload).glob(f"{nodes}n-*.json")
-        return {path.stem for path in paths if origins.differing(read(path, *NAMES)["machine"], machine)}
+        return {path.stem for path in paths if origins.differing(read(path, "machine")["machine"], machine)}
 
     def forget(self, cells: Iterable[Cell]) -> None:
         """Remove their rows, which are to be measured again: they are missing from now on."""

@@ -11,7 +11,7 @@ from tabulate import tabulate
 from bench import origins
 from bench.baselines.targets import TARGETS, WORDS
 from bench.full.cells import cells_of
-from bench.full.rows import NAMES, failures_of, is_comparison, paths_of
+from bench.full.rows import failures_of, is_comparison, paths_of
 from bench.full.workloads import read_all
 from bench.kept import Unreadable, read
 from bench.tables import facts
@@ -41,7 +41,8 @@ def gathered(directory: Path) -> dict[str, Any]:
     several machines.
     """
     paths = paths_of(directory)
-    rows: list[Row] = [{"workload": path.parent.name, **read(path, *NAMES)} for path in paths]
+    names = ("cell", "settings", "started", "code", "machine")
+    rows: list[Row] = [{"workload": path.parent.name, **read(path, *names)} for path in paths]
     if not rows:
         raise Unreadable(f"{directory.name} has no rows: python -m bench full")
     if quick := [row["cell"] for row in rows if row.get("quick")]:
