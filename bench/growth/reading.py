@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.load.connection import Answers, connect
 from bench.load.latency import quantiles
-from bench.load.wire import FetchTemplate, WrongAnswer, batch_span
+from bench.load.wire import LEAST_BATCH_BYTES, FetchTemplate, WrongAnswer, batch_span
 
 READ_BYTES = 64 * 1024
 """A few batches: what a reader of one record costs."""
@@ -71,7 +71,7 @@ def random_read(job: Result) -> Result:
             frame = answers.wait()
             latencies.append(time.perf_counter_ns() - began)
             _, place, end = template.records(frame, number)
-            base, following, _ = batch_span(frame, place) if end - place >= 61 else (-1, -1, 0)
+            base, following, _ = batch_span(frame, place) if end - place >= LEAST_BATCH_BYTES else (-1, -1, 0)
             if not base <= offset < following:
                 raise WrongAnswer(f"offset {offset} was asked for, {base} to {following} came")
     return {f"read_{name}": value for name, value in quantiles(latencies).items()}

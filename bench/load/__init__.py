@@ -16,5 +16,6 @@
 | `clients` | real clients: librdkafka's producers and transactions |
 | `appends` | atomic appends, with Lockstep's own client or bare |
 
-The jobs "random_read" and those of feeds are beside what measures them (`bench/growth`, `bench/feed`).
+The jobs "random_read", "open_loop" and those of feeds are beside what measures them (`bench/growth`,
+`bench/logstore`, `bench/feed`).
 """

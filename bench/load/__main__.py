@@ -36,6 +36,7 @@ JOBS = {
     "client_transactions": "bench.load.clients",
     "atomic_appends": "bench.load.appends",
     "random_read": "bench.growth.reading",
+    "open_loop": "bench.logstore.client",
     "fill_feed": "bench.feed.load",
     "read_feed": "bench.feed.load",
 }

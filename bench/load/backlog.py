@@ -12,8 +12,9 @@ import socket
 import time
 from typing import Any
 
-from bench.load.connection import ROOM_BYTES, SOCKET_TIMEOUT_S, Answers, connect
+from bench.load.connection import ROOM_BYTES, Answers, connect, ready
 from bench.load.wire import (
+    LEAST_BATCH_BYTES,
     FetchTemplate,
     ProduceTemplate,
     WrongAnswer,
@@ -26,7 +27,6 @@ FETCH_MAX_BYTES = 50 * 1024 * 1024
 PARTITION_FETCH_BYTES = 1024 * 1024
 """The defaults of Kafka's consumer (fetch.max.bytes, max.partition.fetch.bytes)."""
 RECEIVE_BYTES = 4 * 1024 * 1024
-LEAST_BATCH_BYTES = 61
 
 Result = dict[str, Any]
 
@@ -147,10 +147,7 @@ def side_by_side(job: Result) -> Result:
         reader.ask()
     reading = len(readers)
     while reading:
-        events = poll.poll(SOCKET_TIMEOUT_S)
-        if not events:
-            raise WrongAnswer(f"no answer within {SOCKET_TIMEOUT_S} s")
-        for fd, _ in events:
+        for fd in ready(poll):
             reader = by_fd[fd]
             high_watermark = reader.receive()
             if high_watermark < 0:

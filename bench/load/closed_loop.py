@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.load.connection import SOCKET_TIMEOUT_S, Answers, connect
+from bench.load.connection import SOCKET_TIMEOUT_S, Answers, connect, ready
 from bench.load.group_wire import CommitTemplate
 from bench.load.latency import quantiles
 from bench.load.members import await_coordinator
-from bench.load.wire import ProduceTemplate, WrongAnswer, record_batch
+from bench.load.wire import ProduceTemplate, record_batch
 
 Result = dict[str, Any]
 
@@ -145,10 +145,7 @@ def _many_producers(producers: list[Producer], window: Window) -> tuple[int, int
         producer.send()
     in_flight = len(producers)
     while in_flight:
-        events = poll.poll(SOCKET_TIMEOUT_S)
-        if not events:
-            raise WrongAnswer(f"no answer within {SOCKET_TIMEOUT_S} s")
-        for fd, _ in events:
+        for fd in ready(poll):
             producer = by_fd[fd]
             if not producer.receive():
                 continue

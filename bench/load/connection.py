@@ -1,12 +1,13 @@
 """Sockets, and the whole answers that come over them.
 
-Owns: `connect`, and `Answers`, which cuts what has come into frames. Invariants: a frame is handed out whole,
-once, in order; it is a view that is good until more is taken. Does not: know what is in a frame (`wire`), or
-send.
+Owns: `connect`, `ready`, and `Answers`, which cuts what has come into frames. Invariants: a frame is handed
+out whole, once, in order; it is a view that is good until more is taken. Does not: know what is in a frame
+(`wire`), or send.
 """
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Iterator
 
@@ -27,6 +28,14 @@ def connect(
     if receive_bytes:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
     return sock
+
+
+def ready(poll: select.epoll) -> list[int]:
+    """The numbers of the sockets that have something, waited for. WrongAnswer where none has for too long."""
+    numbers = [number for number, _ in poll.poll(SOCKET_TIMEOUT_S)]
+    if not numbers:
+        raise WrongAnswer(f"no answer within {SOCKET_TIMEOUT_S} s")
+    return numbers
 
 
 class Answers:

@@ -15,11 +15,11 @@ import time
 from typing import Any
 
 from bench.load.backlog import Reader
-from bench.load.connection import SOCKET_TIMEOUT_S, Answers, connect
+from bench.load.connection import Answers, connect, ready
 from bench.load.group_wire import CommitTemplate
 from bench.load.lanes import Lane
 from bench.load.members import await_coordinator
-from bench.load.wire import ProduceTemplate, WrongAnswer, record_batch
+from bench.load.wire import ProduceTemplate, record_batch
 
 Result = dict[str, Any]
 
@@ -75,10 +75,7 @@ def _run(lane: Lane, wanted: int, readers: list[Reader], end: int) -> float:
         lane.due(0)
     written_s = 0.0
     while lane.waiting or not all(reader.offset >= end for reader in readers):
-        events = poll.poll(SOCKET_TIMEOUT_S)
-        if not events:
-            raise WrongAnswer(f"nothing was answered for {SOCKET_TIMEOUT_S:.0f} s")
-        for number, _ in events:
+        for number in ready(poll):
             if number in by_fd:
                 reader = by_fd[number]
                 if reader.receive() >= 0 and reader.offset < end:

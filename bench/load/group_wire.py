@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bench.load.wire import WrongAnswer
+from bench.load.wire import WrongAnswer, check_answers
 
 OFFSET_COMMIT, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 10, 11, 12, 13, 14
 VERSIONS: Mapping[int, int] = {
@@ -218,9 +218,7 @@ class CommitTemplate:
     def verify(self, frame: memoryview | bytearray, correlation_id: int) -> None:
         """Raise WrongAnswer unless `frame` (with its length prefix) says that it is committed."""
         length = len(frame)
-        got = struct.unpack_from(">i", frame, 4)[0]
-        if got != correlation_id:
-            raise WrongAnswer(f"correlation id {got} instead of {correlation_id}")
+        check_answers(frame, correlation_id)
         if length != self.response_bytes:
             raise WrongAnswer(f"a commit response of {length} bytes instead of {self.response_bytes}")
         code = struct.unpack_from(">h", frame, length - 2)[0]

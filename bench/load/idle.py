@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from bench.load.connection import Answers, connect
-from bench.load.wire import WrongAnswer
+from bench.load.wire import check_answers
 
 Result = dict[str, Any]
 
@@ -20,9 +20,7 @@ def hold_connections(job: Result) -> Result:
         sock = connect(job["host"], job["port"])
         probe = struct.pack(">hhih", 3, 1, number, -1) + struct.pack(">i", 0)  # Metadata v1 of no topic
         sock.sendall(struct.pack(">i", len(probe)) + probe)
-        (got,) = struct.unpack_from(">i", Answers(sock).wait(), 4)
-        if got != number:
-            raise WrongAnswer(f"correlation id {got} instead of {number}")
+        check_answers(Answers(sock).wait(), number)
         held.append(sock)
     print(json.dumps({"held": len(held)}), flush=True)
     sys.stdin.read()

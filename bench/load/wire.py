@@ -18,6 +18,8 @@ PRODUCE_VERSION, FETCH_VERSION = 9, 12
 NO_ERROR = 0
 BATCH_OVERHEAD_BYTES = 12
 """Base offset and batch length: what `batch_length` does not count."""
+LEAST_BATCH_BYTES = 61
+"""A batch without records."""
 
 _CLIENT_ID = b"bench"
 _CORRELATION_POS = 8
@@ -46,6 +48,13 @@ def _varint(value: int) -> bytes:
 
 def _compact(data: bytes) -> bytes:
     return uvarint(len(data) + 1) + data
+
+
+def check_answers(frame: memoryview | bytearray, correlation_id: int) -> None:
+    """Raise WrongAnswer unless a response (with its length prefix) answers the request of this id."""
+    (got,) = struct.unpack_from(">i", frame, 4)
+    if got != correlation_id:
+        raise WrongAnswer(f"correlation id {got} instead of {correlation_id}")
 
 
 def record_batch(records: int, record_bytes: int, timestamp_ms: int, seed: int = 1) -> bytes:
@@ -117,9 +126,7 @@ class ProduceTemplate:
     def verify(self, frame: memoryview | bytearray, correlation_id: int) -> None:
         """Raise WrongAnswer unless `frame` (with its length prefix) acknowledges the request."""
         length = len(frame)
-        got = struct.unpack_from(">i", frame, 4)[0]
-        if got != correlation_id:
-            raise WrongAnswer(f"correlation id {got} instead of {correlation_id}")
+        check_answers(frame, correlation_id)
         for position in self._error_positions:
             if position + 2 > length:
                 raise WrongAnswer(f"short produce response of {length} bytes: {bytes(frame)!r}")
@@ -163,9 +170,8 @@ class FetchTemplate:
 
         WrongAnswer on another correlation id, an error code, or a shape this client does not expect.
         """
-        got, _, _, error = struct.unpack_from(">ibih", frame, 4)
-        if got != correlation_id:
-            raise WrongAnswer(f"correlation id {got} instead of {correlation_id}")
+        check_answers(frame, correlation_id)
+        _, _, error = struct.unpack_from(">bih", frame, 8)
         if error != NO_ERROR:
             raise WrongAnswer(f"fetch refused with error code {error}")
         pos = self._records_pos

@@ -1,4 +1,4 @@
-"""The open loop of seed 001's client: `python -m bench.logstore.client JSON`, its result as JSON on stdout.
+"""The open loop of seed 001's client: the job "open_loop" of the load generator (`bench/load`).
 
 Owns: sending one request (an atomic batch) whenever one is due, and when each was committed. A request's
 latency counts from the moment it was due, so that a store that falls behind is not flattered; a stream that
@@ -8,15 +8,13 @@ again and again. Does not retry: a closed stream ends the run.
 
 from __future__ import annotations
 
-import gc
-import json
 import select
 import socket
-import sys
 import time
 from array import array
 from typing import Any
 
+from bench.load.connection import connect
 from bench.load.latency import quantiles
 from bench.load.wire import WrongAnswer, record_batch
 from bench.logstore.node import COUNT, HOST, LENGTH, SO_MAX_PACING_RATE
@@ -38,8 +36,7 @@ class OpenLoop:
         self._limit = job.get("requests", 0)
         self._seconds = job["seconds"]
         self._warmup_s = job["warmup_s"]
-        self._sock = socket.create_connection((HOST, job["port"]))
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sock = connect(HOST, job["port"])
         if job["stream_bytes_per_s"]:
             self._sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, job["stream_bytes_per_s"])
         self._sock.setblocking(False)
@@ -131,17 +128,6 @@ class OpenLoop:
         return requests
 
 
-def main() -> int:
-    """Run the job in argv[1]."""
-    gc.disable()
-    try:
-        result = OpenLoop(json.loads(sys.argv[1])).run()
-    except (OSError, WrongAnswer) as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}"}))
-        return 1
-    print(json.dumps(result))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def open_loop(job: dict[str, Any]) -> dict[str, Any]:
+    """The job of the load generator. WrongAnswer, OSError."""
+    return OpenLoop(job).run()

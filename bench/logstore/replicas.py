@@ -214,12 +214,13 @@ class Replicas:
 
     def _client(self, load: Load) -> Figures:
         job = {
+            "job": "open_loop",
             **asdict(load),
             "port": self._client_ports[self._leader],
             "stream_bytes_per_s": STREAM_BYTES_PER_S,
         }
         done = subprocess.run(
-            [sys.executable, "-m", "bench.logstore.client", json.dumps(job)],
+            [sys.executable, "-m", "bench.load", json.dumps(job)],
             capture_output=True,
             text=True,
             timeout=RUN_TIMEOUT_S,

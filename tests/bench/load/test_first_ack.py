@@ -35,20 +35,22 @@ def test_a_broker_that_never_agrees_is_told() -> None:
         first_ack(job(port, timeout_s=0.2))
 
 
+def _lost_leader(correlation_id: int, number: int) -> list[bytes]:
+    """It takes three records and is gone."""
+    if number > 3:
+        raise OSError("gone")
+    return [bytes(produce_response(b"t", correlation_id, [0]))]
+
+
 def test_the_loss_of_a_leader_ends_with_the_next_acknowledgement() -> None:
     refused = 0
-
-    def leader(correlation_id: int, number: int) -> list[bytes]:
-        if number > 3:
-            raise OSError("gone")
-        return [bytes(produce_response(b"t", correlation_id, [0]))]
 
     def other(correlation_id: int, number: int) -> list[bytes]:
         nonlocal refused
         refused += 1
         return [bytes(produce_response(b"t", correlation_id, [6 if refused < 4 else 0]))]
 
-    with serving(leader) as first, serving(other) as second:
+    with serving(_lost_leader) as first, serving(other) as second:
         result = leader_loss(job(1, ports=[first, second], timeout_s=20.0))
     assert (result["acked"], result["attempts"]) == (4, 4)
     assert result["last_ack_ns"] < result["acked_ns"] < time.monotonic_ns()
@@ -71,13 +73,8 @@ def test_a_leader_that_stays_is_not_lost() -> None:
 
 
 def test_nobody_who_takes_over_is_told() -> None:
-    def leader(correlation_id: int, number: int) -> list[bytes]:
-        if number > 3:
-            raise OSError("gone")
-        return [bytes(produce_response(b"t", correlation_id, [0]))]
-
     with (
-        serving(leader) as first,
+        serving(_lost_leader) as first,
         serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id, [6]))]) as second,
         pytest.raises(WrongAnswer, match=r"within 0\.3 s of the leader's loss"),
     ):
