@@ -133,7 +133,15 @@ class Retention:
     def _new_starts(
         self, partitions: Sequence[TopicPartition], now_ms: int, shares: Shares
     ) -> list[tuple[TopicPartition, int]]:
-        return [(partition, self._new_start(partition, now_ms, shares)) for partition in partitions]
+        """A partition whose log cannot be read keeps what it has, and holds up no other."""
+        found: list[tuple[TopicPartition, int]] = []
+        for partition in partitions:
+            try:
+                found.append((partition, self._new_start(partition, now_ms, shares)))
+            except (StorageError, OSError) as error:
+                name = f"{partition.topic.name}-{partition.index}"
+                log.warning("%s: retention has to wait: %s", name, error)
+        return found
 
     @staticmethod
     def _new_start(partition: TopicPartition, now_ms: int, shares: Shares) -> int:

@@ -168,6 +168,7 @@ class _Wire(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.WriteTransport, transport)  # uvloop's derive from nothing of asyncio's
+        self.transport.set_write_buffer_limits(high=0)  # paused is then: something is left to be sent
 
     def expect(self, correlation_id: int) -> asyncio.Future[memoryview]:
         future = asyncio.get_running_loop().create_future()

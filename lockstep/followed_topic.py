@@ -115,18 +115,20 @@ class FollowedTopic:
         if now - self._unknown_since >= self._deleted_after_s:
             raise TopicGone(f"topic {self.topic.name} was deleted")
 
-    async def patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer to a question, for as long as it takes. Raises TopicGone, and ClientError for good."""
-        tries = Tries()
+    async def patiently(self, ask: Callable[[], Awaitable[T]], patience_s: float = float("inf")) -> T:
+        """The answer to a question, for as long as it takes, or as the patience lasts.
+
+        Raises TopicGone, ClientError for good, and what was said last when the patience is over.
+        """
+        tries = Tries(asyncio.get_running_loop().time() + patience_s)
         while True:
             try:
                 return await ask()
-            except BrokerError as error:
-                if error.code not in PASSING:
+            except (BrokerError, ConnectionFailed) as error:
+                if isinstance(error, BrokerError) and error.code not in PASSING:
                     raise
-            except ConnectionFailed:
-                pass
-            await tries.again()
+                if not await tries.again():
+                    raise
             await self.refresh()
 
     async def fetch_committed(

@@ -18,7 +18,9 @@ from protocol import primitives
 from protocol.fields import Field, Schema, Struct, WireType
 from protocol.primitives import (
     ALLOCATION_FLOOR_BYTES,
+    EVERY_PARTITION_FLOORS,
     MAX_STRING_BYTES,
+    NAMES_EVERY_PARTITION,
     REQUEST_ALLOCATION_RATIO,
     RESPONSE_ALLOCATION_RATIO,
     TOO_MUCH_MEMORY,
@@ -65,6 +67,8 @@ class Decoder(SourceText):
             self.emit("buf = memoryview(buf)")
             self.emit("end = len(buf)")
             floor = ALLOCATION_FLOOR_BYTES
+            if kind == "request" and self.schema.api_key in NAMES_EVERY_PARTITION:
+                floor *= EVERY_PARTITION_FLOORS
             self.emit(f"room = {floor} if end < {floor // ratio} else {ratio} * end")
             with self.block("try:"):
                 self.emit(f"m = new({self.struct_name(self.cls)})")

@@ -34,6 +34,13 @@ BY_REFERENCE_BYTES = 4096
 ALLOCATION_FLOOR_BYTES = 4 << 20
 """What decoding may always allocate: eight times the largest frame accepted before authentication."""
 
+NAMES_EVERY_PARTITION = frozenset({1, 2, 3, 8, 9, 23, 28})
+"""Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch, OffsetForLeaderEpoch, TxnOffsetCommit: in these an
+ordinary client names whatever it reads, some 550 bytes in memory a topic and 40 on the wire."""
+
+EVERY_PARTITION_FLOORS = 8
+"""Floors that these have: room for 50,000 topics."""
+
 REQUEST_ALLOCATION_RATIO = 8
 """Decoding a request may allocate this many times its size, as in Kafka's own bound."""
 

@@ -134,17 +134,13 @@ def _touched(
 ) -> Iterator[SealedSegment]:
     """The segments to look through, oldest first."""
     for segment in log.cleanable_segments():
-        dead_bytes = 0
-        for share in segment.partitions():
-            cleaning = passes.get(share.partition)
-            if share.total_bytes and cleaning is not None and share.first_offset < cleaning.end:
-                yield segment
-                break
-            if share.partition != CONTROL_PARTITION and share.last_offset < log_start(share.partition):
-                dead_bytes += share.total_bytes
-        else:
-            if dead_bytes >= DEAD_SHARE * segment.total_bytes or segment.is_mostly_unused:
-                yield segment
+        shares = [(segment.share(number), cleaning.end) for number, cleaning in passes.items()]
+        if (
+            any([share and share.total_bytes and share.first_offset < end for share, end in shares])
+            or segment.is_mostly_unused
+            or segment.dead_bytes(log_start) >= DEAD_SHARE * segment.total_bytes
+        ):
+            yield segment
 
 
 def is_half_dead(log: DataLog, log_start: Callable[[int], int]) -> bool:

@@ -184,18 +184,17 @@ class LogGroup:
         return group
 
     async def close(self) -> None:
-        """Commit what was accepted if that is in this node's hands, write a checkpoint, release the files.
-
-        A second call does nothing.
-        """
+        """Commit what was accepted if that is in this node's hands, write a checkpoint, let go of files."""
         if self._closed_for_good:
             return
         self._closed_for_good = True
         try:
             if self.failed is None:
+                self._serve(False)
                 if self.raft.configuration.voter_sets() == ((self.raft.member_id,),):
-                    self._serve(False)
                     await self.committed()
+                else:
+                    self.on_not_accepting()  # a checkpoint holds nothing that is in no frame
                 with contextlib.suppress(StorageFull):  # the next start replays a little more
                     await self._replica.last_checkpoint()
         finally:

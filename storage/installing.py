@@ -1,8 +1,9 @@
 """Installs under way at one member: shipments to followers, and the arrival from the leader.
 
 Owns which chunk goes next and when a shipment or an arrival is given up; the core says whom to ship to, which
-chunks are wanted and which were taken. Disk reads of a shipment run on a thread. It does not switch the
-log: the replica does, in the order of its other log work. Source: specs of storage ("Shipping").
+chunks are wanted and which were taken. A shipment is read and an arrival stored on a thread: whole segments
+are flushed on the way. It does not switch the log: the replica does, in the order of its other log work.
+Source: specs of storage ("Shipping").
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from storage.raft.progress import SendState
 from storage.raft.raft import Raft
 from storage.raft.ready import Ready
 from storage.shipping import Arrival, Piece, Shipment
-from storage.types import Checkpoint, StorageError
+from storage.types import Checkpoint
 
 log_of_installs = logging.getLogger(__name__)
 
@@ -154,10 +155,11 @@ class Installing:
             ),
         )
 
-    def take(self, install: Install, whole: Callable[[], None]) -> None:
-        """Receiving side: store a wanted chunk and say so; `whole` when the log may switch to what came."""
+    def take(self, install: Install, stored: Callable[[bool], None]) -> None:
+        """Receiving side: store a wanted chunk and answer it; then `stored` is told whether all is there, so
+        that the log may switch to it."""
         arrival = self.arrival
-        if arrival is not None and arrival.preparing:
+        if arrival is not None and arrival.storing:
             return
         if install.chunk == 0 and not self._is_of(arrival, install):
             self.abort()
@@ -167,33 +169,32 @@ class Installing:
             return
         if arrival.whole:
             return
-        if install.chunk == arrival.next_chunk:
-            try:
-                assert isinstance(install.payload, Piece)
-                arrival.add(install.payload)
-            except (ValueError, StorageError) as error:
-                log_of_installs.warning("group %d: an install was given up: %s", self._log.group_id, error)
-                self.abort()
-                self._raft.chunk_stored(install, accepted=False)
-                return
-            if install.done:
-                arrival.whole = arrival.preparing = True
-                preparing = self._loop.run_in_executor(self._threads, arrival.prepare)
-                preparing.add_done_callback(partial(self._prepared, arrival, whole))
-                return
-        self._raft.chunk_stored(install)
+        if install.chunk < arrival.next_chunk:
+            self._raft.chunk_stored(install)
+            return
+        assert isinstance(install.payload, Piece)
+        arrival.storing = True
+        storing = self._loop.run_in_executor(self._threads, arrival.store, install.payload, install.done)
+        storing.add_done_callback(partial(self._stored, arrival, install, stored))
 
-    def _prepared(self, arrival: Arrival, whole: Callable[[], None], done: asyncio.Future[None]) -> None:
+    def _stored(
+        self,
+        arrival: Arrival,
+        install: Install,
+        stored: Callable[[bool], None],
+        done: asyncio.Future[None],
+    ) -> None:
         if done.cancelled():
             return
-        arrival.preparing = False
+        arrival.storing = False
         error = done.exception()
-        if error is None:
-            whole()
-        else:
-            # The shipment is not answered: it begins again when its time is over.
+        if error is not None:
             log_of_installs.warning("group %d: an install was given up: %s", self._log.group_id, error)
             self.abort()
+        # What failed as it was completed is not answered: the shipment begins again when its time is over.
+        if not install.done:
+            self._raft.chunk_stored(install, accepted=error is None)
+        stored(arrival.whole)
 
     @staticmethod
     def _is_of(arrival: Arrival | None, install: Install) -> bool:
@@ -201,13 +202,13 @@ class Installing:
 
     def outrun(self, commit_index: int) -> None:
         """The log has got somewhere by itself: an arrival that would not bring it further is given up."""
-        if self.arrival is not None and not self.arrival.preparing and commit_index >= self.arrival.index:
+        if self.arrival is not None and not self.arrival.storing and commit_index >= self.arrival.index:
             self.abort()
 
     def give_up(self) -> None:
         """The member ends, and its threads have ended."""
         if self.arrival is not None:
-            self.arrival.preparing = False
+            self.arrival.storing = False
         self.abort()
 
     def abort(self) -> None:

@@ -379,7 +379,7 @@ class Replica:
             carry(change, ready.configuration[1])
             work.append(Work(lambda: self._append_own(change, cuts)))
         for chunk in ready.chunks:
-            self.installing.take(chunk, self._switch_next)
+            self.installing.take(chunk, self._chunk_stored)
 
     def _do_work(self) -> bool:
         """Do log work until none is left, a flush is under way, or it has to wait for a checkpoint."""
@@ -477,8 +477,9 @@ class Replica:
         self._unflushed = True  # so that the core hears what is flushed now
         self._cuts = cuts
 
-    def _switch_next(self) -> None:
-        self._work.append(Work(self._switch, quiet=True))
+    def _chunk_stored(self, whole: bool) -> None:
+        if whole:
+            self._work.append(Work(self._switch, quiet=True))
         self._guarded(_nothing)
 
     def _switch(self) -> None:

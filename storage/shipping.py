@@ -95,7 +95,7 @@ class Arrival:
         "checkpoint",
         "index",
         "next_chunk",
-        "preparing",
+        "storing",
         "term",
         "whole",
     )
@@ -106,15 +106,24 @@ class Arrival:
         self.term = term
         self.next_chunk = 0
         self.whole = False
-        """The last chunk is there."""
-        self.preparing = False
+        """The last chunk is there, and all is durable."""
+        self.storing = False
         """A thread is at it: it can be neither continued nor aborted."""
         self.checkpoint: Checkpoint | None = None
         self._encoded: list[Buffer] = []
         self._installation: Installation | None = None
 
-    def add(self, piece: Piece) -> None:
-        """Store the next chunk's payload. Raises ValueError for bytes that do not verify, StorageFull."""
+    def store(self, piece: Piece, last: bool) -> None:
+        """The next chunk; after the last one all is made durable. For a thread.
+
+        Raises ValueError for bytes that do not verify, StorageFull.
+        """
+        self._add(piece)
+        if last:
+            self._prepare()
+            self.whole = True
+
+    def _add(self, piece: Piece) -> None:
         if piece.kind is PieceKind.CHECKPOINT:
             if self.next_chunk == 0 and not b"".join(piece.data).startswith(CHECKPOINT_MAGIC):
                 raise ValueError("the first chunk is no checkpoint's")
@@ -137,8 +146,7 @@ class Arrival:
             self._installation = self._log.begin_install()
         return self._installation
 
-    def prepare(self) -> None:
-        """All is there: make it durable. May run in a thread. Raises as Installation.prepare."""
+    def _prepare(self) -> None:
         installation = self._begin()
         assert self.checkpoint is not None
         installation.prepare(self.checkpoint)

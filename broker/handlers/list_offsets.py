@@ -143,16 +143,17 @@ def _end(partition: TopicPartition, committed: bool) -> int:
 
 
 async def _search(
-    partition: TopicPartition, timestamp: int, max_bytes: int, committed: bool
+    partition: TopicPartition, timestamp: int, max_bytes: int, committed: bool, above: int = 0
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record at or after a time, or of the newest one.
+    """(offset, timestamp) of the first record at or after a time, or of the newest one, from an offset on.
 
     As in Kafka, what is found above the last stable offset is nothing to who reads committed records: also
     the newest record, though there are older ones.
     """
     data_log = partition.group.log
     log = partition.log
-    start, end, readable = log.log_start_offset, log.high_watermark, _end(partition, committed)
+    log_start, end, readable = log.log_start_offset, log.high_watermark, _end(partition, committed)
+    start = max(above, log_start)
     if timestamp == MAX_TIMESTAMP:
         found = await asyncio.to_thread(data_log.max_timestamp_batch, log.number, start, end)
     else:
@@ -165,16 +166,23 @@ async def _search(
         if result.cold or not result.buffers:
             result = await partition.group.read_cold(log, offset, 1)
     except OffsetOutOfRange:  # deleted while we looked: search what is left
-        deleted = log.log_start_offset > start
+        deleted = log.log_start_offset > log_start
         return await _search(partition, timestamp, max_bytes, committed) if deleted else None
     if not result.buffers:
         return None  # the topic was
-    target = found.max_timestamp if timestamp == MAX_TIMESTAMP else timestamp
-    return await asyncio.to_thread(first_at, result.buffers[0], target, offset, max_bytes)
+    batch = result.buffers[0]
+    if timestamp == MAX_TIMESTAMP:
+        newest = await asyncio.to_thread(first_at, batch, found.max_timestamp, offset, max_bytes)
+        return newest or (offset, found.max_timestamp)
+    first = await asyncio.to_thread(first_at, batch, timestamp, offset, max_bytes)
+    if first is not None:
+        return first
+    return await _search(partition, timestamp, max_bytes, committed, read_header(batch).last_offset + 1)
 
 
-def first_at(batch: Buffer, timestamp: int, start_offset: int, max_bytes: int) -> tuple[int, int]:
-    """(offset, timestamp) of the batch's first record at or after both a time and an offset.
+def first_at(batch: Buffer, timestamp: int, start_offset: int, max_bytes: int) -> tuple[int, int] | None:
+    """(offset, timestamp) of the batch's first record at or after both a time and an offset. None where that
+    lies inside the batch and what is young enough before it.
 
     Records were never opened before; one that lies outside its batch's offsets or times is not believed.
     Where all have the broker's time the first one is it, unless compaction took that.
@@ -186,6 +194,8 @@ def first_at(batch: Buffer, timestamp: int, start_offset: int, max_bytes: int) -
             for record in iter_records(batch, max_decompressed_bytes=max_bytes):
                 if timestamp <= record.timestamp <= newest and first <= record.offset <= last:
                     return record.offset, record.timestamp
+            if first > header.base_offset:
+                return None
         except (ValueError, DecompressedTooLarge):
             pass  # what the producer wrote cannot be read; the batch is the best answer there is
     return first, newest

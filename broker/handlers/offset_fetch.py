@@ -45,14 +45,14 @@ STABLE: Final[Set[tuple[str, int]]] = frozenset()
 
 
 def handle(context: ClientContext, header: RequestHeader, request: OffsetFetchRequest) -> Answer:
-    """Answer at once, unless commits are under way and only stable offsets will do."""
+    """Answer at once, unless commits are under way: whoever commits and then asks, perhaps without waiting
+    for the first answer, is told what it committed."""
     version = header.api_version
     groups = request.groups if version >= BATCHED_SINCE else [_only_group(request)]
     must_be_stable = request.require_stable
-    if must_be_stable:
-        under_way = _under_way(context, groups)
-        if under_way:
-            return _when_committed(context, version, groups, under_way)
+    under_way = _under_way(context, groups)
+    if under_way:
+        return _when_committed(context, version, groups, must_be_stable, under_way)
     return _response(context, version, groups, must_be_stable)
 
 
@@ -80,7 +80,11 @@ def _under_way(context: ClientContext, groups: Iterable[OffsetFetchRequestGroup]
 
 
 async def _when_committed(
-    context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup], stores: list[GroupStore]
+    context: ClientContext,
+    version: int,
+    groups: list[OffsetFetchRequestGroup],
+    must_be_stable: bool,
+    stores: list[GroupStore],
 ) -> OffsetFetchResponse:
     try:
         for store in stores:

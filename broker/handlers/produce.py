@@ -10,7 +10,8 @@ locks may not, since nobody would hear of a refusal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, Protocol
 
 from broker.append import Appended, AppendLimits
@@ -225,14 +226,32 @@ class _Produced:
         response.error_code = refusal.error
         response.error_message = refusal.message[:MOST_TEXT]
 
+    def withdraw(self, response: ProduceResponse, group: LogGroup) -> None:
+        """Leadership was lost before the commit: what rests on this group must not read as success. What
+        others have committed stays: a producer that was told otherwise would send it again."""
+        for told, topic in self._told(response):
+            for each in told.partition_responses:
+                partition = self.context.services.cluster.partition(topic.name, each.index) if topic else None
+                if partition is not None and partition.group.group_id != group.group_id:
+                    continue
+                if each.error_code == ErrorCode.NONE or each.error_code in FROM_THE_TAIL:
+                    each.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    each.error_message = None
+                    each.base_offset = -1
+
+    def _told(self, response: ProduceResponse) -> Iterator[tuple[TopicProduceResponse, Topic | None]]:
+        """The response's topics, with what this node knows of them now."""
+        cluster = self.context.services.cluster
+        by_id = self.produce_version >= TOPIC_IDS_SINCE
+        for told in response.responses:
+            yield told, cluster.topic_by_id(told.topic_id) if by_id else cluster.topic(told.name)
+
     def tell_leaders(self, response: ProduceResponse) -> None:
         """Say who leads the partitions that are not led here, as far as this node knows."""
         if self.produce_version < LEADERS_SINCE:
             return
         cluster = self.context.services.cluster
-        by_id = self.produce_version >= TOPIC_IDS_SINCE
-        for told in response.responses:
-            topic = cluster.topic_by_id(told.topic_id) if by_id else cluster.topic(told.name)
+        for told, topic in self._told(response):
             for each in told.partition_responses:
                 partition = cluster.partition(topic.name, each.index) if topic is not None else None
                 if partition is None or each.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -295,7 +314,7 @@ class _Gated(_Produced):
                     self.wait_for(group)
             else:
                 self.wait_for(group)
-                if response.error_code == ErrorCode.NONE:  # else all is withdrawn
+                if response.error_code == ErrorCode.NONE:  # else it is withdrawn
                     response.base_offset = outcome.base_offset
                     response.log_append_time_ms = outcome.log_append_time_ms
                     response.log_start_offset = log.log_start_offset
@@ -319,11 +338,11 @@ class _Answer(Deferred):
         self._produced = produced
         self._pending = len(produced.groups)
         for group in produced.groups:
-            group.when_committed(self._committed)
+            group.when_committed(partial(self._committed, group))
 
-    def _committed(self, error: BaseException | None) -> None:
+    def _committed(self, group: LogGroup, error: BaseException | None) -> None:
         if error is not None:
-            _withdraw(self._waiting_response)
+            self._produced.withdraw(self._waiting_response, group)
             self._produced.tell_leaders(self._waiting_response)
         self._pending -= 1
         if self._pending == 0:
@@ -348,12 +367,12 @@ class _LaterAnswer(Deferred):
         groups, self._produced.groups = self._produced.groups, []
         self._pending += len(groups)
         for group in groups:
-            group.when_committed(self._committed)
+            group.when_committed(partial(self._committed, group))
         self._look()
 
-    def _committed(self, error: BaseException | None) -> None:
+    def _committed(self, group: LogGroup, error: BaseException | None) -> None:
         if error is not None:
-            _withdraw(self._waiting_response)
+            self._produced.withdraw(self._waiting_response, group)
             self._produced.is_moved = True
         self._pending -= 1
         self._look()
@@ -383,13 +402,3 @@ class _Unanswered(Deferred):
             self.fail(UnacknowledgedRefusal(str(refusal)))
         else:
             self.complete(None)
-
-
-def _withdraw(response: ProduceResponse) -> None:
-    """Leadership was lost before the commit: nothing in this response may read as success."""
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            if partition.error_code == ErrorCode.NONE or partition.error_code in FROM_THE_TAIL:
-                partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                partition.error_message = None
-                partition.base_offset = -1

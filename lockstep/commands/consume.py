@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from protocol.records.record import Record
 
 _WAIT_MS = 500
+_DELETED_AFTER_S = 2.0
+"""A node that was just started may not know a topic yet."""
 _EARLIEST = "earliest"
 _LATEST = "latest"
 
@@ -90,6 +92,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _consume(options: argparse.Namespace) -> None:
+    from lockstep.followed_topic import FollowedTopic
+
     async with client_of(options) as client:
         topic = await client.topic(options.topic)
         known = [partition.index for partition in topic.partitions]
@@ -98,9 +102,15 @@ async def _consume(options: argparse.Namespace) -> None:
             if index not in known:
                 raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(known) - 1} only")
         reading = await _Reading.begin(client, topic, chosen, options)
+        followed = FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
+
+        async def fetched() -> list[FetchedPartition]:
+            return await client.fetch(followed.topic, reading.offsets, max_wait_ms=_WAIT_MS)
+
         left = options.max_records
         while left != 0 and reading.offsets:
-            found = await client.fetch(topic, reading.offsets, max_wait_ms=_WAIT_MS)
+            # A leader that goes has a successor soon: nothing that was printed is read again.
+            found = await followed.patiently(fetched, options.timeout)
             for index, record in reading.records(found):
                 _print(topic.name, index, record, options)
                 if left is not None:

@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from player.core.settings import Bound, PlayerSettings
+from player.routing.header import TARGETS_HEADER
 from player.transport.limits import MESSAGE_BYTES, PART_HEAD_BYTES
 from player.transport.named import Transport
 
@@ -40,9 +41,10 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class ByHeader:
-    """The record's header `lockstep-targets` names them. `otherwise`: the targets of records without one."""
+    """The record's header of that name names them. `otherwise`: the targets of records without one."""
 
     otherwise: tuple[str, ...] = ()
+    header: str = TARGETS_HEADER
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ def _route(table: Table, targets: Collection[str]) -> Route:
     known = _target_names(targets)
     route: Route
     if by == "header":
-        route = ByHeader(reader.take("otherwise", known, ()))
+        route = ByHeader(reader.take("otherwise", known, ()), reader.take("header", _text, ByHeader.header))
     elif by == "key":
         route = ByKey(reader.take("targets", known), reader.take("without_key", known, ()))
     elif by == "all":

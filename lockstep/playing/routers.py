@@ -27,8 +27,8 @@ def router_of(route: Route, targets: Mapping[str, object]) -> Router:
 
 def _choice_of(route: ByHeader | ByKey | ByFunction) -> Choice:
     match route:
-        case ByHeader(otherwise):
-            return HeaderChoice(otherwise)
+        case ByHeader(otherwise, header):
+            return HeaderChoice(otherwise, header)
         case ByKey(targets, without_key):
             return KeyHashChoice(targets, without_key)
         case ByFunction(function):

@@ -83,7 +83,7 @@ class BlockingTransactionClient:
             raise
 
     def close(self) -> None:
-        """As `TransactionClient.close`."""
+        """As `TransactionClient.close`: a second time, or of one that was never open, it does nothing."""
         if self._client is not None:
             self._wait(self._client.close())
         self._end()
@@ -151,9 +151,12 @@ class BlockingTransactionClient:
 
     def _end(self) -> None:
         self._client = None
-        self._wait(_until_idle())  # threads that still wait for something here would wait for ever
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        if self._loop.is_closed():
+            return
+        if self._thread.is_alive():
+            self._wait(_until_idle())  # threads that still wait for something here would wait for ever
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._loop.close()
 

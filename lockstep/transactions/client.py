@@ -108,6 +108,8 @@ class TransactionClient:
         self._giving_way = GivingWay()
         self._partition_count = 0
         self._running: set[asyncio.Task[Any]] = set()
+        self._completing: set[asyncio.Task[Any]] = set()
+        """Each in an `on_completion`, for which the feed waits."""
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -196,7 +198,8 @@ class TransactionClient:
             Exception: whatever `transaction.execute` raised.
         Settling a try of which nobody knows may take FENCE_TIMEOUT_S longer than `timeout_s`.
         """
-        if self._feeds.is_fed_by(asyncio.current_task()):
+        here = asyncio.current_task()
+        if here in self._completing or self._feeds.is_fed_by(here):
             raise RuntimeError("execute in a callback: the feed waits for the callback; use submit")
         return await (await self.submit(transaction, timeout_s=timeout_s))
 
@@ -387,7 +390,8 @@ class TransactionClient:
 
     async def _complete(self, pending: Pending) -> None:
         if pending.completing is None:
-            pending.completing = asyncio.ensure_future(
-                self._calls.tell(pending.transaction.on_completion, True)
-            )
+            task = asyncio.create_task(self._calls.tell(pending.transaction.on_completion, True))
+            self._completing.add(task)
+            task.add_done_callback(self._completing.discard)
+            pending.completing = task
         await asyncio.shield(pending.completing)

@@ -37,6 +37,8 @@ class Played:
     names: tuple[str, ...] = ()
     """Of `key` and `all`: the targets, in order; of `header`: those of records without one."""
     without_key: tuple[str, ...] = ()
+    header: str = TARGETS_HEADER
+    """Of `header`: which one names the targets."""
     function: str = ""
     directory: str = ""
     """Where the function's module may be, beside the places where Python looks."""
@@ -77,6 +79,7 @@ def _played(document: Mapping[str, Any], directory: Path) -> Played:
         by,
         tuple(names),
         tuple(route.get("without_key", ())),
+        route.get("header", TARGETS_HEADER),
         route["function"] if by == "function" else "",
         str(directory),
     )
@@ -102,7 +105,7 @@ class Router:
         if played.by == "all":
             return played.names
         if played.by == "header":
-            return _named(record.headers, played.names)
+            return _named(record.headers, played.header, played.names)
         if record.key is None:
             return played.without_key
         slot = self._slots.get(record.key)
@@ -123,8 +126,8 @@ class Router:
         return {name: record.value for name in chosen}
 
 
-def _named(headers: Headers, otherwise: Sequence[str]) -> list[str]:
-    said = [value or b"" for name, value in headers if name == TARGETS_HEADER]
+def _named(headers: Headers, wanted: str, otherwise: Sequence[str]) -> list[str]:
+    said = [value or b"" for name, value in headers if name == wanted]
     if not said:
         return list(otherwise)
     texts = b",".join(said).decode("utf-8", "replace").split(",")

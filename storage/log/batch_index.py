@@ -12,12 +12,13 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from crc32c import crc32c
 
 from storage.log.format import FORMAT
 from storage.log.marks import ENTRY_REMOVED
+from storage.types import CONTROL_PARTITION
 
 NO_TIMESTAMP = -(1 << 63)
 """The timestamp of a batch that was cleaned away."""
@@ -133,10 +134,24 @@ class SegmentSummary:
 
     def partitions(self) -> Iterator[SegmentPartition]:
         """In order of partition number."""
-        for row, number in enumerate(self.numbers):
-            yield SegmentPartition(
-                number, self.firsts[row], self.nexts[row] - 1, self.timestamps[row], self.totals[row]
-            )
+        return map(self._at, range(len(self.numbers)))
+
+    def share(self, number: int) -> SegmentPartition | None:
+        """A partition's; None where it has none."""
+        row = self.row(number)
+        return self._at(row) if row >= 0 else None
+
+    def _at(self, row: int) -> SegmentPartition:
+        return SegmentPartition(
+            self.numbers[row], self.firsts[row], self.nexts[row] - 1, self.timestamps[row], self.totals[row]
+        )
+
+    def dead_bytes(self, log_start: Callable[[int], int]) -> int:
+        """As `SealedSegment.dead_bytes`. Looked at for every segment again and again: no object for a row."""
+        rows = zip(self.numbers, self.nexts, self.totals, strict=True)
+        return sum(
+            [total for number, end, total in rows if number != CONTROL_PARTITION and end <= log_start(number)]
+        )
 
     def arrays(self) -> tuple[array[int], ...]:
         return self.numbers, self.counts, self.firsts, self.nexts, self.timestamps, self.totals

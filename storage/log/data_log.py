@@ -72,6 +72,16 @@ class SealedSegment:
         """Its share per partition, in order of partition number."""
         return self._table.partitions_of(self._segment)
 
+    def share(self, number: int) -> SegmentPartition | None:
+        """A partition's share, None where it has none."""
+        summary = self._segment.summary
+        return summary.share(number) if summary is not None else None
+
+    def dead_bytes(self, log_start: Callable[[int], int]) -> int:
+        """Bytes of partitions that have nothing here from their log start on; never the control one's."""
+        summary = self._segment.summary
+        return summary.dead_bytes(log_start) if summary is not None else 0
+
 
 class DataLog(ReplacingLog):
     """One group's log in one directory. Open it with `DataLog.open`."""

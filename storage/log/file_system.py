@@ -8,6 +8,7 @@ their file, a created, renamed or removed name after `fsync_dir` of its director
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ PWRITEV_MAX_BUFFERS = min(1024, os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf
 
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     try:
-        function = ctypes.CDLL(None).sync_file_range
+        function = ctypes.CDLL(None, use_errno=True).sync_file_range
     except (AttributeError, OSError):
         return None
     function.argtypes = [ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong, ctypes.c_uint]
@@ -34,6 +35,10 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 _SYNC_FILE_RANGE = _sync_file_range()
+_NOT_HERE = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE})
+"""The file system, or a sandbox, has no such call: nothing was tried, so nothing can have failed."""
+_LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG, errno.EUCLEAN})
+"""No such file, a bad sector, a checksum of the file system's that does not fit."""
 
 
 class FileSystem(Protocol):
@@ -90,9 +95,14 @@ class RealFileSystem:
             os.posix_fallocate(fd, 0, length)
 
     def write_back(self, fd: int, position: int, length: int) -> None:
-        """Hand these bytes to the device and wait, without a flush; makes nothing durable. Linux only."""
-        if _SYNC_FILE_RANGE is not None:
-            _SYNC_FILE_RANGE(fd, position, length, 7)
+        """Hand these bytes to the device and wait, without a flush; makes nothing durable. Linux only.
+
+        OSError where they could not be written: the kernel says so once, and a flush after this would not.
+        """
+        if _SYNC_FILE_RANGE is not None and _SYNC_FILE_RANGE(fd, position, length, 7) < 0:
+            number = ctypes.get_errno()
+            if number not in _NOT_HERE:
+                raise OSError(number, os.strerror(number))
 
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)
@@ -118,6 +128,11 @@ def write_all(fs: FileSystem, fd: int, buffers: Sequence[Buffer], position: int)
             written -= len(left.pop(0))
         if written:
             left[0] = left[0][written:]
+
+
+def is_lost(error: OSError) -> bool:
+    """Whether the file is not there, or the disk cannot read it: what can be made again then is."""
+    return error.errno in _LOST
 
 
 def read_whole(fs: FileSystem, path: Path) -> bytes | None:

@@ -161,18 +161,18 @@ class Housekeeping:
                 self._tidy()
 
     def _tidy(self) -> None:
-        error_text = ""
-        try:
-            while (segment := self._next_unindexed()) is not None:
-                if self._table.is_current(segment):
-                    self._table.write_index(segment)
-                self._discard_unindexed(segment)
-            self._bury()
-            if not self.pool.wants_more():
-                self.pool.drop_surplus()
-        except OSError as error:
-            error_text = str(error)
-        self._error = error_text
+        """Space first: an index file may wait for what is given back here, never the other way round."""
+        errors = []
+        for step in (self._bury, self._write_indexes, self._drop_surplus):
+            try:
+                step()
+            except OSError as error:
+                errors.append(str(error))
+        self._error = errors[0] if errors else ""
+
+    def _drop_surplus(self) -> None:
+        if not self.pool.wants_more():
+            self.pool.drop_surplus()
 
     # -- index files ------------------------------------------------------------------------------------
 
@@ -180,6 +180,12 @@ class Housekeeping:
         """A sealed segment whose index is still only in memory."""
         with self._list_lock:
             self._unindexed.append(segment)
+
+    def _write_indexes(self) -> None:
+        while (segment := self._next_unindexed()) is not None:
+            if self._table.is_current(segment):
+                self._table.write_index(segment)
+            self._discard_unindexed(segment)
 
     def _next_unindexed(self) -> Segment | None:
         with self._list_lock:

@@ -106,17 +106,20 @@ class Installation:
                 batches = len(frame.directory)
                 size = frame_size(batches, sum(map(len, frame.payloads))) + most_marks_bytes(batches)
                 if self._writing is not None and self._pending_end + size > self._segment_bytes:
-                    self._writing.add(frames[start:at])
+                    self._store(frames[start:at])
                     self._finish_segment()
                     start = at
                 if self._writing is None:
                     self._begin_segment()
                 self._pending_end += size
-            if self._writing is not None:
-                self._writing.add(frames[start:])
-                self._tail = self._writing.tail
+            self._store(frames[start:])
         except OSError as error:
             raise StorageFull(f"installation: {error}") from error
+
+    def _store(self, frames: Sequence[Frame]) -> None:
+        if self._writing is not None:
+            self._writing.write_back(self._writing.add(frames))
+            self._tail = self._writing.tail
 
     def _begin_after_gap(self, first: Frame, chain: int | None) -> None:
         if chain is None or first.index <= self._tail.index:

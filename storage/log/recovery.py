@@ -28,7 +28,7 @@ from storage.log.checkpoint_file import (
     PlacedCheckpoint,
     load_checkpoints,
 )
-from storage.log.file_system import FileSystem, write_all
+from storage.log.file_system import FileSystem, is_lost, write_all
 from storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_REWRITTEN_FORMAT,
@@ -293,14 +293,16 @@ class Recovery:
     def _load_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:
         try:
             fd = self._fs.open(self._directory / index_name(sequence))
-        except FileNotFoundError:
+            try:
+                first = self._fs.pread(fd, 4096, 0)
+                size = min(index_head_bytes(first), self._fs.size(fd))  # a rotten one may say any number
+                return decode_index_head(first if size <= len(first) else self._fs.pread(fd, size, 0))
+            finally:
+                self._fs.close(fd)
+        except OSError as error:
+            if not is_lost(error):
+                raise
             return None
-        try:
-            first = self._fs.pread(fd, 4096, 0)
-            size = min(index_head_bytes(first), self._fs.size(fd))  # a rotten one may say any number
-            return decode_index_head(first if size <= len(first) else self._fs.pread(fd, size, 0))
-        finally:
-            self._fs.close(fd)
 
     # -- segments from the checkpoint on ----------------------------------------------------------------
 

@@ -10,6 +10,7 @@ a former one goes on with its file and finds, once it asks again, that it has be
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from array import array
@@ -27,7 +28,7 @@ from storage.log.batch_index import (
     decode_batches,
     encode_index,
 )
-from storage.log.file_system import FileSystem, write_all
+from storage.log.file_system import FileSystem, is_lost, write_all
 from storage.log.scan import LogTail
 
 SEGMENT_SUFFIX = ".segment"
@@ -393,12 +394,14 @@ class SegmentTable:
         at, length = batches_at(summary, row)
         try:
             fd = self._fs.open(self._directory / index_name(segment.sequence))
-        except FileNotFoundError:
+            try:
+                return decode_batches(self._fs.pread(fd, length, at), summary, row)
+            finally:
+                self._fs.close(fd)
+        except OSError as error:
+            if not is_lost(error):
+                raise
             return None
-        try:
-            return decode_batches(self._fs.pread(fd, length, at), summary, row)
-        finally:
-            self._fs.close(fd)
 
     def _remember(self, segment: Segment, number: int, index: BatchIndex) -> None:
         key = (segment.serial, number)
@@ -426,13 +429,20 @@ class SegmentTable:
                 tail.term,
                 tail.time_ms,
             )
-            fd = self._fs.open(self._directory / index_name(segment.sequence), create=True)
+            path = self._directory / index_name(segment.sequence)
+            parts = encode_index(header, summary, batches)
+            fd = self._fs.open(path, create=True)
             try:
-                parts = encode_index(header, summary, batches)
                 write_all(self._fs, fd, parts, 0)
-                self.index_bytes += sum(map(len, parts))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._fs.unlink(
+                        path
+                    )  # half of one is of no use, and on a full disk it takes the last room
+                raise
             finally:
                 self._fs.close(fd)
+            self.index_bytes += sum(map(len, parts))
             segment.indexed = True
         for number, index in batches.items():
             self._remember(segment, number, index)

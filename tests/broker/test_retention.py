@@ -8,10 +8,12 @@ import time
 import pytest
 
 from broker.cluster_image import TopicEntry, TopicState, create_command, delete_command, deleted_command
-from broker.retention import Retention, expired_by_size
+from broker.metadata import TopicPartition
+from broker.retention import Retention, expired_by_size, expired_by_time
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from storage.log.batch_index import SegmentPartition
+from storage.types import CorruptLog
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client, batch, records_of
 
@@ -156,3 +158,24 @@ async def test_it_goes_on_after_a_failure(broker: Broker, monkeypatch: pytest.Mo
     await asyncio.sleep(0.1)
     assert len(tried) > 1 and not running.done()
     running.cancel()
+
+
+async def test_a_log_that_cannot_be_read_holds_up_no_other_topic(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_broker(log_retention_hours="1")
+    client = await Client.connect(broker.port)
+    now = int(time.time() * 1000)
+    for name in ("bad", "old"):
+        await client.create(name)
+        await client.produce(name, batch(b"old", timestamp_ms=now - 2 * 3_600_000))
+
+    def rotten(partition: TopicPartition, now_ms: int, retention_ms: int) -> int:
+        if partition.topic.name == "bad":
+            raise CorruptLog("its index cannot be made again")
+        return expired_by_time(partition, now_ms, retention_ms)
+
+    monkeypatch.setattr("broker.retention.expired_by_time", rotten)
+    assert await broker.enforce_retention() == 1
+    assert "bad-0: retention has to wait: its index cannot be made again" in caplog.text
+    await client.close()

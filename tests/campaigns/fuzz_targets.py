@@ -95,7 +95,9 @@ def records(data: bytes) -> bool:
         for at, head in iter_headers(data):
             if head.is_control:
                 control.parse(data, at)
-            offset, _ = first_at(memoryview(data)[at:], 5, 0, MAX_EXPANDED_BYTES)
+            found = first_at(memoryview(data)[at:], 5, 0, MAX_EXPANDED_BYTES)
+            assert found is not None, "only a search from within a batch finds nothing"
+            offset, _ = found
             if not min(0, head.base_offset) <= offset:
                 raise Violated(f"a lookup from offset 0 found {offset}")
             count = sum(1 for _ in iter_records(data, at, max_decompressed_bytes=MAX_EXPANDED_BYTES))

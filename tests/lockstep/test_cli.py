@@ -122,6 +122,30 @@ def test_lines_are_sent_as_they_are_typed(running: RunningBroker, topic: str) ->
         consumer.stdout.close()
 
 
+def test_a_consumer_outlives_its_leader(topic: str, tmp_path: Path) -> None:
+    with broker_in_thread(data_dir=tmp_path) as first:
+        port = first.port
+        bootstrap = ("--bootstrap", first.bootstrap_servers)
+        run("produce", topic, *bootstrap, stdin=b"before\n")
+        consumer = subprocess.Popen(
+            [*COMMAND, "consume", topic, *bootstrap, "--from-beginning", "--follow"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        )
+        assert consumer.stdout is not None and consumer.stdout.readline() == b"before\n"
+    try:
+        with broker_in_thread(data_dir=tmp_path, listeners=f"PLAINTEXT://localhost:{port}"):
+            run("produce", topic, *bootstrap, stdin=b"after\n")
+            assert consumer.stdout.readline() == b"after\n", "and nothing again"
+            consumer.send_signal(signal.SIGINT)
+            assert consumer.communicate(timeout=10) == (b"", b"")
+            assert consumer.returncode == 130
+    finally:
+        consumer.kill()
+        consumer.communicate()
+
+
 def test_ctrl_c_leaves_no_traceback(running: RunningBroker, topic: str) -> None:
     bootstrap = ("--bootstrap", running.bootstrap_servers)
     run("topics", "create", topic, *bootstrap)

@@ -214,3 +214,37 @@ async def test_a_call_that_is_cancelled_when_its_answer_is_there(running: Runnin
         await call
     assert (await connection.call(MetadataRequest(topics=[]), MetadataResponse)).brokers
     connection.close()
+
+
+async def test_drained_is_when_nothing_is_left_to_be_sent() -> None:
+    read_on, over, received = asyncio.Event(), asyncio.Event(), 0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        header, _ = read_request_header(memoryview(await reader.readexactly(size)))
+        frame = agreeing(header.api_key, header.api_version, header.correlation_id)
+        assert frame is not None
+        writer.write(struct.pack(">i", len(frame)) + frame)
+        await read_on.wait()
+        while some := await reader.read(1 << 20):
+            received += len(some)
+        over.set()
+        writer.close()
+
+    async with raw_peer(slow) as port:
+        connection = await Connection.open("127.0.0.1", port)
+        wire = connection._open_wire()
+        sent = 0
+        while not wire.transport.get_write_buffer_size():  # what the kernel takes
+            wire.transport.write(bytes(30_000))
+            sent += 30_000
+        draining = asyncio.ensure_future(connection.drain())
+        await asyncio.sleep(0.05)
+        assert 0 < wire.transport.get_write_buffer_size() < 1 << 16 and not draining.done()
+        read_on.set()
+        await draining
+        assert wire.transport.get_write_buffer_size() == 0
+        connection.close()
+        await asyncio.wait_for(over.wait(), 10)
+        assert received == sent

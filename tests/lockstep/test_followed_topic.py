@@ -53,6 +53,13 @@ async def test_what_passes_is_asked_again_until_it_is_answered() -> None:
     assert len(asked) == 4 and followed.topic is MOVED
 
 
+async def test_patience_ends_with_what_was_said_last() -> None:
+    asked, ask = failing(*[ConnectionFailed(f"broke {number}") for number in range(100)])
+    with pytest.raises(ConnectionFailed, match=r"broke [1-9]"):
+        await FollowedTopic(Metadata(MOVED), OLD).patiently(ask, 0.1)  # type: ignore[arg-type]
+    assert 1 < len(asked) < 5
+
+
 @pytest.mark.parametrize(
     "error",
     [BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "t"), Unsupported("too old"), ClientError("nonsense")],

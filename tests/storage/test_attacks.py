@@ -17,7 +17,6 @@ import storage.flusher
 from storage.checkpointing import CONFIGURATION_SECTION
 from storage.group import LogGroup
 from storage.group_options import GroupOptions, node_of
-from storage.log.checkpoint_file import CHECKPOINT_MAGIC
 from storage.log.file_system import RealFileSystem
 from storage.log.format import ENTRY_RAW, encode_frame_head
 from storage.log.options import LogOptions
@@ -33,7 +32,7 @@ from storage.raft.messages import (
     VoteRequest,
 )
 from storage.shipping import Piece, PieceKind
-from storage.types import DirectoryEntry, Frame, FrameKind, StorageFull
+from storage.types import DirectoryEntry, Frame, FrameKind, NotLeader, StorageFull
 from tests.storage.cluster import QUICK, SMALL, Cluster, append
 
 TOPIC = bytes(range(16))
@@ -249,22 +248,6 @@ async def test_ranges_are_for_members_and_few_at_a_time(tmp_path: Path) -> None:
         end(cluster)
 
 
-async def test_a_checkpoint_that_never_ends_is_given_up(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    try:
-        _, follower, _ = await led(cluster)
-        cluster.lost = lambda sender, to, message: True
-        raft, piece = follower.raft, Piece(PieceKind.CHECKPOINT, [bytes(1 << 20)])
-        for chunk in range(40):  # the first bytes are no checkpoint's
-            follower.receive(
-                Install(raft.leader_id, raft.member_id, raft.term, 1000, raft.term, chunk, False, 0, piece)
-            )
-        arrival = follower._replica.installing.arrival
-        assert arrival is None or sum(map(len, arrival._encoded)) < 32 << 20
-    finally:
-        end(cluster)
-
-
 # --- stopping ---------------------------------------------------------------------------------------------
 
 
@@ -295,6 +278,31 @@ async def test_nothing_is_written_after_close(tmp_path: Path) -> None:
         written = disks[leader.raft.member_id].writes
         await asyncio.sleep(0.05)
         assert disks[leader.raft.member_id].writes == written and not cluster.fatal
+    finally:
+        end(cluster)
+
+
+async def test_the_last_checkpoint_holds_nothing_that_no_frame_does(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
+        leader, _, partition = await led(cluster)
+        append(leader, partition, b"kept")
+        await leader.committed()
+        await cluster.agreed()
+        me = node_of(leader.raft.member_id)
+        told: list[BaseException | None] = []
+        append(leader, partition, b"late")
+        leader.when_committed(told.append)
+        await cluster.stop(me)
+        assert len(told) == 1 and isinstance(told[0], NotLeader)
+        await cluster.start(me)
+        again = cluster.groups[me]
+        assert again.log.checkpoint is not None and again.log.checkpoint.index == again.log.last_index
+        assert again.partitions[partition.number].next_offset == 1
+        other = await cluster.leader()
+        assert append(other, other.partitions[partition.number], b"next") == 1
+        await other.committed()
+        await cluster.agreed()
     finally:
         end(cluster)
 
@@ -498,26 +506,6 @@ async def test_a_checkpoint_without_members_is_shipped(tmp_path: Path) -> None:
         await start(cluster, 2, ())
         group.change_members((1,), (2,))
         await cluster.agreed()
-    finally:
-        end(cluster)
-
-
-async def test_an_arrival_ends_where_the_log_has_got_there_by_itself(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    try:
-        leader, follower, partition = await led(cluster)
-        raft = follower.raft
-        piece = Piece(PieceKind.CHECKPOINT, [CHECKPOINT_MAGIC, b"the first chunk"])
-        index = follower.log.last_index + 2
-        follower.receive(
-            Install(raft.leader_id, raft.member_id, raft.term, index, raft.term, 0, False, 0, piece)
-        )
-        assert follower._replica.installing.arrival is not None
-        for _ in range(5):
-            append(leader, partition, b"x")
-            await leader.committed()
-        await cluster.agreed()
-        assert follower.commit_index > index and follower._replica.installing.arrival is None
     finally:
         end(cluster)
 

@@ -145,6 +145,26 @@ async def test_by_time_after_the_log_start(broker: Broker, client: Client) -> No
     assert (await ask(client, -2)).offset == 2
 
 
+async def test_what_lies_before_the_log_start_is_no_answer_for_what_follows(
+    client: Client, broker: Broker
+) -> None:
+    await client.create("t")
+    builder = BatchBuilder()
+    for timestamp in (100, 900, 300):
+        builder.append(b"v", timestamp_ms=timestamp)
+    await client.produce("t", builder.build())
+    partition = broker.services.cluster.partition("t", 0)
+    assert partition is not None
+    await broker.groups[1].advance_log_starts({partition.log.number: 2})
+    assert (await ask(client, 500)).offset == -1
+    await client.produce("t", batch(b"later", timestamp_ms=600))
+    found = await ask(client, 500)
+    assert (found.offset, found.timestamp) == (3, 600)
+    assert (await ask(client, 200)).offset == 2
+    newest = await ask(client, -3)
+    assert newest.offset >= 2
+
+
 def test_a_header_that_promises_too_much_is_answered_with_its_batch() -> None:
     lying = bytearray(batch(b"a", b"b", timestamp_ms=10))
     lying[35:43] = (10**9).to_bytes(8, "big")  # max timestamp; the search does not check the CRC again
@@ -162,7 +182,8 @@ def test_log_append_time_has_one_time_for_all() -> None:
     set_log_append_time(stamped, 777)
     was = opened(stamped)
     left = shortened(was, was.parts[1::2]).batch
-    assert [first_at(left, 777, start, 1 << 20)[0] for start in range(4)] == [1, 1, 3, 3]
+    found = [first_at(left, 777, start, 1 << 20) for start in range(4)]
+    assert found == [(1, 777), (1, 777), (3, 777), (3, 777)]
 
 
 def test_a_bomb_is_not_expanded() -> None:

@@ -8,6 +8,7 @@ from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from storage.types import NotLeader
+from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client, batch
 
 
@@ -59,6 +60,37 @@ async def test_leadership_lost_before_the_commit(
     assert (told.error_code, told.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert told.current_leader.leader_id == 1
     assert [each.node_id for each in response.node_endpoints] == [1]
+
+
+async def test_what_another_group_has_committed_is_not_taken_back(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever numbers no batches would send it once more, and have it twice."""
+    broker = await start_broker(lockstep_data_groups="2")
+    client = await Client.connect(broker.port)
+    await client.create("t", 2)
+    groups = []
+    for index in (0, 1):
+        partition = broker.services.cluster.partition("t", index)
+        assert partition is not None
+        groups.append(partition.group)
+    assert groups[0] is not groups[1]
+
+    def lost(waiter: object) -> None:
+        assert callable(waiter)
+        broker.services.loop.call_later(0.05, waiter, NotLeader("lost"))  # after the other one's commit
+
+    monkeypatch.setattr(groups[1], "when_committed", lost)
+    partitions = [PartitionProduceData(index=index, records=batch(b"x")) for index in (0, 1)]
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=partitions)]
+    )
+    response: ProduceResponse = await client.call(request, 11)
+    kept, gone = response.responses[0].partition_responses
+    assert (kept.error_code, kept.base_offset) == (ErrorCode.NONE, 0)
+    assert (gone.error_code, gone.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert (kept.current_leader.leader_id, gone.current_leader.leader_id) == (-1, 1)
+    await client.close()
 
 
 @pytest.mark.parametrize("epoch", [0, -1])

@@ -74,6 +74,8 @@ def test_the_document_begins_with_a_whole_one() -> None:
     ("route", "expected"),
     [
         ({"by": "header", "otherwise": ["b"]}, ByHeader(("b",))),
+        ({"by": "header"}, ByHeader((), "lockstep-targets")),
+        ({"by": "header", "header": "shards"}, ByHeader((), "shards")),
         ({"by": "key", "targets": ["b", "a"]}, ByKey(("b", "a"))),
         ({"by": "key", "targets": ["a"], "without_key": ["b"]}, ByKey(("a",), ("b",))),
         ({"by": "all"}, ToAll()),

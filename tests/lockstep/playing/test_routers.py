@@ -17,7 +17,7 @@ def by_value(record: object) -> list[str]:
 
 def entry() -> Entry:
     builder = BatchBuilder()
-    builder.append(b"a", b"k", timestamp_ms=1, headers=[("lockstep-targets", b"b")])
+    builder.append(b"a", b"k", timestamp_ms=1, headers=[("lockstep-targets", b"b"), ("shards", b"c")])
     builder.append(b"b", None, timestamp_ms=1)
     return Entry(1, bytes(builder.build()))
 
@@ -29,6 +29,7 @@ def entry() -> Entry:
         (ToAll(), {"there"}),
         (ByHeader(), {"b"}),
         (ByHeader(("a",)), {"a", "b"}),
+        (ByHeader(("a",), "shards"), {"a", "c"}),
         (ByKey(("a",)), {"a"}),
         (ByKey(("a",), ("b",)), {"a", "b"}),
         (ByFunction(f"{__name__}:by_value"), {"a", "b"}),

@@ -64,3 +64,16 @@ def test_errors_are_the_callers(running: RunningBroker, locked: str) -> None:
         client.pending()
     with pytest.raises(ClientError):
         BlockingTransactionClient("localhost:1", locked, counters).open()
+
+
+def test_it_may_be_closed_at_any_time(running: RunningBroker, locked: str) -> None:
+    BlockingTransactionClient(running.bootstrap_servers, locked, Counters()).close()
+    nobody = BlockingTransactionClient("localhost:1", locked, Counters())
+    try:
+        with pytest.raises(ClientError):
+            nobody.open()
+    finally:
+        nobody.close()
+    with BlockingTransactionClient(running.bootstrap_servers, locked, Counters()) as client:
+        client.close()
+        client.close()

@@ -333,15 +333,17 @@ async def test_an_application_that_forgets_its_mark_is_told(running: RunningBrok
             await client.caught_up()
 
 
-async def test_execute_within_a_callback_would_wait_for_itself(running: RunningBroker) -> None:
+@pytest.mark.parametrize("callback", ["on_application", "on_completion"])
+async def test_execute_within_a_callback_would_wait_for_itself(running: RunningBroker, callback: str) -> None:
     topic, counters = await locked_topic(running.bootstrap_servers), Counters()
     async with client_of(running, topic, counters) as client:
 
-        class Nested(Write):
-            async def on_application(self, committed: Committed) -> None:  # type: ignore[override]
-                await client.execute(Write())
+        async def nested(told: object) -> None:
+            await client.execute(Write())
 
-        await client.execute(Nested())
+        outer = Write()
+        setattr(outer, callback, nested)
+        await client.execute(outer)
         await until(lambda: bool(counters.errors))
         ((_, _, error),) = counters.errors
         assert isinstance(error, RuntimeError) and "use submit" in str(error)

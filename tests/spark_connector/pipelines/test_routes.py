@@ -20,6 +20,7 @@ HEAD = 'player = "p"\ntopic = "t"\n'
 TARGETS = "".join(f'[targets.{name}]\naddress = "localhost:{7000 + at}"\n' for at, name in enumerate("abc"))
 ROUTES = {
     "header": '[route]\nby = "header"\notherwise = ["c"]\n',
+    "another header": '[route]\nby = "header"\nheader = "other"\notherwise = ["a"]\n',
     "header, no default": '[route]\nby = "header"\n',
     "key": '[route]\nby = "key"\ntargets = ["b", "a", "c"]\nwithout_key = ["a", "b"]\n',
     "function": f'[route]\nby = "function"\nfunction = "{__name__}:by_length"\n',

@@ -162,6 +162,8 @@ class SimulatedFileSystem:
         return len(data)
 
     def pread(self, fd: int, length: int, position: int, /) -> bytes:
+        if self.fault is not None:
+            self._check("read", self._name_of(fd))
         return bytes(self._inodes[self._open[fd]].data[position : position + length])
 
     def preadv(self, fd: int, buffers: Sequence[WriteBuffer], position: int, flags: int = 0, /) -> int:
@@ -181,7 +183,8 @@ class SimulatedFileSystem:
             self._check("allocate", self._name_of(fd), growth)
 
     def write_back(self, fd: int, position: int, length: int) -> None:
-        return
+        if self.fault is not None:
+            self._check("write_back", self._name_of(fd))
 
     def fdatasync(self, fd: int, /) -> None:
         if self.fault is not None:

@@ -20,6 +20,7 @@ from storage.log.batch_index import (
 )
 from storage.log.format import FORMAT
 from storage.log.marks import ENTRY_REMOVED
+from storage.types import CONTROL_PARTITION
 
 Row = tuple[int, ...]
 HEADER = IndexHeader(7, 2, 9000, 41, 77, 0xDEADBEEF, 3, 1_700_000_000_000)
@@ -91,6 +92,19 @@ def test_a_summary_is_a_row_for_each_partition_by_number() -> None:
         "SegmentPartition(9, 0..5, max_timestamp=50, 150 bytes)",
     ]
     assert [summary.row(number) for number in (1, 2, 4, 5, 9, 10)] == [-1, 0, -1, 1, 2, -1]
+    assert [repr(summary.share(number)) for number in (2, 5, 9)] == [repr(s) for s in summary.partitions()]
+    assert summary.share(4) is None
+
+
+def test_dead_is_what_lies_below_its_partition_s_log_start() -> None:
+    summary = SegmentSummary.of(indexed())
+    starts = {2: 12, 5: 0, 9: 5}
+    assert summary.dead_bytes(starts.__getitem__) == 0  # each has its last record left
+    assert summary.dead_bytes({**starts, 2: 13}.__getitem__) == 50
+    assert summary.dead_bytes({**starts, 2: 13, 9: 6}.__getitem__) == 200
+    control = {CONTROL_PARTITION: BatchIndex(), 9: indexed()[9]}
+    control[CONTROL_PARTITION].add(0, 1, 4096, 10, 5)
+    assert SegmentSummary.of(control).dead_bytes(lambda number: 99) == 150
     assert list(summary.counts) == [2, 1, 3]
 
 

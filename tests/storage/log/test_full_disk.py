@@ -111,6 +111,41 @@ def test_no_room_for_an_index_file_keeps_the_index_in_memory() -> None:
     assert whole(log.read_cold(1, 0, 1 << 30, 1 << 40).buffers) == b"".join(payloads)
 
 
+def test_half_an_index_file_takes_no_room() -> None:
+    disk = SimulatedFileSystem()
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    disk.fault = lambda what, name: (
+        OSError(errno.ENOSPC, "No space left on device")
+        if (what, name.endswith(".index")) == ("write", True)
+        else None
+    )
+    while len(log.segments()) < 2:
+        log.append([make.data((1, 1, b"x" * 800))])
+    log.flush()
+    assert log.disk_full and not any(n.endswith(".index") for n in disk.list_dir(DIRECTORY))
+
+
+def test_dead_segments_give_their_room_back_though_no_index_file_finds_any() -> None:
+    disk = SimulatedFileSystem(capacity_bytes=120_000)
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    disk.fault = lambda what, name: (
+        OSError(errno.ENOSPC, "No space left on device") if name.endswith(".index") else None
+    )
+    log.prepare_now()
+    while log.room_for(1000):
+        log.append([make.data((1, 1, b"x" * 800))])
+        log.flush()
+        if log.sealed_since_checkpoint:
+            log.write_checkpoint(Checkpoint(log.last_index, 1, log.next_lsn, log.chain, 0, {}))
+    log.retry_space()
+    assert log.disk_full and not log.room_for(1000)
+    assert log.free_dead_segments(lambda number: 1 << 40) > 2
+    log.retry_space()
+    assert log.room_for(1000)
+    log.append([make.data((1, 1, b"y" * 800))])
+    log.flush()
+
+
 @pytest.mark.parametrize("what", ["flush", "write"])
 def test_a_failed_flush_or_write_is_final(what: str) -> None:
     disk = SimulatedFileSystem()

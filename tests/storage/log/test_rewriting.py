@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 import tracemalloc
@@ -124,6 +125,43 @@ def test_a_rotten_index_file_is_made_again_from_the_frames() -> None:
     assert {n: disk.now().files[n] for n in names} == {n: image.files[n] for n in names}
     agree(log, model)
     assert log.scrub(log._active.sequence) is None and log.scrub(999) is None
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EUCLEAN])
+def test_an_index_file_that_the_disk_cannot_read_is_made_again(number: int) -> None:
+    log, model, disk = two_logs()
+
+    def bad_sector(what: str, name: str) -> OSError | None:
+        return OSError(number, "bad sector") if what == "read" and name.endswith(".index") else None
+
+    disk.fault = bad_sector
+    agree(log, model)
+    names = [n for n in disk.list_dir(DIRECTORY) if n.endswith(".index")]
+    disk = SimulatedFileSystem(disk.now())
+    disk.fault = bad_sector
+    log = DataLog.open(DIRECTORY, GROUP, SMALL, disk)
+    assert log.report.rebuilt_indexes >= len(names) - 1 > 3
+    agree(log, model)
+
+
+def test_an_index_file_that_cannot_be_opened_for_another_reason_is_no_lost_one() -> None:
+    log, _, disk = two_logs()
+    log, disk = reopened(log, disk)
+    disk.fault = lambda what, name: OSError(errno.EMFILE, "too many") if what == "read" else None
+    with pytest.raises(OSError, match="too many"):
+        log.read_cold(1, 0, 900, 1 << 40)
+
+
+def test_what_the_device_refused_on_the_way_takes_no_segment_s_place() -> None:
+    log, model, disk = two_logs()
+    before = disk.now().files
+    # The kernel tells of a failed write-back once; the flush after it succeeds.
+    disk.fault = lambda what, name: OSError(errno.EIO, "I/O error") if what == "write_back" else None
+    with pytest.raises(StorageFull, match="I/O error"):
+        log.clean(log.segments()[1].sequence, by_turns(0))
+    disk.fault = None
+    assert disk.now().files == before
+    agree(log, model)
 
 
 def test_what_must_not_be_rewritten_is_refused() -> None:
