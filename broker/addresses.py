@@ -10,6 +10,9 @@ from pathlib import Path
 
 from broker.properties import ConfigError
 
+NOBODYS_HOSTS = frozenset({"", "0.0.0.0", "::"})
+"""Where one may listen, and nobody can connect to."""
+
 
 @dataclass(frozen=True)
 class Listener:
@@ -55,7 +58,7 @@ def parse_peers(texts: tuple[str, ...], node_id: int) -> Mapping[int, Listener]:
             raise ConfigError(key, text, "not of the form ID@HOST:PORT, nor a file of such lines")
         number = int(matched["node"])
         address = parse_listener(matched["address"], key)
-        if not address.host or not address.port:
+        if address.host in NOBODYS_HOSTS or not address.port:
             raise ConfigError(key, text, "names no host and port that others could connect to")
         if number in found:
             raise ConfigError(key, text, f"node {number} is there twice")

@@ -251,10 +251,8 @@ class Compaction:
         """What there is to clean, and how far apart sealing has to be for what cannot be reached, if any."""
         shares: dict[int, list[SegmentPartition]] = {each.log.number: [] for each in compacted}
         for segment in group.log.cleanable_segments():
-            for number, own in shares.items():
-                share = segment.share(number)
-                if share is not None:
-                    own.append(share)
+            for share in segment.shares(shares):
+                shares[share.partition].append(share)
         found = []
         waits: list[int] = []
         for each, stable_offset in zip(compacted, stable, strict=True):

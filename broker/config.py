@@ -17,7 +17,7 @@ from typing import Any
 
 import javaproperties
 
-from broker.addresses import Listener, parse_listener, parse_peers
+from broker.addresses import NOBODYS_HOSTS, Listener, parse_listener, parse_peers
 from broker.cleaner_settings import CleanerSettings
 from broker.data_log_settings import DataLogSettings
 from broker.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
@@ -429,7 +429,7 @@ class Settings(DataLogSettings, TransactionSettings, CleanerSettings, MetricsSet
         """Listener name -> what its clients are told; names without an entry use the listener itself."""
         told = [parse_listener(text, "advertised.listeners") for text in self.advertised_listeners]
         for listener in told:
-            if listener.host in ("", "0.0.0.0", "::"):
+            if listener.host in NOBODYS_HOSTS:
                 raise ConfigError(
                     "advertised.listeners", str(listener), "no client can connect to this address"
                 )

@@ -42,6 +42,7 @@ from broker.metadata import METADATA_GROUP
 from broker.properties import ConfigError
 from broker.retention import Retention
 from storage.group import LogGroup
+from storage.raft.membership import ConfigurationRefused
 from storage.types import CorruptLog, NewerFormat, StorageError
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class Broker:
         """Let others lead before this node goes, so that clients hardly notice."""
         for group in self.groups.values():
             if group.is_leader:
-                with contextlib.suppress(StorageError, ValueError):
+                with contextlib.suppress(StorageError, ValueError, ConfigurationRefused):
                     group.hand_over()
         for _ in range(HAND_OVER_LOOKS):
             if not any(group.is_leader for group in self.groups.values()):

@@ -371,8 +371,14 @@ class Client:
         if len(by_leader) == 1:  # without a task of its own, which would answer some turns of the loop later
             (indexes,) = by_leader.values()
             return await ask(indexes)
-        parts = await asyncio.gather(*(ask(indexes) for indexes in by_leader.values()))
-        return [partition for part in parts for partition in part]
+        asked = [ask(indexes) for indexes in by_leader.values()]
+        parts = await asyncio.gather(*asked, return_exceptions=True)  # none is left behind for the next call
+        found: list[FetchedPartition] = []
+        for part in parts:
+            if isinstance(part, BaseException):
+                raise part
+            found += part
+        return found
 
     async def offsets(
         self, topic: Topic, partitions: Iterable[int], timestamp: int, *, committed: bool = False

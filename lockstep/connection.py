@@ -137,7 +137,7 @@ class Connection(Peer):
     def _write(self, request: Struct, version: int) -> int:
         wire = self._open_wire()
         correlation_id, parts = self._protocol.framed(request, version)
-        wire.transport.writelines(parts)
+        wire.transport.write(b"".join(parts))  # writelines pauses nobody in some releases (CVE-2024-12254)
         return correlation_id
 
     def _open_wire(self) -> _Wire:

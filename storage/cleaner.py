@@ -134,9 +134,13 @@ def _touched(
 ) -> Iterator[SealedSegment]:
     """The segments to look through, oldest first."""
     for segment in log.cleanable_segments():
-        shares = [(segment.share(number), cleaning.end) for number, cleaning in passes.items()]
         if (
-            any([share and share.total_bytes and share.first_offset < end for share, end in shares])
+            any(
+                [
+                    share.total_bytes and share.first_offset < passes[share.partition].end
+                    for share in segment.shares(passes)
+                ]
+            )
             or segment.is_mostly_unused
             or segment.dead_bytes(log_start) >= DEAD_SHARE * segment.total_bytes
         ):

@@ -257,6 +257,10 @@ class ClusterNode:
         """The nodes that this one was told of at its start, in order."""
         return sorted(self._settings.peers())
 
+    def data_groups(self) -> int:
+        """As recorded, or until then as set here."""
+        return self._cluster.data_groups
+
     def receive(self, number: int, message: Message) -> None:
         """Raft's message of a peer."""
         group = self._cluster.groups.get(number)

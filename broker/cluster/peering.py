@@ -74,6 +74,9 @@ class Subject(Protocol):
     def founders(self) -> list[int]:
         """The nodes that it was told of at its start."""
 
+    def data_groups(self) -> int:
+        """How many log groups for data the cluster has, or is to have."""
+
     def cluster_id(self) -> str | None:
         """The cluster that it is, or was, part of; None where it has not heard of one."""
 
@@ -95,6 +98,9 @@ class _Nobody:
 
     def founders(self) -> list[int]:
         return []
+
+    def data_groups(self) -> int:
+        return 0
 
     def cluster_id(self) -> str | None:
         return None
@@ -232,6 +238,7 @@ class Peering:
         said = {
             "cluster": self._node.cluster_id(),
             "founders": founders,
+            "groups": self._node.data_groups(),
             "at": self.address,
             "run": self._run,
         }
@@ -242,6 +249,7 @@ class Peering:
         try:
             said = json.loads(hello)
             cluster_id, theirs, at, run = said["cluster"], said["founders"], said.get("at"), said.get("run")
+            groups = said.get("groups")
             address = None if at is None else (str(at[0]), int(at[1]))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
             return "a greeting that is not understood"
@@ -253,6 +261,10 @@ class Peering:
             return f"another node {node_id} is running"
         if theirs and not status.joined and theirs != ours:
             return f"--peers names nodes {ours} here and {theirs} there: founders must agree"
+        begins = bool(theirs) and node_id in ours and node_id not in status.registered
+        if begins and groups not in (None, self._node.data_groups()):
+            here_groups = self._node.data_groups()
+            return f"lockstep.data.groups is {here_groups} here and {groups} there: founders must agree"
         self._runs[node_id] = run
         if address is not None:
             self._answer_at(node_id, address)

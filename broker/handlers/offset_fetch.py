@@ -1,9 +1,9 @@
 """OffsetFetch: what groups have committed; -1 where that is nothing, also in groups that there are not.
 
 Versions: 2 all topics (null); 7 offsets must be stable (KIP-447); 8 several groups (KIP-709); 9 member ids
-and epochs, which only groups of the new protocol check (KIP-848); 10 topic ids. Where offsets must be stable,
-commits that are under way are waited for, and an offset that a transaction may change yet is refused: clients
-ask again. An offset committed to an earlier topic of the same name is not shown.
+and epochs, which only groups of the new protocol check (KIP-848); 10 topic ids. Commits that are under way
+are waited for; where offsets must be stable, one that a transaction may change yet is refused: clients ask
+again. An offset committed to an earlier topic of the same name is not shown.
 Source: Kafka's OffsetMetadataManager.fetchOffsets.
 """
 
@@ -92,7 +92,7 @@ async def _when_committed(
     except StorageError:
         failed = [_refused(group, ErrorCode.NOT_COORDINATOR) for group in groups]
         return _as_asked(version, groups, failed)
-    return _response(context, version, groups, must_be_stable=True)
+    return _response(context, version, groups, must_be_stable)
 
 
 def _response(

@@ -45,7 +45,6 @@ from broker.transactions.transitions import (
     init_needs_new_id,
     initialised,
     is_expired,
-    is_overdue,
     verified,
 )
 from protocol.errors import ErrorCode
@@ -216,10 +215,11 @@ class TransactionCoordinator:
         )
         return found
 
-    def abort_overdue(self, transactional_id: str) -> None:
-        """A transaction has taken too long: fence its producer and abort it, if that still holds by then."""
+    def abort_overdue(self, transactional_id: str, start_ms: int) -> None:
+        """The transaction that began then has taken too long: fence its producer and abort it, if it is still
+        under way by then."""
         if self._lines.is_free(transactional_id):
-            self._lines.enter(transactional_id, partial(self._abort_overdue, transactional_id))
+            self._lines.enter(transactional_id, partial(self._abort_overdue, transactional_id, start_ms))
 
     def forget_expired(self, transactional_id: str, expiration_ms: int) -> None:
         """Nothing was heard of an id for long: forget it, if that still holds by then."""
@@ -307,9 +307,9 @@ class TransactionCoordinator:
             log.info("%s: ending a transaction that was decided before", shown(transactional_id))
             await self._finish(transactional_id, prepared, prepared.partitions)
 
-    async def _abort_overdue(self, transactional_id: str, answer: Answer) -> None:
+    async def _abort_overdue(self, transactional_id: str, start_ms: int, answer: Answer) -> None:
         current = self.state.get(transactional_id)
-        if current is not None and is_overdue(current, self.time_ms()):
+        if current is not None and current.state is TransactionState.ONGOING and current.start_ms == start_ms:
             log.info(
                 "%s: the transaction of producer %d has taken longer than %d ms and is aborted",
                 shown(transactional_id),

@@ -30,6 +30,9 @@ class TransactionExpiration:
     def __init__(self, transactions: Transactions, cluster: Cluster) -> None:
         self._transactions = transactions
         self._cluster = cluster
+        self._seen: dict[str, tuple[int, float]] = {}
+        """Of each transaction under way: when it began by the log's time, and when it was first seen, by a
+        clock that nobody sets: one frame of a leader whose clock was ahead stops the log's time."""
 
     async def run(self) -> None:
         """Abort what is overdue every so often, until cancelled; and forget ids, every now and then."""
@@ -53,12 +56,20 @@ class TransactionExpiration:
     async def abort_overdue(self) -> int:
         """Begin to abort every transaction that takes too long; how many."""
         found = looked = 0
+        now, before, self._seen = asyncio.get_running_loop().time(), self._seen, {}
         for coordinator in self._transactions.coordinators():
             for name in list(coordinator.state.ongoing):
                 current = coordinator.state.get(name)
-                if current is not None and is_overdue(current, coordinator.time_ms()):
-                    coordinator.abort_overdue(name)
-                    found += 1
+                if current is not None:
+                    began, since = before.get(name, (-1, now))
+                    since = since if began == current.start_ms else now
+                    self._seen[name] = current.start_ms, since
+                    if (
+                        is_overdue(current, coordinator.time_ms())
+                        or (now - since) * 1000 > current.timeout_ms
+                    ):
+                        coordinator.abort_overdue(name, current.start_ms)
+                        found += 1
                 looked += 1
                 if looked % IDS_PER_STEP == 0 or (found and found % ENDED_PER_STEP == 0):
                     await asyncio.sleep(0)

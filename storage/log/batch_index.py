@@ -12,7 +12,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from crc32c import crc32c
 
@@ -136,10 +136,13 @@ class SegmentSummary:
         """In order of partition number."""
         return map(self._at, range(len(self.numbers)))
 
-    def share(self, number: int) -> SegmentPartition | None:
-        """A partition's; None where it has none."""
-        row = self.row(number)
-        return self._at(row) if row >= 0 else None
+    def shares(self, wanted: Collection[int]) -> Iterator[SegmentPartition]:
+        """Of some partitions, in no order: as many steps as there are of them, or rows, whichever is less."""
+        if len(wanted) < len(self.numbers):
+            rows = [row for number in wanted if (row := self.row(number)) >= 0]
+        else:
+            rows = [row for row, number in enumerate(self.numbers) if number in wanted]
+        return map(self._at, rows)
 
     def _at(self, row: int) -> SegmentPartition:
         return SegmentPartition(

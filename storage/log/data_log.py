@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from storage.log.batch_index import SegmentPartition
@@ -72,10 +72,10 @@ class SealedSegment:
         """Its share per partition, in order of partition number."""
         return self._table.partitions_of(self._segment)
 
-    def share(self, number: int) -> SegmentPartition | None:
-        """A partition's share, None where it has none."""
+    def shares(self, wanted: Collection[int]) -> Iterator[SegmentPartition]:
+        """Those of some partitions, in no order."""
         summary = self._segment.summary
-        return summary.share(number) if summary is not None else None
+        return summary.shares(wanted) if summary is not None else iter(())
 
     def dead_bytes(self, log_start: Callable[[int], int]) -> int:
         """Bytes of partitions that have nothing here from their log start on; never the control one's."""

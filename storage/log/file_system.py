@@ -35,7 +35,7 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 _SYNC_FILE_RANGE = _sync_file_range()
-_NOT_HERE = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE})
+_NOT_HERE = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EPERM, errno.EOPNOTSUPP})
 """The file system, or a sandbox, has no such call: nothing was tried, so nothing can have failed."""
 _LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 """No such file, a bad sector, a checksum of the file system's that does not fit."""

@@ -163,7 +163,7 @@ class Housekeeping:
     def _tidy(self) -> None:
         """Space first: an index file may wait for what is given back here, never the other way round."""
         errors = []
-        for step in (self._bury, self._write_indexes, self._drop_surplus):
+        for step in (self._bury, self._drop_surplus, self._write_indexes):
             try:
                 step()
             except OSError as error:
@@ -182,14 +182,20 @@ class Housekeeping:
             self._unindexed.append(segment)
 
     def _write_indexes(self) -> None:
-        while (segment := self._next_unindexed()) is not None:
-            if self._table.is_current(segment):
-                self._table.write_index(segment)
-            self._discard_unindexed(segment)
-
-    def _next_unindexed(self) -> Segment | None:
+        """Each of them once; one that cannot be written holds up no other."""
+        failure: OSError | None = None
         with self._list_lock:
-            return self._unindexed[0] if self._unindexed else None
+            waiting = list(self._unindexed)
+        for segment in waiting:
+            try:
+                if self._table.is_current(segment):
+                    self._table.write_index(segment)
+            except OSError as error:
+                failure = failure or error
+            else:
+                self._discard_unindexed(segment)
+        if failure is not None:
+            raise failure
 
     def _discard_unindexed(self, segment: Segment) -> None:
         with self._list_lock:

@@ -202,13 +202,20 @@ class Link:
         self._refused = False
         self._ending = NOT_FOUND
         host, port = self._address
+        seconds = self._limits.dial_seconds
         try:
-            async with asyncio.timeout(self._limits.dial_seconds):
-                for family, _, _, _, address in await self._resolve(host, port):
-                    connected = await self._try(family, address)
-                    if connected is not None:
-                        self.problem = ""
-                        return connected
+            async with asyncio.timeout(seconds):
+                found = await self._resolve(host, port)
+            endings = []
+            for family, _, _, _, address in found:
+                connected = await self._try_for(seconds / len(found), family, address)
+                if connected is not None:
+                    self.problem = ""
+                    return connected
+                endings.append(self._ending)
+            # One address of several that refuses says nothing: the process may listen at another.
+            if not self._bulk and endings and all(each == NOBODY_THERE for each in endings):
+                self._owner.on_absent()
         except Refused as error:
             self._refused = True
             self._ending = f"it refuses this node: {error}"
@@ -228,6 +235,17 @@ class Link:
             found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return found  # type: ignore[return-value]
 
+    async def _try_for(
+        self, seconds: float, family: int, address: tuple[object, ...]
+    ) -> socket.socket | None:
+        """As `_try`, for a while: an address that answers nothing leaves time for the next one."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._try(family, address)
+        except TimeoutError as error:
+            log_of_links.debug("%s: %s", self._name, error)
+            return None
+
     async def _try(self, family: int, address: tuple[object, ...]) -> socket.socket | None:
         """Connect, greet and be welcomed. Raises Refused, and ValueError or OSError for any other end."""
         connected = socket.socket(family, socket.SOCK_STREAM)
@@ -242,8 +260,6 @@ class Link:
                 connected.close()
                 is_refused = isinstance(error, ConnectionRefusedError)
                 self._ending = NOBODY_THERE if is_refused else (error.strerror or str(error)).lower()
-                if is_refused and not self._bulk:
-                    self._owner.on_absent()
                 return None
             self._ending = SILENT
             buffers, _ = self._owner.greeting(self._bulk)

@@ -1,7 +1,8 @@
 """What a leader knows of one other member, and what it may send there next.
 
-Invariants: the match index never goes back within a term; the next index is above it; at most the pipeline
-depth of requests is in flight, and one while the match is being found. Source: seed 001's two stages
+Invariants: the match index goes back within a term only where the member says that it lost what it had; the
+next index is above it; at most the pipeline depth of requests is in flight, and one while the match is being
+found. Source: seed 001's two stages
 (one request outstanding, appends go on meanwhile), with etcd's three states for the rest.
 """
 
@@ -105,11 +106,16 @@ class Progress:
     def rejected(self, prev_index: int, guess: int) -> None:
         """It has no such entry at `prev_index`; `guess` is where the logs may match. Stale: no change.
 
-        In a pipeline this means that an earlier request was lost or overtaken: back to the match.
+        In a pipeline this means that an earlier request was lost or overtaken: back to the match. Where the
+        match itself is gone, asked for once more by itself, its disk lost what was never flushed: without
+        flushes a machine that stops takes them along. To count less of it is always safe.
         """
-        if prev_index <= self.match_index:
+        if prev_index < self.match_index:
             return
         if self.state is SendState.REPLICATE:
+            self._probe(self.match_index + 1)
+        elif self.state is SendState.PROBE and prev_index == self.match_index > 0:
+            self.match_index = max(0, min(guess, prev_index - 1))
             self._probe(self.match_index + 1)
         elif self.state is SendState.PROBE and prev_index == self.next_index - 1:
             self._probe(max(self.match_index + 1, min(guess + 1, prev_index)))

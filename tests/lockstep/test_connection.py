@@ -15,7 +15,7 @@ from protocol.api import ApiKey, read_request_header, response_header
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.protocol.peers import Answer, api_versions
 
 
@@ -235,10 +235,11 @@ async def test_drained_is_when_nothing_is_left_to_be_sent() -> None:
     async with raw_peer(slow) as port:
         connection = await Connection.open("127.0.0.1", port)
         wire = connection._open_wire()
-        sent = 0
+        large = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 30_000)])
+        count = 0
         while not wire.transport.get_write_buffer_size():  # what the kernel takes
-            wire.transport.write(bytes(30_000))
-            sent += 30_000
+            connection.send(large)
+            count += 1
         draining = asyncio.ensure_future(connection.drain())
         await asyncio.sleep(0.05)
         assert 0 < wire.transport.get_write_buffer_size() < 1 << 16 and not draining.done()
@@ -247,4 +248,4 @@ async def test_drained_is_when_nothing_is_left_to_be_sent() -> None:
         assert wire.transport.get_write_buffer_size() == 0
         connection.close()
         await asyncio.wait_for(over.wait(), 10)
-        assert received == sent
+        assert received > count * 30_000

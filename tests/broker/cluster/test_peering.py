@@ -24,6 +24,9 @@ class Node:
     def founders(self) -> list[int]:
         return [1, 2, 3]
 
+    def data_groups(self) -> int:
+        return 3
+
     def cluster_id(self) -> str | None:
         return "ours"
 
@@ -152,3 +155,22 @@ async def test_a_status_that_could_not_be_told_once_is_told_again(
     await asyncio.wait_for(again.wait(), 10)
     assert not telling.done()
     telling.cancel()
+
+
+async def test_founders_with_another_number_of_log_groups_are_refused(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their groups would have voters that have never heard of them, and never a leader."""
+    await dialed(peering, monkeypatch)
+
+    def said(groups: int | None, founders: tuple[int, ...] = (1, 2, 3)) -> bytes:
+        words = {"cluster": None, "founders": list(founders), "at": None, "groups": groups}
+        return json.dumps(words).encode()
+
+    assert json.loads(peering.hello())["groups"] == 3
+    refusal = "lockstep.data.groups is 3 here and 6 there: founders must agree"
+    assert peering.on_greeted(2, said(6)) == refusal
+    assert peering.on_greeted(2, said(3)) is None
+    assert peering.on_greeted(2, said(None)) is None, "of an earlier version"
+    assert peering.on_greeted(2, said(6, ())) is None, "it has been part of the cluster"
+    assert peering.on_greeted(4, said(6, (1, 2, 3, 4))) is None, "it is to be added: what is recorded counts"

@@ -22,6 +22,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.metadata import MetadataRequest
 from storage.group import LogGroup
+from storage.raft.membership import ConfigurationRefused
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster, small_settings
 from tests.broker.wire import batch, records_of
@@ -136,6 +137,24 @@ async def test_two_of_three_founders_begin_without_the_third(tmp_path: Path) -> 
         await cluster.close()
 
 
+async def test_a_leader_that_may_not_hand_over_now_stops_all_the_same(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its members change at this moment, for one."""
+    cluster = await start_cluster(3)
+    await cluster.settled()
+
+    def refused(group: LogGroup) -> None:
+        raise ConfigurationRefused("a change of members is under way")
+
+    monkeypatch.setattr(LogGroup, "hand_over", refused)
+    stopped = cluster.controller
+    node_id = stopped.settings.node_id
+    await cluster.stop(node_id)
+    assert all(group._closed_for_good for group in stopped.groups.values())
+    await cluster.start(node_id)
+
+
 async def test_a_wiped_node_comes_back_as_another_member(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(3)
     await cluster.settled()
@@ -228,6 +247,8 @@ async def test_data_of_a_cluster_need_its_peers(tmp_path: Path) -> None:
         ("1@h:1,2", "not of the form"),
         ("1@:1,2@h:2", "no host and port"),
         ("1@h:0,2@h:2", "no host and port"),
+        ("1@127.0.0.1:1,2@0.0.0.0:2", "others could connect to"),
+        ("1@[::]:1,2@127.0.0.1:2", "others could connect to"),
         ("nowhere/peers", "no file to read"),
     ],
 )

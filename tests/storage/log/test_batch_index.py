@@ -92,8 +92,9 @@ def test_a_summary_is_a_row_for_each_partition_by_number() -> None:
         "SegmentPartition(9, 0..5, max_timestamp=50, 150 bytes)",
     ]
     assert [summary.row(number) for number in (1, 2, 4, 5, 9, 10)] == [-1, 0, -1, 1, 2, -1]
-    assert [repr(summary.share(number)) for number in (2, 5, 9)] == [repr(s) for s in summary.partitions()]
-    assert summary.share(4) is None
+    for wanted in ((9, 4), (4, 5, 9, 11, 12), (), (1,), (1, 3, 4, 6), range(20)):
+        expected = [repr(each) for each in summary.partitions() if each.partition in wanted]
+        assert sorted(map(repr, summary.shares(wanted))) == sorted(expected)
 
 
 def test_dead_is_what_lies_below_its_partition_s_log_start() -> None:

@@ -125,6 +125,25 @@ def test_half_an_index_file_takes_no_room() -> None:
     assert log.disk_full and not any(n.endswith(".index") for n in disk.list_dir(DIRECTORY))
 
 
+def test_one_index_file_that_cannot_be_written_holds_up_no_other() -> None:
+    disk = SimulatedFileSystem()
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    bad: set[str] = set()
+
+    def fault(what: str, name: str) -> OSError | None:
+        if name.endswith(".index") and not bad:
+            bad.add(name)
+        return OSError(errno.EUCLEAN, "Structure needs cleaning") if name in bad else None
+
+    disk.fault = fault
+    while len(log.segments()) < 4:
+        log.append([make.data((1, 1, b"x" * 800))])
+    log.flush()
+    assert len(bad) == 1 and "Structure needs cleaning" in log.disk_error
+    assert len([n for n in disk.list_dir(DIRECTORY) if n.endswith(".index")]) >= 2
+    assert not bad & set(disk.list_dir(DIRECTORY))
+
+
 def test_dead_segments_give_their_room_back_though_no_index_file_finds_any() -> None:
     disk = SimulatedFileSystem(capacity_bytes=120_000)
     log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()

@@ -13,7 +13,7 @@ from protocol.fields import Struct
 from protocol.peer_messages import AppendBody, Asked, Greeting, HeartbeatBody, Told, Welcome
 from storage.peers.envelope import pack, unpack
 from storage.peers.network import PeerLimits, PeerUnreachable
-from storage.peers.outgoing import NO_LISTENER, NOBODY_THERE, NOT_FOUND, SILENT
+from storage.peers.outgoing import NO_LISTENER, NOBODY_THERE, NOT_FOUND, SILENT, Link
 from storage.raft.messages import Append, Heartbeat
 from tests.storage.peers.nodes import Node, Stranger, nodes, until
 
@@ -199,3 +199,27 @@ async def test_why_a_node_is_not_reached_is_known_in_words() -> None:
         deaf.answer = b""
         first.network.know(2, "127.0.0.1", deaf.port)
         await until(lambda: first.network.problem(2) == SILENT)
+
+
+async def test_one_address_of_two_that_refuses_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with an IPv6 and an IPv4 address, of which the process listens at the second."""
+    with socket.socket() as nobody, socket.socket() as black_hole:
+        nobody.bind(("127.0.0.1", 0))
+        black_hole.bind(("127.0.0.1", 0))
+        black_hole.listen(0)
+        refuses, silent = nobody.getsockname(), black_hole.getsockname()
+        async with deaf_peer() as (node, deaf):
+            listens = "127.0.0.1", deaf.port
+            places = [refuses, silent, listens]
+
+            async def resolved(self: object, host: str, port: int) -> list[tuple[object, ...]]:
+                return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
+
+            monkeypatch.setattr(Link, "_resolve", resolved)
+            node.network.know(2, "two.addresses", 1)
+            await until(lambda: node.network.is_up(2))
+            assert node.absent == []
+            places[:] = [refuses, refuses]
+            for link in deaf.links.values():
+                link.writer.transport.abort()
+            await until(lambda: 2 in node.absent)

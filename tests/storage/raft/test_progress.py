@@ -51,7 +51,7 @@ def test_a_mismatch_in_a_pipeline_goes_back_to_the_match() -> None:
     progress = replicating()
     progress.sent(12, 100)
     progress.sent(15, 100)
-    progress.rejected(10, 3)  # stale: it has matched since
+    progress.rejected(9, 3)  # stale: it has matched since
     assert progress.state is SendState.REPLICATE
     progress.rejected(12, 10)
     assert (progress.state, progress.next_index, progress.may_send(2)) == (SendState.PROBE, 11, True)
@@ -129,3 +129,24 @@ def test_a_lost_shipment_begins_again_with_the_next_sign_of_life() -> None:
     progress.lost(220)
     assert progress.heard(230, 240)
     assert not progress.heard(230, 240)
+
+
+def test_a_match_that_its_disk_has_lost_is_found_anew() -> None:
+    progress = replicating()  # up to 10
+    progress.sent(12, 100)
+    progress.rejected(10, 3)  # may be an old answer: asked once more
+    assert (progress.state, progress.match_index, progress.next_index) == (SendState.PROBE, 10, 11)
+    progress.sent(11, 200)
+    progress.rejected(10, 3)
+    assert (progress.match_index, progress.next_index, progress.may_send(1)) == (3, 4, True)
+    progress.sent(4, 300)
+    progress.rejected(3, 99)  # no hint
+    assert (progress.match_index, progress.next_index) == (2, 3)
+    for prev in (2, 1):
+        progress.sent(prev + 1, 400)
+        progress.rejected(prev, 0)
+    assert (progress.match_index, progress.next_index) == (0, 1)
+    progress.rejected(0, 0)
+    assert progress.next_index == 1
+    assert progress.matched(12, 0)
+    assert (progress.state, progress.match_index) == (SendState.REPLICATE, 12)
