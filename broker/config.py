@@ -86,6 +86,13 @@ class Settings(DataLogSettings, TransactionSettings, CleanerSettings, MetricsSet
         "Every node of the cluster, ID@HOST:PORT of its replication listener, this node's included; or a "
         "file with one of them a line. Empty: this node is alone.",
     )
+    lockstep_peers_listener: str = setting(
+        "lockstep.peers.listener",
+        Kind.STRING,
+        "",
+        "HOST:PORT where this node listens for the others. Empty: its own address in lockstep.peers, which "
+        "is what they connect to.",
+    )
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable",
         Kind.BOOLEAN,
@@ -386,6 +393,15 @@ class Settings(DataLogSettings, TransactionSettings, CleanerSettings, MetricsSet
         """Replication listeners of all nodes by node id; empty for a node alone. Raises ConfigError."""
         return parse_peers(self.lockstep_peers, self.node_id)
 
+    def peer_listener(self) -> Listener | None:
+        """Where to listen for other nodes; None for a node alone. Raises ConfigError."""
+        text, own = self.lockstep_peers_listener, self.peers().get(self.node_id)
+        if own is None or not text:
+            return own
+        if "://" in text:
+            raise ConfigError("lockstep.peers.listener", text, "not of the form HOST:PORT")
+        return parse_listener(text, "lockstep.peers.listener")
+
     @property
     def majority(self) -> int:
         """Replicas that hold every acknowledged write."""
@@ -518,6 +534,7 @@ def check(settings: Settings) -> None:
     """What no single value can tell. Raises ConfigError."""
     settings.advertising()
     settings.metrics_listener()
+    settings.peer_listener()
     if not settings.log_dirs:
         raise ConfigError("log.dirs", "", "names no directory")
     if "," in settings.log_dirs:

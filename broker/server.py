@@ -23,7 +23,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from broker import VERSION
-from broker.addresses import Listener
+from broker.addresses import NOBODYS_HOSTS, Listener
 from broker.assembly import Parts, assemble
 from broker.config import Settings
 from broker.connection import Connections
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lockstep")
 
-ANY_ADDRESS: Final = ("", "0.0.0.0", "::")
 ANOTHER_METRICS_PORT: Final = "lockstep.metrics.listener=HOST:PORT"
 ANOTHER_PEER_PORT: Final = "in lockstep.peers (--peers), the same on every node"
 SWEEP_SECONDS: Final = 10.0
@@ -194,8 +193,8 @@ class Broker:
         peers = settings.peers()
         if settings.directory.exists():
             self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
-        if peers:
-            self._peer_sockets = bind(peers[settings.node_id], ANOTHER_PEER_PORT)
+        if (for_peers := settings.peer_listener()) is not None:
+            self._peer_sockets = bind(for_peers, ANOTHER_PEER_PORT)
         if (metrics := settings.metrics_listener()) is not None:
             self._metrics_sockets = bind(metrics, ANOTHER_METRICS_PORT)
         for listener in settings.listening():
@@ -301,7 +300,7 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """What a client on this machine connects to."""
         listener = next(iter(self._ports))
-        host = "localhost" if listener.host in ANY_ADDRESS else listener.host
+        host = "localhost" if listener.host in NOBODYS_HOSTS else listener.host
         return host_and_port(host, self.port)
 
     @property
@@ -362,7 +361,7 @@ class Broker:
         advertised: dict[str, tuple[str, int]] = {}
         for listener in self._ports:
             address = told.get(listener.name, listener)
-            host = "" if address.host in ANY_ADDRESS else address.host
+            host = "" if address.host in NOBODYS_HOSTS else address.host
             advertised[listener.name] = (host, address.port or self._ports[listener])
         return advertised
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from broker.cluster import majority
-from broker.config import from_texts
+from broker.config import Settings, from_texts
 from broker.data_directory import DataDirectory
 from broker.hosting import Hosting
 from broker.metadata import METADATA_GROUP
 from broker.properties import ConfigError
 from broker.server import Broker, CannotStart
+from compat_tests.probe import free_port
 from lockstep import cluster as admin
 from lockstep.client import Client
 from protocol.errors import ErrorCode
@@ -255,6 +258,49 @@ async def test_data_of_a_cluster_need_its_peers(tmp_path: Path) -> None:
 def test_peers_that_cannot_be(peers: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         from_texts({"lockstep.peers": peers})
+
+
+async def test_a_node_may_listen_elsewhere_than_others_connect_to(tmp_path: Path) -> None:
+    """Behind a port that is published."""
+    cluster = BrokerCluster(tmp_path)
+    inner = {node_id: free_port() for node_id in (1, 2, 3)}
+    listening = cluster.settings
+    forwarding = []
+
+    def elsewhere(node_id: int) -> Settings:
+        return replace(listening(node_id), lockstep_peers_listener=f"0.0.0.0:{inner[node_id]}")
+
+    async def forward(to: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", inner[to])
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(copied(reader, back), copied(there, writer), return_exceptions=True)
+
+    async def copied(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            while some := await source.read(1 << 16):
+                target.write(some)
+        finally:
+            target.close()
+
+    cluster.settings = elsewhere  # type: ignore[method-assign]
+    try:
+        for node_id, port in cluster._peers.items():
+            forwarding.append(await asyncio.start_server(partial(forward, node_id), "127.0.0.1", port))
+        await cluster.start()
+        await cluster.settled()
+    finally:
+        await cluster.close()
+        for server in forwarding:
+            server.close()
+
+
+@pytest.mark.parametrize("text", ["h", "PLAINTEXT://h:1", "h:99999"])
+def test_a_listener_for_peers_that_cannot_be(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^lockstep.peers.listener"):
+        from_texts({"lockstep.peers": "1@h:1,2@h:2", "lockstep.peers.listener": text})
 
 
 def test_peers_from_a_file(tmp_path: Path) -> None:
