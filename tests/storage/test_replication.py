@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import shutil
 import threading
 from pathlib import Path
 
@@ -159,6 +160,39 @@ async def test_what_was_cleaned_comes_as_a_checkpoint(tmp_path: Path) -> None:
     copy = cluster.groups[3].partitions[partition.number]
     assert copy.high_watermark == 40
     assert first.last_index < leader.raft.terms.base_index <= second.last_index
+    await cluster.stop()
+    assert not cluster.fatal
+
+
+async def test_a_tail_that_was_never_flushed_and_is_lost_comes_again_from_the_same_leader(
+    tmp_path: Path,
+) -> None:
+    """With `log.flush=os`: the machine stops, and takes along what its member had acknowledged."""
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+    await cluster.agreed()
+    term, node = leader.term, next(each for each, group in cluster.groups.items() if group is not leader)
+    await cluster.stop(node)
+    shutil.copytree(tmp_path / str(node), tmp_path / "before")
+    await cluster.start(node)
+    for place in range(20):
+        append(leader, partition, b"%d" % place)
+        await leader.committed()
+    await cluster.agreed()
+    await cluster.stop(node)
+    shutil.rmtree(tmp_path / str(node))
+    shutil.move(tmp_path / "before", tmp_path / str(node))
+    await cluster.start(node)
+    assert cluster.groups[node].log.last_index < leader.log.last_index - 10
+    append(leader, partition, b"more")
+    await cluster.agreed()
+    assert (
+        leader.is_leader
+        and leader.term == term
+        and cluster.groups[node].log.last_index == leader.log.last_index
+    )
     await cluster.stop()
     assert not cluster.fatal
 
