@@ -36,6 +36,8 @@ ASK_SECONDS: Final = 5.0
 """One try; who is asked may have to wait for a commit."""
 MOST_NEWCOMERS: Final = 16
 """LIMIT. Nodes that greeted without being part of the cluster, and are answered all the same."""
+NEWCOMER_SECONDS: Final = 60.0
+"""One that has not been there for so long has gone away again."""
 
 
 class Told(IntEnum):
@@ -131,8 +133,8 @@ class Peering:
         self._telling = False
         self._refused: set[int] = set()
         self._known: set[int] = set()
-        self._newcomers: set[int] = set()
-        """Known only because they greeted."""
+        self._newcomers: dict[int, float] = {}
+        """Known only because they greeted, and when they were last there."""
         self._moved: dict[int, tuple[str, int]] = {}
         """Where nodes said themselves that they are; that counts more than what is recorded."""
         self.address: tuple[str, int] | None = None
@@ -149,13 +151,13 @@ class Peering:
         """There is another node at this address."""
         if node_id != self._nodes.node_id:
             self._known.add(node_id)
-            self._newcomers.discard(node_id)
+            self._newcomers.pop(node_id, None)
             self.network.know(node_id, *self._moved.get(node_id, (host, port)))
 
     def forget(self, node_id: int) -> None:
         """It is not part of the cluster any more."""
         self._known.discard(node_id)
-        self._newcomers.discard(node_id)
+        self._newcomers.pop(node_id, None)
         self._moved.pop(node_id, None)
         self.network.forget(node_id)
 
@@ -192,7 +194,17 @@ class Peering:
                 self._tell()
             except Exception:  # who is not heard is dead for the others
                 log.exception("the status could not be told")
+            self._forget_newcomers()
             await asyncio.sleep(STATUS_SECONDS)
+
+    def _forget_newcomers(self) -> None:
+        """One that was removed greets once more before it ends: it is not to be looked for until we end."""
+        now = self._loop.time()
+        for node_id, heard in tuple(self._newcomers.items()):
+            if self.network.hears(node_id):
+                self._newcomers[node_id] = now
+            elif now - heard > NEWCOMER_SECONDS:
+                self.forget(node_id)
 
     # --- asking ---------------------------------------------------------------------------------------------
 
@@ -276,7 +288,7 @@ class Peering:
             if len(self._newcomers) >= MOST_NEWCOMERS:
                 return
             self._known.add(node_id)
-            self._newcomers.add(node_id)
+            self._newcomers[node_id] = self._loop.time()
         self._moved[node_id] = address
         self.network.know(node_id, *address)
 

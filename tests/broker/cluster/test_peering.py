@@ -108,6 +108,24 @@ async def test_newcomers_are_few_unless_they_become_nodes(
     assert known[-1][0] == 501
 
 
+async def test_newcomers_that_went_away_are_forgotten(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await dialed(peering, monkeypatch)
+    forgotten: list[int] = []
+    monkeypatch.setattr(peering.network, "forget", forgotten.append)
+    monkeypatch.setattr(peering.network, "hears", lambda node_id: node_id == 101)
+    monkeypatch.setattr("broker.cluster.peering.NEWCOMER_SECONDS", 0.05)
+    peering.know(2, "127.0.0.1", 1)
+    for node_id in (2, 100, 101):
+        assert peering.on_greeted(node_id, hello()) is None
+    peering._forget_newcomers()
+    assert forgotten == []
+    await asyncio.sleep(0.06)
+    peering._forget_newcomers()
+    assert forgotten == [100], "neither a node nor one that is there"
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
