@@ -13,9 +13,9 @@ the Kafka clients for those.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed, the_one
 from protocol.bootstrap import bootstrap_addresses
@@ -371,14 +371,7 @@ class Client:
         if len(by_leader) == 1:  # without a task of its own, which would answer some turns of the loop later
             (indexes,) = by_leader.values()
             return await ask(indexes)
-        asked = [ask(indexes) for indexes in by_leader.values()]
-        parts = await asyncio.gather(*asked, return_exceptions=True)  # none is left behind for the next call
-        found: list[FetchedPartition] = []
-        for part in parts:
-            if isinstance(part, BaseException):
-                raise part
-            found += part
-        return found
+        return await _all_of([ask(indexes) for indexes in by_leader.values()])
 
     async def offsets(
         self, topic: Topic, partitions: Iterable[int], timestamp: int, *, committed: bool = False
@@ -550,6 +543,16 @@ def _topic(found: MetadataResponseTopic) -> Topic:
         for partition in sorted(found.partitions, key=lambda partition: partition.partition_index)
     )
     return Topic(found.name or "", bytes(found.topic_id), found.is_internal, partitions)
+
+
+async def _all_of(asked: Sequence[Coroutine[Any, Any, list[T]]]) -> list[T]:
+    """What all of them give. None is left under way for a next call to wait behind, also where one fails."""
+    found: list[T] = []
+    for part in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(part, BaseException):
+            raise part
+        found += part
+    return found
 
 
 def _fetched(topic: Topic, data: PartitionData) -> FetchedPartition:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import re
 import signal
 import sys
@@ -21,6 +20,7 @@ from typing import Any, Final
 
 from spark_connector.connection import ClientError
 from spark_connector.pipelines import archive, audit, events, replay, state, submitting
+from spark_connector.pipelines.asking import default_bootstrap
 from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.progress import Progress
 from spark_connector.sessions import SessionRefused
@@ -32,7 +32,6 @@ PIPELINES: Final[dict[str, tuple[ModuleType, str]]] = {
     "audit": (audit, "what a player's targets hold, compared with the log"),
     "state": (state, "the newest value of each key of a compacted topic"),
 }
-_BOOTSTRAP: Final = "LOCKSTEP_BOOTSTRAP"
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _PY4J: Final = "An error occurred while calling "
 """What py4j says first, whatever it was."""
@@ -47,9 +46,14 @@ def parser() -> argparse.ArgumentParser:
     families = root.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, (module, about) in PIPELINES.items():
         command = families.add_parser(name, help=about, description=about)
-        default = os.environ.get(_BOOTSTRAP, "localhost:9092")
+        default = default_bootstrap()
+        named = "the player's, or " if module is audit else ""
         command.add_argument(
-            "-b", "--bootstrap", default=default, metavar="HOST:PORT", help=f"brokers (default {default})"
+            "-b",
+            "--bootstrap",
+            default=default,
+            metavar="HOST:PORT",
+            help=f"brokers (default {named}{default})",
         )
         command.add_argument("--quiet", action="store_true", help="no progress")
         module.add_arguments(command)

@@ -1,10 +1,12 @@
 """What a pipeline asks of a cluster: how far partitions reach, how a topic is configured.
 
-Owns: three questions about one topic, asked again while leaders move. Does not: read or write records.
+Owns: which brokers are asked, and three questions about one topic, asked again while leaders move. Does not:
+read or write records.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from protocol.config_resources import ResourceType
@@ -19,6 +21,13 @@ from spark_connector.options import LATEST
 
 SETTLING: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
 """Of a topic that was made a moment ago and is not known everywhere."""
+
+_BOOTSTRAP: Final = "LOCKSTEP_BOOTSTRAP"
+
+
+def default_bootstrap() -> str:
+    """The brokers to ask where none are named."""
+    return os.environ.get(_BOOTSTRAP) or "localhost:9092"
 
 
 def ends_of(cluster: Cluster, topic: str) -> dict[int, int]:

@@ -34,7 +34,7 @@ from protocol.records.record import Record
 from spark_connector.connection import Cluster
 from spark_connector.options import EARLIEST, LATEST
 from spark_connector.pipelines import log_frames, routes, shard_stores
-from spark_connector.pipelines.asking import config_of, offsets_of
+from spark_connector.pipelines.asking import config_of, default_bootstrap, offsets_of
 from spark_connector.pipelines.differences import found_in
 from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.progress import Progress
@@ -78,6 +78,8 @@ class _Log:
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     is_compacted: bool
+    encoded_id: str = ""
+    """The topic's id as marks have it, and Kafka's tools."""
     log_ids: Mapping[str, int] = field(default_factory=dict)
     """The partition of each log, by the name that marks have."""
 
@@ -94,6 +96,8 @@ def run(spark: SparkSession, settings: AuditSettings, progress: Progress) -> dic
             f"{name}: {snapshots[name].applied.num_rows:,} applied, {snapshots[name].values.num_rows:,} keys"
         )
     log = _log(settings.bootstrap, played)  # after the stores, so that it reaches at least as far
+    for name, snapshot in snapshots.items():
+        _same_log(name, snapshot.marks, played.topic, log)
     positions = list(_positions(played, snapshots, log))
     ahead = [each for each in positions if each.mark >= log.ends[each.partition]]
     expected = _expected(spark, settings, log, positions)
@@ -137,7 +141,17 @@ def _log(bootstrap: str, played: Played) -> _Log:
     wanted = starts if played.partitions is None else played.partitions
     encoded = base64.urlsafe_b64encode(known.topic_id)[:22].decode()
     log_ids = {f"{cluster_id}/{encoded}/{partition}": partition for partition in wanted}
-    return _Log(cluster_id, known.topic_id, starts, ends, "compact" in cleanup, log_ids)
+    return _Log(cluster_id, known.topic_id, starts, ends, "compact" in cleanup, encoded, log_ids)
+
+
+def _same_log(name: str, marks: Mapping[str, int], topic: str, log: _Log) -> None:
+    """PipelineFailed where a target has marks, but none of this topic's: nothing would be compared, and
+    nothing be wrong. One without any has not been delivered to yet."""
+    if marks and log.log_ids.keys().isdisjoint(marks):
+        raise PipelineFailed(
+            f"--store {name}: none of its marks is of topic {topic}, whose id is {log.encoded_id} in cluster "
+            f"{log.cluster_id}; it has {min(marks)}: other brokers (-b), or was the topic made anew?"
+        )
 
 
 def _positions(
@@ -241,6 +255,7 @@ def _stored(spark: SparkSession, tables: Mapping[str, pyarrow.Table], log: _Log)
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """What this pipeline takes."""
+    command.set_defaults(bootstrap=None)  # the player's file may name them
     command.add_argument(
         "--player", type=Path, required=True, metavar="FILE", help="the player's configuration"
     )
@@ -275,4 +290,5 @@ def from_arguments(options: argparse.Namespace) -> AuditSettings:
         stores[name] = url
     if missing := [name for name in played.targets if name not in stores]:
         raise PipelineFailed(f"--store: {', '.join(missing)} of {options.player} must be named, too")
-    return AuditSettings(options.bootstrap, played, stores, options.source, options.differences)
+    bootstrap = options.bootstrap or played.bootstrap or default_bootstrap()
+    return AuditSettings(bootstrap, played, stores, options.source, options.differences)

@@ -42,6 +42,8 @@ class Played:
     function: str = ""
     directory: str = ""
     """Where the function's module may be, beside the places where Python looks."""
+    bootstrap: str | None = None
+    """The brokers that the file names."""
 
     @property
     def targets(self) -> list[str]:
@@ -72,6 +74,12 @@ def _played(document: Mapping[str, Any], directory: Path) -> Played:
     if by == "key" and not names:
         raise PipelineFailed("route.targets: keys are spread over at least one target")
     partitions = document.get("partitions")
+    order = document.get("order", "partition")
+    if order != "partition":
+        raise PipelineFailed(
+            f"order: marks in the order of a {order} have no offsets to compare; its shards can audit "
+            "themselves (python -m lockstep.demo.shard --audit)"
+        )
     return Played(
         document["topic"],
         None if partitions is None else tuple(partitions),
@@ -82,6 +90,7 @@ def _played(document: Mapping[str, Any], directory: Path) -> Played:
         route.get("header", TARGETS_HEADER),
         route["function"] if by == "function" else "",
         str(directory),
+        document.get("bootstrap"),
     )
 
 

@@ -39,7 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def session(options: argparse.Namespace, name: str) -> SparkSession:
     """A session with what the pipeline's formats need. PipelineFailed."""
-    wanted_format = getattr(options, "format", None)
+    wanted_format = _format(options)
     config = log_frames.session_config(wanted_format)
     for each in options.conf:
         key, equals, value = each.partition("=")
@@ -63,6 +63,14 @@ def session(options: argparse.Namespace, name: str) -> SparkSession:
         )
     made.sparkContext.setLogLevel("ERROR")
     return made
+
+
+def _format(options: argparse.Namespace) -> str | None:
+    """The format of what is read or written; None where a pipeline has none, or only shows its table."""
+    if getattr(options, "to", "") is None:
+        return None
+    found: str | None = getattr(options, "format", None)
+    return found
 
 
 def _submitted(name: str, config: Mapping[str, str]) -> SparkSession:

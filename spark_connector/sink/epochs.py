@@ -2,9 +2,10 @@
 
 Owns: the record's contents, and the commit of an epoch, which is exactly one whoever asks how often.
 Invariants: a commit holds the write lock `spark/QUERY` with the offset of the query's last record as its
-mark, so it is refused where anybody committed since; then that record says what to do: our epoch means that
-it is done; a later one, or that our run was followed by another, that we are fenced; else the commit is asked
-for again, with the new mark. A lost answer is the same case. Aborting undoes nothing that is committed.
+mark, so it is refused where anybody committed since; then that record says what to do: our epoch with as many
+rows means that it is done; with another number, a later epoch, or that our run was followed by another, that
+we are fenced; else the commit is asked for again, with the new mark. A lost answer is the same case. Aborting
+undoes nothing that is committed.
 Does not: write records (`stage`). Source: docs/staged.md; the rules for locks (docs/locks.md).
 """
 
@@ -43,7 +44,7 @@ _VERSION: Final = 1
 
 
 class Fenced(ClientError):
-    """Another run of the query has taken over: this one may not write any more."""
+    """What is committed is another run's, or of another checkpoint: this one may not write any more."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,12 @@ class Epochs:
                 continue
             if last.epoch == epoch:
                 self.abort(stages)  # what a repetition staged; nothing is open of what was committed
+                if last.records != record.records:  # to call it done would lose rows without a word
+                    raise Fenced(
+                        f"query {self._query}: epoch {epoch} is committed with {last.records} rows, and "
+                        f"comes again with {record.records}; was the checkpoint set back or copied, or does "
+                        "the query not give the same rows when an epoch is repeated?"
+                    )
                 return False
             if last.epoch > epoch or run in last.former:
                 self.abort(stages)

@@ -2,7 +2,9 @@
 
 Owns: the position in the range, the one Fetch that is under way, and what becomes of refusals.
 
-Invariants: every record of the range that its isolation level shows is given once, in order. The next Fetch
+Invariants: every record of the range that its isolation level shows is given once, in order. With
+failOnDataLoss=false it is no failure that records or their topic are gone: the range ends where they end, but
+only after the wait that would end in an error otherwise. The next Fetch
 is sent before the last one is decoded, so that the broker reads while this side computes; there is never
 more than one. What is asked again starts where the last whole answer ended.
 
@@ -11,6 +13,7 @@ Does not: make Arrow batches (`columns`), choose ranges (`planning`).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -47,6 +50,8 @@ _AGAIN: Final = MOVED | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.REPLICA_NOT_AVAILABLE,
 }
+_GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+_log = logging.getLogger(__name__)
 
 
 class DataLost(ClientError):
@@ -125,12 +130,7 @@ class RangeReader:
             self._wait(error)
             return None
         except BrokerError as error:
-            if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._skip_what_is_lost(error)
-            elif error.code in _AGAIN:
-                self._wait(error)
-            else:
-                raise
+            self._refused(error)
             return None
         after, size = self._position, 0
         for _, header in iter_headers(records_of(data)):
@@ -207,6 +207,18 @@ class RangeReader:
             if len(columns) >= _ROWS or columns.value_bytes >= _BYTES:
                 yield columns.emptied()
 
+    def _refused(self, error: BrokerError) -> None:
+        """Go on after a refusal, or raise it."""
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            try:
+                self._skip_what_is_lost(error)
+                return
+            except BrokerError as other:  # while it was asked what there is
+                error = other
+        if error.code not in _AGAIN:
+            raise error
+        self._wait(error)
+
     def _skip_what_is_lost(self, error: BrokerError) -> None:
         part = (self._range.topic, self._range.partition)
         earliest = ends(self._cluster, [part], EARLIEST, committed=False)[part]
@@ -227,16 +239,28 @@ class RangeReader:
     def _late(self) -> None:
         waited_s = time.monotonic() - self._progress_at
         if waited_s > self._options.poll_timeout_s:
-            raise DataLost(
+            lost = DataLost(
                 f"{self._range.topic}, partition {self._range.partition}: nothing at offset {self._position} "
                 f"or after it for {self._options.poll_timeout_s:g} s (kafkaConsumer.pollTimeoutMs)"
             )
+            self._end_here(lost)
+            return
         time.sleep(_RETRY_PAUSE_S / 10)
 
     def _wait(self, error: ClientError) -> None:
         """A while, for fresh metadata; raises `error` when there was no progress for too long."""
         self._pending = None
         if time.monotonic() - self._progress_at > self._cluster.timeout_s:
-            raise error
+            if not isinstance(error, BrokerError) or error.code not in _GONE:
+                raise error  # a broker that cannot be reached has lost nothing
+            self._end_here(error)
+            return
         time.sleep(_RETRY_PAUSE_S)
         self._cluster.refresh()
+
+    def _end_here(self, lost: ClientError) -> None:
+        """Raises `lost`, or lets the range end where failOnDataLoss=false says to go on."""
+        if self._options.fail_on_data_loss:
+            raise lost
+        _log.warning("offsets %d to %d are passed over: %s", self._position, self._range.end - 1, lost)
+        self._position = self._range.end

@@ -85,6 +85,15 @@ def resolved(
     return found | ends(cluster, late, LATEST, committed=committed)
 
 
+def moves(position: Position, part: TopicPartition, *, default: int) -> bool:
+    """Whether `resolved` may say where a partition ends, which is another offset whenever it is asked."""
+    if position.offsets is not None:
+        return position.offsets.get(part) == LATEST
+    if position.timestamp_ms is not None or position.timestamps_ms is not None:
+        return position.or_latest
+    return (default if position.everywhere is None else position.everywhere) == LATEST
+
+
 def _same_partitions(given: Mapping[TopicPartition, int], parts: list[TopicPartition], option: str) -> None:
     missing, unknown = sorted(set(parts) - set(given)), sorted(set(given) - set(parts))
     if missing:

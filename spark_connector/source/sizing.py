@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.records.batch import iter_headers
 from spark_connector.connection import BrokerError, Cluster
-from spark_connector.options import TopicPartition
+from spark_connector.options import EARLIEST, TopicPartition
 from spark_connector.source.fetching import fetch_request, records_of
 from spark_connector.source.planning import Offsets, shared_bytes
+from spark_connector.source.positions import ends
 
 _FETCH_BYTES = 8 * 1024 * 1024
 
@@ -70,8 +72,12 @@ def _reach(
     while position < end and size < share:
         try:
             batches = cluster.retried(fetched)
-        except BrokerError:
-            return end, size
+        except BrokerError as error:
+            earliest = _earliest(cluster, part) if error.code == ErrorCode.OFFSET_OUT_OF_RANGE else position
+            if earliest <= position:
+                return end, size
+            position = earliest
+            continue
         if not batches:
             return end, size
         for after, batch_bytes in batches:
@@ -81,3 +87,11 @@ def _reach(
             if position >= end:
                 return end, size
     return min(position, end), size
+
+
+def _earliest(cluster: Cluster, part: TopicPartition) -> int:
+    """Where a partition begins now; -1 where that cannot be had."""
+    try:
+        return ends(cluster, [part], EARLIEST, committed=False)[part]
+    except BrokerError:
+        return -1

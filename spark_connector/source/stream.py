@@ -7,15 +7,20 @@ Invariants: a micro-batch is what lies between two such offsets, today and after
 `availableNow` the end is fixed when the query starts and nothing is read beyond it. A partition that appears
 later is read from its beginning.
 
+Spark keeps ends alone. Where the first micro-batch begins it asks anew, twice in a run and again after a
+restart, and `latest` means something else by then: so a reader answers once, what it answers says "initial",
+and the first end that differs from it says where it "began", which counts for more than a later answer.
+
 pyspark 4.0 and 4.1 ask for the newest offset without saying from where: there are no limits per trigger
-there, and the group is named after the options."""
+there, and the group is named after the options. They ask for the end before the beginning, so that `latest`
+is never below that end: there the first micro-batch begins where it ends, after a restart, too."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,7 +30,7 @@ from spark_connector.options import EARLIEST, LATEST, OptionError, SourceOptions
 from spark_connector.source.batch import connected, divided_as, read_range
 from spark_connector.source.fetching import DataLost
 from spark_connector.source.planning import Offsets, Range, limited
-from spark_connector.source.positions import ends, partitions_of, resolved
+from spark_connector.source.positions import ends, moves, partitions_of, resolved
 from spark_connector.source.progress import store
 from spark_connector.source.sizing import within_bytes
 
@@ -50,6 +55,11 @@ except ImportError:  # before 4.2
 
 
 Json = dict[str, Any]
+
+_INITIAL: Final = "initial"
+"""True in the offset that a new checkpoint begins with."""
+_BEGAN: Final = "began"
+"""In the end of the first micro-batch that has something in it: the topics of where that begins."""
 
 
 def offsets_json(group: str, offsets: Mapping[TopicPartition, int]) -> Json:
@@ -78,6 +88,8 @@ class _Reader(DataSourceStreamReader):
                 raise OptionError(name, "is for batch queries: a stream has no end")
         self._options = options
         self._cluster: Cluster | None = None
+        self._initial: Json | None = None
+        """Where a new checkpoint begins, since it was asked for."""
         self._newest: Json | None = None
         self._shown: Json | None = None
         """What the group's position was set to last."""
@@ -89,17 +101,20 @@ class _Reader(DataSourceStreamReader):
         return {**self.__dict__, "_cluster": None}
 
     def initialOffset(self) -> Json:
-        """Where a new checkpoint begins: `startingOffsets`, latest by default."""
+        """Where a new checkpoint begins: `startingOffsets`, latest by default; what it was at first."""
+        if self._initial is not None:
+            return self._initial
         options, cluster = self._options, self._connected()
         parts = partitions_of(cluster, options.chosen)
         start = resolved(cluster, parts, options.starting, default=LATEST, committed=options.committed)
         if self._target is not None:  # it was taken first, and records may have come since
             self._target = {part: max(end, start.get(part, end)) for part, end in self._target.items()}
-        return offsets_json(options.group_id or self._new_group(), start)
+        self._initial = offsets_json(options.group_id or self._new_group(), start) | {_INITIAL: True}
+        return self._initial
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         """A task for each range between two offsets."""
-        begins, until = offsets_of(start), offsets_of(end)
+        begins, until = self._begins(start, end), offsets_of(end)
         self._without_loss(begins, until)
         fresh = [part for part in until if begins.get(part, until[part] + 1) > until[part]]
         if fresh:  # new, or made anew under the same name
@@ -122,6 +137,23 @@ class _Reader(DataSourceStreamReader):
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
+
+    def _begins(self, start: Json, end: Json) -> Offsets:
+        """Where the micro-batch between two offsets begins. Checkpoints of former versions have no marks."""
+        begins = offsets_of(start)
+        if _INITIAL not in start:
+            return begins
+        if _BEGAN in end:
+            return offsets_of({"topics": end[_BEGAN]})
+        if _INITIAL in end:  # nothing was there to be read
+            return offsets_of(end)
+        if HAS_LIMITS:
+            return begins
+        starting, until = self._options.starting, offsets_of(end)
+        return {
+            part: min(offset, until.get(part, offset)) if moves(starting, part, default=LATEST) else offset
+            for part, offset in begins.items()
+        }
 
     def _show(self, reached: Json) -> None:
         if reached != self._shown:
@@ -207,7 +239,10 @@ if HAS_LIMITS:
             if most_bytes is not None and not isinstance(limit, ReadAllAvailable):
                 cluster, committed = self._connected(), self._options.committed
                 end = within_bytes(cluster, begins, end, most_bytes, committed=committed)
-            return offsets_json(group, end)
+            reached = offsets_json(group, end)
+            if reached["topics"] == start["topics"]:
+                return start  # Spark compares texts, and other marks in them would be a micro-batch
+            return reached | {_BEGAN: start["topics"]} if _INITIAL in start else reached
 
         def reportLatestOffset(self) -> Json | None:
             """Where the partitions ended when last looked at."""

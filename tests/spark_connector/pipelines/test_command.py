@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +17,7 @@ import lockstep.testing
 from protocol.partitioning import partition_of
 from spark_connector.connection import Cluster
 from spark_connector.pipelines import __main__ as command
-from spark_connector.pipelines import shard_stores
+from spark_connector.pipelines import shard_stores, submitting
 from spark_connector.pipelines.asking import config_of, ends_of
 from spark_connector.pipelines.event_data import TOPICS, Shape, events
 from spark_connector.pipelines.failures import PipelineFailed
@@ -129,6 +130,45 @@ def test_stores_must_be_those_of_the_player(tmp_path: Path, capsys: pytest.Captu
         line = ["audit", "--player", str(file)]
         assert command.main(line + [word for each in stores for word in ("--store", each)]) == 1
         assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        (["state", "--topic", "t"], None),
+        (["state", "--topic", "t", "--to", "x"], "delta"),
+        (["state", "--topic", "t", "--to", "x", "--format", "parquet"], "parquet"),
+        (["archive", "--topics", "t", "--to", "x"], "delta"),
+        (["replay", "--archive", "x", "--topics", "t", "--checkpoint", "c"], "delta"),
+        (["audit", "--player", "f", "--store", "a=b"], None),
+    ],
+)
+def test_only_who_writes_or_reads_tables_needs_jars_for_them(
+    line: list[str], wanted: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, str]] = []
+
+    class Session:
+        sparkContext = SimpleNamespace(setLogLevel=lambda _: None)
+
+        def stop(self) -> None:
+            """As a session without Delta Lake's jars ends."""
+
+    def session(_name: str, *, master: str, config: dict[str, str]) -> Session:
+        made.append(config)
+        return Session()
+
+    monkeypatch.setattr("spark_connector.session", session)
+    monkeypatch.setattr("spark_connector.pipelines.submitting.has_class", lambda *_: False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    options = command.parser().parse_args(line)
+    if wanted == "delta":
+        with pytest.raises(PipelineFailed, match="--format delta needs the jars of Delta Lake"):
+            submitting.session(options, "n")
+    else:
+        submitting.session(options, "n")
+    assert ("spark.sql.extensions" in made[0]) == (wanted == "delta")
 
 
 def test_of_a_failed_task_the_cause_is_told() -> None:

@@ -118,6 +118,19 @@ def test_a_checkpoint_that_was_set_back_is_no_success(
     assert committed(cluster, topic) == [b"a"]
 
 
+@pytest.mark.parametrize("values", [(), (b"b", b"c")])
+def test_an_epoch_with_other_rows_is_no_repetition(
+    cluster: Cluster, epochs: Epochs, query: str, topic: str, values: tuple[bytes, ...]
+) -> None:
+    assert epochs.commit("run", 7, [stage(cluster, query, topic, b"a")])
+    lost = stage(cluster, query, topic, *values)
+    text = rf"epoch 7 is committed with 1 rows, and comes again with {len(values)}; was the checkpoint set"
+    with pytest.raises(Fenced, match=text):
+        epochs.commit("set back by one", 7, [lost])
+    assert epochs.commit("run", 8, [stage(cluster, query, topic, b"d")])
+    assert committed(cluster, topic) == [b"a", b"d"], "and what it staged is aborted"
+
+
 def test_locks_of_others_below_an_estimate_are_no_record_of_ours(
     cluster: Cluster, query: str, topic: str
 ) -> None:
@@ -126,7 +139,7 @@ def test_locks_of_others_below_an_estimate_are_no_record_of_ours(
     produce(cluster, plain, _batch_of(b"v"))
     _alter(cluster, plain, "lockstep.locks", "true")  # everything that is there counts as raised
     assert Epochs(cluster, plain, query).commit("run", 0, [stage(cluster, query, topic, b"a")])
-    assert Epochs(cluster, plain, query).commit("run", 0, []) is False
+    assert Epochs(cluster, plain, query).commit("run", 0, [stage(cluster, query, topic, b"a")]) is False
 
 
 def test_a_commit_topic_without_locks_is_refused(cluster: Cluster, query: str, topic: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from itertools import count
 
 import pytest
 
 from lockstep.testing import RunningBroker
+from protocol.errors import ErrorCode
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -19,11 +21,12 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder
-from spark_connector.connection import BrokerError, Cluster
+from spark_connector.connection import BrokerError, Cluster, ConnectionFailed
 from spark_connector.connection.cluster import TRANSACTION
 from spark_connector.options import EARLIEST, LATEST, OptionError, Position, SourceOptions, source_options
 from spark_connector.source.fetching import DataLost, RangeReader
@@ -123,6 +126,12 @@ def delete_before(cluster: Cluster, topic: str, offset: int) -> None:
     assert answer.partitions[0].error_code == 0
 
 
+def delete_topic(cluster: Cluster, topic: str) -> None:
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=9000)
+    (answer,) = cluster.any().call(request, DeleteTopicsResponse).responses
+    assert answer.error_code == 0
+
+
 def test_what_is_deleted(cluster: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic()
     filled(cluster, topic, 4)
@@ -142,6 +151,58 @@ def test_what_never_comes(cluster: Cluster, new_topic: NewTopic) -> None:
     filled(cluster, topic, 1)
     with pytest.raises(DataLost, match=r"nothing at offset 10 or after it for 0\.2 s"):
         read(cluster, Range(topic, 0, 5, 12), poll_timeout_s=0.2)
+
+
+def test_what_never_comes_is_passed_over(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    filled(cluster, topic, 1)
+    how = {"fail_on_data_loss": False, "poll_timeout_s": 0.4}
+    begun = time.monotonic()
+    assert read(cluster, Range(topic, 0, 5, 12), **how) == [5, 6, 7, 8, 9]
+    assert time.monotonic() - begun > 0.4, "not before it has waited"
+
+
+def test_a_topic_that_is_gone(running: RunningBroker, cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    filled(cluster, topic, 1)
+    wanted = Range(topic, 0, 0, 10)
+    with Cluster(running.bootstrap_servers, timeout_s=0.5) as other:
+        other.topic(topic)  # so that it is asked for by an id that nobody knows any more
+        delete_topic(cluster, topic)
+        begun = time.monotonic()
+        assert read(other, wanted, fail_on_data_loss=False) == []
+        assert time.monotonic() - begun > 0.5, "not before it has waited"
+        with pytest.raises(BrokerError, match="UNKNOWN_TOPIC"):
+            read(other, wanted)
+
+
+def test_a_topic_that_goes_while_it_is_asked_what_there_is(
+    running: RunningBroker, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+
+    def gone(*_: object, **__: object) -> None:
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic)
+
+    monkeypatch.setattr("spark_connector.source.fetching.ends", gone)
+    with Cluster(running.bootstrap_servers, timeout_s=0.3) as other:
+        assert read(other, Range(topic, 0, 5, 10), fail_on_data_loss=False) == []
+        with pytest.raises(BrokerError):
+            read(other, Range(topic, 0, 5, 10))
+
+
+def test_a_broker_that_is_away_has_lost_nothing(
+    running: RunningBroker, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic()
+
+    def away(*_: object) -> None:
+        raise ConnectionFailed("away")
+
+    with Cluster(running.bootstrap_servers, timeout_s=0.2) as other:
+        monkeypatch.setattr(other, "leader", away)
+        with pytest.raises(ConnectionFailed):
+            read(other, Range(topic, 0, 5, 10), fail_on_data_loss=False)
 
 
 def transaction(cluster: Cluster, topic: str, values: list[bytes], *, ended: bool | None) -> None:
@@ -216,6 +277,20 @@ def test_how_far_bytes_reach(cluster: Cluster, new_topic: NewTopic) -> None:
     assert reached(100 * size) == end
     assert reached(1) == {(topic, 0): 10, (topic, 1): 100}, "one batch, so that the stream moves on"
     assert within_bytes(cluster, end, end, 1, committed=False) == end
+
+
+def test_bytes_are_counted_from_where_there_is_anything(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    for _ in range(20):
+        builder = BatchBuilder()
+        for _ in range(10):
+            builder.append(bytes(93), timestamp_ms=1)
+        produce(cluster, topic, builder.build())
+    size = len(builder.build())
+    delete_before(cluster, topic, 100)
+    part = (topic, 0)
+    assert within_bytes(cluster, {part: 0}, {part: 200}, 3 * size, committed=False) == {part: 130}
+    assert within_bytes(cluster, {part: 0}, {part: 90}, 3 * size, committed=False) == {part: 90}
 
 
 def test_positions_of_a_group(cluster: Cluster, new_topic: NewTopic) -> None:
