@@ -26,17 +26,24 @@ class Part(Enum):
 
 
 def part_of(
-    node_id: int, founders: Sequence[int], told: Mapping[int, Status], waited_seconds: float
+    node_id: int,
+    founders: Sequence[int],
+    told: Mapping[int, Status],
+    waited_seconds: float,
+    data_groups: int = 0,
 ) -> Part | None:
     """What this node is by what the others told; None where that is not known yet.
 
     A stranger comes in as a learner under a member id that nobody has had. `founders` are the nodes that this
-    one was told of at its start, in order.
+    one was told of at its start, in order; `data_groups` how many log groups it would make: where others have
+    made another number, what it would make would have voters that know nothing of it.
     """
     known = [each for each in told.values() if each.joined and each.cluster_id is not None]
     if known:
         newest = max(known, key=lambda each: (each.applied, METADATA_GROUP in each.leads))
         agreed = set(newest.voters) == set(founders[:MAX_METADATA_VOTERS])
+        if newest.data_groups and data_groups and newest.data_groups != data_groups:
+            agreed = False
         first_start = node_id in newest.voters and node_id not in newest.registered
         if not first_start or not agreed:
             return Part.STRANGER

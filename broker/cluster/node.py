@@ -111,6 +111,7 @@ class ClusterNode:
         peers = self._settings.peers()
         own = peers[self._settings.node_id]
         self._peering.address = own.host, own.port
+        self._peering.direct = self._settings.peer_listener() == own
         for node_id, address in peers.items():
             self._peering.know(node_id, address.host, address.port)
         if not self._directory.part:
@@ -171,7 +172,9 @@ class ClusterNode:
         founders = self.founders()
         part = None
         while part is None:
-            part = part_of(self._settings.node_id, founders, self._nodes.statuses, self._loop.time() - began)
+            waited = self._loop.time() - began
+            would_make = len(self._placement) - 1
+            part = part_of(self._settings.node_id, founders, self._nodes.statuses, waited, would_make)
             if part is None:
                 await asyncio.sleep(PART_LOOK_SECONDS)
         opened: list[LogGroup] = []
@@ -247,6 +250,7 @@ class ClusterNode:
             {number: group.term for number, group in groups.items() if group.is_leader},
             {number: group.raft.member_id for number, group in groups.items()},
             metadata.applied_index if metadata is not None else 0,
+            max(len(image.placement) - 1, 0),
         )
 
     def cluster_id(self) -> str | None:

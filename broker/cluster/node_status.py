@@ -26,6 +26,8 @@ class Status:
     """Log group to the Raft member it is there."""
     applied: int = 0
     """How far it has followed group 0."""
+    data_groups: int = 0
+    """How many log groups for data are recorded; 0 where it has seen no record of them yet."""
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -39,6 +41,7 @@ class Status:
                 "leads": {str(group): term for group, term in self.leads.items()},
                 "members": {str(group): member for group, member in self.members.items()},
                 "applied": self.applied,
+                "groups": self.data_groups,
             },
             separators=(",", ":"),
         ).encode()
@@ -60,6 +63,7 @@ class Status:
                 {_small(group): _small(term) for group, term in told["leads"].items()},
                 {_small(group): _number(member) for group, member in told["members"].items()},
                 _number(told["applied"]),
+                _small(told.get("groups", 0)),
             )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a status: {error!r}") from None

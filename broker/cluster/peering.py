@@ -139,6 +139,10 @@ class Peering:
         """Where nodes said themselves that they are; that counts more than what is recorded."""
         self.address: tuple[str, int] | None = None
         """Where this node is reached."""
+        self.direct = True
+        """This process itself listens there: whoever is refused there knows that it has ended."""
+        self._indirect: set[int] = set()
+        """Nodes that something else listens for."""
         self._run = secrets.token_hex(8)
         """This process, so that two of one node id are not taken for one."""
         self._runs: dict[int, object] = {}
@@ -252,6 +256,7 @@ class Peering:
             "founders": founders,
             "groups": self._node.data_groups(),
             "at": self.address,
+            "direct": self.direct,
             "run": self._run,
         }
         return json.dumps(said).encode()
@@ -261,7 +266,7 @@ class Peering:
         try:
             said = json.loads(hello)
             cluster_id, theirs, at, run = said["cluster"], said["founders"], said.get("at"), said.get("run")
-            groups = said.get("groups")
+            groups, direct = said.get("groups"), said.get("direct", True)
             address = None if at is None else (str(at[0]), int(at[1]))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
             return "a greeting that is not understood"
@@ -278,6 +283,7 @@ class Peering:
             here_groups = self._node.data_groups()
             return f"lockstep.data.groups is {here_groups} here and {groups} there: founders must agree"
         self._runs[node_id] = run
+        (self._indirect.discard if direct else self._indirect.add)(node_id)
         if address is not None:
             self._answer_at(node_id, address)
         return None
@@ -331,9 +337,10 @@ class Peering:
             raise PeerError(str(error)) from error
 
     def on_absent(self, node_id: int) -> None:
-        """As `PeerOwner`."""
-        self._nodes.absent(node_id)
-        self._node.absent(node_id)
+        """As `PeerOwner`. Of one behind a NAT or a published port only that is known to be gone."""
+        if node_id not in self._indirect:
+            self._nodes.absent(node_id)
+            self._node.absent(node_id)
 
     def on_link(self, node_id: int, up: bool) -> None:
         """As `PeerOwner`."""

@@ -215,11 +215,10 @@ class TransactionCoordinator:
         )
         return found
 
-    def abort_overdue(self, transactional_id: str, start_ms: int) -> None:
-        """The transaction that began then has taken too long: fence its producer and abort it, if it is still
-        under way by then."""
+    def abort_overdue(self, transactional_id: str, serial: int) -> None:
+        """This one has taken too long: fence its producer and abort it, if it is under way by then."""
         if self._lines.is_free(transactional_id):
-            self._lines.enter(transactional_id, partial(self._abort_overdue, transactional_id, start_ms))
+            self._lines.enter(transactional_id, partial(self._abort_overdue, transactional_id, serial))
 
     def forget_expired(self, transactional_id: str, expiration_ms: int) -> None:
         """Nothing was heard of an id for long: forget it, if that still holds by then."""
@@ -307,9 +306,9 @@ class TransactionCoordinator:
             log.info("%s: ending a transaction that was decided before", shown(transactional_id))
             await self._finish(transactional_id, prepared, prepared.partitions)
 
-    async def _abort_overdue(self, transactional_id: str, start_ms: int, answer: Answer) -> None:
+    async def _abort_overdue(self, transactional_id: str, serial: int, answer: Answer) -> None:
         current = self.state.get(transactional_id)
-        if current is not None and current.state is TransactionState.ONGOING and current.start_ms == start_ms:
+        if current is not None and self.state.serial(transactional_id) == serial:
             log.info(
                 "%s: the transaction of producer %d has taken longer than %d ms and is aborted",
                 shown(transactional_id),

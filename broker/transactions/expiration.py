@@ -31,8 +31,8 @@ class TransactionExpiration:
         self._transactions = transactions
         self._cluster = cluster
         self._seen: dict[str, tuple[int, float]] = {}
-        """Of each transaction under way: when it began by the log's time, and when it was first seen, by a
-        clock that nobody sets: one frame of a leader whose clock was ahead stops the log's time."""
+        """Of each transaction under way: its serial, and when it was first seen, by a clock that nobody sets:
+        one frame of a leader whose clock was ahead stops the log's time."""
 
     async def run(self) -> None:
         """Abort what is overdue every so often, until cancelled; and forget ids, every now and then."""
@@ -59,16 +59,14 @@ class TransactionExpiration:
         now, before, self._seen = asyncio.get_running_loop().time(), self._seen, {}
         for coordinator in self._transactions.coordinators():
             for name in list(coordinator.state.ongoing):
-                current = coordinator.state.get(name)
-                if current is not None:
-                    began, since = before.get(name, (-1, now))
-                    since = since if began == current.start_ms else now
-                    self._seen[name] = current.start_ms, since
-                    if (
-                        is_overdue(current, coordinator.time_ms())
-                        or (now - since) * 1000 > current.timeout_ms
-                    ):
-                        coordinator.abort_overdue(name, current.start_ms)
+                current, serial = coordinator.state.get(name), coordinator.state.serial(name)
+                if current is not None and serial is not None:
+                    known, since = before.get(name, (serial, now))
+                    since = since if known == serial else now
+                    self._seen[name] = serial, since
+                    is_late = (now - since) * 1000 > current.timeout_ms
+                    if is_late or is_overdue(current, coordinator.time_ms()):
+                        coordinator.abort_overdue(name, serial)
                         found += 1
                 looked += 1
                 if looked % IDS_PER_STEP == 0 or (found and found % ENDED_PER_STEP == 0):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from itertools import count
 from struct import Struct
 from typing import Final
 
@@ -44,13 +45,14 @@ def _nobody_hears(text: str) -> None:
 class TransactionsState:
     """Where each id stands. A `StateMachine`. Args: warn: told what was passed over."""
 
-    __slots__ = ("_ids", "_ongoing", "_prepared", "_values", "_warn", "_warned")
+    __slots__ = ("_begun", "_ids", "_ongoing", "_prepared", "_values", "_warn", "_warned")
 
     def __init__(self, warn: Callable[[str], None] = _nobody_hears) -> None:
         self._ids: dict[str, TransactionMetadata] = {}
         self._values: dict[str, bytes] = {}
         """The records `_ids` was read from, for snapshots."""
-        self._ongoing: dict[str, None] = {}
+        self._ongoing: dict[str, int] = {}
+        self._begun = count(1)
         self._prepared: dict[str, None] = {}
         self._warn = warn
         self._warned = 0
@@ -70,6 +72,11 @@ class TransactionsState:
     def ongoing(self) -> Collection[str]:
         """The ids with a transaction under way, longest first."""
         return self._ongoing
+
+    def serial(self, name: str) -> int | None:
+        """Of the transaction under way: another one of the same id has another. None where there is none.
+        The time when it began does not tell them apart, since the log's time may stand still."""
+        return self._ongoing.get(name)
 
     @property
     def prepared(self) -> Collection[str]:
@@ -100,7 +107,7 @@ class TransactionsState:
 
     def _apply(self, name: str, value: bytes | None) -> None:
         metadata = None if value is None else transaction_metadata(value)
-        self._ongoing.pop(name, None)
+        serial = self._ongoing.pop(name, None)
         self._prepared.pop(name, None)
         if metadata is None or value is None:
             self._ids.pop(name, None)
@@ -109,7 +116,7 @@ class TransactionsState:
         self._ids[name] = metadata
         self._values[name] = value
         if metadata.state is TransactionState.ONGOING:
-            self._ongoing[name] = None
+            self._ongoing[name] = next(self._begun) if serial is None else serial
         elif metadata.state in PREPARED:
             self._prepared[name] = None
 
@@ -137,7 +144,7 @@ class TransactionsState:
             raise NewerFormat(f"transactional ids of version {version}, known up to {STATE_VERSION}")
         at = _PREFIX.size + size
         head = json.loads(data[_PREFIX.size : at])
-        self._ongoing = dict.fromkeys(head["ongoing"])
+        self._ongoing = dict(zip(head["ongoing"], self._begun, strict=False))
         for name, length in zip(head["ids"], head["sizes"], strict=True):
             self._apply_restored(name, data[at : at + length])
             at += length

@@ -146,7 +146,8 @@ def _log(bootstrap: str, played: Played) -> _Log:
 
 def _same_log(name: str, marks: Mapping[str, int], topic: str, log: _Log) -> None:
     """PipelineFailed where a target has marks, but none of this topic's: nothing would be compared, and
-    nothing be wrong. One without any has not been delivered to yet."""
+    nothing be wrong. One without any has not been delivered to yet; one that has other topics alone cannot be
+    told from one of another cluster."""
     if marks and log.log_ids.keys().isdisjoint(marks):
         raise PipelineFailed(
             f"--store {name}: none of its marks is of topic {topic}, whose id is {log.encoded_id} in cluster "

@@ -87,10 +87,12 @@ class Epochs:
 
     Args:
         commit_topic: where its records are; `lockstep.locks=true`, in the log group of all that is written.
+        accepted: an epoch that counts as done where it is committed, with whatever number of rows.
     """
 
-    def __init__(self, cluster: Cluster, commit_topic: str, query: str) -> None:
+    def __init__(self, cluster: Cluster, commit_topic: str, query: str, accepted: int | None = None) -> None:
         self._cluster = cluster
+        self._accepted = accepted
         self._topic = commit_topic
         self._query = query
 
@@ -114,11 +116,13 @@ class Epochs:
                 continue
             if last.epoch == epoch:
                 self.abort(stages)  # what a repetition staged; nothing is open of what was committed
-                if last.records != record.records:  # to call it done would lose rows without a word
+                # To call it done where the rows are others would lose some without a word.
+                if last.records != record.records and epoch != self._accepted:
                     raise Fenced(
                         f"query {self._query}: epoch {epoch} is committed with {last.records} rows, and "
-                        f"comes again with {record.records}; was the checkpoint set back or copied, or does "
-                        "the query not give the same rows when an epoch is repeated?"
+                        f"comes again with {record.records}; was the checkpoint set back or copied? Where "
+                        "the query's source has fewer records now (compaction, retention), or the query "
+                        f"gives other rows each time, acceptEpoch={epoch} goes on behind what is committed"
                     )
                 return False
             if last.epoch > epoch or run in last.former:

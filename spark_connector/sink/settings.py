@@ -21,8 +21,19 @@ COMPRESSION: Final = "kafka.compression.type"
 SECURITY: Final = "kafka.security.protocol"
 TIMEOUT: Final = "kafka.request.timeout.ms"
 INCLUDE_HEADERS: Final = "includeHeaders"
+ACCEPT_EPOCH: Final = "acceptEpoch"
 
-_NAMES: Final = (BOOTSTRAP, TOPIC, COMMIT_TOPIC, BATCH_BYTES, COMPRESSION, SECURITY, TIMEOUT, INCLUDE_HEADERS)
+_NAMES: Final = (
+    BOOTSTRAP,
+    TOPIC,
+    COMMIT_TOPIC,
+    BATCH_BYTES,
+    COMPRESSION,
+    SECURITY,
+    TIMEOUT,
+    INCLUDE_HEADERS,
+    ACCEPT_EPOCH,
+)
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 _KNOWN: Final = _SPARKS_OWN.union(name.lower() for name in _NAMES)
 _MEANINGLESS: Final[Mapping[str, str]] = {
@@ -47,6 +58,8 @@ class SinkSettings:
     codec: Codec
     security: str
     timeout_s: float
+    accepted_epoch: int | None = None
+    """One that counts as done where it is committed, however many rows it has now."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkSettings:
@@ -71,7 +84,14 @@ class SinkSettings:
             codec,
             given.get(SECURITY, "PLAINTEXT"),
             _number(given, TIMEOUT, 60_000, 86_400_000) / 1000,
+            _epoch(given.get(ACCEPT_EPOCH.lower())),
         )
+
+
+def _epoch(text: str | None) -> int | None:
+    if text is not None and not text.isdecimal():
+        raise OptionError(ACCEPT_EPOCH, f"{text!r} is not the number of an epoch")
+    return None if text is None else int(text)
 
 
 def _number(given: Mapping[str, str], name: str, default: int, most: int) -> int:

@@ -100,7 +100,8 @@ class _Sink:
         with self.cluster() as cluster:
             topics = topics or {self.settings.topic or ""}
             topic = commit_topic(cluster, identity.query, topics, self.settings.commit_topic)
-            Epochs(cluster, topic, identity.query).commit(identity.run, identity.epoch, stages)
+            epochs = Epochs(cluster, topic, identity.query, self.settings.accepted_epoch)
+            epochs.commit(identity.run, identity.epoch, stages)
 
     def abort(self, messages: Sequence[Staged | None]) -> None:
         """The driver gave the epoch up. What failed tasks left ends with the query's next commit, or expires:

@@ -115,6 +115,7 @@ class RangeReader:
             if data is None:
                 continue
             yield from self._decoded(data, columns)
+            self._progress_at = time.monotonic()  # what the reader's user takes for its rows is no waiting
         if len(columns):
             yield columns
 

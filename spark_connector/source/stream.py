@@ -153,6 +153,7 @@ class _Reader(DataSourceStreamReader):
         return {
             part: min(offset, until.get(part, offset)) if moves(starting, part, default=LATEST) else offset
             for part, offset in begins.items()
+            if part in until  # one that came meanwhile is read from its beginning, in the next micro-batch
         }
 
     def _show(self, reached: Json) -> None:

@@ -9,6 +9,7 @@ lost is told in a later turn. Does not know what it carries.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections import deque
@@ -32,6 +33,9 @@ NO_ANSWER = "no answer from there"
 NOBODY_THERE = "connection refused: nothing listens there"
 SILENT = "what listens there is silent: is it the replication listener of a node?"
 NO_LISTENER = "what listens there is not a replication listener: a port for clients?"
+NO_WAY = "this machine has no way to an address of that kind"
+_NO_WAY_ERRORS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH})
+"""Of an IPv6 address on a machine without IPv6."""
 
 
 class LinkOwner(Protocol):
@@ -213,7 +217,9 @@ class Link:
                     self.problem = ""
                     return connected
                 endings.append(self._ending)
-            # One address of several that refuses says nothing: the process may listen at another.
+            # One address of several that refuses says nothing: the process may listen at another. One of a
+            # kind that this machine has no way to reaches nobody anyhow.
+            endings = [each for each in endings if each != NO_WAY]
             if not self._bulk and endings and all(each == NOBODY_THERE for each in endings):
                 self._owner.on_absent()
         except Refused as error:
@@ -248,7 +254,11 @@ class Link:
 
     async def _try(self, family: int, address: tuple[object, ...]) -> socket.socket | None:
         """Connect, greet and be welcomed. Raises Refused, and ValueError or OSError for any other end."""
-        connected = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            connected = socket.socket(family, socket.SOCK_STREAM)
+        except OSError as error:
+            self._ending = self._why(error)
+            return None
         self._ending = NO_ANSWER
         try:
             connected.setblocking(False)
@@ -256,10 +266,8 @@ class Link:
             try:
                 await self._loop.sock_connect(connected, address)
             except OSError as error:
-                log_of_links.debug("%s: %s", self._name, error)
                 connected.close()
-                is_refused = isinstance(error, ConnectionRefusedError)
-                self._ending = NOBODY_THERE if is_refused else (error.strerror or str(error)).lower()
+                self._ending = self._why(error)
                 return None
             self._ending = SILENT
             buffers, _ = self._owner.greeting(self._bulk)
@@ -277,6 +285,12 @@ class Link:
             connected.close()
             raise
         return connected
+
+    def _why(self, error: OSError) -> str:
+        log_of_links.debug("%s: %s", self._name, error)
+        if isinstance(error, ConnectionRefusedError):
+            return NOBODY_THERE
+        return NO_WAY if error.errno in _NO_WAY_ERRORS else (error.strerror or str(error)).lower()
 
     async def _answer(self, connected: socket.socket) -> object:
         reader = FrameReader(self._limits.greeting_bytes)

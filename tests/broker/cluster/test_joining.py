@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.cluster.joining import FOUNDING_PATIENCE_SECONDS, Part, part_of
@@ -41,6 +43,14 @@ def test_a_founder_that_is_late_is_one_all_the_same() -> None:
     assert part_of(1, FOUNDERS, {2: cluster(2, 3, leads=True)}, 0) is Part.FOUNDER
     assert part_of(1, FOUNDERS, {2: cluster(2, 3), 3: cluster(2, 3, leads=True)}, 0) is Part.FOUNDER
     assert part_of(1, FOUNDERS, {2: cluster(2, 3, applied=3), 3: cluster(1, 2, 3)}, 0) is Part.STRANGER
+
+
+def test_a_late_founder_that_would_make_other_log_groups_is_a_stranger() -> None:
+    there = replace(cluster(2, 3, leads=True), data_groups=3)
+    assert part_of(1, FOUNDERS, {2: there}, 0, 3) is Part.FOUNDER
+    assert part_of(1, FOUNDERS, {2: there}, 0, 6) is Part.STRANGER
+    assert part_of(1, FOUNDERS, {2: replace(there, data_groups=0)}, 0, 6) is Part.FOUNDER, "not recorded yet"
+    assert Status.decode(there.encode()) == there
 
 
 def test_who_lost_its_disk_is_no_founder_by_the_word_of_one_that_is_behind() -> None:

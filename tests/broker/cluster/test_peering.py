@@ -192,3 +192,17 @@ async def test_founders_with_another_number_of_log_groups_are_refused(
     assert peering.on_greeted(2, said(None)) is None, "of an earlier version"
     assert peering.on_greeted(2, said(6, ())) is None, "it has been part of the cluster"
     assert peering.on_greeted(4, said(6, (1, 2, 3, 4))) is None, "it is to be added: what is recorded counts"
+
+
+async def test_who_is_behind_a_published_port_is_not_known_to_have_ended(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await dialed(peering, monkeypatch)
+    ended: list[int] = []
+    monkeypatch.setattr(peering._node, "absent", ended.append)
+    assert json.loads(peering.hello())["direct"] is True
+    for node_id, direct in ((2, False), (3, True)):
+        words = {"cluster": "ours", "founders": [], "at": ["h", node_id], "direct": direct}
+        assert peering.on_greeted(node_id, json.dumps(words).encode()) is None
+        peering.on_absent(node_id)
+    assert ended == [3]

@@ -480,6 +480,27 @@ async def test_a_transaction_that_takes_too_long_is_aborted(
     assert await world.broker.parts.transaction_expiration.abort_overdue() == 0
 
 
+async def test_transactions_one_after_the_other_are_not_taken_for_one_that_lasts(
+    start_broker: StartBroker,
+) -> None:
+    """The log's time stands still, so that all of them begin at the same moment of it."""
+    world = await make(start_broker)
+    expiration = world.broker.parts.transaction_expiration
+    for group in world.broker.groups.values():
+        group._replica.time_ms += 10**11
+    producer_id, epoch = await world.transactions.init_producer_id(NAME, 100, -1, -1)
+    for _ in range(3):
+        await world.transactions.add_partitions(NAME, producer_id, epoch, [("t", 0)], 0)
+        assert await expiration.abort_overdue() == 0
+        await asyncio.sleep(0.07)
+        producer_id, epoch = await world.transactions.end(NAME, producer_id, epoch, True, 0)
+        await until(world, TransactionState.COMPLETE_COMMIT)
+    await world.transactions.add_partitions(NAME, producer_id, epoch, [("t", 0)], 0)
+    assert await expiration.abort_overdue() == 0
+    await asyncio.sleep(0.12)
+    assert await expiration.abort_overdue() == 1
+
+
 async def test_ids_that_are_not_used_are_forgotten(start_broker: StartBroker) -> None:
     world = await make(start_broker, transactional_id_expiration_ms="1")
     expiration = world.broker.parts.transaction_expiration

@@ -127,6 +127,12 @@ def test_an_epoch_with_other_rows_is_no_repetition(
     text = rf"epoch 7 is committed with 1 rows, and comes again with {len(values)}; was the checkpoint set"
     with pytest.raises(Fenced, match=text):
         epochs.commit("set back by one", 7, [lost])
+    accepting = Epochs(cluster, commit_topic(cluster, query, [topic], None), query, accepted=7)
+    assert accepting.commit("it is whole", 7, [stage(cluster, query, topic, *values)]) is False
+    with pytest.raises(Fenced, match="epoch 7"):
+        Epochs(cluster, commit_topic(cluster, query, [topic], None), query, accepted=8).commit(
+            "another", 7, [stage(cluster, query, topic, *values)]
+        )
     assert epochs.commit("run", 8, [stage(cluster, query, topic, b"d")])
     assert committed(cluster, topic) == [b"a", b"d"], "and what it staged is aborted"
 

@@ -21,6 +21,8 @@ def test_options_come_in_any_case() -> None:
     said = {"Kafka.Bootstrap.Servers": "h:1", "TOPIC": "t", "checkpointLocation": "/c", "commitTopic": "c"}
     found = SinkSettings.of(said)
     assert (found.bootstrap, found.topic, found.commit_topic) == ("h:1", "t", "c")
+    assert found.accepted_epoch is None
+    assert SinkSettings.of(said | {"ACCEPTEPOCH": "0"}).accepted_epoch == 0
     assert SinkSettings.of(_LEAST | {"committopic": "c", "includeheaders": "true"}).commit_topic == "c"
 
 
@@ -36,6 +38,7 @@ def test_options_come_in_any_case() -> None:
         ({"kafka.batch.size": "0"}, r"option kafka\.batch\.size: '0' is not a whole number from 1 to \d+"),
         ({"kafka.batch.size": "99999999999"}, r"option kafka\.batch\.size: '99999999999' is not"),
         ({"kafka.request.timeout.ms": "1s"}, r"option kafka\.request\.timeout\.ms: '1s' is not"),
+        ({"acceptEpoch": "-1"}, r"option acceptEpoch: '-1' is not the number of an epoch"),
         ({"kafka.compression.type": "rar"}, r"option kafka\.compression\.type: 'rar' is none of none, gzip"),
     ],
 )

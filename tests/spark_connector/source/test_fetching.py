@@ -70,6 +70,20 @@ def test_a_range_in_answers_of_any_size(cluster: Cluster, new_topic: NewTopic, f
         assert read(cluster, Range(topic, 0, start, end), fetch_bytes=fetch_bytes) == list(range(start, end))
 
 
+def test_what_the_rows_user_takes_is_no_waiting(
+    cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first empty answer after a slow one would end a range of failOnDataLoss=false."""
+    topic = new_topic()
+    filled(cluster, topic, 2)
+    monkeypatch.setattr("spark_connector.source.fetching._ROWS", 1)
+    reader = RangeReader(cluster, Range(topic, 0, 0, 20), options(fetch_bytes=1, fail_on_data_loss=False))
+    told = iter(reader)
+    next(told)
+    reader._progress_at = 0.0  # so long ago
+    assert len(list(told)) == 1 and reader._progress_at > 0.0
+
+
 def test_much_comes_in_several_parts(cluster: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic()
     filled(cluster, topic, 20, each=2000)

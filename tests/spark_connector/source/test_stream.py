@@ -208,6 +208,22 @@ def test_where_the_end_is_asked_for_first(
     assert ranges(one, end, kept(one.latestOffset())) == [(1, 10, 30)]
 
 
+@pytest.mark.parametrize("stream", [False], indirect=True)
+def test_a_partition_that_came_before_the_first_micro_batch_was_committed(
+    cluster: Cluster, new_topic: NewTopic, readers: Readers
+) -> None:
+    topic = new_topic(2)
+    filled(cluster, topic, 2, partition=0)
+    filled(cluster, topic, 1, partition=1)
+    one = readers(topic)
+    end = kept(one.latestOffset())
+    whole = kept(end)
+    del end["topics"][topic]["1"]  # it was not there yet
+    again = readers(topic)
+    assert ranges(again, kept(again.initialOffset()), end) == []
+    assert ranges(again, end, whole) == [(1, 0, 10)]
+
+
 @pytest.mark.parametrize("stream", [True, False], indirect=True)
 def test_an_offset_that_was_named_is_not_moved(
     stream: ModuleType, cluster: Cluster, new_topic: NewTopic, readers: Readers
