@@ -26,6 +26,7 @@ _PART: Final = "part"
 _REGISTERED: Final = "registered"
 _CLUSTER: Final = "cluster.id"
 _REMOVED: Final = "removed"
+_GONE = ".gone"
 ALONE: Final = "alone"
 
 
@@ -56,6 +57,8 @@ class DataDirectory:
         except BaseException:
             self.close()
             raise
+        for gone in (path / "groups").glob(f"*{_GONE}"):  # a stop came in between
+            shutil.rmtree(gone, ignore_errors=True)
 
     def group(self, number: int) -> Path:
         """Where a log group lives."""
@@ -68,6 +71,18 @@ class DataDirectory:
         except FileNotFoundError:
             return []
         return sorted(int(name) for name in names if name.isdecimal())
+
+    def set_aside(self, number: int) -> Path | None:
+        """A log group is not this node's any more, durably: the directory that is left to be removed, at any
+        time and in any order; None where there is none. Raises OSError."""
+        gone = self.path / "groups" / f"{number}{_GONE}"
+        shutil.rmtree(gone, ignore_errors=True)
+        try:
+            os.rename(self.group(number), gone)
+        except FileNotFoundError:
+            return None
+        _flush_names(gone.parent)
+        return gone
 
     def close(self) -> None:
         """Let another broker have it."""
@@ -183,7 +198,11 @@ def _write_flushed(path: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(temporary, path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    _flush_names(path.parent)
+
+
+def _flush_names(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:

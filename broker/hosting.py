@@ -203,7 +203,9 @@ class Hosting:
         self.appenders.pop(number, None)
         self._states.pop(number, None)
         await group.close()
-        shutil.rmtree(self._directory.group(number), ignore_errors=True)
+        gone = self._directory.set_aside(number)
+        if gone is not None:
+            await asyncio.to_thread(shutil.rmtree, gone, ignore_errors=True)
         log.info("log group %d has moved to other nodes", number)
 
 

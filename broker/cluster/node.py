@@ -285,7 +285,7 @@ class ClusterNode:
     # --- following ------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
-        image, here = self._cluster.image, self._settings.node_id
+        image = self._cluster.image
         if image.cluster_id is not None:
             self._directory.note_cluster(image.cluster_id)
         for node in image.nodes.values():
@@ -295,20 +295,35 @@ class ClusterNode:
         self._registered = set(image.nodes)
         for keeper in self._keepers.values():
             keeper.look()  # who is wanted may have changed, and the keeper of a group of one rests
-        for number, nodes in list(image.placement.items()):
-            if here in nodes and number not in self._cluster.groups:
-                self._serve(await self._hosting.open(number))
-                self._peering.tell_soon()
+        await self._give_up_groups()  # first: it makes room for others
+        problem = await self._open_groups()
+        await self._register()
+        if self._topics.leads and image.moving:
+            await note_arrivals(self._cluster, self._topics, self.reports)
+        if problem is not None:
+            raise problem
+
+    async def _give_up_groups(self) -> None:
+        """Those that were placed elsewhere, once this node is no member of them."""
         for number, group in list(self._cluster.groups.items()):
-            placed = image.placement.get(number)
-            if number == METADATA_GROUP or placed is None or here in placed:
+            placed = self._cluster.image.placement.get(number)
+            if number == METADATA_GROUP or placed is None or self._settings.node_id in placed:
                 continue
             if not group.is_leader and await self._is_out(group):
                 self._keepers.pop(number).stop()
                 await self._hosting.give_up(number, self._cluster, self._groups, self._transactions)
-        await self._register()
-        if self._topics.leads and image.moving:
-            await note_arrivals(self._cluster, self._topics, self.reports)
+
+    async def _open_groups(self) -> Exception | None:
+        """Those that were placed here; why the first that could not be was not: it holds up no other."""
+        problem: Exception | None = None
+        for number, nodes in list(self._cluster.image.placement.items()):
+            if self._settings.node_id in nodes and number not in self._cluster.groups:
+                try:
+                    self._serve(await self._hosting.open(number))
+                except (StorageError, OSError) as error:
+                    problem = problem or error
+                self._peering.tell_soon()
+        return problem
 
     async def _is_out(self, group: LogGroup) -> bool:
         """Whether this node is no member, as whoever leads says: who is out may not have heard of it."""

@@ -30,7 +30,7 @@ from storage.log.lsn_lookup import LsnLookup
 from storage.log.options import LogOptions
 from storage.log.origin_file import read_origin, write_origin
 from storage.log.reading import BatchPlace, LogReader
-from storage.log.recovery import Recovery, RecoveryReport
+from storage.log.recovery import Recovered, Recovery, RecoveryReport
 from storage.log.replacing import ReplacingLog
 from storage.log.rewriting import Judge
 from storage.log.segment_pool import SegmentPool
@@ -107,8 +107,17 @@ class DataLog(ReplacingLog):
             table.add(segment)
             if segment.summary is not None and segment.batches is not None:
                 house.add_unindexed(segment)
-        pool.adopt((found.segments[-1].sequence if found.segments else 0) + 1, found.ready)
-        house.adopt_leftover(found.leftover)
+        try:
+            self._go_on(found)
+        except BaseException:  # whoever tries again and again must not run out of descriptors
+            table.close()
+            found.state_file.close()
+            raise
+
+    def _go_on(self, found: Recovered) -> None:
+        """Where the log ends. StorageFull, FlushFailed."""
+        self._pool.adopt((found.segments[-1].sequence if found.segments else 0) + 1, found.ready)
+        self._house.adopt_leftover(found.leftover)
         if found.segments:
             self._activate(found.segments[-1], found.segments[-1].end)
             self._mark()

@@ -128,6 +128,7 @@ class Recovery:
         self._salvaged_from = 0
         self._salvaged_state = False
         self._headers: dict[int, SegmentHeader | None] = {}
+        self._opened: list[Segment] = []
 
     def run(self) -> Recovered:
         """CorruptLog, NewerFormat; OSError from the file system."""
@@ -147,6 +148,9 @@ class Recovery:
             return self._run(state_file, names)
         except BaseException:
             state_file.close()
+            for segment in self._opened:
+                if segment.fd >= 0:
+                    fs.close(segment.fd)
             raise
 
     def _open_state(self, names: list[str]) -> StateFile | None:
@@ -186,6 +190,7 @@ class Recovery:
         self._judge(end, start, scanned, live, placed, tail)
         for segment in segments:
             self._flush(segment)
+        fs.fsync_dir(directory)  # a file may have its name since a moment before the process was killed
         # The save that cuts rot away is the one that ends this member: what it promised may have been there.
         state_file.save(LogState(self._hard_state(), state.generation + 1, end, oldest))
         next_sequence = (end >> 32) + 1 if scanned else start
@@ -310,6 +315,7 @@ class Recovery:
         """Scan all of a segment into its index, `end` and `tail`."""
         fs = self._fs
         fd = segment.fd = fs.open(segment.path)
+        self._opened.append(segment)
         scan = SegmentScan(
             lambda length, offset: fs.pread(fd, length, offset),
             min(segment.size, fs.size(fd)),

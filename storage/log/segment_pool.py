@@ -129,8 +129,15 @@ class SegmentPool:
             return True
 
     def put_in_front(self, files: list[ReadyFile]) -> None:
-        """Segments that a truncation emptied: they come before the ready ones again."""
+        """Segments that a truncation emptied: they come before the ready ones again; or, made when segments
+        had another size than what writes are planned for today, they and those are made anew."""
         with self._lock:
+            if any(file.size != self._segment_bytes for file in files):
+                for file in (*files, *self._ready):
+                    self._unlink(file.path)
+                self._ready.clear()
+                self._next_sequence = files[0].sequence
+                return
             self._ready.extendleft(reversed(files))
 
     def drop_surplus(self) -> None:

@@ -101,3 +101,17 @@ async def test_every_directory_is_durable_in_its_parent(
     await broker.start()
     await broker.stop()
     assert {tmp_path, tmp_path / "new", data, data / "groups"} <= flushed
+
+
+def test_a_group_that_is_given_up_is_gone_at_once_and_removed_later(tmp_path: Path) -> None:
+    """A kill in the midst of removing it must not leave half of a log that the next start opens."""
+    directory = DataDirectory(tmp_path, 1, alone=False)
+    assert directory.set_aside(3) is None
+    for _ in range(2):  # it may come back, and go again before the rest was removed
+        directory.group(3).mkdir(parents=True)
+        (directory.group(3) / "state").write_bytes(b"x")
+        gone = directory.set_aside(3)
+        assert gone is not None and (gone / "state").exists() and directory.groups() == []
+    directory.close()
+    DataDirectory(tmp_path, 1, alone=False).close()
+    assert os.listdir(tmp_path / "groups") == []

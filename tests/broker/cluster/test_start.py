@@ -26,6 +26,7 @@ from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.metadata import MetadataRequest
 from storage.group import LogGroup
 from storage.raft.membership import ConfigurationRefused
+from storage.types import StorageFull
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster, small_settings
 from tests.broker.wire import batch, records_of
@@ -138,6 +139,26 @@ async def test_two_of_three_founders_begin_without_the_third(tmp_path: Path) -> 
         assert members == (1, 2, 3), "the late one votes under the id that it was founded with"
     finally:
         await cluster.close()
+
+
+async def test_a_group_that_cannot_be_opened_holds_up_no_other(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await start_cluster(3)
+    await cluster.settled()
+    node = cluster.brokers[1].parts.node
+    assert node is not None
+    tried: list[int] = []
+
+    async def full(number: int) -> LogGroup:
+        tried.append(number)
+        raise StorageFull(f"group {number}: no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node._hosting, "open", full)
+        patched.setattr(node._cluster, "groups", {0: node._cluster.groups[0]})
+        problem = await node._open_groups()
+    assert tried == [1, 2, 3] and isinstance(problem, StorageFull) and "group 1" in str(problem)
 
 
 async def test_a_leader_that_may_not_hand_over_now_stops_all_the_same(

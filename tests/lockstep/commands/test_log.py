@@ -200,7 +200,7 @@ def test_a_torn_end_is_no_rot(command: Run, directory: Path) -> None:
     assert (status, document["groups"][1]["frames"]) == (0, len(frames) - 1)
 
 
-def test_what_is_no_log_or_in_use(command: Run, tmp_path: Path) -> None:
+def test_what_is_no_log_or_in_use(command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for arguments in (("verify",), ("dump",)):
         (tmp_path / "file").touch()
         for path, said in [
@@ -214,6 +214,9 @@ def test_what_is_no_log_or_in_use(command: Run, tmp_path: Path) -> None:
         outcome = command("log", "verify", str(tmp_path / "data"))
         assert outcome.status == 1
         assert f"a broker (process {process.pid}) is running on" in outcome.err
+        monkeypatch.chdir(tmp_path / "data" / "groups")
+        outcome = command("log", "verify", "1")
+        assert outcome.status == 1 and "is running on" in outcome.err, "whose directory it is, is further up"
     outcome = command("log", "dump", str(tmp_path / "data"), "--group", "77")
     assert outcome.status == 1 and "no log group 77" in outcome.err
 

@@ -196,8 +196,10 @@ def test_hard_state_that_cannot_be_flushed_is_final() -> None:
 
 
 def test_a_new_directory_without_room_says_so() -> None:
+    disk = SimulatedFileSystem(capacity_bytes=1 << 20)
     with pytest.raises(StorageFull):
-        DataLog.open(DIRECTORY, GROUP, LogOptions(), SimulatedFileSystem(capacity_bytes=1 << 20))
+        DataLog.open(DIRECTORY, GROUP, LogOptions(), disk)
+    assert not disk._open, "who tries every second must not run out of descriptors"
 
 
 def test_room_is_promised_only_for_what_fits() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from storage.log.data_log import DataLog
 from storage.types import Checkpoint, CorruptLog, Frame, NewerFormat
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS, World, chains
 from tests.storage.log.frames import same, whole
-from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
+from tests.storage.log.simulated_disk import FlushNames, Image, SimulatedFileSystem, Write
 
 
 def closed_world(checkpoints: bool = True) -> World:
@@ -184,6 +185,50 @@ def test_a_rotten_newest_checkpoint_costs_a_longer_replay() -> None:
     assert len(list(log.replay())) == 21
     log.write_checkpoint(Checkpoint(40, 1, log.next_lsn, log.chain, 0, {"state": b""}))
     assert sorted(n for n in disk.list_dir(DIRECTORY) if n.startswith("checkpoint-"))[-1].endswith("40")
+
+
+def test_a_copy_that_the_disk_cannot_read_is_what_the_other_is_there_for() -> None:
+    world = closed_world()
+    image = world.disk.now()
+    newest = sorted(n for n in image.files if n.startswith("checkpoint-"))[1]
+    failed: set[str] = set()
+
+    def bad_sectors(what: str, name: str) -> OSError | None:
+        if what != "read" or name not in ("state", newest) or name in failed:
+            return None
+        failed.add(name)  # the first of two slots
+        return OSError(errno.EIO, "Input/output error")
+
+    disk = SimulatedFileSystem(image)
+    disk.fault = bad_sectors
+    log = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+    assert failed == {"state", newest}
+    assert log.report.damaged_slot and log.report.ignored_checkpoints == (newest,)
+    assert log.checkpoint is not None and log.checkpoint.index == 19
+    for number in (errno.EMFILE, errno.EACCES):
+        disk = SimulatedFileSystem(image)
+        disk.fault = lambda what, name, number=number: OSError(number, "no") if what == "read" else None
+        with pytest.raises(OSError, match="no"):
+            DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+
+
+def test_what_is_refused_leaves_no_file_open() -> None:
+    image = closed_world(checkpoints=False).disk.now()
+    name = "0000000000000002.segment"
+    data = bytearray(image.files[name])
+    data[5000] ^= 1
+    disk = damaged(image, name, bytes(data))
+    with pytest.raises(CorruptLog):
+        DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+    assert not disk._open
+
+
+def test_names_are_made_durable_before_anything_rests_on_them() -> None:
+    """A file may have got its name right before the process was killed, and the power goes later."""
+    disk = SimulatedFileSystem(closed_world().disk.now())
+    DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+    first_save = next(at for at, each in enumerate(disk.record) if isinstance(each, Write))
+    assert any(isinstance(each, FlushNames) for each in disk.record[:first_save])
 
 
 def test_a_missing_segment_or_state_file_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
 import time
@@ -107,6 +108,28 @@ def test_over_segments_down_to_the_checkpoint_then_on(tmp_path: Path) -> None:
         pair.model.truncate(39)
     pair.agree()
     pair.log.close()
+
+
+def test_segments_of_a_former_size_are_not_written_as_if_they_had_todays(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    pair.append(80, b"old")
+    assert len(pair.log.segments()) > 3
+    pair.log.close()
+    larger = dataclasses.replace(SMALL, segment_bytes=256 << 10)
+    log = DataLog.open(tmp_path, 1, larger)
+    log.truncate(5)
+    make = FrameMaker()
+    for frame in pair.frames[:5]:
+        make.follow(frame)
+    make.term += 1
+    written = [make.data((1, 1, bytes([number]) * 50_000)) for number in range(8)]
+    for frame in written:
+        log.append([frame])
+        log.flush()
+    log.close()
+    again = DataLog.open(tmp_path, 1, larger)
+    assert again.last_index == 13 and all(map(same, list(again.replay())[-8:], written))
+    again.close()
 
 
 def test_down_to_nothing(tmp_path: Path) -> None:
