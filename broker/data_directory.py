@@ -1,7 +1,8 @@
 """The broker's data directory: one broker at a time, one node's, of a format we know.
 
 Holds `.lock` (an advisory lock, so that two brokers cannot share it), `meta.properties` (format, node id,
-the node's part in its cluster) and `groups/N`, one directory per log group.
+the node's part in its cluster) and `groups/N`, one directory per log group; `groups/N.gone` is what is
+left of one that was given up.
 Does not: look inside a group's directory.
 """
 

@@ -28,7 +28,7 @@ def groups_of(directory: Path) -> list[tuple[int, Path]]:
 
     Raises NoLog where there is none or a broker is running on it.
     """
-    directory = directory.resolve()  # what is above a group's own is looked at, too
+    directory = Path(os.path.abspath(directory))  # what is above a group's own is looked at, too
     if not directory.is_dir():
         raise NoLog(
             f"{directory} is a file, not a directory"

@@ -305,11 +305,15 @@ class ClusterNode:
 
     async def _give_up_groups(self) -> None:
         """Those that were placed elsewhere, once this node is no member of them."""
-        for number, group in list(self._cluster.groups.items()):
-            placed = self._cluster.image.placement.get(number)
-            if number == METADATA_GROUP or placed is None or self._settings.node_id in placed:
-                continue
-            if not group.is_leader and await self._is_out(group):
+        placement, here = self._cluster.image.placement, self._settings.node_id
+        leaving = [
+            (number, group)
+            for number, group in self._cluster.groups.items()
+            if number != METADATA_GROUP and here not in placement.get(number, (here,)) and not group.is_leader
+        ]
+        are_out = await asyncio.gather(*(self._is_out(group) for _, group in leaving))
+        for (number, _), is_out in zip(leaving, are_out, strict=True):
+            if is_out:
                 self._keepers.pop(number).stop()
                 await self._hosting.give_up(number, self._cluster, self._groups, self._transactions)
 

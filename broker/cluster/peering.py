@@ -337,7 +337,7 @@ class Peering:
             raise PeerError(str(error)) from error
 
     def on_absent(self, node_id: int) -> None:
-        """As `PeerOwner`. Of one behind a NAT or a published port only that is known to be gone."""
+        """As `PeerOwner`. Of one that something else listens for it proves nothing."""
         if node_id not in self._indirect:
             self._nodes.absent(node_id)
             self._node.absent(node_id)

@@ -345,6 +345,7 @@ class LogWriter:
             if self.options.flush:
                 self._fs.fdatasync(segment.fd)
         except OSError as error:
+            self._fs.close(segment.fd)
             raise self._fail(f"{ready.path}: {error}") from error
         self._table.add(segment)
         self._activate(segment, SEGMENT_HEADER_BYTES)

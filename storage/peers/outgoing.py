@@ -220,6 +220,7 @@ class Link:
             # One address of several that refuses says nothing: the process may listen at another. One of a
             # kind that this machine has no way to reaches nobody anyhow.
             endings = [each for each in endings if each != NO_WAY]
+            self._ending = endings[-1] if endings else self._ending
             if not self._bulk and endings and all(each == NOBODY_THERE for each in endings):
                 self._owner.on_absent()
         except Refused as error:
@@ -257,7 +258,7 @@ class Link:
         try:
             connected = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
-            self._ending = self._why(error)
+            self._ending = self._why(error, family)
             return None
         self._ending = NO_ANSWER
         try:
@@ -267,7 +268,7 @@ class Link:
                 await self._loop.sock_connect(connected, address)
             except OSError as error:
                 connected.close()
-                self._ending = self._why(error)
+                self._ending = self._why(error, family)
                 return None
             self._ending = SILENT
             buffers, _ = self._owner.greeting(self._bulk)
@@ -286,11 +287,13 @@ class Link:
             raise
         return connected
 
-    def _why(self, error: OSError) -> str:
+    def _why(self, error: OSError, family: int) -> str:
         log_of_links.debug("%s: %s", self._name, error)
         if isinstance(error, ConnectionRefusedError):
             return NOBODY_THERE
-        return NO_WAY if error.errno in _NO_WAY_ERRORS else (error.strerror or str(error)).lower()
+        if family == socket.AF_INET6 and error.errno in _NO_WAY_ERRORS:
+            return NO_WAY
+        return (error.strerror or str(error)).lower()
 
     async def _answer(self, connected: socket.socket) -> object:
         reader = FrameReader(self._limits.greeting_bytes)

@@ -148,17 +148,24 @@ async def test_a_group_that_cannot_be_opened_holds_up_no_other(
     await cluster.settled()
     node = cluster.brokers[1].parts.node
     assert node is not None
-    tried: list[int] = []
+    done: list[int | str] = []
 
     async def full(number: int) -> LogGroup:
-        tried.append(number)
+        done.append(number)
         raise StorageFull(f"group {number}: no room")
+
+    async def noted(what: str) -> None:
+        done.append(what)
 
     with monkeypatch.context() as patched:
         patched.setattr(node._hosting, "open", full)
         patched.setattr(node._cluster, "groups", {0: node._cluster.groups[0]})
-        problem = await node._open_groups()
-    assert tried == [1, 2, 3] and isinstance(problem, StorageFull) and "group 1" in str(problem)
+        patched.setattr(node, "_give_up_groups", partial(noted, "room is made"))
+        patched.setattr(node, "_register", partial(noted, "registered"))
+        with pytest.raises(StorageFull, match="group 1"):
+            await node._follow()
+    looks = len(done) // 5
+    assert looks and done == ["room is made", 1, 2, 3, "registered"] * looks
 
 
 async def test_a_leader_that_may_not_hand_over_now_stops_all_the_same(

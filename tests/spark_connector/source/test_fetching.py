@@ -77,7 +77,7 @@ def test_what_the_rows_user_takes_is_no_waiting(
     topic = new_topic()
     filled(cluster, topic, 2)
     monkeypatch.setattr("spark_connector.source.fetching._ROWS", 1)
-    reader = RangeReader(cluster, Range(topic, 0, 0, 20), options(fetch_bytes=1, fail_on_data_loss=False))
+    reader = RangeReader(cluster, Range(topic, 0, 0, 20), options(fail_on_data_loss=False))  # in one answer
     told = iter(reader)
     next(told)
     reader._progress_at = 0.0  # so long ago

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -213,14 +214,30 @@ async def test_one_address_of_two_that_refuses_is_no_proof(monkeypatch: pytest.M
             places = [refuses, silent, listens]
 
             async def resolved(self: object, host: str, port: int) -> list[tuple[object, ...]]:
-                return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
+                return [
+                    (socket.AF_INET6 if place in no_way else socket.AF_INET, socket.SOCK_STREAM, 0, "", place)
+                    for place in places
+                ]
 
+            attempt = Link._try
+            no_way = {("::1", 1): errno.EAFNOSUPPORT, ("::1", 2): errno.EACCES}
+
+            async def tried(self: Link, family: int, address: tuple[object, ...]) -> socket.socket | None:
+                if address not in no_way:
+                    return await attempt(self, family, address)
+                self._ending = self._why(OSError(no_way[address], "no"), family)
+                return None
+
+            monkeypatch.setattr(Link, "_try", tried)
             monkeypatch.setattr(Link, "_resolve", resolved)
             node.network.know(2, "two.addresses", 1)
             await until(lambda: node.network.is_up(2))
             assert node.absent == []
-            no_ipv6 = ("192.0.2.1", 0)  # EADDRNOTAVAIL or no route, as ::1 where there is no IPv6
-            places[:] = [refuses, no_ipv6, refuses]
+            places[:] = [refuses, ("::1", 2)]
             for link in deaf.links.values():
                 link.writer.transport.abort()
+            await until(lambda: node.network.problem(2) == "no")
+            assert node.absent == [], "whatever it was, it was no refusal"
+            places[:] = [refuses, ("::1", 1)]  # a machine without IPv6
             await until(lambda: 2 in node.absent)
+            await until(lambda: node.network.problem(2) == NOBODY_THERE)
