@@ -35,7 +35,7 @@ def _run(spark: Any, name: str, words: list[str]) -> dict[str, Any]:
 
 
 def _start() -> tuple[Any, Callable[[Ask], Any]]:
-    words = ["state", "--topic", "any", "--format", "delta", *sys.argv[1:]]
+    words = ["state", "--topic", "any", "--to", "any", "--format", "delta", *sys.argv[1:]]
     spark = submitting.session(command.parser().parse_args(words), "lockstep-compat-pipelines")
     return spark, lambda ask: _run(spark, ask["do"], ask["words"])
 

@@ -98,3 +98,21 @@ def test_markers_among_the_records_say_nothing() -> None:
     state.replay(ENTRY, marker, 1)
     assert state == TransactionsState()
     assert not told
+
+
+def test_each_transaction_under_way_has_a_serial_of_its_own() -> None:
+    state = TransactionsState()
+    ongoing, done = at(TransactionState.ONGOING), at(TransactionState.COMPLETE_COMMIT)
+    assert state.serial("a") is None
+    replay(state, record("a", ongoing), record("b", ongoing))
+    first = state.serial("a")
+    assert first is not None and first != state.serial("b")
+    replay(state, record("a", ongoing))  # another partition takes part
+    assert state.serial("a") == first
+    replay(state, record("a", done))
+    assert state.serial("a") is None
+    replay(state, record("a", ongoing))
+    assert state.serial("a") not in (None, first), "though it began at the same time"
+    again = TransactionsState()
+    again.restore(state.snapshot(0))
+    assert None not in (again.serial("a"), again.serial("b")) and again.serial("a") != again.serial("b")
