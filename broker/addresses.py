@@ -42,6 +42,13 @@ def parse_listener(text: str, key: str = "listeners") -> Listener:
     return Listener((found["name"] or "PLAINTEXT").upper(), found["host"].strip("[]"), int(found["port"]))
 
 
+def parse_host_port(text: str, key: str) -> Listener:
+    """`HOST:PORT` of a listener that speaks nothing of Kafka's. Raises ConfigError."""
+    if "://" in text:
+        raise ConfigError(key, text, "not of the form HOST:PORT")
+    return parse_listener(text, key)
+
+
 _PEER = re.compile(r"(?P<node>[0-9]{1,9})@(?P<address>.+)")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import javaproperties
 
-from broker.addresses import NOBODYS_HOSTS, Listener, parse_listener, parse_peers
+from broker.addresses import NOBODYS_HOSTS, Listener, parse_host_port, parse_listener, parse_peers
 from broker.cleaner_settings import CleanerSettings
 from broker.data_log_settings import DataLogSettings
 from broker.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
@@ -398,9 +398,7 @@ class Settings(DataLogSettings, TransactionSettings, CleanerSettings, MetricsSet
         text, own = self.lockstep_peers_listener, self.peers().get(self.node_id)
         if own is None or not text:
             return own
-        if "://" in text:
-            raise ConfigError("lockstep.peers.listener", text, "not of the form HOST:PORT")
-        return parse_listener(text, "lockstep.peers.listener")
+        return parse_host_port(text, "lockstep.peers.listener")
 
     @property
     def majority(self) -> int:

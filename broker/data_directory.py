@@ -27,7 +27,7 @@ _PART: Final = "part"
 _REGISTERED: Final = "registered"
 _CLUSTER: Final = "cluster.id"
 _REMOVED: Final = "removed"
-_GONE = ".gone"
+_GONE: Final = ".gone"
 ALONE: Final = "alone"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.addresses import Listener, parse_listener
-from broker.properties import ConfigError, Kind, setting
+from broker.addresses import Listener, parse_host_port
+from broker.properties import Kind, setting
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,4 @@ class MetricsSettings:
     def metrics_listener(self) -> Listener | None:
         """That address; None where nothing is to be served. Raises ConfigError."""
         text = self.lockstep_metrics_listener
-        if not text:
-            return None
-        if "://" in text:
-            raise ConfigError("lockstep.metrics.listener", text, "not of the form HOST:PORT")
-        return parse_listener(text, "lockstep.metrics.listener")
+        return parse_host_port(text, "lockstep.metrics.listener") if text else None

@@ -42,8 +42,7 @@ def part_of(
     if known:
         newest = max(known, key=lambda each: (each.applied, METADATA_GROUP in each.leads))
         agreed = set(newest.voters) == set(founders[:MAX_METADATA_VOTERS])
-        if newest.data_groups and data_groups and newest.data_groups != data_groups:
-            agreed = False
+        agreed = agreed and newest.data_groups in (0, data_groups)
         first_start = node_id in newest.voters and node_id not in newest.registered
         if not first_start or not agreed:
             return Part.STRANGER

@@ -169,11 +169,10 @@ class ClusterNode:
 
     async def _take_part(self) -> None:
         began = self._loop.time()
-        founders = self.founders()
+        founders, would_make = self.founders(), len(self._placement) - 1
         part = None
         while part is None:
             waited = self._loop.time() - began
-            would_make = len(self._placement) - 1
             part = part_of(self._settings.node_id, founders, self._nodes.statuses, waited, would_make)
             if part is None:
                 await asyncio.sleep(PART_LOOK_SECONDS)

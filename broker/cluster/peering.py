@@ -278,10 +278,12 @@ class Peering:
             return f"another node {node_id} is running"
         if theirs and not status.joined and theirs != ours:
             return f"--peers names nodes {ours} here and {theirs} there: founders must agree"
-        begins = bool(theirs) and node_id in ours and node_id not in status.registered
-        if begins and groups not in (None, self._node.data_groups()):
-            here_groups = self._node.data_groups()
-            return f"lockstep.data.groups is {here_groups} here and {groups} there: founders must agree"
+        begins, own = (
+            theirs and node_id in ours and node_id not in status.registered,
+            self._node.data_groups(),
+        )
+        if begins and groups not in (None, own):
+            return f"lockstep.data.groups is {own} here and {groups} there: founders must agree"
         self._runs[node_id] = run
         (self._indirect.discard if direct else self._indirect.add)(node_id)
         if address is not None:

@@ -171,12 +171,12 @@ async def _search(
     if not result.buffers:
         return None  # the topic was
     batch = result.buffers[0]
-    if timestamp == MAX_TIMESTAMP:
-        newest = await asyncio.to_thread(first_at, batch, found.max_timestamp, offset, max_bytes)
-        return newest or (offset, found.max_timestamp)
-    first = await asyncio.to_thread(first_at, batch, timestamp, offset, max_bytes)
+    target = found.max_timestamp if timestamp == MAX_TIMESTAMP else timestamp
+    first = await asyncio.to_thread(first_at, batch, target, offset, max_bytes)
     if first is not None:
         return first
+    if timestamp == MAX_TIMESTAMP:
+        return offset, target
     return await _search(partition, timestamp, max_bytes, committed, read_header(batch).last_offset + 1)
 
 

@@ -229,40 +229,39 @@ class _Produced:
     def withdraw(self, response: ProduceResponse, group: LogGroup) -> None:
         """Leadership was lost before the commit: what rests on this group must not read as success. What
         others have committed stays: a producer that was told otherwise would send it again."""
-        for told, topic in self._told(response):
-            for each in told.partition_responses:
-                partition = self.context.services.cluster.partition(topic.name, each.index) if topic else None
-                if partition is not None and partition.group.group_id != group.group_id:
-                    continue
-                if each.error_code == ErrorCode.NONE or each.error_code in FROM_THE_TAIL:
-                    each.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-                    each.error_message = None
-                    each.base_offset = -1
+        for each, partition in self._told(response):
+            if partition is not None and partition.group.group_id != group.group_id:
+                continue
+            if each.error_code == ErrorCode.NONE or each.error_code in FROM_THE_TAIL:
+                each.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                each.error_message = None
+                each.base_offset = -1
 
-    def _told(self, response: ProduceResponse) -> Iterator[tuple[TopicProduceResponse, Topic | None]]:
-        """The response's topics, with what this node knows of them now."""
+    def _told(
+        self, response: ProduceResponse
+    ) -> Iterator[tuple[PartitionProduceResponse, TopicPartition | None]]:
+        """What is said of each partition, with what this node knows of it now."""
         cluster = self.context.services.cluster
         by_id = self.produce_version >= TOPIC_IDS_SINCE
         for told in response.responses:
-            yield told, cluster.topic_by_id(told.topic_id) if by_id else cluster.topic(told.name)
+            topic = cluster.topic_by_id(told.topic_id) if by_id else cluster.topic(told.name)
+            for each in told.partition_responses:
+                yield each, cluster.partition(topic.name, each.index) if topic is not None else None
 
     def tell_leaders(self, response: ProduceResponse) -> None:
         """Say who leads the partitions that are not led here, as far as this node knows."""
         if self.produce_version < LEADERS_SINCE:
             return
-        cluster = self.context.services.cluster
-        for told, topic in self._told(response):
-            for each in told.partition_responses:
-                partition = cluster.partition(topic.name, each.index) if topic is not None else None
-                if partition is None or each.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                    continue
-                leader_id, leader_epoch = known_leader(partition)
-                each.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-                found = self.context.endpoint_of(leader_id)
-                if found is not None and all(known.node_id != leader_id for known in response.node_endpoints):
-                    response.node_endpoints.append(
-                        NodeEndpoint(node_id=leader_id, host=found.host, port=found.port, rack=found.rack)
-                    )
+        for each, partition in self._told(response):
+            if partition is None or each.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue
+            leader_id, leader_epoch = known_leader(partition)
+            each.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+            found = self.context.endpoint_of(leader_id)
+            if found is not None and all(known.node_id != leader_id for known in response.node_endpoints):
+                response.node_endpoints.append(
+                    NodeEndpoint(node_id=leader_id, host=found.host, port=found.port, rack=found.rack)
+                )
 
 
 def _place(topic: Topic, data: PartitionProduceData) -> tuple[TopicPartition, Buffer]:

@@ -151,7 +151,7 @@ class _Reader(DataSourceStreamReader):
             return begins
         starting, until = self._options.starting, offsets_of(end)
         return {
-            part: min(offset, until.get(part, offset)) if moves(starting, part, default=LATEST) else offset
+            part: min(offset, until[part]) if moves(starting, part, default=LATEST) else offset
             for part, offset in begins.items()
             if part in until  # one that came meanwhile is read from its beginning, in the next micro-batch
         }

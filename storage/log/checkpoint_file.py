@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from crc32c import crc32c
 
-from storage.log.file_system import FileSystem, is_lost, read_whole, write_all
+from storage.log.file_system import FileSystem, read_whole, unless_lost, write_all
 from storage.log.format import FORMAT
 from storage.types import Checkpoint, CorruptLog, NewerFormat
 
@@ -187,20 +188,10 @@ def load_checkpoints(
     broken: list[str] = []
     while candidates and len(whole) < 2:
         name = candidates.pop()
-        loaded = _loaded(fs, directory, name, group_id)
+        data = unless_lost(partial(read_whole, fs, directory / name))
+        loaded = decode_checkpoint(data, name, group_id) if data is not None else None
         if loaded is None:
             broken.append(name)
         elif loaded.place >> 32 >= oldest_sequence:
             whole.append(loaded)
     return sorted(whole, key=lambda placed: (placed.checkpoint.index, placed.place)), broken
-
-
-def _loaded(fs: FileSystem, directory: Path, name: str, group_id: int) -> PlacedCheckpoint | None:
-    """None for one that is broken, or that the disk cannot read."""
-    try:
-        data = read_whole(fs, directory / name)
-    except OSError as error:
-        if not is_lost(error):
-            raise
-        return None
-    return decode_checkpoint(data, name, group_id) if data is not None else None

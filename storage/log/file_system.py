@@ -12,10 +12,11 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, TypeVar, cast
 
 from storage.types import Buffer
 
+T = TypeVar("T")
 WriteBuffer = bytearray | memoryview
 
 READ_WRITE = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
@@ -133,6 +134,16 @@ def write_all(fs: FileSystem, fd: int, buffers: Sequence[Buffer], position: int)
 def is_lost(error: OSError) -> bool:
     """Whether the file is not there, or the disk cannot read it: what can be made again then is."""
     return error.errno in _LOST
+
+
+def unless_lost(read: Callable[[], T]) -> T | None:
+    """What it reads, or None where that is lost."""
+    try:
+        return read()
+    except OSError as error:
+        if not is_lost(error):
+            raise
+        return None
 
 
 def read_whole(fs: FileSystem, path: Path) -> bytes | None:

@@ -14,6 +14,7 @@ The order of work, each step safe to repeat after another crash:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from storage.log.batch_index import (
@@ -28,7 +29,7 @@ from storage.log.checkpoint_file import (
     PlacedCheckpoint,
     load_checkpoints,
 )
-from storage.log.file_system import FileSystem, is_lost, write_all
+from storage.log.file_system import FileSystem, unless_lost, write_all
 from storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_REWRITTEN_FORMAT,
@@ -296,18 +297,17 @@ class Recovery:
         return segment
 
     def _load_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:
+        """None where there is none, or none that can be read."""
+        return unless_lost(partial(self._read_index_head, sequence))
+
+    def _read_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:
+        fd = self._fs.open(self._directory / index_name(sequence))
         try:
-            fd = self._fs.open(self._directory / index_name(sequence))
-            try:
-                first = self._fs.pread(fd, 4096, 0)
-                size = min(index_head_bytes(first), self._fs.size(fd))  # a rotten one may say any number
-                return decode_index_head(first if size <= len(first) else self._fs.pread(fd, size, 0))
-            finally:
-                self._fs.close(fd)
-        except OSError as error:
-            if not is_lost(error):
-                raise
-            return None
+            first = self._fs.pread(fd, 4096, 0)
+            size = min(index_head_bytes(first), self._fs.size(fd))  # a rotten one may say any number
+            return decode_index_head(first if size <= len(first) else self._fs.pread(fd, size, 0))
+        finally:
+            self._fs.close(fd)
 
     # -- segments from the checkpoint on ----------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from storage.log.batch_index import (
@@ -28,7 +29,7 @@ from storage.log.batch_index import (
     decode_batches,
     encode_index,
 )
-from storage.log.file_system import FileSystem, is_lost, write_all
+from storage.log.file_system import FileSystem, unless_lost, write_all
 from storage.log.scan import LogTail
 
 SEGMENT_SUFFIX = ".segment"
@@ -381,7 +382,7 @@ class SegmentTable:
         row = summary.row(number) if summary is not None else -1
         if summary is None or row < 0:
             return None
-        found = self._read_index(segment, summary, row)
+        found = unless_lost(partial(self._read_index, segment, summary, row))
         if self._segments.get(segment.sequence) is not segment:
             return None  # the file may be the new one's
         if found is None:
@@ -392,16 +393,11 @@ class SegmentTable:
 
     def _read_index(self, segment: Segment, summary: SegmentSummary, row: int) -> BatchIndex | None:
         at, length = batches_at(summary, row)
+        fd = self._fs.open(self._directory / index_name(segment.sequence))
         try:
-            fd = self._fs.open(self._directory / index_name(segment.sequence))
-            try:
-                return decode_batches(self._fs.pread(fd, length, at), summary, row)
-            finally:
-                self._fs.close(fd)
-        except OSError as error:
-            if not is_lost(error):
-                raise
-            return None
+            return decode_batches(self._fs.pread(fd, length, at), summary, row)
+        finally:
+            self._fs.close(fd)
 
     def _remember(self, segment: Segment, number: int, index: BatchIndex) -> None:
         key = (segment.serial, number)
@@ -435,10 +431,8 @@ class SegmentTable:
             try:
                 write_all(self._fs, fd, parts, 0)
             except OSError:
-                with contextlib.suppress(OSError):
-                    self._fs.unlink(
-                        path
-                    )  # half of one is of no use, and on a full disk it takes the last room
+                with contextlib.suppress(OSError):  # half of one is of no use, and takes the last room
+                    self._fs.unlink(path)
                 raise
             finally:
                 self._fs.close(fd)

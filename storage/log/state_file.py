@@ -11,11 +11,12 @@ truncation, before anything is written there) and the oldest segment that must e
 from __future__ import annotations
 
 import struct
+from functools import partial
 from pathlib import Path
 
 from crc32c import crc32c
 
-from storage.log.file_system import FileSystem, is_lost, write_all
+from storage.log.file_system import FileSystem, unless_lost, write_all
 from storage.log.format import CRC, FORMAT, position
 from storage.types import CorruptLog, HardState, NewerFormat
 
@@ -124,7 +125,8 @@ class StateFile:
         except FileNotFoundError:
             return None
         try:
-            slots = [_slot_at(fs, fd, i * SLOT_BYTES) for i in (0, 1)]
+            # One that the disk cannot read is what the other is there for.
+            slots = [unless_lost(partial(fs.pread, fd, SLOT_BYTES, i * SLOT_BYTES)) or b"" for i in (0, 1)]
             return cls(fs, fd, group_id, slots, path)
         except BaseException:
             fs.close(fd)
@@ -152,13 +154,3 @@ class StateFile:
 
     def close(self) -> None:
         self._fs.close(self._fd)
-
-
-def _slot_at(fs: FileSystem, fd: int, place: int) -> bytes:
-    """What is there; nothing where the disk cannot read it, which is why there are two."""
-    try:
-        return fs.pread(fd, SLOT_BYTES, place)
-    except OSError as error:
-        if not is_lost(error):
-            raise
-        return b""

@@ -101,6 +101,14 @@ def ranges(reader: Reader, start: dict[str, Any], end: dict[str, Any]) -> list[t
     ]
 
 
+def two_partitions(cluster: Cluster, new_topic: NewTopic) -> str:
+    """A topic with 20 records in partition 0 and 10 in partition 1."""
+    topic = new_topic(2)
+    filled(cluster, topic, 2, partition=0)
+    filled(cluster, topic, 1, partition=1)
+    return topic
+
+
 def begins(topic: str) -> dict[str, dict[str, str]]:
     """Ways to begin partition 1 with the newest offset."""
     return {
@@ -120,9 +128,7 @@ def test_where_a_stream_begins_is_decided_once(
     way: str,
     available_now: bool,
 ) -> None:
-    topic = new_topic(2)
-    filled(cluster, topic, 2, partition=0)
-    filled(cluster, topic, 1, partition=1)
+    topic = two_partitions(cluster, new_topic)
     options = begins(topic)[way]
     one = readers(topic, **options)
     if available_now:
@@ -194,9 +200,7 @@ def test_checkpoints_of_former_versions(
 def test_where_the_end_is_asked_for_first(
     cluster: Cluster, new_topic: NewTopic, readers: Readers, way: str
 ) -> None:
-    topic = new_topic(2)
-    filled(cluster, topic, 2, partition=0)
-    filled(cluster, topic, 1, partition=1)
+    topic = two_partitions(cluster, new_topic)
     options = begins(topic)[way]
     one = readers(topic, **options)
     end = kept(one.latestOffset())
@@ -212,9 +216,7 @@ def test_where_the_end_is_asked_for_first(
 def test_a_partition_that_came_before_the_first_micro_batch_was_committed(
     cluster: Cluster, new_topic: NewTopic, readers: Readers
 ) -> None:
-    topic = new_topic(2)
-    filled(cluster, topic, 2, partition=0)
-    filled(cluster, topic, 1, partition=1)
+    topic = two_partitions(cluster, new_topic)
     one = readers(topic)
     end = kept(one.latestOffset())
     whole = kept(end)
