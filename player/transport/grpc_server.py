@@ -158,10 +158,12 @@ class _Stream:
         except grpc.aio.BaseError:
             return OVER  # nobody is there to be told anything
         finally:
-            reading.cancel()
-            await asyncio.wait((reading,))
-            if self._session is not None:
-                self._session.closed()
+            reading.cancel()  # from here on it tells the session nothing
+            try:
+                await asyncio.wait((reading,))
+            finally:  # the player's end may be noticed, and cancel this, while it waits
+                if self._session is not None:
+                    self._session.closed()
 
     async def _write(self) -> Status:
         write = self._context.write

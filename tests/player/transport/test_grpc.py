@@ -16,7 +16,8 @@ from player.generated.player_pb2 import Hello as WireHello
 from player.transport import wire
 from player.transport.grpc_server import GrpcServer
 from player.transport.grpc_streams import METHOD, SERVICE, GrpcStreams
-from tests.player.transport.ends import PATIENCE_S, Heard, Target, batch, greeting
+from player.transport.seam import Answers, Greeting
+from tests.player.transport.ends import PATIENCE_S, Heard, Served, Target, batch, greeting
 
 PATH = "/lockstep.player.v1.Target/Play"
 HELLO = FromPlayer(hello=WireHello(log_id="a", player_term=1, target_term=1, first_position=1))
@@ -109,6 +110,44 @@ async def test_a_client_that_sends_nothing_at_all() -> None:
     async with called(Target()) as call:
         await call.done_writing()
         assert (await status(call))[0] is grpc.StatusCode.OK
+
+
+class Lingering(Served):
+    """A session that takes its time when its wait for room is given up."""
+
+    lingers = False
+
+    async def wait_for_room(self) -> None:
+        try:
+            await super().wait_for_room()
+        finally:
+            self.lingers = True
+            self.changed()
+            await self.until(lambda: not self.lingers)
+
+
+async def test_a_session_hears_of_the_end_though_the_call_is_cancelled_while_it_ends() -> None:
+    class Slow(Target):
+        def greet(self, greeting: Greeting, answers: Answers) -> Served:
+            answers.greeted(0)
+            self.served.append(Lingering(greeting, answers, acknowledges=False))
+            self.changed()
+            return self.served[-1]
+
+    target = Slow()
+    async with called(target) as call:
+        await call.write(HELLO.SerializeToString())
+        served = await target.serving()
+        assert isinstance(served, Lingering)
+        served.room.clear()
+        await call.write(wire.batch_bytes(batch(0, b"one")))
+        await served.until(lambda: bool(served.batches))
+        served.answers.end("enough")
+        await served.until(lambda: served.lingers)
+        call.cancel()
+        await served.until_closed()
+        served.lingers = False
+        served.changed()
 
 
 @asynccontextmanager
