@@ -1,12 +1,14 @@
 """How a run in several processes (pytest -n) is shared out.
 
-Owns: which tests stay together. Those of one file do; the cases of `compat_tests` do by broker and kind of
-client instead, so that few brokers and drivers are started. Does nothing in a run of one process.
+Owns: which tests stay together, and that Ctrl-C can be tested. Tests of one file stay together; the cases of
+`compat_tests` do by broker and kind of client instead, so that few brokers and drivers are started. Does
+nothing else in a run of one process.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 from typing import Any, ClassVar
 
 from lockstep.native import enable_if_wanted
@@ -14,6 +16,9 @@ from lockstep.native import enable_if_wanted
 enable_if_wanted()  # before anything of ours is imported
 
 from compat_tests import harness  # noqa: E402
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background passes that on
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PARAMETERS = re.compile(r"\[(.*)\]$")
 

@@ -66,7 +66,9 @@ def parse_peers(texts: tuple[str, ...], node_id: int) -> Mapping[int, Listener]:
         number = int(matched["node"])
         address = parse_listener(matched["address"], key)
         if address.host in NOBODYS_HOSTS or not address.port:
-            raise ConfigError(key, text, "names no host and port that others could connect to")
+            problem = "names no host and port that others could connect to"
+            elsewhere = "; where this node itself listens may be another address: lockstep.peers.listener"
+            raise ConfigError(key, text, problem + (elsewhere if number == node_id else ""))
         if number in found:
             raise ConfigError(key, text, f"node {number} is there twice")
         if any((each.host, each.port) == (address.host, address.port) for each in found.values()):

@@ -17,12 +17,13 @@ from typing import Any
 
 import javaproperties
 
-from broker.addresses import NOBODYS_HOSTS, Listener, parse_host_port, parse_listener, parse_peers
+from broker.addresses import NOBODYS_HOSTS, Listener, parse_listener
 from broker.cleaner_settings import CleanerSettings
 from broker.data_log_settings import DataLogSettings
 from broker.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
 from broker.membership.placement import MAX_DATA_VOTERS
 from broker.metrics_settings import MetricsSettings
+from broker.peer_settings import PeerSettings
 from broker.player_settings import PlayerFileSettings
 from broker.properties import INT32_MAX, INT64_MAX, ConfigError, Kind, Property, properties_of, setting
 from broker.transaction_settings import TransactionSettings
@@ -38,11 +39,12 @@ FRAME_OVERHEAD_BYTES = 4 * KIB
 
 
 @dataclass(frozen=True)
-class Settings(DataLogSettings, TransactionSettings, CleanerSettings, MetricsSettings, PlayerFileSettings):
+class Settings(
+    PeerSettings, DataLogSettings, TransactionSettings, CleanerSettings, MetricsSettings, PlayerFileSettings
+):
     """One broker's settings. Made by `load`; attribute names are the property names with underscores."""
 
     # --- who and where ---
-    node_id: int = setting("node.id", Kind.INT, 1, "This node's number in the cluster.", minimum=0)
     broker_rack: str | None = setting(
         "broker.rack", Kind.STRING, None, "Where this node stands; told to clients."
     )
@@ -79,20 +81,6 @@ class Settings(DataLogSettings, TransactionSettings, CleanerSettings, MetricsSet
         "Listeners of this name are left out: Lockstep's metadata needs none.",
     )
     log_dirs: str = setting("log.dirs", Kind.STRING, "data", "The data directory (one).")
-    lockstep_peers: tuple[str, ...] = setting(
-        "lockstep.peers",
-        Kind.LIST,
-        (),
-        "Every node of the cluster, ID@HOST:PORT of its replication listener, this node's included; or a "
-        "file with one of them a line. Empty: this node is alone.",
-    )
-    lockstep_peers_listener: str = setting(
-        "lockstep.peers.listener",
-        Kind.STRING,
-        "",
-        "HOST:PORT where this node listens for the others. Empty: its own address in lockstep.peers, which "
-        "is what they connect to.",
-    )
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable",
         Kind.BOOLEAN,
@@ -328,7 +316,7 @@ class Settings(DataLogSettings, TransactionSettings, CleanerSettings, MetricsSet
         Kind.LONG,
         256 * MIB,
         "Bytes of requests taken in and not yet answered, over all connections. Beyond it no connection is "
-        "read from; -1 for no limit.",
+        "read from, and but for one those wait of which a large request has come in part; -1 for no limit.",
         minimum=-1,
     )
     lockstep_connection_max_in_flight: int = setting(
@@ -345,6 +333,14 @@ class Settings(DataLogSettings, TransactionSettings, CleanerSettings, MetricsSet
         "Unsent replies of one connection beyond which its next request waits: a client that does not read "
         "must not fill our memory.",
         minimum=1 * KIB,
+    )
+    lockstep_unsent_max_bytes: int = setting(
+        "lockstep.unsent.max.bytes",
+        Kind.LONG,
+        256 * MIB,
+        "Unsent replies of all connections with more than their write buffer. Beyond it a Fetch is answered "
+        "with no more than that buffer: many clients that do not read must not fill our memory.",
+        minimum=0,
     )
     fetch_max_bytes: int = setting(
         "fetch.max.bytes", Kind.INT, 57_671_680, "Largest Fetch answer, as in Kafka.", minimum=1 * KIB
@@ -388,17 +384,6 @@ class Settings(DataLogSettings, TransactionSettings, CleanerSettings, MetricsSet
     @property
     def directory(self) -> Path:
         return Path(self.log_dirs)
-
-    def peers(self) -> Mapping[int, Listener]:
-        """Replication listeners of all nodes by node id; empty for a node alone. Raises ConfigError."""
-        return parse_peers(self.lockstep_peers, self.node_id)
-
-    def peer_listener(self) -> Listener | None:
-        """Where to listen for other nodes; None for a node alone. Raises ConfigError."""
-        text, own = self.lockstep_peers_listener, self.peers().get(self.node_id)
-        if own is None or not text:
-            return own
-        return parse_host_port(text, "lockstep.peers.listener")
 
     @property
     def majority(self) -> int:
@@ -513,6 +498,8 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
             warnings.append(f"{name} has no effect here" + (f": {hint}" if hint else ""))
         else:
             raise ConfigError(name, text, f"there is no such setting{_meant(name)}")
+    if values.get("lockstep_peers_listener") and not values.get("lockstep_peers"):
+        warnings.append("lockstep.peers.listener has no effect without lockstep.peers: this node is alone")
     settings = Settings(**values, explicit=explicit, warnings=tuple(warnings))
     check(settings)
     return settings

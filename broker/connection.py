@@ -3,8 +3,9 @@
 Owns: `Connection` (an `asyncio.BufferedProtocol`) and `Connections`, what all of a broker's share.
 Invariants: requests are dispatched in order and may be answered in any; replies leave in order. A
 connection's output of one loop turn is one `writelines`. A connection is not read from while too much of
-it is unanswered or unsent, so no client can make the broker hold more than its limits. Whatever a client
-sends, or a handler does, ends at most this connection. An idle connection keeps a few KB.
+it is unanswered or unsent, or of all clients' requests unfinished, so no client can make the broker hold
+more than its limits. Whatever a client sends, or a handler does, ends at most this connection. An idle
+connection keeps a few KB.
 Does not: decode requests (`router.py`) or know what they mean.
 """
 
@@ -15,22 +16,20 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
-from struct import Struct as Binary
 from typing import Any, Final
 
 from broker.config import Settings
 from broker.context import ClientContext, ConnectionRefused, Deferred, Encoded, Services
+from broker.replies import JOIN_BELOW_BYTES, encoded, joined
 from broker.router import Router
-from protocol.api import ApiKey, RequestHeader, read_request_header, response_header
-from protocol.compiler import encode
+from broker.unfinished_frames import UnfinishedFrames
+from protocol.api import ApiKey, RequestHeader, read_request_header
 from protocol.fields import Struct
-from protocol.framing import LENGTH_BYTES, FrameReader, MalformedFrame
+from protocol.framing import UNASKED_BYTES, FrameReader, MalformedFrame
 from protocol.primitives import Buffer, MalformedMessage
 
 log = logging.getLogger("lockstep.connection")
 
-JOIN_BELOW_BYTES: Final = 4096
-"""Smaller pieces are joined: copying them is cheaper than one more buffer for the kernel."""
 COMPLAINTS_PER_SECOND: Final = 5
 """Log lines about clients' mistakes; the rest are counted."""
 ONE_AT_A_TIME: Final = (ApiKey.FETCH).to_bytes(2, "big")
@@ -38,11 +37,6 @@ ONE_AT_A_TIME: Final = (ApiKey.FETCH).to_bytes(2, "big")
 AT_ONCE: Final = (Struct, Encoded)
 """What is an answer already; anything else becomes one."""
 CLOSE_POLL_SECONDS: Final = 0.005
-_LENGTH: Final = Binary(">i")
-
-
-class UnsayableAnswer(Exception):
-    """A handler's answer does not fit its own table: a fault of ours."""
 
 
 class Reply:
@@ -94,6 +88,7 @@ class Connections:
         self.write_buffer_bytes = settings.lockstep_connection_write_buffer_bytes
         self.max_in_flight_bytes = settings.queued_max_request_bytes
         self.in_flight_bytes = 0
+        self.unfinished_frames = UnfinishedFrames(loop)
         self.max_connections = settings.max_connections
         self._settings = settings
         self._open: dict[Connection, None] = {}
@@ -235,6 +230,7 @@ class Connection(asyncio.BufferedProtocol):
         "_closing",
         "_context",
         "_fetching",
+        "_frame_bytes",
         "_going_on",
         "_held_bytes",
         "_host",
@@ -247,6 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         "_shared",
         "_stalled",
         "_transport",
+        "_unsent_bytes",
         "_writable",
     )
 
@@ -265,6 +262,10 @@ class Connection(asyncio.BufferedProtocol):
         """Answers that are there and wait for older ones."""
         self._stalled: deque[memoryview] | None = None
         """Whole frames received and not dispatched; nothing is read while there are any."""
+        self._frame_bytes = 0
+        """What a large frame has of `unfinished_frames`, until its request is dispatched."""
+        self._unsent_bytes = 0
+        """What is counted of this connection in `Services.unsent_bytes`."""
         self._reading = True
         self._writable = True
         self._closing = False
@@ -310,6 +311,11 @@ class Connection(asyncio.BufferedProtocol):
             self._stalled.extend(frames)
         elif frames:
             self._dispatch_all(frames)
+        if self._reader.is_full:
+            if not self._may_grow():
+                self._pause_reading()
+        elif self._frame_bytes:
+            self._free_frame()
         if failure is not None and not self._closing:
             self._refuse(str(failure))
 
@@ -318,14 +324,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
+        self._count_unsent()
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._count_unsent()
         self.go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._shared.discharge(self, self._host)
+        self._shared.unfinished_frames.release(self, self._frame_bytes)
+        self._shared.services.unsent_bytes -= self._unsent_bytes
+        self._frame_bytes = self._unsent_bytes = 0
         replies, self._replies = self._replies, None
         self._stalled = None
         self._output = []
@@ -375,9 +386,32 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._going_on = False
         self._stalled = None
-        if not self._reading and not self._closing and self._writable and not self._shared.stopping:
+        if self._frame_bytes:
+            self._free_frame()
+        if self._reading or self._closing or not self._writable or self._shared.stopping:
+            return
+        if not self._reader.is_full or self._may_grow():
             self._reading = True
             self._transport.resume_reading()
+
+    def _may_grow(self) -> bool:
+        """May the rest of an unfinished frame be read? If not, `go_on` is called when it may."""
+        wanted = self._reader.wanted_bytes
+        if wanted > UNASKED_BYTES:
+            shared = self._shared
+            limit = shared.max_in_flight_bytes
+            room = max(0, limit - shared.in_flight_bytes) if limit >= 0 else -1
+            if not shared.unfinished_frames.grow(self, wanted - self._frame_bytes, room):
+                return False
+            self._frame_bytes = wanted
+        return True
+
+    def _free_frame(self) -> None:
+        """Give back a finished frame's room; where its request waits, only the right to go on."""
+        if not self._reader.wanted_bytes:
+            freed = self._frame_bytes if self._stalled is None else 0
+            self._frame_bytes -= freed
+            self._shared.unfinished_frames.release(self, freed)
 
     def _pause_reading(self) -> None:
         if self._reading and not self._closing:
@@ -390,13 +424,17 @@ class Connection(asyncio.BufferedProtocol):
             header, pos = read_request_header(frame)
             answer = shared.router.answer(self._context, header, frame, pos)
             if isinstance(answer, AT_ONCE):
-                buffers, reply_bytes = _encoded(header, answer)
+                buffers, reply_bytes = encoded(header, answer)
                 if self._replies is None:
                     self._put(buffers, reply_bytes)
+                    if reply_bytes > shared.write_buffer_bytes:
+                        self._count_unsent()
                     return
                 reply = Reply(self, header, len(frame), False)
                 reply.buffers, reply.reply_bytes = buffers, reply_bytes
                 self._held_bytes += reply_bytes
+                if reply_bytes > shared.write_buffer_bytes:
+                    self._count_unsent()
             elif answer is None:
                 return
             else:
@@ -442,7 +480,7 @@ class Connection(asyncio.BufferedProtocol):
             if response is None:
                 reply.buffers = []
             else:
-                reply.buffers, reply.reply_bytes = _encoded(reply.header, response)
+                reply.buffers, reply.reply_bytes = encoded(reply.header, response)
                 self._held_bytes += reply.reply_bytes
         except Exception as error:
             self._refuse("an answer cannot be encoded", error)
@@ -458,6 +496,8 @@ class Connection(asyncio.BufferedProtocol):
             self._shared.done(first.request_bytes)
         if not replies:
             self._replies = None
+        if reply.reply_bytes > self._shared.write_buffer_bytes:
+            self._count_unsent()
         if self._stalled is not None:
             self.go_on()
 
@@ -477,7 +517,17 @@ class Connection(asyncio.BufferedProtocol):
         if total < JOIN_BELOW_BYTES:
             self._transport.write(b"".join(output))
         else:
-            self._transport.writelines(_joined(output))
+            self._transport.writelines(joined(output))
+        if self._unsent_bytes:
+            self._count_unsent()
+
+    def _count_unsent(self) -> None:
+        """Tell the others what waits here for the client; only where it may be more than its write buffer."""
+        unsent = self._held_bytes + self._output_bytes
+        if not self._writable:
+            unsent += self._transport.get_write_buffer_size()
+        self._shared.services.unsent_bytes += unsent - self._unsent_bytes
+        self._unsent_bytes = unsent
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -498,13 +548,19 @@ class Connection(asyncio.BufferedProtocol):
                 return
 
     def sweep(self, now: float, max_idle_seconds: float | None) -> None:
-        """Close it if it was idle for too long; give back the buffer of one that rests."""
-        if self._active or self._replies is not None:
+        """Close it if it was idle for too long; give back the buffer of one that rests.
+
+        Who waits for an answer is not idle, but where half a request or answers unread take others' room.
+        """
+        if self._active or (self._replies is not None and not self._frame_bytes and not self._unsent_bytes):
             self._active = False
             self._idle_since = now
         else:
             self._reader.trim()
-            if max_idle_seconds is not None and now - self._idle_since > max_idle_seconds:
+            idle_seconds = now - self._idle_since
+            if max_idle_seconds is not None and idle_seconds > max_idle_seconds:
+                if idle_seconds > 2 * max_idle_seconds:  # nor does it take what was left to send
+                    self.abort()
                 self.close()
 
     def _refuse(self, text: str, failure: BaseException | None = None) -> None:
@@ -525,41 +581,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
 
-def _encoded(header: RequestHeader, response: object) -> tuple[list[Buffer], int]:
-    """The whole reply, length first, and its size."""
-    api_version = header.api_version
-    try:
-        body = response.body if isinstance(response, Encoded) else encode(response, api_version)
-    except MalformedMessage as error:  # not to be taken for the client's mistake
-        raise UnsayableAnswer(f"{type(response).__name__}: {error}") from error
-    head = response_header(header.api_key, api_version, header.correlation_id)
-    if len(body) == 1:
-        whole = head + body[0]
-        return [_LENGTH.pack(len(whole)) + whole], len(whole) + LENGTH_BYTES
-    length = len(head) + sum(map(len, body))
-    return [_LENGTH.pack(length) + head, *body], length + LENGTH_BYTES
-
-
 def _run(answer: Any) -> Deferred:
     """A coroutine's answer, from a task of its own."""
     deferred = Deferred()
     task = asyncio.ensure_future(answer)
     task.add_done_callback(deferred.settle)
     return deferred
-
-
-def _joined(pieces: list[Buffer]) -> list[Buffer]:
-    """The same bytes, runs of small pieces made one."""
-    joined: list[Buffer] = []
-    small: list[Buffer] = []
-    for piece in pieces:
-        if len(piece) < JOIN_BELOW_BYTES:
-            small.append(piece)
-            continue
-        if small:
-            joined.append(b"".join(small))
-            small = []
-        joined.append(piece)
-    if small:
-        joined.append(b"".join(small))
-    return joined

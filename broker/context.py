@@ -176,6 +176,7 @@ class Services:
         "staged_ends",
         "topics",
         "transactions",
+        "unsent_bytes",
         "verification",
         "versions",
         "waiting_fetches",
@@ -225,6 +226,8 @@ class Services:
         """Where transactional batches wait for it."""
         self.staged_ends: StagedEnds
         """How staged batches end in the groups that are led here."""
+        self.unsent_bytes = 0
+        """Large answers that are read from the disk now or wait for their clients; Fetch heeds it."""
         self.advertised: dict[str, tuple[str, int]] = {}
         """Listener name -> host ("" means: the address the client itself connected to) and port."""
         self.versions: dict[int, tuple[int, int]] = {}

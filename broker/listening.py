@@ -1,7 +1,7 @@
 """Sockets to listen on: bound before recovery, opened to clients after it; and how many clients there may be.
 
-Owns: turning a listener's host and port into bound sockets, and "port in use" in words. A host that has
-several addresses (localhost: IPv4 and IPv6) gets one socket each, all on one port.
+Owns: turning a listener's host and port into bound sockets, one port for two purposes, and "port in use" in
+words. A host that has several addresses (localhost: IPv4 and IPv6) gets one socket each, all on one port.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import errno
 import ipaddress
 import resource
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import Final
 
 from broker.addresses import Listener
@@ -21,6 +22,8 @@ FILES_PER_GROUP: Final = OPEN_FILES_MAX + 16
 """Open files that clients must leave: a log that cannot open its next file ends the process."""
 ANOTHER_PORT: Final = "--listen HOST:PORT, or make serve LISTEN=HOST:PORT"
 """How one is chosen for clients."""
+ALL: Final = ("0.0.0.0", "::")
+"""Every address of this machine, of either kind."""
 ATTEMPTS_FOR_A_FREE_PORT = 20
 """Port 0: a free port on the first address may be taken on the second."""
 
@@ -48,10 +51,24 @@ def connections_allowed(wanted: int, group_count: int) -> int:
     return min(wanted, files - own)
 
 
-def bind(listener: Listener, another_port: str = ANOTHER_PORT) -> list[socket.socket]:
+def refuse_clashes(listeners: Iterable[tuple[str, Listener]]) -> None:
+    """Raises CannotListen where two of them, each with the setting it is from, would take the same port.
+
+    On Linux `bind` does not tell: with SO_REUSEADDR both succeed as long as neither listens.
+    """
+    for (setting, one), (another_setting, other) in combinations(listeners, 2):
+        if one.port == other.port != 0 and _overlap(one.host, other.host):
+            raise CannotListen(
+                f"{setting} and {another_setting} are the same port: each needs one of its own"
+            )
+
+
+def bind(listener: Listener, another_port: str = ANOTHER_PORT, elsewhere: str = "") -> list[socket.socket]:
     """Sockets bound to every address of the listener, not listening yet. Raises CannotListen.
 
-    Args: another_port: how a person chooses one.
+    Args:
+        another_port: how a person chooses one.
+        elsewhere: what to do where the address is none of this machine's; "" where there is nothing to say.
     """
     for attempt in range(ATTEMPTS_FOR_A_FREE_PORT):
         try:
@@ -63,12 +80,12 @@ def bind(listener: Listener, another_port: str = ANOTHER_PORT) -> list[socket.so
                 and attempt < ATTEMPTS_FOR_A_FREE_PORT - 1
             ):
                 continue
-            raise CannotListen(explain(listener, error, another_port)) from None
+            raise CannotListen(explain(listener, error, another_port, elsewhere)) from None
     raise AssertionError("unreachable")
 
 
-def explain(listener: Listener, error: OSError, another_port: str = ANOTHER_PORT) -> str:
-    """Why a listener's address cannot be used, for people."""
+def explain(listener: Listener, error: OSError, another_port: str = ANOTHER_PORT, elsewhere: str = "") -> str:
+    """Why a listener's address cannot be used, for people. Arguments as for `bind`."""
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {listener.port} is in use: another program listens on {listener.host or 'all addresses'}"
@@ -76,9 +93,11 @@ def explain(listener: Listener, error: OSError, another_port: str = ANOTHER_PORT
         )
     if error.errno == errno.EACCES:
         return f"no permission to listen on port {listener.port}; ports below 1024 need privileges"
+    hint = f". {elsewhere}" if elsewhere else ""
     if isinstance(error, socket.gaierror):
-        return f"{listener.host} is not a name of this machine ({error.strerror})"
-    return f"cannot listen on {listener.host}:{listener.port}: {error.strerror}"
+        return f"{listener.host} is not a name of this machine ({error.strerror}){hint}"
+    hint = hint if error.errno == errno.EADDRNOTAVAIL else ""
+    return f"cannot listen on {listener.host}:{listener.port}: {error.strerror}{hint}"
 
 
 def host_and_port(host: str, port: int) -> str:
@@ -115,9 +134,20 @@ def _bind_all(listener: Listener) -> list[socket.socket]:
     return sockets
 
 
+def _overlap(host: str, other: str) -> bool:
+    try:
+        pairs = [(one, another) for one in _addresses(host) for another in _addresses(other)]
+    except OSError:  # a name that is not found: `bind` says so
+        return False
+    return any(
+        family == other_family and (address == other_address or not {address, other_address}.isdisjoint(ALL))
+        for (family, address), (other_family, other_address) in pairs
+    )
+
+
 def _addresses(host: str) -> Sequence[tuple[socket.AddressFamily, str]]:
     if not host:
-        return [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")]
+        return [(socket.AF_INET, ALL[0]), (socket.AF_INET6, ALL[1])]
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
     return sorted(unique, key=lambda pair: pair[0] != socket.AF_INET)

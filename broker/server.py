@@ -37,8 +37,10 @@ from broker.listening import (
     explain,
     host_and_port,
     only_this_machine,
+    refuse_clashes,
 )
 from broker.metadata import METADATA_GROUP
+from broker.own_listeners import ANOTHER_METRICS_PORT, own_listeners, peer_hints
 from broker.properties import ConfigError
 from broker.retention import Retention
 from storage.group import LogGroup
@@ -46,12 +48,11 @@ from storage.raft.membership import ConfigurationRefused
 from storage.types import CorruptLog, NewerFormat, StorageError
 
 if TYPE_CHECKING:
+    from broker.cluster.peering import Peering
     from broker.metrics.http import HttpListener
 
 log = logging.getLogger("lockstep")
 
-ANOTHER_METRICS_PORT: Final = "lockstep.metrics.listener=HOST:PORT"
-ANOTHER_PEER_PORT: Final = "in lockstep.peers (--peers), the same on every node"
 SWEEP_SECONDS: Final = 10.0
 """How often idle connections are looked for; finer where connections.max.idle.ms is short."""
 FEW_CONNECTIONS: Final = 1000
@@ -193,8 +194,9 @@ class Broker:
         peers = settings.peers()
         if settings.directory.exists():
             self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
+        refuse_clashes(own_listeners(settings))
         if (for_peers := settings.peer_listener()) is not None:
-            self._peer_sockets = bind(for_peers, ANOTHER_PEER_PORT)
+            self._peer_sockets = bind(for_peers, *peer_hints(settings))
         if (metrics := settings.metrics_listener()) is not None:
             self._metrics_sockets = bind(metrics, ANOTHER_METRICS_PORT)
         for listener in settings.listening():
@@ -216,7 +218,7 @@ class Broker:
             await self._open_alone(parts)
         else:
             await parts.node.start()
-            await parts.peering.network.listen(self._peer_sockets)
+            await self._listen_for_peers(parts.peering)
         parts.groups.check()
         parts.transactions.check()
         self._limit_connections(parts.cluster.settings)
@@ -235,16 +237,24 @@ class Broker:
             self._background(parts.node.run())
             self._background(parts.node.watch())
 
+    async def _listen_for_peers(self, peering: Peering) -> None:
+        try:
+            await peering.network.listen(self._peer_sockets)
+        except OSError as error:
+            listener = self.settings.peer_listener()
+            assert listener is not None
+            raise CannotListen(explain(listener, error, *peer_hints(self.settings))) from None
+
     async def _listen(self, connections: Connections) -> None:
         loop = asyncio.get_running_loop()
         for listener, sockets in self._sockets.items():
             for each in sockets:
                 _tune(each, self.settings)
+                backlog = self.settings.socket_listen_backlog_size
                 try:
+                    each.listen(backlog)  # uvloop does so too, but keeps a failure to itself
                     server = await loop.create_server(
-                        connections.protocol(listener.name),
-                        sock=each,
-                        backlog=self.settings.socket_listen_backlog_size,
+                        connections.protocol(listener.name), sock=each, backlog=backlog
                     )
                 except OSError as error:
                     raise CannotListen(explain(listener, error)) from None
@@ -397,7 +407,9 @@ class Broker:
         was_full: set[int] = set()
         while True:
             await asyncio.sleep(FULL_DISK_RETRY_SECONDS)
+            installation_lacks_room = any(group.installing.lacks_room for group in self.groups.values())
             for number, group in list(self.groups.items()):
+                group.log.yield_room(installation_lacks_room)
                 if group.log.disk_full:
                     if number not in was_full:
                         was_full.add(number)

@@ -54,6 +54,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -134,7 +135,7 @@ class Client:
         self._leaders: dict[int, Connection] = {}
         self._controller_id = -1
         self._connecting: dict[int | None, asyncio.Task[Connection]] = {}
-        """By node; None is any of those that were named."""
+        """By node; None is any of those that were named, or of those that they named."""
         self.is_closed = False
         self.cluster_id: str | None = None
         """As the metadata last said it; None before any were asked for."""
@@ -286,6 +287,15 @@ class Client:
 
     # -- records ----------------------------------------------------------------------------------------
 
+    async def producer_id(self) -> tuple[int, int]:
+        """(id, epoch) of a new idempotent producer: who numbers batches by them may send one again.
+        BrokerError."""
+        request = InitProducerIdRequest(transactional_id=None)
+        answer = await (await self._any()).call(request, InitProducerIdResponse)
+        if answer.error_code:
+            raise BrokerError(answer.error_code, "a producer id")
+        return answer.producer_id, answer.producer_epoch
+
     async def produce(self, topic: Topic, partition: int, batch: Buffer, *, acks: int = -1) -> int:
         """Append one record batch; its base offset, or -1 with `acks` 0. BrokerError, ConnectionFailed.
 
@@ -409,7 +419,7 @@ class Client:
         return [await self._node(node_id) for node_id in self._addresses]
 
     async def any_broker(self) -> Connection:
-        """A connection to one that was named, the same as long as it holds. ConnectionFailed."""
+        """A connection to one that is known, the same as long as it holds. ConnectionFailed."""
         return await self._any()
 
     async def coordinator(self, group: str) -> Connection:
@@ -433,7 +443,7 @@ class Client:
 
     async def _connect_first(self) -> Connection:
         failure: ClientError | None = None
-        for host, port in self._bootstrap:
+        for host, port in dict.fromkeys([*self._bootstrap, *self._addresses.values()]):
             try:
                 self._first = await self._connect(host, port)
                 return self._first

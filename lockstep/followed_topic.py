@@ -3,7 +3,7 @@
 Owns: the topic as the cluster's metadata last said it; which refusals pass by themselves, and the pauses
 between one try and the next. Invariants: it is the same topic for as long as this lives: one that was made
 anew under its name is another one. Only questions are asked again here; what is not a question is for the
-caller, who knows what it means to do it twice.
+caller, who knows what it means to do it twice. `problem` says that a question has had no answer for long.
 Does not: close its client; know what is read.
 """
 
@@ -20,6 +20,9 @@ from protocol.errors import ErrorCode
 T = TypeVar("T")
 
 PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
+
+SILENT_AFTER_S: Final = 5.0
+"""So long is an answer waited for before that is called a problem: leaders move in less."""
 
 PASSING: Final = frozenset(
     {
@@ -79,13 +82,28 @@ class FollowedTopic:
             that has just been started may not know it yet.
     """
 
-    __slots__ = ("_deleted_after_s", "_unknown_since", "client", "topic")
+    __slots__ = ("_deleted_after_s", "_silent_since", "_unknown_since", "_why_silent", "client", "topic")
 
     def __init__(self, client: Client, topic: Topic, deleted_after_s: float = float("inf")) -> None:
         self.client = client
         self.topic = topic
         self._deleted_after_s = deleted_after_s
         self._unknown_since: float | None = None
+        self._silent_since: float | None = None
+        """Since when what is asked has failed again and again."""
+        self._why_silent = ""
+
+    def problem(self) -> str:
+        """Why what is being asked has had no answer for `SILENT_AFTER_S`, in words; empty where all is well.
+
+        For who looks: whoever asks just waits.
+        """
+        if self._silent_since is None:
+            return ""
+        silent_s = asyncio.get_running_loop().time() - self._silent_since
+        if silent_s < SILENT_AFTER_S:
+            return ""
+        return f"no answer from the brokers for {silent_s:.0f} s: {self._why_silent}"
 
     async def leader(self, partition: int) -> Connection:
         """Whom to ask about a partition. Raises ClientError."""
@@ -120,16 +138,23 @@ class FollowedTopic:
 
         Raises TopicGone, ClientError for good, and what was said last when the patience is over.
         """
-        tries = Tries(asyncio.get_running_loop().time() + patience_s)
-        while True:
-            try:
-                return await ask()
-            except (BrokerError, ConnectionFailed) as error:
-                if isinstance(error, BrokerError) and error.code not in PASSING:
-                    raise
-                if not await tries.again():
-                    raise
-            await self.refresh()
+        loop = asyncio.get_running_loop()
+        tries = Tries(loop.time() + patience_s)
+        try:
+            while True:
+                try:
+                    return await ask()
+                except (BrokerError, ConnectionFailed) as error:
+                    if isinstance(error, BrokerError) and error.code not in PASSING:
+                        raise
+                    if self._silent_since is None:
+                        self._silent_since = loop.time()
+                    self._why_silent = str(error)
+                    if not await tries.again():
+                        raise
+                await self.refresh()
+        finally:  # answered, or asked no more
+            self._silent_since = None
 
     async def fetch_committed(
         self, partition: int, position: int, wait_s: float, max_bytes: int

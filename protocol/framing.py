@@ -9,9 +9,11 @@ Invariants:
   valid as long as somebody holds it.)
 - The regular buffer starts small, so that thousands of idle connections are cheap, doubles while reads
   fill it, and halves again after a run of small reads. Only an unfinished last frame is ever moved.
-- What a peer announces costs nothing, only what it sends: a large frame's buffer has at most `MAX_GROWTH`
-  times the bytes received of it. So a frame of up to 1 MiB is moved once where large frames are usual, and
-  one of 100 MiB three times, an eighth of it at most each time. Its memory is let go with the frame.
+- What a peer announces costs nothing, only what it sends: a large frame's buffer has at most twice the bytes
+  received of it, or `UNASKED_BYTES` where that is more. So a frame of up to 1 MiB is moved once where large
+  frames are usual, and of a larger one each byte once or twice. Its memory is let go with the frame.
+- That buffer grows in `get_buffer`, not before: whoever may not take more memory yet (`wanted_bytes`) does
+  not read.
 - After an error the stream has no known frame boundary; the connection must be closed.
 
 Does not: decode requests, limit how many frames are in flight (that is the connection's back-pressure).
@@ -29,10 +31,11 @@ SMALLEST_BUFFER: Final = 4 * 1024
 LARGEST_REGULAR_BUFFER: Final = 128 * 1024
 """Holds several of a Java producer's default 16 KiB batches per read."""
 
-MAX_GROWTH: Final = 8
-"""Peers may make us hold this many times what they sent, and `GROWTH_SLACK` more."""
+FIRST_GROWTH: Final = 8
 GROWTH_SLACK: Final = 64 * 1024
 """So that a Java producer's largest request by default, 1 MiB, is moved once."""
+UNASKED_BYTES: Final = LARGEST_REGULAR_BUFFER * FIRST_GROWTH + GROWTH_SLACK
+"""A buffer up to here is small beside what else a connection may hold; larger ones double."""
 
 _READS_BEFORE_SHRINK: Final = 32
 _INT32: Final = Struct(">i")
@@ -58,7 +61,16 @@ class FrameTooLarge(MalformedFrame):
 class FrameReader:
     """The receive side of one connection."""
 
-    __slots__ = ("_buffer", "_end", "_large_bytes", "_regular", "_small_reads", "_start", "max_frame_bytes")
+    __slots__ = (
+        "_buffer",
+        "_end",
+        "_large_bytes",
+        "_regular",
+        "_small_reads",
+        "_start",
+        "is_full",
+        "max_frame_bytes",
+    )
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -67,6 +79,8 @@ class FrameReader:
         self._start = 0  # first byte of the frame not yet handed out
         self._end = 0  # end of the received bytes
         self._large_bytes = 0  # size of the large frame that `_buffer` holds the start of, and nothing else
+        self.is_full = False
+        """Does the next `get_buffer` take a larger buffer, for the rest of a large frame?"""
         self._regular = self._buffer  # set aside while there is a large frame
         self._small_reads = 0
 
@@ -78,7 +92,18 @@ class FrameReader:
     @property
     def capacity_bytes(self) -> int:
         """Memory held for receiving now."""
-        return len(self._buffer) + (len(self._regular) if self._large_bytes else 0)
+        return len(self._buffer) + (len(self._regular) if self._buffer is not self._regular else 0)
+
+    @property
+    def wanted_bytes(self) -> int:
+        """Size of the buffer that the next read of an unfinished large frame goes to; 0 without one."""
+        if not self._large_bytes:
+            return 0
+        if not self.is_full:
+            return len(self._buffer)
+        end = self._end
+        grown = end * FIRST_GROWTH + GROWTH_SLACK if end <= LARGEST_REGULAR_BUFFER else end * 2
+        return min(self._large_bytes, grown)
 
     def get_buffer(self, hint: int = -1) -> memoryview:
         """Where the next bytes go; never empty. Ends the validity of the frames handed out before."""
@@ -87,6 +112,10 @@ class FrameReader:
             if start:
                 self._start = self._end = 0
             return self._buffer
+        if self.is_full:
+            self._replace(memoryview(bytearray(self.wanted_bytes)))
+            self.is_full = False
+            return self._buffer[end:]
         if start and len(self._buffer) - end < len(self._buffer) // 2:
             end -= start
             self._buffer[:end] = self._buffer[start : self._end]
@@ -126,32 +155,28 @@ class FrameReader:
     def trim(self) -> None:
         """Give an idle connection's buffer back, down to the smallest; for a sweep over idle connections."""
         if self._start == self._end and len(self._buffer) > SMALLEST_BUFFER:
-            self._replace(memoryview(bytearray(SMALLEST_BUFFER)))
-            self._regular = self._buffer
+            self._replace_regular(SMALLEST_BUFFER)
 
     def _outgrow(self, frame_bytes: int) -> None:
         """The buffer is full of one unfinished frame."""
-        capacity = min(frame_bytes, len(self._buffer) * MAX_GROWTH + GROWTH_SLACK)
         if frame_bytes > LARGEST_REGULAR_BUFFER:
             self._large_bytes = frame_bytes
-            self._regular = self._buffer
+            self.is_full = True
         else:
-            capacity = 1 << (frame_bytes - 1).bit_length()
-        self._replace(memoryview(bytearray(capacity)))
+            self._replace_regular(1 << (frame_bytes - 1).bit_length())
 
     def _continue_large(self) -> list[memoryview]:
         if self._end < len(self._buffer):
             return []
         if self._end < self._large_bytes:
-            capacity = min(self._large_bytes, self._end * MAX_GROWTH + GROWTH_SLACK)
-            self._replace(memoryview(bytearray(capacity)))
+            self.is_full = True
             return []
         frame = self._buffer[LENGTH_BYTES:]
         self._large_bytes = 0
         self._buffer = self._regular
         self._start = self._end = 0
         if len(self._buffer) < LARGEST_REGULAR_BUFFER:  # the next one may be as large
-            self._replace(memoryview(bytearray(len(self._buffer) * 2)))
+            self._replace_regular(len(self._buffer) * 2)
         return [frame]
 
     def _adapt(self, count: int) -> None:
@@ -160,13 +185,17 @@ class FrameReader:
         if self._end == capacity:
             self._small_reads = 0
             if capacity < LARGEST_REGULAR_BUFFER:
-                self._replace(memoryview(bytearray(capacity * 2)))
+                self._replace_regular(capacity * 2)
         elif count >= capacity // 4:
             self._small_reads = 0
         elif capacity > SMALLEST_BUFFER:
             self._small_reads += 1
             if self._small_reads >= _READS_BEFORE_SHRINK and self._start == self._end:
-                self._replace(memoryview(bytearray(capacity // 2)))
+                self._replace_regular(capacity // 2)
+
+    def _replace_regular(self, capacity: int) -> None:
+        self._replace(memoryview(bytearray(capacity)))
+        self._regular = self._buffer
 
     def _replace(self, buffer: memoryview) -> None:
         """Go on in another buffer, an unfinished frame at its front. Frames handed out keep the old one."""

@@ -127,6 +127,7 @@ class LogGroup:
         self._idle_marker = IdleMarker(self._replica, self._loop)
         self.sealing = Sealing(self._replica, lambda: not self._open.pending_bytes)
         self.clean_ends = self._replica.clean_ends
+        self.installing = self._replica.installing
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
         self._next_number = self.control.next_number
 

@@ -3,27 +3,39 @@
 Owns which chunk goes next and when a shipment or an arrival is given up; the core says whom to ship to, which
 chunks are wanted and which were taken. A shipment is read and an arrival stored on a thread: whole segments
 are flushed on the way. It does not switch the log: the replica does, in the order of its other log work.
+
+Where an arrival finds no room nothing of it stays, and the next one waits a while. Until one is whole the
+log that it is to replace stays: a crash must find it. But below both of its checkpoints, what the leader does
+not have any more goes at once, as it would if this member had followed: records that are deleted, which a
+majority without this member knows, for what is shipped is committed.
 Source: specs of storage ("Shipping").
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
+from typing import Final
 
 from storage.checkpointing import CONFIGURATION_SECTION
+from storage.group_options import node_of
 from storage.log.data_log import DataLog
 from storage.raft.messages import Install, Message
 from storage.raft.progress import SendState
 from storage.raft.raft import Raft
 from storage.raft.ready import Ready
 from storage.shipping import Arrival, Piece, Shipment
-from storage.types import Checkpoint
+from storage.types import Checkpoint, StorageFull
 
 log_of_installs = logging.getLogger(__name__)
+
+FIRST_PAUSE_MS: Final = 1000
+LONGEST_PAUSE_MS: Final = 30_000
+"""Between two arrivals that could not be stored; each pause is twice as long as the one before."""
 
 
 class Installing:
@@ -33,11 +45,15 @@ class Installing:
         "_beginning",
         "_log",
         "_loop",
+        "_no_room_index",
         "_now_ms",
+        "_pause_ms",
+        "_paused_until_ms",
         "_raft",
         "_send",
         "_shipments",
         "_threads",
+        "_trim",
         "arrival",
     )
 
@@ -49,6 +65,7 @@ class Installing:
         now_ms: Callable[[], int],
         loop: asyncio.AbstractEventLoop,
         threads: Executor,
+        trim: Callable[[], None],
     ) -> None:
         self._log = log
         self._raft = raft
@@ -56,10 +73,20 @@ class Installing:
         self._now_ms = now_ms
         self._loop = loop
         self._threads = threads
+        self._trim = trim
         self._shipments: dict[int, Shipment] = {}
         self._beginning: set[int] = set()
         """Members for whom the checkpoint is being read; looked into, never walked."""
         self.arrival: Arrival | None = None
+        self._pause_ms = 0
+        self._paused_until_ms = 0
+        self._no_room_index = 0
+        """Of the last arrival that found no room."""
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether this member needs what it found no room for when it came last."""
+        return self._no_room_index > self._raft.commit_index
 
     @property
     def shipped_index(self) -> int | None:
@@ -162,6 +189,8 @@ class Installing:
         if arrival is not None and arrival.storing:
             return
         if install.chunk == 0 and not self._is_of(arrival, install):
+            if self._now_ms() < self._paused_until_ms:
+                return  # unanswered it comes again, a while later
             self.abort()
             arrival = self.arrival = Arrival(self._log, install.index, install.last_term)
         if arrival is None or not self._is_of(arrival, install) or install.chunk > arrival.next_chunk:
@@ -188,13 +217,43 @@ class Installing:
             return
         arrival.storing = False
         error = done.exception()
-        if error is not None:
+        if isinstance(error, StorageFull | OSError):
+            self._not_stored(arrival, install, error)
+        elif error is not None:
             log_of_installs.warning("group %d: an install was given up: %s", self._log.group_id, error)
             self.abort()
+        elif arrival.whole:
+            self._pause_ms = self._paused_until_ms = 0
+            self._log.yield_room(False)
         # What failed as it was completed is not answered: the shipment begins again when its time is over.
         if not install.done:
             self._raft.chunk_stored(install, accepted=error is None)
         stored(arrival.whole)
+
+    def _not_stored(self, arrival: Arrival, install: Install, error: StorageFull | OSError) -> None:
+        """The disk refused it, most likely for want of room: let it have what there is, and try later."""
+        log, stored_bytes = self._log, arrival.stored_bytes
+        self.abort()
+        self._pause_ms = min(2 * self._pause_ms or FIRST_PAUSE_MS, LONGEST_PAUSE_MS)
+        self._paused_until_ms = self._now_ms() + self._pause_ms
+        reason, what_lacks = error.__cause__ or error, ""
+        if isinstance(reason, OSError) and reason.errno in (errno.ENOSPC, errno.EDQUOT):
+            self._no_room_index = arrival.index
+            log.yield_room(True)
+            if arrival.first_index is not None and log.free_below(arrival.first_index):
+                self._trim()
+            what_lacks = (
+                f"; node {node_of(install.sender)} sends more than this disk has room for, and the log here "
+                f"({log.size_bytes / 1e6:.1f} MB) stays until all of it has come: free other space"
+            )
+        log_of_installs.warning(
+            "group %d: an install was given up after %.1f MB: %s; tried again in %d s or later%s",
+            log.group_id,
+            stored_bytes / 1e6,
+            error,
+            self._pause_ms // 1000,
+            what_lacks,
+        )
 
     @staticmethod
     def _is_of(arrival: Arrival | None, install: Install) -> bool:

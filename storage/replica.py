@@ -128,7 +128,7 @@ class Replica:
         self.applier = Applier(log, state, self.checkpointer, applied_index)
         self._send = send
         self.outgoing = Outgoing(log, raft, self._say, self._loop, threads, self._gone)
-        self.installing = Installing(log, raft, self._say, self.now_ms, self._loop, threads)
+        self.installing = Installing(log, raft, self._say, self.now_ms, self._loop, threads, self.trim)
         self._control = state.control
         self._log_start: Callable[[int], int] = lambda number: state.control.log_start(number)
         self.clean_ends = CleanEnds()

@@ -80,7 +80,8 @@ class Shipment:
         chain = self._log.chain_at_cold(frames[0].index - 1) if frames else None
         if chain is None:
             raise ValueError(f"entries from {self._next_index} are not kept any more")
-        self._next_index = frames[-1].index + 1
+        # None may be left up to the checkpoint: they are freed like others, and then this piece is the last.
+        self._next_index = self._log.next_on_disk(frames[-1].index + 1)
         data = [buffer for frame in frames for buffer in frame_buffers(frame, marked=True)]
         return Piece(PieceKind.FRAMES, data, chain)
 
@@ -93,6 +94,7 @@ class Arrival:
         "_installation",
         "_log",
         "checkpoint",
+        "first_index",
         "index",
         "next_chunk",
         "storing",
@@ -110,6 +112,8 @@ class Arrival:
         self.storing = False
         """A thread is at it: it can be neither continued nor aborted."""
         self.checkpoint: Checkpoint | None = None
+        self.first_index: int | None = None
+        """Of all frames that the leader still has, once that is known."""
         self._encoded: list[Buffer] = []
         self._installation: Installation | None = None
 
@@ -129,7 +133,10 @@ class Arrival:
                 raise ValueError("the first chunk is no checkpoint's")
             self._encoded.extend(piece.data)
         else:
-            self._begin().add(decode_frames(b"".join(piece.data), piece.chain, marked=True), piece.chain)
+            frames = decode_frames(b"".join(piece.data), piece.chain, marked=True)
+            if self.first_index is None and frames:
+                self.first_index = frames[0].index
+            self._begin().add(frames, piece.chain)
         self.next_chunk += 1
 
     def _begin(self) -> Installation:
@@ -148,6 +155,8 @@ class Arrival:
 
     def _prepare(self) -> None:
         installation = self._begin()
+        if self.first_index is None:
+            self.first_index = self.index + 1  # nothing but the checkpoint
         assert self.checkpoint is not None
         installation.prepare(self.checkpoint)
 
@@ -157,6 +166,11 @@ class Arrival:
         assert self.checkpoint is not None
         installation.finish(self.checkpoint)
         return self.checkpoint
+
+    @property
+    def stored_bytes(self) -> int:
+        """What lies on the disk of it."""
+        return self._installation.stored_bytes if self._installation is not None else 0
 
     def abort(self) -> None:
         """Give up what has come so far."""

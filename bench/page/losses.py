@@ -71,7 +71,7 @@ def section(results: list[dict[str, Any]]) -> str:
     unequal = sum(UNEQUAL in title for _, title, _, _ in rows)
     parts = [
         "## Where Lockstep loses",
-        f"Of {total} ratios to Apache Kafka on this page it is better in these {len(rows)}; {unequal} of "
+        f"Of {total} ratios to Apache Kafka on this page Kafka is better in these {len(rows)}; {unequal} of "
         "them are a Lockstep that flushes every write against a Kafka that flushes none. The grid has "
         "figures and no ratios: what is lost there stands under each of its tables.",
         tabulate(rows, headers=["measured by", "", "ratio", ""], tablefmt="github", disable_numparse=True),

@@ -95,6 +95,8 @@ class ClusterNode:
         self._registered: set[int] = set()
         """The nodes that were recorded at the last look."""
         self._placement = initial(sorted(settings.peers()), settings.data_groups)
+        self._groups_compared = False
+        """Whether lockstep.data.groups was held against what is recorded."""
         self.removed = asyncio.Event()
         """Set once a controller says that this node was removed: the process may end."""
         self.was_part = False
@@ -232,7 +234,7 @@ class ClusterNode:
         learners: tuple[int, ...] = ()
         if number == METADATA_GROUP:
             learners = tuple(each for each in sorted(image.nodes) if each not in nodes)
-        return Wanted(nodes, learners, self._nodes.member_of(number), self._nodes.alive())
+        return Wanted(nodes, learners, self._nodes.member_of(number), self._nodes.alive(), self._nodes.full())
 
     # --- what others hear of this node ----------------------------------------------------------------------
 
@@ -250,6 +252,7 @@ class ClusterNode:
             {number: group.raft.member_id for number, group in groups.items()},
             metadata.applied_index if metadata is not None else 0,
             max(len(image.placement) - 1, 0),
+            self._nodes.is_full,
         )
 
     def cluster_id(self) -> str | None:
@@ -292,6 +295,7 @@ class ClusterNode:
         for gone in self._registered.difference(image.nodes, self._settings.peers()):
             self._peering.forget(gone)
         self._registered = set(image.nodes)
+        self._compare_data_groups()
         for keeper in self._keepers.values():
             keeper.look()  # who is wanted may have changed, and the keeper of a group of one rests
         await self._give_up_groups()  # first: it makes room for others
@@ -301,6 +305,20 @@ class ClusterNode:
             await note_arrivals(self._cluster, self._topics, self.reports)
         if problem is not None:
             raise problem
+
+    def _compare_data_groups(self) -> None:
+        """Say once, as soon as it is known, that this node was told another number of log groups."""
+        recorded, own = len(self._cluster.image.placement) - 1, self._settings.lockstep_data_groups
+        if self._groups_compared or recorded <= 0:
+            return
+        self._groups_compared = True
+        if own not in (None, recorded):
+            log.warning(
+                "the cluster has %d log group%s; lockstep.data.groups=%d of this node has no effect",
+                recorded,
+                "" if recorded == 1 else "s",
+                own,
+            )
 
     async def _give_up_groups(self) -> None:
         """Those that were placed elsewhere, once this node is no member of them."""

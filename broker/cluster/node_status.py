@@ -28,6 +28,8 @@ class Status:
     """How far it has followed group 0."""
     data_groups: int = 0
     """How many log groups for data are recorded; 0 where it has seen no record of them yet."""
+    full: bool | None = None
+    """Whether its disk is full; None where it does not say, as older versions."""
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -42,6 +44,7 @@ class Status:
                 "members": {str(group): member for group, member in self.members.items()},
                 "applied": self.applied,
                 "groups": self.data_groups,
+                "full": self.full,
             },
             separators=(",", ":"),
         ).encode()
@@ -54,6 +57,9 @@ class Status:
             cluster_id = told["cluster"]
             if cluster_id is not None and not isinstance(cluster_id, str):
                 raise TypeError("a cluster id that is no text")
+            full = told.get("full")
+            if full is not None and not isinstance(full, bool):
+                raise TypeError("a disk that is neither full nor not")
             return Status(
                 bool(told["joined"]),
                 bool(told["log"]),
@@ -64,6 +70,7 @@ class Status:
                 {_small(group): _number(member) for group, member in told["members"].items()},
                 _number(told["applied"]),
                 _small(told.get("groups", 0)),
+                full,
             )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a status: {error!r}") from None

@@ -131,7 +131,6 @@ class Peering:
         self.open = False
         """Whether Raft speaks: not before it is known what this node is."""
         self._telling = False
-        self._refused: set[int] = set()
         self._known: set[int] = set()
         self._newcomers: dict[int, float] = {}
         """Known only because they greeted, and when they were last there."""
@@ -230,7 +229,7 @@ class Peering:
                 try:
                     if leader == self._nodes.node_id:
                         return await self.handlers[kind](leader, body)
-                    return await self.network.ask(leader, kind, body, answer_seconds)
+                    return await self._answer_of(leader, group, kind, body, answer_seconds)
                 except NotHere as error:
                     problem = str(error)
                 except (PeerUnreachable, TimeoutError) as error:
@@ -245,6 +244,18 @@ class Peering:
                 raise NotLeader(problem)
             await asyncio.sleep(RETRY_SECONDS)
 
+    async def _answer_of(self, leader: int, group: int, kind: Asked, body: bytes, seconds: float) -> bytes:
+        """As `PeerNetwork.ask`, given up where another node has come to lead the group: one that hangs
+        keeps its connection, and no answer of its counts any more."""
+        asking = self._loop.create_task(self.network.ask(leader, kind, body, seconds))
+        try:
+            while not (await asyncio.wait((asking,), timeout=STATUS_SECONDS))[0]:
+                if self._nodes.live_leader_of(group) not in (NOBODY, leader):
+                    raise PeerUnreachable(f"node {leader} was asked, and leads group {group} no longer")
+            return asking.result()
+        finally:
+            asking.cancel()
+
     # --- as PeerOwner ---------------------------------------------------------------------------------------
 
     def hello(self) -> bytes:
@@ -254,6 +265,7 @@ class Peering:
         said = {
             "cluster": self._node.cluster_id(),
             "founders": founders,
+            "told": self._node.founders(),
             "groups": self._node.data_groups(),
             "at": self.address,
             "direct": self.direct,
@@ -266,7 +278,7 @@ class Peering:
         try:
             said = json.loads(hello)
             cluster_id, theirs, at, run = said["cluster"], said["founders"], said.get("at"), said.get("run")
-            groups, direct = said.get("groups"), said.get("direct", True)
+            groups, direct, told = said.get("groups"), said.get("direct", True), said.get("told", theirs)
             address = None if at is None else (str(at[0]), int(at[1]))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
             return "a greeting that is not understood"
@@ -276,10 +288,12 @@ class Peering:
             return f"this is cluster {here}, not {cluster_id}"
         if self._runs.get(node_id, run) != run and self.network.hears(node_id):
             return f"another node {node_id} is running"
-        if theirs and not status.joined and theirs != ours:
-            return f"--peers names nodes {ours} here and {theirs} there: founders must agree"
+        # One that has taken part already, in a cluster that is not recorded yet, counts as a founder for us.
+        founding = cluster_id is None and not status.joined
+        if founding and told and told != ours:
+            return f"--peers names nodes {ours} here and {told} there: founders must agree"
         begins, own = (
-            theirs and node_id in ours and node_id not in status.registered,
+            founding or (theirs and node_id in ours and node_id not in status.registered),
             self._node.data_groups(),
         )
         if begins and groups not in (None, own):
@@ -302,9 +316,7 @@ class Peering:
 
     def on_refused(self, node_id: int, text: str) -> None:
         """As `PeerOwner`."""
-        if node_id not in self._refused:
-            self._refused.add(node_id)
-            log.error("node %d refuses this one: %s", node_id, text)
+        log.error("node %d refuses this one: %s", node_id, text)
 
     def on_message(self, group_id: int, message: Message) -> None:
         """As `PeerOwner`."""
@@ -347,7 +359,6 @@ class Peering:
     def on_link(self, node_id: int, up: bool) -> None:
         """As `PeerOwner`."""
         if up:
-            self._refused.discard(node_id)
             self.network.tell(node_id, Told.STATUS, self._node.status().encode())
         else:
             self._nodes.cut_off(node_id)

@@ -125,7 +125,7 @@ class _Fetch:
 
         Where the session's client knows all there is to know of a partition already, it is left out.
         """
-        budget = self._max_bytes
+        most = budget = self._room(0)
         total = 0
         urgent = False
         incremental = self._turn.incremental
@@ -148,7 +148,18 @@ class _Fetch:
                     budget -= result.total_bytes
             if not incremental or item.changed(data):
                 parts.append((item, data))
-        return total, urgent, False
+        return total, urgent or (total > 0 and most < self._min_bytes), False
+
+    def _room(self, taken: int) -> int:
+        """How much more this answer may hold after `taken` bytes: less while others' answers stay unread.
+
+        As much as any connection may leave unsent is always allowed, so readers get on at a good pace.
+        """
+        services = self._context.services
+        settings = services.settings
+        left = settings.lockstep_unsent_max_bytes - services.unsent_bytes
+        least = settings.lockstep_connection_write_buffer_bytes - taken
+        return min(self._max_bytes - taken, max(left, least))
 
     def _end(self, data: PartitionData) -> int:
         """Up to where this client reads."""
@@ -175,32 +186,42 @@ class _Fetch:
         return result
 
     async def _read_cold(self) -> FetchResponse:
-        """The whole answer again, this time waiting for the disk where need be."""
+        """The whole answer again, this time waiting for the disk where need be.
+
+        What it has, or may get, counts as unsent meanwhile: many such reads are under way side by side.
+        """
         parts: list[tuple[FetchItem, PartitionData]] = []
-        budget = self._max_bytes
-        total = 0
-        for item in self._turn.items:
-            data = self._look(item)
-            partition = item.partition
-            end = self._end(data)
-            if (
-                partition is not None
-                and not _is_told(item, data)
-                and item.fetch_offset < end
-                and (budget > 0 or total == 0)
-            ):
-                max_bytes = min(item.max_bytes, budget)
-                result = self._records(partition, item, max_bytes, end, total == 0)
-                if result is None:
-                    result, error = await _from_disk(partition, item.fetch_offset, max(0, max_bytes), end)
-                    if error is not ErrorCode.NONE:
-                        data = self._failed(item, error)
-                if result.total_bytes and (total == 0 or result.total_bytes <= max_bytes):
-                    self._put(data, item, result)
-                    total += result.total_bytes
-                    budget -= result.total_bytes
-            if not self._turn.incremental or item.changed(data):
-                parts.append((item, data))
+        services = self._context.services
+        total = counted = 0
+        try:
+            for item in self._turn.items:
+                data = self._look(item)
+                partition = item.partition
+                end = self._end(data)
+                budget = self._room(total)
+                if (
+                    partition is not None
+                    and not _is_told(item, data)
+                    and item.fetch_offset < end
+                    and (budget > 0 or total == 0)
+                ):
+                    max_bytes = max(0, min(item.max_bytes, budget))
+                    result = self._records(partition, item, max_bytes, end, total == 0)
+                    if result is None:
+                        services.unsent_bytes += max_bytes
+                        counted += max_bytes
+                        result, error = await _from_disk(partition, item.fetch_offset, max_bytes, end)
+                        if error is not ErrorCode.NONE:
+                            data = self._failed(item, error)
+                    if result.total_bytes and (total == 0 or result.total_bytes <= max_bytes):
+                        self._put(data, item, result)
+                        total += result.total_bytes
+                    services.unsent_bytes += total - counted
+                    counted = total
+                if not self._turn.incremental or item.changed(data):
+                    parts.append((item, data))
+        finally:
+            services.unsent_bytes -= counted
         return self._response(parts)
 
     def _look(self, item: FetchItem) -> PartitionData:

@@ -14,7 +14,14 @@ import logging
 from collections.abc import Callable
 
 from broker.membership.pace import Pace
-from broker.membership.steps import ChangeMembers, Transfer, next_step, preferred_leader, shown
+from broker.membership.steps import (
+    ChangeMembers,
+    Transfer,
+    leader_with_room,
+    next_step,
+    preferred_leader,
+    shown,
+)
 from broker.membership.view import View, Wanted, view_of
 from storage.group import LogGroup
 from storage.group_options import node_of
@@ -96,7 +103,7 @@ class Keeper:
         """Begin to hand the leadership to a node; nothing where it leads already.
 
         Raises NotLeader where the group is not led here, TransferRefused where the node is no voter, not
-        alive or behind, or where something else is under way.
+        alive, behind or full, or where something else is under way.
         """
         view = view_of(self._group.raft, self._wanted()) if self._group.is_leader else None
         if view is None:
@@ -106,6 +113,8 @@ class Keeper:
         member = _voter(view, node_id)
         if member not in view.up_to_date:
             raise TransferRefused(f"node {node_id} has not caught up with group {self._group.group_id}")
+        if view.wanted.full.get(node_id):
+            raise TransferRefused(f"the disk of node {node_id} is full")
         try:
             self._hand_over(member, "as was asked for")
         except ConfigurationRefused as refused:
@@ -120,6 +129,11 @@ class Keeper:
             return
         wanted_nodes = {*view.wanted.wanted_nodes, *view.wanted.learner_nodes}
         self._alone = self._group.raft.alone and wanted_nodes <= {node_of(view.leader)}
+        heir = leader_with_room(view)
+        if heir is not None and self._pace.rested(now_ms):
+            # Before all else: what is to be written here for a change of members may find no room.
+            self._hand_over(heir, f"the disk of node {node_of(view.leader)} is full")
+            return
         step = next_step(view)
         if isinstance(step, ChangeMembers):
             self._group.change_members(step.voters, step.learners)

@@ -3,7 +3,8 @@
 Invariants: silence removes nobody, only the wanted set does, or a node that says it is another member now;
 a member votes only once it is up to date; one voter comes, goes or is replaced at a time; the voters after a
 change have a majority that is up to date; there are fewer of them only where fewer are wanted; a leader hands
-over before it goes. Whoever is to vote listens first.
+over before it goes. Whoever is to vote listens first. Whose disk is full is not chosen to lead where another
+could.
 Does not know time, nor ask for anything: `pace` and `keeper` do. Source: Raft thesis, sections 4.2 and 6.4
 of the paper (learners, joint consensus); the rules of a member's lives: docs/decisions/0013.
 """
@@ -50,7 +51,17 @@ def preferred_leader(view: View) -> int | None:
     if not view.settled or not view.light or not wanted_nodes or next(_coming(view), None) is not None:
         return None
     first = wanted_nodes[0]
+    if view.wanted.full.get(first):
+        return None
     return next((member for member in _heirs(view) if node_of(member) == first), None)
+
+
+def leader_with_room(view: View) -> int | None:
+    """The member to lead because this node's disk is full: one whose node says that its own is not."""
+    full = view.wanted.full
+    if not view.settled or not full.get(node_of(view.leader)):
+        return None
+    return next((member for member in _heirs(view) if full.get(node_of(member)) is False), None)
 
 
 def shown(member: int) -> str:
@@ -100,6 +111,11 @@ def _heirs(view: View) -> Iterator[int]:
                 yield voter
 
 
+def _heir(view: View) -> int | None:
+    """The first of them with room, or the first."""
+    return min(_heirs(view), key=lambda voter: bool(view.wanted.full.get(node_of(voter))), default=None)
+
+
 def _can_lead(view: View, voter: int) -> bool:
     return voter != view.leader and voter in view.up_to_date and _stays(view, voter)
 
@@ -113,7 +129,7 @@ def _let_in(view: View) -> Step | None:
         if member not in view.learners or member not in view.up_to_date:
             continue
         old = _place_for(view, member)
-        heir = next(_heirs(view), None)
+        heir = _heir(view)
         if old == view.leader and heir is not None:
             return _make_way(view, heir)
         if old is None or old == view.leader:  # with nobody to lead instead, one more votes for a while
@@ -140,7 +156,7 @@ def _let_go(view: View) -> Step | None:
         return None
     for old in _leaving(view):
         if old == view.leader:
-            heir = next(_heirs(view), None)
+            heir = _heir(view)
             return None if heir is None else _make_way(view, heir)
         voters = [voter for voter in view.voters if voter != old]
         change = _change(view, voters, f"{shown(old)} is not to vote any more")

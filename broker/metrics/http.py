@@ -99,6 +99,7 @@ class HttpListener:
     async def open(self, sockets: Iterable[socket.socket]) -> None:
         """Serve on these sockets, which are bound. Raises OSError."""
         for each in sockets:
+            each.listen()  # the loop does so too, but uvloop keeps a failure to itself
             self._servers.append(await asyncio.start_server(self._connected, sock=each, limit=HEAD_BYTES))
 
     async def close(self) -> None:

@@ -36,7 +36,8 @@ def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> 
         type=positive_seconds,
         default=argparse.SUPPRESS if again else 30.0,
         metavar="SECONDS",
-        help="how long to wait for an answer (default 30)",
+        help="how long to wait for an answer; consume and produce go on for as long where a leader has gone "
+        "(default 30)",
     )
 
 

@@ -32,7 +32,7 @@ _RUN: Final = (
 _CHANGE: Final = "It lasts until the player's process ends: its configuration's file is not changed."
 _STATUS: Final = (
     "The logs of a player, and its targets. Exit status: 0 if all that is played here reaches all targets "
-    "that are not paused, 1 otherwise."
+    "that are not paused, and no partition has a problem (brokers that do not answer, say); 1 otherwise."
 )
 
 
@@ -238,7 +238,7 @@ def _ask(options: argparse.Namespace, method: str, path: str, body: object = Non
 def _is_well(found: dict[str, Any]) -> bool:
     paused = {name for name, target in found["targets"].items() if target["paused"]}
     for log in found["logs"]:
-        if log["failed"] or (log["is_playing"] and log["played"] is None):
+        if log["failed"] or log.get("problem") or (log["is_playing"] and log["played"] is None):
             return False
         for target in (log["played"] or {}).get("targets", ()):
             if target["name"] not in paused and (target["link"] != "open" or target["cannot_keep_up"]):
@@ -260,7 +260,7 @@ def _show(found: dict[str, Any]) -> None:
                 each["holder"] or "nobody",
                 each["player_term"] or "-",
                 each["played"]["current_position"] if each["played"] else "-",
-                each["failed"],
+                each["failed"] or each.get("problem", ""),
             )
             for each in found["logs"]
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lockstep.commands.options import (
@@ -20,6 +21,7 @@ from lockstep.failures import CommandFailed, told_to_user
 
 if TYPE_CHECKING:
     from lockstep.client import Client, Topic
+    from lockstep.followed_topic import FollowedTopic
     from protocol.records.record import BatchBuilder
 
 BATCH_BYTES = 128 * 1024
@@ -30,7 +32,12 @@ _READ_BYTES = 1024 * 1024
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
+_DELETED_AFTER_S = 2.0
+"""A node that was just started may not know a topic yet."""
+
 Entry = tuple[bytes | None, bytes | None]
+Identity = tuple[int, int] | None
+"""Id and epoch of an idempotent producer."""
 
 
 def add_to(families: Families) -> None:
@@ -38,8 +45,9 @@ def add_to(families: Families) -> None:
     produce = families.add_parser(
         "produce",
         help="write lines to a topic",
-        description="Write each line of standard input as one record. Ends at the end of the input, when "
-        "everything is acknowledged.",
+        description="Write each line of standard input as one record, without its end (\\n or \\r\\n). Ends "
+        "at the end of the input, when everything is acknowledged. Where a leader goes, with --acks all, its "
+        "records are sent to the next one, and none is there twice.",
     )
     produce.add_argument("topic")
     produce.add_argument(
@@ -99,7 +107,8 @@ async def _produce(options: argparse.Namespace) -> None:
             raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(topic.partitions) - 1} only")
         with told_to_user():
             largest = await _largest_batch(client, topic)
-        writer = _Writer(client, topic, options, largest)
+            producer = await _Producer.begin(client, topic, options)
+        writer = _Writer(producer, len(topic.partitions), options, largest)
         try:
             with told_to_user():
                 async for lines in lines_of(sys.stdin.buffer, _READ_BYTES):
@@ -149,24 +158,77 @@ def _entry(line: bytes, options: argparse.Namespace) -> Entry:
     return key, value
 
 
+class _Producer:
+    """Sends batches to whoever leads. Numbered ones are sent again whatever became of them; those of who does
+    not wait for all in sync only as long as none can have them."""
+
+    def __init__(self, followed: FollowedTopic, acks: int, patience_s: float, identity: Identity) -> None:
+        self._followed = followed
+        self._acks = acks
+        self._patience_s = patience_s
+        self._identity = identity
+        self._sequences: dict[int, int] = {}
+
+    @classmethod
+    async def begin(cls, client: Client, topic: Topic, options: argparse.Namespace) -> _Producer:
+        from lockstep.connection import Unsupported
+        from lockstep.followed_topic import FollowedTopic
+
+        followed = FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
+        acks, identity = _ACKS[options.acks], None
+        if acks == -1:
+            with suppress(Unsupported):
+                identity = await followed.patiently(client.producer_id, options.timeout)
+        return cls(followed, acks, options.timeout, identity)
+
+    async def append(self, index: int, batch: BatchBuilder) -> int:
+        """The offset that a batch begins at, -1 where that is not told. Raises ClientError."""
+        if self._identity is not None:
+            batch.producer_id, batch.producer_epoch = self._identity
+            batch.base_sequence = self._sequences.get(index, 0)
+            self._sequences[index] = (batch.base_sequence + batch.record_count) % (1 << 31)
+        data = batch.build()
+        return await self._followed.patiently(lambda: self._sent(index, data), self._patience_s)
+
+    async def _sent(self, index: int, batch: bytes) -> int:
+        from lockstep.connection import BrokerError, ClientError, ConnectionFailed
+        from protocol.errors import ErrorCode
+
+        topic, client = self._followed.topic, self._followed.client
+        await client.leader_of(topic, index)  # what fails until there is a connection may be tried again
+        try:
+            return await client.produce(topic, index, batch, acks=self._acks)
+        except BrokerError as error:
+            if error.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                return -1
+            raise
+        except ConnectionFailed as error:
+            if self._identity is not None:
+                raise
+            if self._acks == 0:
+                return -1  # sent, as far as anybody wants to know
+            raise ClientError(str(error)) from None
+
+
 class _Writer:
     """Puts records into batches by partition and waits for each turn's answers together."""
 
-    def __init__(self, client: Client, topic: Topic, options: argparse.Namespace, batch_bytes: int) -> None:
+    def __init__(
+        self, producer: _Producer, partitions: int, options: argparse.Namespace, batch_bytes: int
+    ) -> None:
         from random import randrange
 
         from protocol.records.compression import Codec
 
         self.written: dict[int, tuple[int, int]] = {}
         """Partition -> records acknowledged, and the offset after the last of them (-1 where unknown)."""
-        self._client = client
-        self._topic = topic
+        self._producer = producer
+        self._partitions = partitions
         self._partition: int | None = options.partition
         self._codec = Codec[options.codec.upper()]
-        self._acks = _ACKS[options.acks]
         self._headers = [(name, value.encode()) for name, value in options.header]
         # Not always 0: many short runs, and the members of a group that read them, would use one partition.
-        self._next_keyless = randrange(len(topic.partitions))
+        self._next_keyless = randrange(partitions)
         header_bytes = sum(len(name.encode()) + len(value) + 10 for name, value in self._headers)
         self._room = batch_bytes - header_bytes - _RECORD_OVERHEAD_BYTES
 
@@ -189,7 +251,7 @@ class _Writer:
 
     async def _write_in_turn(self, index: int, batches: list[BatchBuilder]) -> None:
         for batch in batches:
-            base_offset = await self._client.produce(self._topic, index, batch.build(), acks=self._acks)
+            base_offset = await self._producer.append(index, batch)
             count, _ = self.written.get(index, (0, -1))
             next_offset = base_offset + batch.record_count if base_offset >= 0 else -1
             self.written[index] = (count + batch.record_count, next_offset)
@@ -201,7 +263,7 @@ class _Writer:
         from protocol.records.record import BatchBuilder
 
         now_ms = int(time() * 1000)
-        count = len(self._topic.partitions)
+        count = self._partitions
         keyless = self._next_keyless
         self._next_keyless = (keyless + 1) % count  # a turn's records without a key stay together
         batches: dict[int, list[BatchBuilder]] = {}

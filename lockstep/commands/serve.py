@@ -35,7 +35,9 @@ def add_to(families: Families) -> None:
         "--peers",
         metavar="LIST",
         help="every node of the cluster, ID@HOST:PORT of its replication listener, with commas between and "
-        "this node included; or a file with one of them a line (lockstep.peers; default: this node alone)",
+        "this node included; or a file with one of them a line (lockstep.peers; default: this node alone). "
+        "If its address there is not this machine's own, --set lockstep.peers.listener=HOST:PORT says where "
+        "this node listens.",
     )
     serve.add_argument("--config", metavar="FILE", help="a properties file with Kafka's names")
     serve.add_argument(

@@ -25,7 +25,7 @@ async def lines_of(stream: BinaryIO, read_bytes: int) -> AsyncIterator[list[byte
 
     Raises CommandFailed when the stream cannot be read, or a line is longer than any broker takes.
     """
-    rest = b""
+    rest = bytearray()  # a pipe brings a long line in many pieces
     async for chunk in _chunks(stream, read_bytes):
         whole, end, last = chunk.rpartition(b"\n")
         if not end:
@@ -33,10 +33,11 @@ async def lines_of(stream: BinaryIO, read_bytes: int) -> AsyncIterator[list[byte
             if len(rest) > _LONGEST_LINE_BYTES:
                 raise CommandFailed(f"a line of more than {_LONGEST_LINE_BYTES} bytes")
             continue
-        yield [_without_return(line) for line in (rest + whole).split(b"\n")]
-        rest = last
+        rest += whole
+        yield [_without_return(line) for line in bytes(rest).split(b"\n")]
+        rest = bytearray(last)
     if rest:
-        yield [_without_return(rest)]
+        yield [_without_return(bytes(rest))]
 
 
 def _without_return(line: bytes) -> bytes:

@@ -214,11 +214,9 @@ async def _described(client: Client, name: str) -> dict[str, object]:
 
 
 def _show(described: dict[str, object], after_another: bool, all_configs: bool) -> None:
-    from uuid import UUID
-
     if after_another:
         print()
-    print(f"topic {described['topic']}   id {UUID(str(described['topic_id']))}")
+    print(f"topic {described['topic']}   id {described['topic_id']}")
     configs = described["configs"]
     assert isinstance(configs, dict)
     chosen = [(name, config) for name, config in configs.items() if all_configs or config["set"]]
@@ -244,9 +242,11 @@ def _show(described: dict[str, object], after_another: bool, all_configs: bool) 
 
 
 def _summary(topic: Topic) -> dict[str, object]:
+    from lockstep.transactions.records import topic_id_text
+
     return {
         "topic": topic.name,
-        "topic_id": topic.topic_id.hex(),
+        "topic_id": topic_id_text(topic.topic_id).decode(),  # as lockstep-topic-id has to have it
         "internal": topic.is_internal,
         "partitions": len(topic.partitions),
         "replicas": _replicas(topic),

@@ -52,6 +52,8 @@ class LogStanding(NamedTuple):
     player_term: int | None
     failed: str = ""
     """Why this process does not try any more."""
+    problem: str = ""
+    """What keeps it from going on with it for now: it tries again until that is over."""
 
 
 def status_of(players: Players, standings: Iterable[LogStanding], **more: object) -> dict[str, Any]:

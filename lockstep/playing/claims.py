@@ -68,6 +68,9 @@ class ClaimsLog(Log, Protocol):
     async def first_position(self) -> int:
         """Where it begins."""
 
+    def problem(self) -> str:
+        """Why nothing of it can be read for a while now, in words; empty where all is well."""
+
     async def trim(self, position: int) -> None:
         """Delete what stands below; failures pass, the next call deletes more."""
 
@@ -88,6 +91,8 @@ class Claims:
         self._sequence = 0
         self._names: dict[str, str] = {}
         """Of logs, as their log lines say."""
+        self._unwritten: dict[str, str] = {}
+        """Of logs whose last claim or renewal was not taken in time: why. A newer one settles that."""
         self._changed = asyncio.Event()
         """Set, and replaced, whenever something was read."""
         self._following: asyncio.Task[None] | None = None
@@ -112,6 +117,13 @@ class Claims:
         """The newest claim of a log, as far as it was read."""
         held = self._table.newest.get(log_id)
         return held and held.claim
+
+    def problem(self, log_id: str) -> str:
+        """Why this process cannot know or say who plays the log, in words; empty where all is well."""
+        if unread := self._topic.problem():
+            return f"claims cannot be read: {unread}"
+        unwritten = self._unwritten.get(log_id)
+        return f"its claim cannot be written: {unwritten}" if unwritten else ""
 
     async def claim(self, log_id: str, name: str = "", *, above_term: int = 0, at_once: bool = False) -> Held:
         """Wait until the log is free, and claim it. Raises ClaimsUnusable.
@@ -195,17 +207,23 @@ class Claims:
         part = Part((record_of(claim),), hwm, write_locks=(claim.log_id.encode(),))
         append = Append(RequestId(self.process, 0, self._sequence), {PARTITION: part})
         try:
-            return (await self._topic.append(append, APPEND_S))[PARTITION]
+            offset = (await self._topic.append(append, APPEND_S))[PARTITION]
         except AppendRefused as error:
+            self._unwritten.pop(claim.log_id, None)
             if error.refusal.reason in LASTING:
                 raise ClaimsUnusable(error.refusal.text) from None
-        except AppendUnknown:
+        except AppendUnknown as error:
+            self._unwritten[claim.log_id] = str(error)
             with contextlib.suppress(AppendUnknown):
                 await self._topic.fence(append, APPEND_S)
         except AppendFailed as error:
             raise ClaimsUnusable(str(error)) from None
         except AppendExpired as error:
+            self._unwritten[claim.log_id] = str(error)
             log.warning("%s: no claim could be sent: %s", self._name(claim.log_id), error)
+        else:
+            self._unwritten.pop(claim.log_id, None)
+            return offset
         return None
 
     async def _trim(self) -> None:
@@ -237,6 +255,7 @@ class Claims:
                         log.warning("offset %d of the topic of the claims is no claim", entry.offset)
                     else:
                         self._table.read(claim, entry.offset, now_ms)
+                        self._unwritten.pop(claim.log_id, None)
             self._moved_to(chunk.position)
 
     def _moved_to(self, position: int) -> None:

@@ -36,6 +36,11 @@ class ClaimsTopic(RemoteLog):
         """As `ClaimsLog.first_position`. Raises ClientError."""
         return await self._followed.offset(PARTITION, EARLIEST)
 
+    def problem(self) -> str:
+        """As `ClaimsLog.problem`."""
+        reader = self._readers.get(PARTITION)
+        return "" if reader is None else reader.problem()
+
     async def trim(self, position: int) -> None:
         """As `ClaimsLog.trim`."""
         wanted = DeleteRecordsPartition(partition_index=PARTITION, offset=position)

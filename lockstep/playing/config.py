@@ -17,6 +17,7 @@ from player.core.settings import Bound, PlayerSettings
 from player.routing.header import TARGETS_HEADER
 from player.transport.limits import MESSAGE_BYTES, PART_HEAD_BYTES
 from player.transport.named import Transport
+from protocol.lock_words import PREFIX as RESERVED
 
 T = TypeVar("T")
 Table = Mapping[str, Any]
@@ -182,7 +183,7 @@ def _route(table: Table, targets: Collection[str]) -> Route:
     known = _target_names(targets)
     route: Route
     if by == "header":
-        route = ByHeader(reader.take("otherwise", known, ()), reader.take("header", _text, ByHeader.header))
+        route = ByHeader(reader.take("otherwise", known, ()), reader.take("header", _header, ByHeader.header))
     elif by == "key":
         route = ByKey(reader.take("targets", known), reader.take("without_key", known, ()))
     elif by == "all":
@@ -282,6 +283,16 @@ def _host_port(value: object) -> str:
 def _address(value: object) -> str:
     text = _text(value)
     return text if text.startswith("unix:") and len(text) > len("unix:") else _host_port(value)
+
+
+def _header(value: object) -> str:
+    text = _text(value)
+    if text.startswith(RESERVED) and text != TARGETS_HEADER:
+        raise ValueError(
+            f"{text!r}: of the headers that begin with {RESERVED}, which are Lockstep's own, only "
+            f"{TARGETS_HEADER} names targets; take a name that begins otherwise"
+        )
+    return text
 
 
 def _function(value: object) -> str:

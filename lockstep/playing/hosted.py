@@ -166,6 +166,7 @@ class Hosted:
     async def _begin(self, key: Key, source: Source, group_term: int) -> None:
         begun = max(self._player_terms.get(key, 0), group_term << BEGUN_BITS) + 1
         self._player_terms[key] = begun
+        log.info("%s: played here in term %d", log_name(source), begun)
         try:
             await self._play(source, begun)
         except Deposed as deposed:  # by one that plays elsewhere, and should not

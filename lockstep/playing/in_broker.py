@@ -9,18 +9,23 @@ broker: `bootstrap` and `claims` of the configuration have no effect here.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 from broker.listening import CannotListen
+from broker.metadata import Topic
 from broker.metrics.http import HttpListener
 from broker.server import Broker, CannotStart
 from lockstep.playing.admin import LogStanding, listening, status_of
 from lockstep.playing.config import PlayerConfig
 from lockstep.playing.hosted import Hosted
 from lockstep.playing.players import Players
-from lockstep.playing.routers import router_of
+from lockstep.playing.routers import never_named, router_of
+from player.source.seam import Source
 from player.transport.named import streams_of
+
+log = logging.getLogger("lockstep.player")
 
 
 class PlayerInBroker:
@@ -33,6 +38,8 @@ class PlayerInBroker:
         self.config = config
         self._targets = dict(config.targets)
         self._route = router_of(config.route, self._targets)
+        self._warned_of = b""
+        """A topic's id."""
 
     @contextlib.asynccontextmanager
     async def __call__(self, broker: Broker) -> AsyncIterator[Players]:
@@ -40,7 +47,12 @@ class PlayerInBroker:
         streams = streams_of(self.config.transport)
         players = Players(self.config, self._route, streams, self._targets)
         config = self.config
-        hosted = Hosted(broker.services, config.topic, players.play, config.partitions, config.order)
+
+        async def play(source: Source, player_term: int) -> None:
+            self._warn(broker.services.cluster.topic(config.topic))
+            await players.play(source, player_term)
+
+        hosted = Hosted(broker.services, config.topic, play, config.partitions, config.order)
         http = await self._listen(players, hosted)
         hosted.start()
         try:
@@ -50,6 +62,14 @@ class PlayerInBroker:
                 await http.close()
             await hosted.stop()
             await streams.close()
+
+    def _warn(self, topic: Topic | None) -> None:
+        """Once of each topic, not of each of its partitions."""
+        if topic is None or topic.topic_id == self._warned_of:
+            return
+        if why := never_named(self.config.route, topic.config.lockstep_locks):
+            self._warned_of = topic.topic_id
+            log.warning("%s: %s", topic.name, why)
 
     async def _listen(self, players: Players, hosted: Hosted) -> HttpListener | None:
         if self.config.listen is None:

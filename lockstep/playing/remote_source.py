@@ -70,6 +70,10 @@ class RemoteSource:
             raise
         return cls(waiting, prompt, clients[0].cluster_id or "", partition)
 
+    def problem(self) -> str:
+        """Why nothing can be read for a while now, in words; empty where all is well, or nothing is read."""
+        return self._waiting.problem() or self._prompt.problem()
+
     async def bounds(self) -> Bounds:
         """As `Source.bounds`."""
         try:

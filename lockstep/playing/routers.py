@@ -12,6 +12,7 @@ from player.routing.header import HeaderChoice
 from player.routing.key_hash import KeyHashChoice
 from player.routing.reframing import Reframing
 from player.routing.seam import Choice
+from protocol.lock_words import PREFIX
 
 
 def router_of(route: Route, targets: Mapping[str, object]) -> Router:
@@ -23,6 +24,21 @@ def router_of(route: Route, targets: Mapping[str, object]) -> Router:
     if isinstance(route, ToAll):
         return Everything(targets if route.targets is None else route.targets)
     return Reframing(_choice_of(route))
+
+
+def never_named(route: Route, locks: str | None) -> str:
+    """Why no new record of a topic can name its targets as the route has it; empty where one can.
+
+    Args:
+        locks: the topic's `lockstep.locks`; None where the broker knows of no such setting.
+    """
+    if not isinstance(route, ByHeader) or not route.header.startswith(PREFIX) or locks in (None, "ignore"):
+        return ""
+    who = ", ".join(route.otherwise) or "nobody"
+    return (
+        f"the topic has lockstep.locks={locks}, so no new record can have the header {route.header}, and "
+        f"all go to {who}: route.header has to be another name there"
+    )
 
 
 def _choice_of(route: ByHeader | ByKey | ByFunction) -> Choice:

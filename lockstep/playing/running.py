@@ -23,7 +23,7 @@ from lockstep.playing.claims_topic import ClaimsTopic
 from lockstep.playing.config import ConfigError, PlayerConfig
 from lockstep.playing.players import Players
 from lockstep.playing.remote_source import RemoteSource
-from lockstep.playing.routers import router_of
+from lockstep.playing.routers import never_named, router_of
 from lockstep.playing.standing_by import Standing, stand_by
 from player.playing.ended import PlayingEnded
 from player.source.seam import Source, SourceEnded, log_name
@@ -57,7 +57,7 @@ class PlayerProcess:
         self._claims: Claims
         self._players: Players
         self._standings: list[Standing] = []
-        self._sources: list[Source] = []
+        self._sources: list[RemoteSource] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._http: HttpListener | None = None
         self.address = ""
@@ -110,13 +110,14 @@ class PlayerProcess:
 
     def status(self) -> dict[str, Any]:
         """For JSON: `GET /status`."""
-        standings = map(self._standing, self._standings)
+        standings = map(self._standing, self._standings, self._sources)
         return status_of(self._players, standings, process=self._claims.process)
 
     # --- within -------------------------------------------------------------------------------------------
 
-    def _standing(self, standing: Standing) -> LogStanding:
+    def _standing(self, standing: Standing, source: RemoteSource) -> LogStanding:
         claim = self._claims.holder(standing.log_id)
+        problem = "" if standing.failed else source.problem() or self._claims.problem(standing.log_id)
         return LogStanding(
             standing.partition,
             None,
@@ -125,6 +126,7 @@ class PlayerProcess:
             claim and claim.player,
             claim and claim.player_term,
             standing.failed,
+            problem,
         )
 
     async def _stand_by(self, standing: Standing, source: Source) -> None:
@@ -145,6 +147,9 @@ class PlayerProcess:
         """Raises ClientError, CannotPlay."""
         async with Client(self.config.bootstrap, client_id=self._client_id) as client:
             found = await client.topic(self.config.topic)
+            configs = {each.name: each.value for each in await client.topic_configs(self.config.topic)}
+        if why := never_named(self.config.route, configs.get("lockstep.locks")):
+            log.warning("%s: %s", found.name, why)
         there = [each.index for each in found.partitions]
         wanted = self.config.partitions
         for each in wanted or ():

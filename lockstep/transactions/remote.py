@@ -41,7 +41,6 @@ from lockstep.transactions.records import Identity, batch_of, committed_in, refu
 from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
 from protocol.lock_words import ATOMIC_TAG
-from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -185,16 +184,10 @@ class RemoteLog:
         tries = Tries(deadline)
         while True:
             try:
-                connection = await self._client.any_broker()
-                answer = await connection.call(
-                    InitProducerIdRequest(transactional_id=None), InitProducerIdResponse
-                )
-                if not answer.error_code:
-                    return _Lane(answer.producer_id, answer.producer_epoch)
-                problem: ClientError = BrokerError(answer.error_code, "a producer id")
-                if answer.error_code not in PASSING:
-                    raise AppendFailed(str(problem))
-            except ConnectionFailed as error:
+                return _Lane(*await self._client.producer_id())
+            except (BrokerError, ConnectionFailed) as error:
+                if isinstance(error, BrokerError) and error.code not in PASSING:
+                    raise AppendFailed(str(error)) from None
                 problem = error
             if not await tries.again():
                 raise AppendExpired(f"never sent: {problem}")

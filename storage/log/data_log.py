@@ -179,6 +179,13 @@ class DataLog(ReplacingLog):
         self._refused_sequence = 0
         self._house.poke()
 
+    def yield_room(self, yielding: bool) -> None:
+        """Whether an installation, in this log or another on its disk, finds no room: as long as that is so,
+        files that only save work later are given back."""
+        if yielding != self._pool.yielding:
+            self._pool.yielding = yielding
+            self._house.poke()
+
     def written_bytes(self) -> dict[str, int]:
         """What has been written since open, by purpose; page and sector rounding not included."""
         return {
@@ -349,13 +356,17 @@ class DataLog(ReplacingLog):
         come after `from_index` where frames were freed (`chain_at_cold` the index before it says what it
         follows). What was cleaned is marked (`marks`). For any thread; FramesGone
         where the log was replaced meanwhile; CorruptLog."""
+        first = self.next_on_disk(from_index)
+        return self._frame_reader.read(first, max_bytes, min(upto_index, self.last_index))
+
+    def next_on_disk(self, index: int) -> int:
+        """This frame, or the first after it that is on the disk or is to come. For any thread."""
         for segment in self._table:
             ends = segment.frame_ends
             last = segment.tail.index if ends is None else segment.first_index + len(ends) - 1
-            if last >= from_index:
-                from_index = max(from_index, segment.first_index)
-                break
-        return self._frame_reader.read(from_index, max_bytes, min(upto_index, self.last_index))
+            if last >= index:
+                return max(index, segment.first_index)
+        return max(index, self.last_index + 1)
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -445,6 +456,15 @@ class DataLog(ReplacingLog):
                 for share in self._table.partitions_of(segment)
             ):
                 dead.append(segment)
+        return self._free(dead)
+
+    def free_below(self, index: int) -> int:
+        """Free the sealed segments whose frames all come before this one, as far as both kept checkpoints
+        lie above them; how many."""
+        below = self._house.freeable_below()
+        return self._free([s for s in self._table.sealed() if s.sequence < below and s.tail.index < index])
+
+    def _free(self, dead: list[Segment]) -> int:
         dead = [segment for segment in dead if self._table.remove(segment)]
         if dead:
             self._house.free(dead)

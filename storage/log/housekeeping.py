@@ -159,6 +159,8 @@ class Housekeeping:
             self._tidy()
             while not self._stopping and self.pool.wants_more() and self.pool.prepare():
                 self._tidy()
+            if not self.pool.wants_more():
+                self.pool.full = ""  # what failed was one more than is kept: who needs it may try again
 
     def _tidy(self) -> None:
         """Space first: an index file may wait for what is given back here, never the other way round."""

@@ -87,6 +87,12 @@ class Installation:
         self._prepared: Prepared | None = None
         self._over = False
 
+    @property
+    def stored_bytes(self) -> int:
+        """What has been written so far."""
+        writing = self._writing.end if self._writing is not None else 0
+        return sum(segment.end for segment in self._segments) + writing
+
     # -- filling it -------------------------------------------------------------------------------------
 
     def add(self, frames: Sequence[Frame], chain: int | None = None) -> None:

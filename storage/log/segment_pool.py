@@ -59,6 +59,9 @@ class SegmentPool:
         self._next_sequence = 1
         self.full = ""
         """Why the last try to prepare failed; empty when it did not."""
+        self.yielding = False
+        """An installation, in this log or another, finds no room: one file ahead is enough, and none that is
+        dead is kept."""
         self.closing = False
         """Give up the segment being filled: nobody will use it."""
         self.waited_for = 0
@@ -89,7 +92,7 @@ class SegmentPool:
         return len(self._ready)
 
     def wants_more(self) -> bool:
-        return len(self._ready) < self._spare_segments
+        return len(self._ready) < (1 if self.yielding else self._spare_segments)
 
     def more_than(self, count: int) -> bool:
         """Are more than `count` files ready, one being made now if need be? Waits for one that another
@@ -142,9 +145,10 @@ class SegmentPool:
 
     def drop_surplus(self) -> None:
         """Remove dead files beyond those kept for recycling."""
+        kept = 0 if self.yielding else self._pool_segments
         with self._lock:
-            dropped = len(self._dead) > self._pool_segments
-            while len(self._dead) > self._pool_segments:
+            dropped = len(self._dead) > kept
+            while len(self._dead) > kept:
                 self._unlink(self._dead.popleft())
             if dropped:
                 self._fs.fsync_dir(self._directory)

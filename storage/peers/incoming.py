@@ -9,6 +9,7 @@ to the greeting.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from typing import Any, Protocol
 
 from protocol.fields import Struct
@@ -44,8 +45,8 @@ class IncomingOwner(Protocol):
     def on_closed(self, incoming: Incoming) -> None:
         """It is over."""
 
-    def complain(self, text: str) -> None:
-        """One line for people."""
+    def complain(self, text: str, same: Hashable = None) -> None:
+        """One line for people; what is the same is not said again and again."""
 
 
 class Incoming(asyncio.BufferedProtocol):
@@ -119,7 +120,8 @@ class Incoming(asyncio.BufferedProtocol):
             refusal = self._owner.on_greeting(self, greeting)
         if refusal is not None:
             self._say(Refusal(reason=refusal[:LONGEST_REASON]))
-            self._owner.complain(f"node {greeting.node_id} at {self.peer} is refused: {refusal}")
+            text = f"node {greeting.node_id} at {self.peer} is refused: {refusal}"
+            self._owner.complain(text, (greeting.node_id, refusal))
             self.close()
             return
         self.node_id = greeting.node_id

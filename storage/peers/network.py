@@ -12,12 +12,13 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Hashable
 from typing import Protocol
 
 from protocol.fields import Struct
 from protocol.peer_messages import Answered, Asked, Greeting, Told
 from protocol.primitives import MalformedMessage
+from storage.peers.complaints import Complaints
 from storage.peers.envelope import Frame, is_bulky, pack, pack_message
 from storage.peers.incoming import Incoming
 from storage.peers.limits import TOO_MANY_QUESTIONS, PeerError, PeerLimits, PeerUnreachable
@@ -28,8 +29,8 @@ __all__ = ["PeerError", "PeerLimits", "PeerNetwork", "PeerOwner", "PeerUnreachab
 
 log_of_peers = logging.getLogger(__name__)
 
-COMPLAINTS_PER_SECOND = 5
-"""Log lines about what peers or strangers do."""
+BACKLOG = 128
+"""Connections of peers that wait to be taken."""
 LONGEST_ERROR = 4000
 """Characters of an answer that is none."""
 
@@ -44,7 +45,8 @@ class PeerOwner(Protocol):
         """A peer has dialed us; a text refuses it. Called for each of its two connections."""
 
     def on_refused(self, node_id: int, text: str) -> None:
-        """A peer has refused our greeting; it will be tried again. Told once for the same words."""
+        """A peer has refused our greeting; it will be tried again. Told once for the same words, and not
+        logged before."""
 
     def on_message(self, group_id: int, message: Message) -> None:
         """A Raft message; who sent it is who it says."""
@@ -135,16 +137,17 @@ class PeerNetwork:
         self._ending: set[asyncio.Task[None]] = set()
         # Not from 0: an answer to who had our node id before us must not be taken for ours.
         self._next_ask = random.getrandbits(48)
-        self._complaints = self._complaints_second = 0
+        self._complaints = Complaints(loop.time)
         self._closed = False
 
     # --- what the owner asks ------------------------------------------------------------------------------
 
     async def listen(self, sockets: list[socket.socket]) -> None:
-        """Take connections of peers on bound sockets, which are closed with us."""
+        """Take connections of peers on bound sockets, which are closed with us. Raises OSError."""
         for bound in sockets:
+            bound.listen(BACKLOG)  # uvloop does so too, but keeps a failure to itself
             server = await self.loop.create_server(
-                lambda: Incoming(self, self.loop, self.limits), sock=bound, backlog=128
+                lambda: Incoming(self, self.loop, self.limits), sock=bound, backlog=BACKLOG
             )
             self._servers.append(server)
 
@@ -290,7 +293,6 @@ class PeerNetwork:
 
     def refused(self, node_id: int, reason: str) -> None:
         """A peer wants nothing of us."""
-        log_of_peers.warning("node %d refuses us: %s", node_id, reason)
         self._told_owner(self._owner.on_refused, node_id, reason)
 
     # --- connections to us --------------------------------------------------------------------------------
@@ -394,11 +396,6 @@ class PeerNetwork:
         except Exception:
             log_of_peers.exception("what a peer did could not be handled")
 
-    def complain(self, text: str) -> None:
-        """One line about a peer or a stranger, a few a second at most."""
-        second = int(self.loop.time())
-        if second != self._complaints_second:
-            self._complaints_second, self._complaints = second, 0
-        self._complaints += 1
-        if self._complaints <= COMPLAINTS_PER_SECOND:
-            log_of_peers.warning("%s", text)
+    def complain(self, text: str, same: Hashable = None) -> None:
+        """As `Complaints.say`."""
+        self._complaints.say(text, same)

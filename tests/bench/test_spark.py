@@ -80,13 +80,38 @@ def test_the_page_has_the_section_and_counts_only_comparisons_with_kafka(tmp_pat
     assert "In none of 2 comparisons" in text and "met?" in text
     lost = _result([[1.0, 1.0, 1.0]], **{"source.lockstep.lockstep.1": [[9.0]]})
     assert [row[0] for row in losses([against_kafka(lost)])] == ["spark"]
-    assert "it is better in these 1" in page([lost])
+    assert "on this page Kafka is better in these 1" in page([lost])
     picture = tmp_path / "spark.svg"
     assert main(["--plot", str(KEPT), "--picture", str(picture)]) == 0
     drawn = picture.read_bytes()
     plots.draw(read(KEPT), picture)
     assert picture.read_bytes() == drawn and b"<svg" in drawn
     plots.draw(_result([]), picture)  # with little in it, too
+
+
+def test_documents_quote_what_the_page_has() -> None:
+    """The figures and the result that they are of, in the two documents that repeat them."""
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    section = text.split("\n## Spark\n")[1].split("\n## ")[0]
+    documents = [(ROOT / "docs" / name).read_text() for name in ("spark.md", "spark_sink.md")]
+    source, sink = [" ".join(document.split()) for document in documents]
+    rows = [[each.strip() for each in line.split("|")[1:-1]] for line in section.splitlines() if "|" in line]
+    of = {row[0]: row for row in rows}
+    for title, row in of.items():
+        if ": our source over" in title or title.startswith("Spark's own source"):
+            assert f"{row[3]} times" in source, title
+    ours, theirs, commit = (
+        float(of[title][2])
+        for title in ("an epoch, our sink", "an epoch, Spark's own sink", "of it the commit")
+    )
+    assert of["into Lockstep: our exactly-once sink over Spark's own"][3] + " times the rows" in sink
+    assert f"a commit takes {commit:g} ms" in sink
+    assert f"the whole epoch {ours:g} ms where Spark's own sink takes {theirs:g} ms" in sink
+    (run,) = [line.removeprefix("- ") for line in section.splitlines() if "python -m bench" in line]
+    (made_from,) = [line for line in text.splitlines() if line.startswith("Made from")]
+    (kept,) = [each for each in made_from.split("`") if each.endswith("-spark.json")]
+    for document in (source, sink):
+        assert f"{run} (bench/results/{kept}," in document
 
 
 class _Spark:

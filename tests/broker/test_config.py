@@ -47,6 +47,14 @@ def test_a_file_written_for_kafka_starts_with_warnings(tmp_path: Path) -> None:
     assert "log.dirs" not in text
 
 
+def test_a_listener_for_peers_without_peers_warns() -> None:
+    listener = {"lockstep.peers.listener": "localhost:29092"}
+    (warning,) = from_texts(listener).warnings
+    assert warning.startswith("lockstep.peers.listener has no effect without lockstep.peers")
+    assert from_texts({**listener, "lockstep.peers": "1@a:1,2@b:1"}).warnings == ()
+    assert from_texts({"lockstep.peers.listener": ""}).warnings == ()
+
+
 @pytest.mark.parametrize(
     "assignment",
     [

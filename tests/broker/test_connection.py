@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from broker.connection import JOIN_BELOW_BYTES, Connections, _joined
+from broker.connection import Connections
 from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
+from broker.replies import JOIN_BELOW_BYTES, joined
 from broker.router import Router
 from broker.server import Broker
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from protocol.messages.metadata import MetadataRequest
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client, batch, fetch_request, frame, produce_request
@@ -247,6 +248,47 @@ async def test_answers_that_wait_for_older_ones_are_bounded(broker: Broker) -> N
     assert rig.connection._held_bytes == 0
 
 
+async def test_large_answers_count_until_they_are_taken(broker: Broker) -> None:
+    rig = Rig(broker, write_buffer_bytes=100)
+    services = broker.services
+    large = FetchResponse(responses=[FetchableTopicResponse(topic="t" * 200)])
+    rig.receive(ask(1), frame(FetchRequest(), 4, 2))
+    rig.fetches.asked[0][1].complete(large)
+    assert services.unsent_bytes > 200, "it waits for an older answer"
+    rig.answer(1)
+    assert services.unsent_bytes > 200, "it waits for the end of the turn"
+    assert await rig.sent() == [1, 2]
+    assert services.unsent_bytes == 0
+    rig.fetches.now = large
+    rig.receive(frame(FetchRequest(), 4, 3))
+    assert services.unsent_bytes > 200
+    await rig.sent()
+    rig.transport.unsent = 5000  # its client does not read
+    rig.connection.pause_writing()
+    assert services.unsent_bytes == 5000
+    rig.transport.unsent = 20
+    rig.connection.resume_writing()
+    assert services.unsent_bytes == 0
+    rig.connection.pause_writing()
+    assert services.unsent_bytes == 20
+    rig.connection.connection_lost(None)
+    assert services.unsent_bytes == 0
+
+
+async def test_who_never_takes_an_answer_is_dropped(broker: Broker) -> None:
+    rig = Rig(broker)
+    ends: list[str] = []
+    rig.transport.close = lambda: ends.append("close")  # type: ignore[method-assign]
+    rig.transport.abort = lambda: ends.append("abort")  # type: ignore[method-assign]
+    rig.transport.unsent = 5000
+    rig.connection.pause_writing()
+    for now in (0.0, 100.0, 200.0):
+        rig.connection.sweep(now, 150)
+    assert ends == ["close"], "what was written is sent first"
+    rig.connection.sweep(301.0, 150)
+    assert "abort" in ends
+
+
 async def test_a_stop_takes_no_more_requests(broker: Broker) -> None:
     rig = Rig(broker)
     rig.receive(ask(1))
@@ -361,10 +403,10 @@ async def test_complaints_are_few(broker: Broker, caplog: pytest.LogCaptureFixtu
 
 def test_small_pieces_are_joined_and_large_ones_kept() -> None:
     large = bytearray(JOIN_BELOW_BYTES)
-    joined = _joined([b"a", b"b", large, b"c", large, large, b"d", b"e"])
-    assert [bytes(piece[:1]) for piece in joined] == [b"a", b"\0", b"c", b"\0", b"\0", b"d"]
-    assert joined[0] == b"ab"
-    assert joined[1] is large
+    pieces = joined([b"a", b"b", large, b"c", large, large, b"d", b"e"])
+    assert [bytes(piece[:1]) for piece in pieces] == [b"a", b"\0", b"c", b"\0", b"\0", b"d"]
+    assert pieces[0] == b"ab"
+    assert pieces[1] is large
 
 
 # --- over real sockets ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from broker.addresses import Listener
-from broker.listening import CannotListen, bind, connections_allowed
+from broker.listening import CannotListen, bind, connections_allowed, refuse_clashes
 
 
 def test_every_address_of_localhost_on_one_port() -> None:
@@ -35,6 +35,34 @@ def test_not_this_machine() -> None:
         bind(Listener("PLAINTEXT", "203.0.113.1", 0))
     with pytest.raises(CannotListen, match="no-such-host"):
         bind(Listener("PLAINTEXT", "no-such-host.invalid", 0))
+    for host in ("203.0.113.1", "no-such-host.invalid"):
+        with pytest.raises(CannotListen, match=r"\. Set it elsewhere$"):
+            bind(Listener("PLAINTEXT", host, 0), elsewhere="Set it elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "clash"),
+    [
+        (("localhost", 7), ("localhost", 7), True),
+        (("localhost", 7), ("127.0.0.1", 7), True),
+        (("0.0.0.0", 7), ("127.0.0.1", 7), True),
+        (("127.0.0.1", 7), ("", 7), True),
+        (("::", 7), ("::1", 7), True),
+        (("localhost", 7), ("localhost", 8), False),
+        (("localhost", 0), ("localhost", 0), False),
+        (("127.0.0.1", 7), ("127.0.0.2", 7), False),
+        (("127.0.0.1", 7), ("::1", 7), False),
+        (("no-such-host.invalid", 7), ("127.0.0.1", 7), False),
+    ],
+)
+def test_one_port_for_two_purposes(one: tuple[str, int], other: tuple[str, int], clash: bool) -> None:
+    named = [("a=1", Listener("A", *one)), ("b=2", Listener("B", "h", 6)), ("c=3", Listener("C", *other))]
+    for listeners in (named, named[::-1]):
+        if clash:
+            with pytest.raises(CannotListen, match=r"(a=1.*c=3|c=3.*a=1) are the same port"):
+                refuse_clashes(listeners)
+        else:
+            refuse_clashes(listeners)
 
 
 def test_all_addresses() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -321,6 +322,27 @@ async def test_a_full_disk(
         assert "the disk is full" in caplog.text
     assert (await client.produce("t", batch(b"b"))).base_offset == 1
     await client.create("u")
+
+
+async def test_all_logs_make_room_for_an_installation(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yielding: dict[int, bool] = {}
+    for number, group in broker.groups.items():
+        monkeypatch.setattr(group.log, "yield_room", partial(yielding.__setitem__, number))
+
+    async def until(wanted: bool) -> None:
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if yielding == dict.fromkeys(broker.groups, wanted):
+                return
+        raise AssertionError(yielding)
+
+    await until(False)
+    with monkeypatch.context() as full:
+        full.setattr(broker.groups[1].installing, "_no_room_index", 1 << 40)
+        await until(True)
+    await until(False)
 
 
 # --- real clients -----------------------------------------------------------------------------------------

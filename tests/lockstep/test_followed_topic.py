@@ -7,6 +7,7 @@ from collections import deque
 
 import pytest
 
+from lockstep import followed_topic as module
 from lockstep.client import Client, Topic
 from lockstep.connection import BrokerError, ClientError, ConnectionFailed, Unsupported
 from lockstep.followed_topic import FollowedTopic, TopicGone, Tries
@@ -51,6 +52,31 @@ async def test_what_passes_is_asked_again_until_it_is_answered() -> None:
     asked, ask = failing(passing, ConnectionFailed("broke"), passing)
     assert await followed.patiently(ask) == "answered"  # type: ignore[arg-type]
     assert len(asked) == 4 and followed.topic is MOVED
+
+
+async def test_silence_is_a_problem_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed = FollowedTopic(Metadata(MOVED), OLD)
+    answered = asyncio.Event()
+
+    async def ask() -> str:
+        if not answered.is_set():
+            raise ConnectionFailed("cannot connect to b:1")
+        return "answered"
+
+    asking = asyncio.create_task(followed.patiently(ask))
+    await asyncio.sleep(0.03)
+    assert followed.problem() == "", "a leader may be moving"
+    monkeypatch.setattr(module, "SILENT_AFTER_S", 0.01)
+    assert followed.problem() == "no answer from the brokers for 0 s: cannot connect to b:1"
+    answered.set()
+    assert await asking == "answered" and followed.problem() == ""
+    answered.clear()
+    asking = asyncio.create_task(followed.patiently(ask))
+    await asyncio.sleep(0.05)
+    assert followed.problem() != ""
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert followed.problem() == "", "nobody waits"
 
 
 async def test_patience_ends_with_what_was_said_last() -> None:

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.framing import (
-    GROWTH_SLACK,
     LARGEST_REGULAR_BUFFER,
-    MAX_GROWTH,
     SMALLEST_BUFFER,
+    UNASKED_BYTES,
     FrameReader,
     FrameTooLarge,
     MalformedFrame,
@@ -100,8 +99,8 @@ def test_a_large_frame_goes_with_its_memory() -> None:
         pos += count
         frames = reader.commit(count)
         grown.add(reader.capacity_bytes)
-        assert reader.capacity_bytes <= MAX_GROWTH * pos + GROWTH_SLACK + LARGEST_REGULAR_BUFFER
-    assert len(grown) <= 6
+        assert reader.capacity_bytes <= max(UNASKED_BYTES, 2 * pos) + LARGEST_REGULAR_BUFFER
+    assert len(grown) <= 8
     assert reader.capacity_bytes == 2 * SMALLEST_BUFFER
     assert feed(reader, frame(b"next") * 2) == [b"next"] * 2
     assert bytes(frames[0]) == body, "a large frame outlives later reads"
@@ -119,9 +118,24 @@ def test_where_large_frames_are_usual_each_is_moved_once() -> None:
         count = min(len(into), len(data) - pos)
         into[:count] = data[pos : pos + count]
         pos += count
-        reader.commit(count)
         capacities.append(reader.capacity_bytes)
-    assert capacities == [LARGEST_REGULAR_BUFFER + len(data), LARGEST_REGULAR_BUFFER]
+        reader.commit(count)
+    assert capacities == [LARGEST_REGULAR_BUFFER, LARGEST_REGULAR_BUFFER + len(data)]
+    assert reader.capacity_bytes == LARGEST_REGULAR_BUFFER
+
+
+def test_a_large_buffer_grows_when_it_is_read_into_and_not_before() -> None:
+    reader = FrameReader(64 << 20)
+    assert reader.wanted_bytes == 0
+    feed(reader, frame(b"x" * (8 << 20))[: LARGEST_REGULAR_BUFFER + 1])
+    while not reader.is_full:
+        held = reader.wanted_bytes
+        feed(reader, bytes(min(1000, held - reader.buffered_bytes)))
+    assert (reader.buffered_bytes, reader.wanted_bytes) == (held, 2 * held)
+    assert reader.capacity_bytes == held + SMALLEST_BUFFER
+    reader.get_buffer()
+    assert reader.capacity_bytes == 2 * held + SMALLEST_BUFFER
+    assert not reader.is_full
 
 
 def test_an_announced_large_frame_costs_no_memory_until_bytes_arrive() -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 import threading
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import storage.installing
+import tests.storage.test_attacks
+from storage.group import LogGroup
 from storage.log.checkpoint_file import CHECKPOINT_MAGIC
+from storage.log.file_system import RealFileSystem
 from storage.raft.messages import Install, InstallResponse, Message
 from storage.shipping import Arrival, Piece, PieceKind
-from tests.storage.cluster import Cluster, append
-from tests.storage.test_attacks import end, led
+from storage.types import StorageFull
+from tests.storage.cluster import QUICK, SMALL, Cluster, append
+from tests.storage.test_attacks import end, led, start
 
 
 async def test_a_checkpoint_that_never_ends_is_given_up(tmp_path: Path) -> None:
@@ -90,3 +100,134 @@ async def test_an_arrival_ends_where_the_log_has_got_there_by_itself(tmp_path: P
         assert follower.commit_index > index and follower._replica.installing.arrival is None
     finally:
         end(cluster)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+async def test_what_the_disk_refuses_is_tried_again_after_longer_and_longer_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    def refused(self: Arrival, piece: Piece, last: bool) -> None:
+        raise StorageFull("installation") from OSError(number, "refused")
+
+    monkeypatch.setattr(Arrival, "store", refused)
+    cluster = Cluster(tmp_path)
+    try:
+        _, follower, _ = await led(cluster)
+        said: list[InstallResponse] = []
+
+        def listen(sender: int, to: int, message: Message) -> bool:
+            if isinstance(message, InstallResponse):
+                said.append(message)
+            return True
+
+        cluster.lost = listen
+        raft, installing = follower.raft, follower.installing
+        now_ms = 1_000_000
+        monkeypatch.setattr(installing, "_now_ms", lambda: now_ms)
+        index, term, leader_id = follower.log.last_index + 100, raft.term, raft.leader_id
+        piece = Piece(PieceKind.CHECKPOINT, [CHECKPOINT_MAGIC, b"the first chunk"])
+
+        def receive() -> None:
+            installing.take(
+                Install(leader_id, raft.member_id, term, index, term, 0, False, 0, piece), lambda whole: None
+            )
+
+        pauses = []
+        for tries in range(1, 8):
+            receive()
+            assert installing.arrival is not None
+            await cluster.until(lambda: installing.arrival is None)
+            began_ms = now_ms
+            while installing.arrival is None and now_ms < began_ms + 100_000:
+                now_ms += 500
+                receive()
+            pauses.append(now_ms - began_ms)
+            await cluster.until(lambda: installing.arrival is None)
+            now_ms += 100_000
+            assert installing.lacks_room == (number == errno.ENOSPC)
+            assert sum("given up" in each.getMessage() for each in caplog.records) == 2 * tries
+        assert pauses == [1000, 4000, 16_000, 30_000, 30_000, 30_000, 30_000]
+        assert ("free other space" in caplog.text) == (number == errno.ENOSPC)
+    finally:
+        end(cluster)
+
+
+class SmallDisk(RealFileSystem):
+    """A directory that may hold so many bytes, without index files."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.capacity_bytes = 1 << 40
+
+    @property
+    def used_bytes(self) -> int:
+        sizes = 0
+        for path in self.directory.iterdir():
+            try:
+                sizes += path.stat().st_size if path.suffix != ".index" else 0
+            except FileNotFoundError:
+                continue
+        return sizes
+
+    def _require(self, fd: int, end: int) -> None:
+        if self.used_bytes + max(0, end - os.fstat(fd).st_size) > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def allocate(self, fd: int, length: int) -> None:
+        self._require(fd, length)
+        super().allocate(fd, length)
+
+    def pwritev(self, fd: int, buffers: Sequence[bytes], position: int, /) -> int:  # type: ignore[override]
+        self._require(fd, position + sum(map(len, buffers)))
+        return os.pwritev(fd, buffers, position)
+
+
+async def test_what_the_leader_has_deleted_makes_room_for_what_it_ships(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A member that was away comes back to a full disk: the log there is of no use, but as a whole it stays
+    until the other one is whole."""
+    monkeypatch.setattr(storage.installing, "FIRST_PAUSE_MS", 50)
+    monkeypatch.setattr(storage.installing, "LONGEST_PAUSE_MS", 50)
+    monkeypatch.setattr(tests.storage.test_attacks, "QUICK", replace(QUICK, install_timeout_ms=300))
+    cluster = Cluster(tmp_path)
+    disk = SmallDisk(tmp_path / "3")
+    log = replace(SMALL, spare_segments=2, pool_segments=4)
+    for node in (1, 2, 3):
+        await start(cluster, node, (1, 2, 3), log, disk if node == 3 else None)  # type: ignore[arg-type]
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(bytes(range(16)), 0)])
+    number = partition.number
+
+    async def write(group: LogGroup, batches: int) -> None:
+        for _ in range(batches):
+            append(group, group.partitions[number], b"x" * 100_000)
+            await group.committed()
+            for each in cluster.groups.values():
+                each.log.prepare_now()
+
+    try:
+        await write(leader, 60)
+        await cluster.agreed()
+        behind = cluster.groups[3]
+        await cluster.until(lambda: behind.log.first_kept_index > 30)
+        cluster.lost = lambda sender, to, message: 3 in (sender, to)
+        leader = await cluster.leader(1, 2)
+        await write(leader, 40)
+        await leader.advance_log_starts({number: leader.partitions[number].high_watermark - 5})
+        await cluster.until(lambda: leader.free_dead_segments() > 4)
+        disk.capacity_bytes = disk.used_bytes + 100_000
+        before = behind.log.oldest_index
+        cluster.lost = lambda sender, to, message: False
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            behind.log.prepare_now()  # what is freed is given back by a thread, elsewhere
+            if behind.applied_index == leader.applied_index:
+                break
+        assert "given up" in caplog.text and "free other space" in caplog.text
+        assert behind.log.oldest_index > before
+        await cluster.agreed()
+        assert not behind.installing.lacks_room
+    finally:
+        end(cluster)
+    assert not cluster.fatal

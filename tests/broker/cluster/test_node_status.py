@@ -12,6 +12,8 @@ from broker.cluster.node_status import Status
     [
         Status(),
         Status(True, True, "id", (1, 2), (1,), {0: 3, 2: 9}, {0: 1, 2: 1 | 5 << 32}, 77),
+        Status(full=True),
+        Status(full=False),
     ],
 )
 def test_round_trip(status: Status) -> None:
@@ -33,8 +35,13 @@ PLAIN = Status().encode()
         PLAIN.replace(b"[]", b"[-1]"),
         PLAIN.replace(b"[]", b"[2147483648]"),
         PLAIN.replace(b'"cluster":null', b'"cluster":7'),
+        PLAIN.replace(b'"full":null', b'"full":1'),
     ],
 )
 def test_what_is_not_one(body: bytes) -> None:
     with pytest.raises(ValueError):
         Status.decode(body)
+
+
+def test_an_older_version_does_not_say_whether_its_disk_is_full() -> None:
+    assert Status.decode(PLAIN.replace(b',"full":null', b"")).full is None

@@ -38,6 +38,21 @@ def world() -> World:
     return World()
 
 
+@pytest.mark.parametrize(
+    ("disk_full", "lacks_room", "is_full"), [(False, False, False), (True, False, True), (False, True, True)]
+)
+def test_whose_disk_is_full(world: World, disk_full: bool, lacks_room: bool, is_full: bool) -> None:
+    well = SimpleNamespace(log=SimpleNamespace(disk_full=False), installing=SimpleNamespace(lacks_room=False))
+    other = SimpleNamespace(
+        log=SimpleNamespace(disk_full=disk_full), installing=SimpleNamespace(lacks_room=lacks_room)
+    )
+    world.nodes.groups = {GROUP: cast(LogGroup, well), GROUP + 1: cast(LogGroup, other)}
+    world.nodes.told(2, Status(full=True))
+    world.nodes.told(3, Status(full=False))
+    world.nodes.told(4, Status())
+    assert world.nodes.full() == {1: is_full, 2: True, 3: False}
+
+
 def test_nobody_is_known_to_lead(world: World) -> None:
     assert world.nodes.leader_of(GROUP) == (-1, 0)
     assert world.nodes.live_leader_of(GROUP) == -1

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from broker.cluster.node_status import Status
-from broker.cluster.nodes import Nodes
-from broker.cluster.peering import MOST_NEWCOMERS, Peering
+from broker.cluster.nodes import NOBODY, Nodes
+from broker.cluster.peering import MOST_NEWCOMERS, STATUS_SECONDS, Asked, Peering
 from broker.cluster_image import ClusterImage
 from storage.raft.messages import Message
 
@@ -194,6 +194,36 @@ async def test_founders_with_another_number_of_log_groups_are_refused(
     assert peering.on_greeted(4, said(6, (1, 2, 3, 4))) is None, "it is to be added: what is recorded counts"
 
 
+async def test_until_a_cluster_is_recorded_one_that_founded_it_must_agree_too(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that it has taken part, which made a founder of who had heard a majority."""
+    await dialed(peering, monkeypatch)
+    monkeypatch.setattr(Node, "status", lambda node: Status(joined=False))
+    monkeypatch.setattr(Node, "cluster_id", lambda node: None)
+
+    def said(groups: int, told: list[int], cluster_id: str | None = None) -> bytes:
+        words = {"cluster": cluster_id, "founders": [], "told": told, "groups": groups}
+        return json.dumps(words).encode()
+
+    assert json.loads(peering.hello())["told"] == [1, 2, 3]
+    groups = "lockstep.data.groups is 3 here and 6 there: founders must agree"
+    nodes = "--peers names nodes [1, 2, 3] here and [2, 3] there: founders must agree"
+    assert peering.on_greeted(2, said(6, [1, 2, 3])) == groups
+    assert peering.on_greeted(2, said(3, [2, 3])) == nodes
+    assert peering.on_greeted(2, said(3, [1, 2, 3])) is None
+    assert peering.on_greeted(2, said(6, [2, 3], "ours")) is None, "what is recorded counts"
+
+
+async def test_a_refusal_of_this_node_is_one_line(peering: Peering, caplog: pytest.LogCaptureFixture) -> None:
+    for words in ("founders must agree", "this is cluster A, not B"):
+        peering.network.refused(2, words)
+    assert [each.getMessage() for each in caplog.records] == [
+        "node 2 refuses this one: founders must agree",
+        "node 2 refuses this one: this is cluster A, not B",
+    ]
+
+
 async def test_who_is_behind_a_published_port_is_not_known_to_have_ended(
     peering: Peering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,3 +236,54 @@ async def test_who_is_behind_a_published_port_is_not_known_to_have_ended(
         assert peering.on_greeted(node_id, json.dumps(words).encode()) is None
         peering.on_absent(node_id)
     assert ended == [3]
+
+
+async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, asked, given_up = 2, asyncio.Event(), asyncio.Event()
+
+    async def ask(node_id: int, kind: int, body: bytes, timeout_s: float) -> bytes:
+        if node_id == 3:
+            return b"done by 3"
+        asked.set()
+        try:
+            await asyncio.sleep(timeout_s)
+        finally:
+            given_up.set()
+        raise TimeoutError
+
+    monkeypatch.setattr(peering.network, "ask", ask)
+    monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: leader)
+    answer = asyncio.create_task(peering.ask_leader(0, Asked.FORWARD, b"", 30, 3600))
+    await asked.wait()
+    leader = NOBODY  # as long as there is no other, its answer is waited for
+    await asyncio.sleep(1.1 * STATUS_SECONDS)
+    assert not answer.done() and not given_up.is_set()
+    leader = 3
+    async with asyncio.timeout(30):
+        assert await answer == b"done by 3"
+        await given_up.wait()
+
+
+async def test_who_asks_no_longer_waits_for_no_answer(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, given_up = asyncio.Event(), asyncio.Event()
+
+    async def ask(*_: object) -> bytes:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+        raise AssertionError
+
+    monkeypatch.setattr(peering.network, "ask", ask)
+    monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: 2)
+    answer = asyncio.create_task(peering.ask_leader(0, Asked.FORWARD, b"", 30, 3600))
+    await asked.wait()
+    answer.cancel()
+    async with asyncio.timeout(30):
+        await given_up.wait()
+    assert answer.cancelled()

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from broker.cluster import majority
 from broker.config import Settings, from_texts
@@ -27,7 +28,7 @@ from protocol.messages.metadata import MetadataRequest
 from storage.group import LogGroup
 from storage.raft.membership import ConfigurationRefused
 from storage.types import StorageFull
-from tests.broker.cluster.brokers import BrokerCluster
+from tests.broker.cluster.brokers import SMALL, BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster, small_settings
 from tests.broker.wire import batch, records_of
 
@@ -279,7 +280,7 @@ async def test_data_of_a_cluster_need_its_peers(tmp_path: Path) -> None:
         ("1@:1,2@h:2", "no host and port"),
         ("1@h:0,2@h:2", "no host and port"),
         ("1@127.0.0.1:1,2@0.0.0.0:2", "others could connect to"),
-        ("1@[::]:1,2@127.0.0.1:2", "others could connect to"),
+        ("1@[::]:1,2@127.0.0.1:2", "others could connect to; .*listens.*: lockstep.peers.listener$"),
         ("nowhere/peers", "no file to read"),
     ],
 )
@@ -347,8 +348,85 @@ async def test_a_replication_port_that_is_taken(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         peers = f"1@127.0.0.1:{port},2@127.0.0.1:1"
         settings = {"log.dirs": str(tmp_path / "data"), "lockstep.peers": peers, "node.id": "1"}
-        with pytest.raises(CannotStart, match=rf"port {port} is in use.*lockstep\.peers"):
+        with pytest.raises(CannotStart, match=rf"port {port} is in use.* port: in lockstep\.peers"):
             await Broker(from_texts({**settings, "listeners": "127.0.0.1:0"})).start()
+        settings |= {"lockstep.peers": "1@h:1,2@h:2", "lockstep.peers.listener": f"127.0.0.1:{port}"}
+        with pytest.raises(CannotStart, match=r"is in use.* port: lockstep\.peers\.listener=HOST:PORT$"):
+            await Broker(from_texts({**settings, "listeners": "127.0.0.1:0"})).start()
+
+
+async def test_an_address_for_peers_that_is_not_this_machines(tmp_path: Path) -> None:
+    settings = {"log.dirs": str(tmp_path / "data"), "listeners": "127.0.0.1:0"}
+    with pytest.raises(CannotStart, match=r"^cannot listen on 203\.0.*lockstep\.peers\.listener=HOST:PORT$"):
+        await Broker(from_texts({**settings, "lockstep.peers": "1@203.0.113.1:1,2@h:2"})).start()
+
+
+@pytest.mark.parametrize(
+    ("peers", "listener"), [("1@localhost:{0},2@h:2", ""), ("1@h:1,2@h:2", "0.0.0.0:{0}")]
+)
+async def test_a_port_for_peers_and_clients(tmp_path: Path, peers: str, listener: str) -> None:
+    port = free_port()
+    texts = {
+        "log.dirs": str(tmp_path / "data"),
+        "listeners": f"localhost:{port}",
+        "lockstep.peers": peers.format(port),
+        "lockstep.peers.listener": listener.format(port),
+    }
+    named = "lockstep.peers.listener=0.0.0.0" if listener else "lockstep.peers=1@localhost"
+    with pytest.raises(
+        CannotStart, match=rf"^listeners=PLAINTEXT://localhost:{port} .*{named}:{port} .*same"
+    ):
+        await Broker(from_texts(texts)).start()
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("taken", ["listeners", "lockstep.metrics.listener", "lockstep.peers.listener"])
+def test_a_port_that_another_takes_after_it_was_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: str
+) -> None:
+    """Only listen() tells of it, and uvloop, on which brokers run, keeps it to itself."""
+    serve = Broker._serve
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+
+        async def served(broker: Broker) -> None:
+            other.listen()
+            await serve(broker)
+
+        monkeypatch.setattr(Broker, "_serve", served)
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        texts = {"log.dirs": str(tmp_path), "lockstep.peers": "1@h:1,2@h:2"}
+        texts |= {"listeners": "127.0.0.1:0", "lockstep.peers.listener": "127.0.0.1:0", taken: address}
+        with pytest.raises(CannotStart, match=r"is in use: another program"):
+            uvloop.run(Broker(from_texts({**SMALL, **texts})).start())
+
+
+async def test_another_number_of_log_groups_than_the_clusters_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the first start, which founders that agree decide, and at each later one."""
+    cluster = BrokerCluster(tmp_path, lockstep_data_groups="1")
+    told = "the cluster has 1 log group; lockstep.data.groups=2 of this node has no effect"
+    try:
+        await cluster.start(1, 2)
+        cluster._texts["lockstep.data.groups"] = "2"
+        await cluster.start(3)
+        await until(lambda: told in caplog.text)
+        await cluster.settled()
+        await asyncio.sleep(0.1)
+        assert caplog.text.count(told) == 1
+        await cluster.stop(3)
+        await cluster.start(3)
+        await until(lambda: caplog.text.count(told) == 2)
+        del cluster._texts["lockstep.data.groups"]  # three by default, which nobody asked for
+        await cluster.stop(3)
+        await cluster.start(3)
+        third = cluster.brokers[3].parts.node
+        await until(lambda: third is not None and third._groups_compared)
+        assert caplog.text.count("of this node has no effect") == 2
+    finally:
+        await cluster.close()
 
 
 @pytest.mark.parametrize(

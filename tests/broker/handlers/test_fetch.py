@@ -172,6 +172,46 @@ async def test_fetch_max_bytes_of_the_broker(start_broker: StartBroker) -> None:
     assert len(values(await client.fetch("t", 0))) == 2
 
 
+async def test_answers_that_nobody_reads_are_bounded_in_all(start_broker: StartBroker) -> None:
+    """Each could be 2 MiB; beyond the common bound it is what a connection may leave unsent, or one batch."""
+    bound, buffer_bytes = 6 << 20, 64 << 10
+    broker = await start_broker(
+        lockstep_unsent_max_bytes=str(bound),
+        lockstep_connection_write_buffer_bytes=str(buffer_bytes),
+        socket_send_buffer_bytes="16384",
+    )
+    client = await Client.connect(broker.port)
+    await client.create("t", 2)
+    size = len(batch(b"x" * 20_000))
+    for partition in (0, 1):
+        for _ in range(100):
+            await client.produce("t", batch(b"x" * 20_000), partition)
+    request = fetch_request({"t": {0: 0, 1: 0}})
+    deaf = [await Client.connect(broker.port) for _ in range(30)]
+    for each in deaf:
+        each.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        each.send(request, 12)
+        each.send(request, 12)
+    await asyncio.sleep(0.3)
+    unsent = broker.services.unsent_bytes
+    assert bound // 2 < unsent < bound + len(deaf) * 2 * (buffer_bytes + size)
+    # Who reads still gets on, and does not wait for min_bytes that do not fit.
+    full = broker.services.unsent_bytes = 1 << 30
+    wanted = fetch_request({"t": {0: 0, 1: 0}}, min_bytes=1 << 20, max_wait_ms=60_000)
+    response = await asyncio.wait_for(client.call(wanted, 12), 5)
+    assert [len(values(data)) for data in response.responses[0].partitions] == [3, 0]
+    waiting = asyncio.ensure_future(client.call(fetch_request({"t": {0: 100}}, max_wait_ms=300), 12))
+    await asyncio.sleep(0.1)
+    assert not waiting.done(), "no answer without records before its time"
+    await waiting
+    broker.services.unsent_bytes += unsent - full
+    for each in deaf:
+        await each.close()
+    await asyncio.sleep(0.1)
+    assert broker.services.unsent_bytes == 0
+    await client.close()
+
+
 # --- waiting ----------------------------------------------------------------------------------------------
 
 
@@ -364,6 +404,35 @@ async def test_reads_that_need_the_disk(
     await client.produce("t", batch(b"new"))
     _, answer = await asyncio.wait_for(reader.receive(request, 12), 2)
     assert values(answer.responses[0].partitions[0]) == [b"new"]  # type: ignore[attr-defined]
+
+
+async def test_reads_from_the_disk_share_the_bound_while_they_are_under_way(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(batch(b"x" * 1000))
+    broker = await start_broker(
+        lockstep_unsent_max_bytes=str(10 * size), lockstep_connection_write_buffer_bytes=str(2 * size)
+    )
+    clients = [await Client.connect(broker.port) for _ in range(6)]
+    await clients[0].create("t")
+    for _ in range(8):
+        await clients[0].produce("t", batch(b"x" * 1000))
+    group, slow = broker.groups[1], asyncio.Event()
+    read_cold = group.read_cold
+    monkeypatch.setattr(group, "read", lambda *_: ReadResult([], 0, cold=True))
+
+    async def read_slowly(*asked: Any) -> ReadResult:
+        await slow.wait()
+        return await read_cold(*asked)
+
+    monkeypatch.setattr(group, "read_cold", read_slowly)
+    calls = [each.call(fetch_request({"t": {0: 0}}, max_bytes=8 * size), 12) for each in clients]
+    answers = asyncio.gather(*calls)
+    await asyncio.sleep(0.1)
+    slow.set()
+    found = sorted(len(values(answer.responses[0].partitions[0])) for answer in await answers)
+    assert found == [2, 2, 2, 2, 2, 8]
+    assert broker.services.unsent_bytes == 0
 
 
 async def test_records_deleted_during_a_read_are_out_of_range(

@@ -27,6 +27,7 @@ from protocol.records.batch import set_log_append_time
 from protocol.records.compression import Codec
 from protocol.records.filtering import opened, shortened
 from protocol.records.record import BatchBuilder, iter_records
+from storage.group import LogGroup
 from storage.log.file_system import RealFileSystem
 from storage.partition import PartitionLog
 from storage.types import OffsetOutOfRange, ReadResult
@@ -133,6 +134,20 @@ async def test_errors(client: Client) -> None:
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=twice)])
     response = await client.call(request, 7)
     assert [each.error_code for each in response.topics[0].partitions] == [0, ErrorCode.INVALID_REQUEST]
+
+
+async def test_without_its_lease_a_leader_tells_no_offset(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.create("t")
+    await client.produce("t", batch(b"a", timestamp_ms=7))
+    with monkeypatch.context() as uncertain:
+        uncertain.setattr(LogGroup, "has_lease", False)
+        told = [await ask(client, when, version) for version in (4, 5, 11) for when in (-1, -2, 7)]
+    assert [each.offset for each in told] == [-1] * 9
+    expected = [ErrorCode.LEADER_NOT_AVAILABLE] * 3 + [ErrorCode.OFFSET_NOT_AVAILABLE] * 6
+    assert [each.error_code for each in told] == expected
+    assert (await ask(client, -1)).offset == 1
 
 
 async def test_by_time_after_the_log_start(broker: Broker, client: Client) -> None:

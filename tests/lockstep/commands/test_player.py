@@ -160,6 +160,14 @@ def test_a_standby_and_a_failed_one(command: Run, player: Asked) -> None:
     assert command("player", "status", *player.where).status == 1
 
 
+def test_one_that_cannot_reach_its_brokers(command: Run, player: Asked) -> None:
+    """It plays, and nothing comes: that is told, and no success."""
+    player.answers({**STATUS, "logs": [{**STATUS["logs"][0], "problem": "no answer"}]})
+    done = command("player", "status", *player.where)
+    assert done.status == 1
+    assert ["0", "plays", "one", "4", "9", "no", "answer"] in [line.split() for line in done.out.splitlines()]
+
+
 def test_changes(command: Run, player: Asked) -> None:
     player.answers({"target": "c", "done": "changed", "lasts": "until it ends"})
     for words in (

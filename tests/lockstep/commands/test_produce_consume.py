@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
+from lockstep.client import Client
+from lockstep.connection import ConnectionFailed
 from lockstep.testing import RunningBroker
 from tests.lockstep.conftest import Run
 
@@ -153,6 +155,32 @@ def test_acks_0_sends_and_leaves(command: Run, topic: str) -> None:
         if consumed(command, topic):
             break
     assert [record["value"] for record in consumed(command, topic)] == ["a"]
+
+
+@pytest.mark.parametrize("acks", ["all", "1"])
+def test_a_batch_whose_answer_is_lost_is_there_once(
+    command: Run, topic: str, monkeypatch: pytest.MonkeyPatch, acks: str
+) -> None:
+    command("topics", "create", topic)
+    real, sent = Client.produce, 0
+
+    async def produce(*words: Any, **more: Any) -> int:
+        nonlocal sent
+        sent += 1
+        offset = await real(*words, **more)
+        if sent == 1:
+            raise ConnectionFailed("the answer is lost")
+        return offset
+
+    monkeypatch.setattr(Client, "produce", produce)
+    outcome = command("produce", topic, "--acks", acks, "--json", stdin=b"a\nb\n")
+    assert [record["value"] for record in consumed(command, topic)] == ["a", "b"]
+    if acks == "all":
+        assert (outcome.status, outcome.err, sent) == (0, "", 2)
+        assert json.loads(outcome.out)["partitions"] == [{"partition": 0, "records": 2, "next_offset": 2}]
+    else:  # nothing says whether it arrived
+        assert (outcome.status, sent) == (1, 1)
+        assert "the answer is lost; 0 records before it were acknowledged" in outcome.err
 
 
 def test_batches_keep_to_the_topics_limit(command: Run, topic: str) -> None:

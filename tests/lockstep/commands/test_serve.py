@@ -49,6 +49,12 @@ def served(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.stderr.close()
 
 
+def test_help_says_where_to_listen_for_peers() -> None:
+    done = subprocess.run([*COMMAND, "serve", "--help"], capture_output=True, text=True, env=ENVIRONMENT)
+    peers = done.stdout.rpartition("--peers LIST")[2].partition("--config FILE")[0]
+    assert "lockstep.peers.listener=HOST:PORT" in peers
+
+
 def failed(*arguments: str) -> str:
     done = subprocess.run(
         [*COMMAND, "serve", *arguments], capture_output=True, text=True, timeout=30, env=ENVIRONMENT

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 
+from lockstep.client import Client
+from lockstep.testing import RunningBroker
 from tests.lockstep.conftest import Run
 
 
@@ -37,6 +41,18 @@ def test_documents_for_programs(command: Run, topic: str) -> None:
     assert [part["end_offset"] for part in described["partition_details"]] == [0, 2]
     assert described["configs"]["cleanup.policy"] == {"value": "delete", "set": False}
     assert json.loads(command("topics", "delete", topic, "--json").out) == {"topic": topic, "deleted": True}
+
+
+async def test_an_id_is_shown_as_kafkas_tools_and_lock_headers_have_it(
+    command: Run, running: RunningBroker, topic: str
+) -> None:
+    """So that it can be copied into `lockstep-topic-id`, which takes no other form."""
+    made = json.loads((await asyncio.to_thread(command, "topics", "create", topic, "--json")).out)
+    async with Client(running.bootstrap_servers) as client:
+        topic_id = (await client.topic(topic)).topic_id
+    assert base64.urlsafe_b64decode(made["topic_id"] + "==") == topic_id and len(made["topic_id"]) == 22
+    described = await asyncio.to_thread(command, "topics", "describe", topic)
+    assert described.out.splitlines()[0] == f"topic {topic}   id {made['topic_id']}"
 
 
 def test_alter(command: Run, topic: str) -> None:

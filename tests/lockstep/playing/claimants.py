@@ -17,6 +17,10 @@ class MemoryTopic(MemoryConnection):
     def __init__(self, log: MemoryLog) -> None:
         super().__init__(log)
         self.log = log
+        self.unread = ""
+
+    def problem(self) -> str:
+        return self.unread
 
     async def first_position(self) -> int:
         entries = self.log.entries(0)

@@ -13,7 +13,7 @@ from lockstep.playing.claim_table import Claim, Held
 from lockstep.playing.claims import ClaimLost, Claims, ClaimsUnusable
 from lockstep.playing.config import ClaimsConfig
 from lockstep.testing.memory_log import Fault, MemoryLog
-from tests.lockstep.playing.claimants import check, claims_of, written
+from tests.lockstep.playing.claimants import MemoryTopic, check, claims_of, written
 from tests.player.playing.doubles import until
 
 LOG = "cluster/topic/0"
@@ -152,6 +152,47 @@ async def test_answers_that_get_lost(log: MemoryLog, fault: Fault) -> None:
     assert written(log)[-1].player is None
     check(written(log))
     await anna.close()
+
+
+async def test_why_nobody_can_say_who_plays(log: MemoryLog) -> None:
+    """Brokers that take no claims, or do not let them be read, until they do."""
+    topic = MemoryTopic(log)
+    anna = Claims(topic, "anna", PATIENT, "p1")
+    await anna.open()
+    held = await anna.claim(LOG)
+    keeping = asyncio.create_task(anna.keep(held))
+    log.expire_next(20)
+    await until(lambda: anna.problem(LOG) == "its claim cannot be written: as the test wants it")
+    assert anna.problem("another") == ""
+    await until(lambda: anna.problem(LOG) == "")
+    log.fault_next(*[Fault.LOST] * 20)
+    await until(lambda: anna.problem(LOG) == f"its claim cannot be written: {Fault.LOST.value}")
+    await until(lambda: anna.problem(LOG) == "")
+    assert not keeping.done()
+    keeping.cancel()
+    topic.unread = "no answer"
+    assert anna.problem(LOG) == "claims cannot be read: no answer"
+    await anna.close()
+
+
+async def test_a_newer_claim_ends_the_problem_of_one_that_was_not_written(log: MemoryLog) -> None:
+    """Whoever stands by has nothing to write any more."""
+    anna, bert = await opened(log, "anna", "p1"), await opened(log, "bert", "p2")
+    keeping = asyncio.create_task(anna.keep(await anna.claim(LOG)))
+    await until(lambda: bert.holder(LOG) is not None)
+    log.suspend_feed(0)
+    count = len(written(log))
+    await until(lambda: len(written(log)) > count)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    log.expire_next()
+    trying = asyncio.create_task(bert.claim(LOG, at_once=True))
+    await until(lambda: bert.problem(LOG) != "")
+    trying.cancel()
+    log.resume_feed(0)
+    await until(lambda: bert.problem(LOG) == "")
+    await anna.close()
+    await bert.close()
 
 
 async def test_a_fence_that_fails(log: MemoryLog) -> None:

@@ -182,6 +182,26 @@ async def test_tells_how_it_is(start_broker: StartBroker, tmp_path: Path) -> Non
     await client.close()
 
 
+async def test_says_in_the_log_what_it_plays_and_what_nobody_gets(
+    start_broker: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="lockstep.player")
+    a = Shard(tmp_path / "a.db")
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await client.create("t", partitions=2, lockstep_locks="true")
+    async with a.served():
+        async with configured(a=a)(broker):
+            await client.produce("t", routed("x", None), 1)
+            await until(lambda: a.rows() == ["x"])
+        term = max(a.rows("SELECT player_term FROM lockstep_player_marks"))
+    said = [each for each in caplog.messages if each.startswith("t-")]
+    assert sorted(said) == [f"t-{number}: played here in term {term}" for number in range(2)]
+    (warned,) = [each for each in caplog.messages if "lockstep.locks=true" in each]
+    assert warned.startswith("t: ") and "all go to a: " in warned
+    await client.close()
+
+
 def bad_choice(record: Record) -> list[str]:
     """A routing function as users write them."""
     if record.value == b"bad":

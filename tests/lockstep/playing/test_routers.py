@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.playing.config import ByFunction, ByHeader, ByKey, ConfigError, Route, ToAll
-from lockstep.playing.routers import router_of
+from lockstep.playing.routers import never_named, router_of
 from player.core.messages import Entry
 from protocol.records.record import BatchBuilder
 
@@ -37,6 +37,22 @@ def entry() -> Entry:
 )
 def test_whom_it_reaches(route: Route, expected: set[str]) -> None:
     assert {name for name, _ in router_of(route, {"there": 1})(entry())} == expected
+
+
+@pytest.mark.parametrize(
+    ("route", "locks", "who"),
+    [
+        (ByHeader(), "true", "nobody"),
+        (ByHeader(("a", "b")), "false", "a, b"),
+        (ByHeader(), "ignore", ""),
+        (ByHeader(), None, ""),
+        (ByHeader((), "shards"), "true", ""),
+        (ToAll(), "true", ""),
+    ],
+)
+def test_a_header_that_no_record_can_have(route: Route, locks: str | None, who: str) -> None:
+    why = never_named(route, locks)
+    assert (f"lockstep.locks={locks}" in why and f"all go to {who}: " in why) if who else why == ""
 
 
 def test_a_function_that_is_not_there() -> None:

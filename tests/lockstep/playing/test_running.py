@@ -8,12 +8,14 @@ import signal
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import lockstep.testing
+from compat_tests.probe import free_port
 from lockstep.client import Client
 from lockstep.testing import RunningBroker
 from protocol.records.record import BatchBuilder
@@ -104,6 +106,10 @@ class Place:
             rows = connection.execute("SELECT record_offset FROM shard_applied ORDER BY number")
             return [offset for (offset,) in rows]
 
+    async def end(self) -> None:
+        for command in self.commands:
+            await command.stop(signal.SIGKILL)
+
     async def until_stored(self, *names: str) -> None:
         await until(lambda: all(self.stored(name) == self.sent[name] for name in names))
 
@@ -114,8 +120,7 @@ async def place(running: RunningBroker, topic: str, tmp_path: Path) -> AsyncIter
     async with Client(running.bootstrap_servers) as client:
         await client.create_topic(topic, partitions=1)
     yield made
-    for command in made.commands:
-        await command.stop(signal.SIGKILL)
+    await made.end()
 
 
 async def ask(*words: str) -> tuple[int, str]:
@@ -271,6 +276,49 @@ async def test_a_topic_that_is_deleted_ends_the_process(place: Place, running: R
         assert await asyncio.wait_for(player.process.wait(), 60) == 1
     assert "was deleted" in player.said.splitlines()[-1]
     assert f"{place.topic}-0: " in player.said.splitlines()[-1]
+
+
+async def test_a_header_that_no_record_of_the_topic_can_have(
+    topic: str, running: RunningBroker, tmp_path: Path
+) -> None:
+    place = Place(running, topic, tmp_path)
+    async with Client(running.bootstrap_servers) as client:
+        await client.create_topic(topic, partitions=1, configs={"lockstep.locks": "true"})
+    player = await place.player("one", {"a": 1})
+    await until(lambda: "is ready to play" in player.said)
+    assert f"WARNING  {topic}: the topic has lockstep.locks=true, so no new record can have" in player.said
+    await place.end()
+
+
+async def until_told(player: Command, status: int, words: str = "") -> None:
+    async with asyncio.timeout(30):
+        while True:
+            told, out = await ask("status", "--player", f"127.0.0.1:{player.port}")
+            if told == status and words in out:
+                return
+
+
+async def test_brokers_that_do_not_answer_are_a_problem_while_they_do_not(topic: str, tmp_path: Path) -> None:
+    """Of who plays and of who stands by: to both nothing is said, and all looks well otherwise."""
+    where: dict[str, Any] = {"data_dir": tmp_path, "listeners": f"PLAINTEXT://127.0.0.1:{free_port()}"}
+    async with AsyncExitStack() as stack:
+        async with lockstep.testing.broker(**where) as running:
+            place = Place(running, topic, tmp_path)
+            stack.push_async_callback(place.end)
+            async with Client(running.bootstrap_servers) as client:
+                await client.create_topic(topic, partitions=1)
+                ports = {"a": (await place.shard("a")).port}
+                players = [await place.player(name, ports) for name in ("one", "two")]
+                await until_playing(players[0])
+                await place.produce(client, "a")
+                await place.until_stored("a")
+            for player in players:
+                await until_told(player, 0)
+        for player in players:
+            await until_told(player, 1, "no answer from the brokers for ")
+        async with lockstep.testing.broker(**where):
+            for player in players:
+                await until_told(player, 0)
 
 
 async def test_the_order_of_a_log_group_is_refused_with_its_reason(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -109,6 +110,50 @@ def test_no_room_for_an_index_file_keeps_the_index_in_memory() -> None:
     log.retry_space()
     assert not log.disk_full and any(n.endswith(".index") for n in disk.list_dir(DIRECTORY))
     assert whole(log.read_cold(1, 0, 1 << 30, 1 << 40).buffers) == b"".join(payloads)
+
+
+def test_files_that_save_work_later_go_as_long_as_an_installation_finds_no_room() -> None:
+    disk = SimulatedFileSystem()
+    options = replace(OPTIONS, spare_segments=3, pool_segments=5)
+    log, make = DataLog.open(DIRECTORY, GROUP, options, disk), FrameMaker()
+    log.prepare_now()
+    while len(log.segments()) < 4:
+        log.append([make.data((1, 1, b"x" * 800))])
+    log.flush()
+    for _ in range(2):
+        log.write_checkpoint(Checkpoint(log.last_index, 1, log.next_lsn, log.chain, 0, {}))
+        log.append([make.data((1, 1, b"x" * 800))])
+        log.flush()
+
+    def files() -> int:
+        return sum(name.endswith(".segment") for name in disk.list_dir(DIRECTORY))
+
+    log.yield_room(True)
+    assert (files(), len(log.segments())) == (8, 4), "what is ready stays: appends may count on it"
+    assert log.free_dead_segments(lambda _: 1 << 62) == 4
+    assert files() == 1 + 3
+    while len(log.segments()) < 4:
+        log.append([make.data((1, 1, b"x" * 800))])
+    assert files() == 4 + 1 + 1, "one is ready"
+    log.yield_room(False)
+    assert files() == 4 + 1 + 3
+    again = DataLog.open(DIRECTORY, GROUP, options, SimulatedFileSystem(disk.now()))
+    assert again.last_index == log.last_index
+
+
+def test_a_write_over_more_segments_than_are_kept_ready_is_tried_again_when_there_is_room() -> None:
+    disk = SimulatedFileSystem()
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    log.prepare_now()
+    disk.fault = lambda what, name: OSError(errno.ENOSPC, "full") if what == "allocate" else None
+    frames = [make.data((1, 1, b"x" * 5000)) for _ in range(9)]  # in four files; one is ready
+    with pytest.raises(StorageFull):
+        log.append(frames)
+    disk.fault = None
+    log.retry_space()
+    log.append(frames)
+    log.flush()
+    assert log.last_index == make.index and len(log.segments()) >= 3
 
 
 def test_half_an_index_file_takes_no_room() -> None:

@@ -87,6 +87,17 @@ async def test_a_peer_that_restarts_is_reached_again() -> None:
 
 
 async def test_who_is_refused_hears_it_once_and_is_let_in_later() -> None:
+    await _refused_and_let_in()
+
+
+async def test_who_is_refused_again_and_again_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    await _refused_and_let_in()
+    assert [each.getMessage().endswith("is refused: not of this cluster") for each in caplog.records] == [
+        True
+    ]
+
+
+async def _refused_and_let_in() -> None:
     async with nodes(2, QUICK) as (_, second):
         third = Node(3)
         await third.start(QUICK)

@@ -1,0 +1,67 @@
+"""Producing and consuming from the command line while the nodes of a cluster go: named ones, and leaders."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+
+import pytest
+
+from lockstep.client import Client
+from tests.broker.cluster.brokers import BrokerCluster
+from tests.broker.conftest import StartCluster, start_cluster
+
+__all__ = ["start_cluster"]
+
+PATIENCE_S = 60.0
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+
+
+async def command(cluster: BrokerCluster, named: int, *words: str) -> Process:
+    """Running, and told of one node alone."""
+    bootstrap = ("--bootstrap", f"127.0.0.1:{cluster.brokers[named].port}")
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "lockstep",
+        *words,
+        *bootstrap,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=ENVIRONMENT,
+    )
+
+
+async def lines(process: Process, count: int) -> list[bytes]:
+    assert process.stdout is not None
+    async with asyncio.timeout(PATIENCE_S):
+        return [await process.stdout.readline() for _ in range(count)]
+
+
+@pytest.mark.parametrize("acks", ["all", "1", "0"])
+async def test_both_go_on_without_the_node_that_they_were_told_of(
+    start_cluster: StartCluster, acks: str
+) -> None:
+    cluster = await start_cluster(3)
+    await cluster.settled()
+    async with Client(",".join(f"127.0.0.1:{each.port}" for each in cluster.brokers.values())) as client:
+        topic = await client.create_topic("t", partitions=1, replication=3)
+        (leader,) = {each.leader for each in topic.partitions}
+    consumer = await command(cluster, leader, "consume", "t", "--from-beginning", "--follow")
+    producer = await command(cluster, leader, "produce", "t", "--acks", acks)
+    assert producer.stdin is not None
+    producer.stdin.write(b"one\n")
+    assert await lines(consumer, 1) == [b"one\n"]
+    await cluster.stop(leader)
+    producer.stdin.write(b"two\n")
+    assert await lines(consumer, 1) == [b"two\n"]
+    producer.stdin.close()
+    async with asyncio.timeout(PATIENCE_S):
+        assert await producer.communicate() == (b"", b"")
+    assert producer.returncode == 0
+    consumer.terminate()
+    assert await consumer.communicate() == (b"", b"")

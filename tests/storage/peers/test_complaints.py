@@ -1,0 +1,57 @@
+"""Few log lines, whatever others do."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.peers.complaints import AGAIN_SECONDS, COMPLAINTS_PER_SECOND, MOST_REMEMBERED, Complaints
+
+
+class Clock:
+    """What time it is said to be."""
+
+    now = 1000.5
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records]
+    caplog.clear()
+    return found
+
+
+def test_a_few_lines_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    complaints = Complaints(clock)
+    for _ in range(100):
+        complaints.say("bytes that are no message")
+    assert len(lines(caplog)) == COMPLAINTS_PER_SECOND
+    complaints.say("left out", "left out")
+    assert lines(caplog) == []
+    clock.now += 1
+    complaints.say("left out", "left out")
+    assert lines(caplog) == ["left out"], "what was never said is not taken for said"
+
+
+def test_the_same_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    complaints = Complaints(clock)
+    said: dict[tuple[int, str], list[float]] = {}
+    for _ in range(180):
+        for same in ((2, "no"), (2, "no"), (3, "no"), (3, "never")):
+            complaints.say(f"node {same[0]} is refused: {same[1]}", same)
+            if lines(caplog):
+                said.setdefault(same, []).append(clock.now - 1000.5)
+        clock.now += 1
+    assert set(map(tuple, said.values())) == {(0, AGAIN_SECONDS, 2 * AGAIN_SECONDS)} and len(said) == 3
+
+
+def test_what_is_remembered_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    complaints = Complaints(clock)
+    for number in range(10 * MOST_REMEMBERED):
+        complaints.say(str(number), number)
+        clock.now += 1
+    assert len(complaints._said) == MOST_REMEMBERED
