@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -20,10 +21,10 @@ from typing import Any, Final
 
 from broker.config import Settings
 from broker.context import ClientContext, ConnectionRefused, Deferred, Encoded, Services
-from broker.replies import JOIN_BELOW_BYTES, encoded, joined
+from broker.replies import JOIN_BELOW_BYTES, Reply, encoded, joined
 from broker.router import Router
 from broker.unfinished_frames import UnfinishedFrames
-from protocol.api import ApiKey, RequestHeader, read_request_header
+from protocol.api import ApiKey, read_request_header
 from protocol.fields import Struct
 from protocol.framing import UNASKED_BYTES, FrameReader, MalformedFrame
 from protocol.primitives import Buffer, MalformedMessage
@@ -37,41 +38,10 @@ ONE_AT_A_TIME: Final = (ApiKey.FETCH).to_bytes(2, "big")
 AT_ONCE: Final = (Struct, Encoded)
 """What is an answer already; anything else becomes one."""
 CLOSE_POLL_SECONDS: Final = 0.005
-
-
-class Reply:
-    """The place of one answer in its connection's order."""
-
-    __slots__ = (
-        "buffers",
-        "connection",
-        "deferred",
-        "header",
-        "holds_fetch",
-        "reply_bytes",
-        "request_bytes",
-    )
-
-    def __init__(
-        self, connection: Connection, header: RequestHeader, request_bytes: int, holds_fetch: bool
-    ) -> None:
-        self.connection = connection
-        self.header = header
-        self.request_bytes = request_bytes
-        self.holds_fetch = holds_fetch
-        self.buffers: list[Buffer] | None = None
-        """The encoded answer once it is there; empty for a request without one."""
-        self.reply_bytes = 0
-        self.deferred: Deferred | None = None
-
-    def settle(self, deferred: Deferred) -> None:
-        """The answer is there. Raises nothing: whoever completes an answer has others to serve."""
-        self.deferred = None
-        try:
-            self.connection.answered(self, deferred)
-        except Exception:
-            log.exception("a connection failed")
-            self.connection.abort()
+HURRIED_SECONDS: Final = 30.0
+"""How long a connection may make no progress while others wait for its room, or after its close."""
+HURRIED_BYTES: Final = 512 << 10
+"""Less of a request is no progress while others wait: a byte now and then is as bad as none."""
 
 
 class Connections:
@@ -170,15 +140,27 @@ class Connections:
             starved, self._starved = self._starved, {}
             for connection in starved:
                 self.loop.call_soon(connection.go_on)
+        if self.unfinished_frames.waiting:
+            self.unfinished_frames.wake(self.frame_room_bytes)
 
     @property
     def full(self) -> bool:
         """Is too much in flight, over all connections?"""
         return 0 <= self.max_in_flight_bytes < self.in_flight_bytes
 
+    @property
+    def frame_room_bytes(self) -> int:
+        """How much all unfinished frames may take; negative: no bound."""
+        limit = self.max_in_flight_bytes
+        return max(0, limit - self.in_flight_bytes) if limit >= 0 else -1
+
     def starve(self, connection: Connection) -> None:
         """Call `go_on` when there is room again."""
         self._starved[connection] = None
+
+    def waits(self, connection: Connection) -> bool:
+        """Does it wait for room that others have?"""
+        return connection in self._starved or connection in self.unfinished_frames.waiting
 
     def complain(self, peer: str, text: str, failure: BaseException | None = None) -> None:
         """One plain line about a client, a few a second at most."""
@@ -195,7 +177,7 @@ class Connections:
         """Close connections that were silent for too long."""
         idle_ms = self._settings.connections_max_idle_ms
         for connection in list(self._open):
-            connection.sweep(now, idle_ms / 1000 if idle_ms >= 0 else None)
+            connection.sweep(now, idle_ms / 1000 if idle_ms >= 0 else math.inf)
 
     def abort(self) -> None:
         """Drop every connection now."""
@@ -242,6 +224,8 @@ class Connection(asyncio.BufferedProtocol):
         "_replies",
         "_shared",
         "_stalled",
+        "_swept_received",
+        "_swept_unsent",
         "_transport",
         "_unsent_bytes",
         "_writable",
@@ -273,6 +257,8 @@ class Connection(asyncio.BufferedProtocol):
         self._going_on = False
         self._active = True
         self._idle_since = 0.0
+        self._swept_received = self._swept_unsent = 0
+        """What was there of an unfinished request at the last progress, and to send at the last sweep."""
         self._host = ""
         self._transport: Any = None
 
@@ -327,24 +313,15 @@ class Connection(asyncio.BufferedProtocol):
         self._count_unsent()
 
     def resume_writing(self) -> None:
-        self._writable = True
+        self._writable = self._active = True
         self._count_unsent()
         self.go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
         self._shared.discharge(self, self._host)
-        self._shared.unfinished_frames.release(self, self._frame_bytes)
         self._shared.services.unsent_bytes -= self._unsent_bytes
-        self._frame_bytes = self._unsent_bytes = 0
-        replies, self._replies = self._replies, None
-        self._stalled = None
-        self._output = []
-        for reply in replies or ():
-            self._shared.done(reply.request_bytes)
-            deferred, reply.deferred = reply.deferred, None
-            if deferred is not None and deferred.abandoned is not None:
-                deferred.abandoned()
+        self._unsent_bytes = 0
+        self._let_go()
 
     # --- requests -----------------------------------------------------------------------------------------
 
@@ -399,9 +376,8 @@ class Connection(asyncio.BufferedProtocol):
         wanted = self._reader.wanted_bytes
         if wanted > UNASKED_BYTES:
             shared = self._shared
-            limit = shared.max_in_flight_bytes
-            room = max(0, limit - shared.in_flight_bytes) if limit >= 0 else -1
-            if not shared.unfinished_frames.grow(self, wanted - self._frame_bytes, room):
+            more = wanted - self._frame_bytes
+            if not shared.unfinished_frames.grow(self, more, shared.frame_room_bytes):
                 return False
             self._frame_bytes = wanted
         return True
@@ -547,20 +523,32 @@ class Connection(asyncio.BufferedProtocol):
                 self.close()
                 return
 
-    def sweep(self, now: float, max_idle_seconds: float | None) -> None:
+    def sweep(self, now: float, max_idle_seconds: float) -> None:
         """Close it if it was idle for too long; give back the buffer of one that rests.
 
-        Who waits for an answer is not idle, but where half a request or answers unread take others' room.
+        Who takes what was written is not idle, nor who waits for others' room, nor, where no large request
+        of it is unfinished, for an answer. There is less time after `close`, and to finish that request
+        while others wait for its room.
         """
-        if self._active or (self._replies is not None and not self._frame_bytes and not self._unsent_bytes):
-            self._active = False
+        unsent, received = self._transport.get_write_buffer_size(), self._reader.buffered_bytes
+        active = self._active or unsent < self._swept_unsent
+        hurried = self._closing
+        if self._frame_bytes and self._reading and self._shared.unfinished_frames.waiting:
+            hurried = True
+            active = not 0 <= received - self._swept_received < HURRIED_BYTES
+        elif self._writable and not active and not self._closing:
+            active = self._shared.waits(self) or (self._replies is not None and not self._frame_bytes)
+        self._active = False
+        self._swept_unsent = unsent
+        if active:
             self._idle_since = now
-        else:
-            self._reader.trim()
-            idle_seconds = now - self._idle_since
-            if max_idle_seconds is not None and idle_seconds > max_idle_seconds:
-                if idle_seconds > 2 * max_idle_seconds:  # nor does it take what was left to send
-                    self.abort()
+            self._swept_received = received
+            return
+        self._reader.trim()
+        if now - self._idle_since > (min(max_idle_seconds, HURRIED_SECONDS) if hurried else max_idle_seconds):
+            if self._closing:
+                self.abort()
+            else:
                 self.close()
 
     def _refuse(self, text: str, failure: BaseException | None = None) -> None:
@@ -569,16 +557,36 @@ class Connection(asyncio.BufferedProtocol):
         self.close()
 
     def close(self) -> None:
-        """Send what was written, then close."""
-        self._closing = True
+        """Send what was written, then close; `sweep` drops what the client does not take."""
+        self._let_go()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
         """Close now."""
-        self._closing = True
+        self._let_go()
         if self._transport is not None:
             self._transport.abort()
+
+    def _let_go(self) -> None:
+        """Nothing more is taken or answered: give back, once, what it has of others' room."""
+        self._closing = self._active = True
+        shared = self._shared
+        shared.unfinished_frames.release(self, self._frame_bytes)
+        if self._frame_bytes:
+            self._frame_bytes = 0
+            self._reader = FrameReader(shared.max_frame_bytes)
+        replies, self._replies = self._replies, None
+        self._stalled = None
+        self._output = []
+        self._output_bytes = self._held_bytes = 0
+        if self._unsent_bytes:
+            self._count_unsent()
+        for reply in replies or ():
+            shared.done(reply.request_bytes)
+            deferred, reply.deferred = reply.deferred, None
+            if deferred is not None and deferred.abandoned is not None:
+                deferred.abandoned()
 
 
 def _run(answer: Any) -> Deferred:

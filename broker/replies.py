@@ -1,19 +1,25 @@
 """How an answer becomes the bytes of a reply.
 
-Owns: a reply's length, header and body as pieces, large ones by reference; and which pieces are joined.
-Does not: keep replies in order or send them (`connection.py`).
+Owns: `Reply`, an answer's place; its length, header and body as pieces, large ones by reference; and which
+pieces are joined. Does not: keep replies in order or send them (`connection.py`).
 """
 
 from __future__ import annotations
 
+import logging
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from broker.context import Encoded
+from broker.context import Deferred, Encoded
 from protocol.api import RequestHeader, response_header
 from protocol.compiler import encode
 from protocol.framing import LENGTH_BYTES
 from protocol.primitives import Buffer, MalformedMessage
+
+if TYPE_CHECKING:
+    from broker.connection import Connection
+
+log = logging.getLogger("lockstep.connection")
 
 JOIN_BELOW_BYTES: Final = 4096
 """Smaller pieces are joined: copying them is cheaper than one more buffer for the kernel."""
@@ -22,6 +28,41 @@ _LENGTH: Final = Struct(">i")
 
 class UnsayableAnswer(Exception):
     """A handler's answer does not fit its own table: a fault of ours."""
+
+
+class Reply:
+    """The place of one answer in its connection's order."""
+
+    __slots__ = (
+        "buffers",
+        "connection",
+        "deferred",
+        "header",
+        "holds_fetch",
+        "reply_bytes",
+        "request_bytes",
+    )
+
+    def __init__(
+        self, connection: Connection, header: RequestHeader, request_bytes: int, holds_fetch: bool
+    ) -> None:
+        self.connection = connection
+        self.header = header
+        self.request_bytes = request_bytes
+        self.holds_fetch = holds_fetch
+        self.buffers: list[Buffer] | None = None
+        """The encoded answer once it is there; empty for a request without one."""
+        self.reply_bytes = 0
+        self.deferred: Deferred | None = None
+
+    def settle(self, deferred: Deferred) -> None:
+        """The answer is there. Raises nothing: whoever completes an answer has others to serve."""
+        self.deferred = None
+        try:
+            self.connection.answered(self, deferred)
+        except Exception:
+            log.exception("a connection failed")
+            self.connection.abort()
 
 
 def encoded(header: RequestHeader, response: object) -> tuple[list[Buffer], int]:

@@ -2,8 +2,9 @@
 
 Owns: how many bytes their buffers take, and whose wait for more.
 Invariants: beyond the bound one connection goes on (`_first`), so one frame can always be finished; others
-stop growing and are asked again when a frame is finished or its connection is gone. Somebody waits only while
-there is a first one. One that never sends the rest is closed as idle (`Connections.sweep`).
+stop growing and are asked again when a frame is finished, its connection is gone, or there is room for what
+they want. Somebody waits only while there is a first one. Who does not send the rest while others wait is
+closed within a minute (`Connection.sweep`).
 Does not: count requests that are being answered (`Connections.in_flight_bytes`), or buffers too small to
 matter (`UNASKED_BYTES`): what most producers send is never held up here.
 """
@@ -20,19 +21,20 @@ if TYPE_CHECKING:
 class UnfinishedFrames:
     """Who may take more memory for a frame's rest."""
 
-    __slots__ = ("_first", "_loop", "_waiting", "held_bytes")
+    __slots__ = ("_first", "_loop", "held_bytes", "waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.held_bytes = 0
         self._loop = loop
         self._first: Connection | None = None
-        self._waiting: dict[Connection, None] = {}
+        self.waiting: dict[Connection, int] = {}
+        """Who wants how many bytes more, in order of coming."""
 
     def grow(self, connection: Connection, more_bytes: int, room_bytes: int) -> bool:
         """Take `more_bytes`, of `room_bytes` for all (negative: no bound); or `go_on` is called later."""
         if 0 <= room_bytes < self.held_bytes + more_bytes:
             if self._first not in (None, connection):
-                self._waiting[connection] = None
+                self.waiting[connection] = more_bytes
                 return False
             self._first = connection
         self.held_bytes += more_bytes
@@ -41,9 +43,22 @@ class UnfinishedFrames:
     def release(self, connection: Connection, held_bytes: int) -> None:
         """Its frame has all its bytes, or never will; `held_bytes` are free now."""
         self.held_bytes -= held_bytes
-        self._waiting.pop(connection, None)
+        self.waiting.pop(connection, None)
         if self._first is connection:
             self._first = None
-        waiting, self._waiting = self._waiting, {}
+        elif not held_bytes:
+            return
+        waiting, self.waiting = self.waiting, {}
         for each in waiting:
             self._loop.call_soon(each.go_on)
+
+    def wake(self, room_bytes: int) -> None:
+        """Requests in flight have left `room_bytes` for all: who fits goes on, in order of coming."""
+        room_bytes -= self.held_bytes
+        while self.waiting:
+            connection, more_bytes = next(iter(self.waiting.items()))
+            if more_bytes > room_bytes:
+                return
+            room_bytes -= more_bytes
+            del self.waiting[connection]
+            self._loop.call_soon(connection.go_on)

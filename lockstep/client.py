@@ -443,7 +443,11 @@ class Client:
 
     async def _connect_first(self) -> Connection:
         failure: ClientError | None = None
-        for host, port in dict.fromkeys([*self._bootstrap, *self._addresses.values()]):
+        known = dict.fromkeys([*self._bootstrap, *self._addresses.values()])
+        if self._first is not None:  # the one that has failed may hang: it is asked last
+            gone = (self._first.host, self._first.port)
+            known = dict.fromkeys([*(each for each in known if each != gone), gone])
+        for host, port in known:
             try:
                 self._first = await self._connect(host, port)
                 return self._first

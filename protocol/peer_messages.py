@@ -202,7 +202,8 @@ class TimeoutNowBody(Struct):
 
 @message(api_key=8, versions="0", flexible="0+", kind="peer")
 class InstallBody(Struct):
-    """One chunk of a checkpoint; `piece` is CHECKPOINT_PIECE or FRAMES_PIECE."""
+    """One chunk of a checkpoint; `piece` is CHECKPOINT_PIECE or FRAMES_PIECE, `after` -1 where an older
+    version does not say which frame it follows on."""
 
     group_id: int = int32()
     sender: int = int64()
@@ -216,6 +217,7 @@ class InstallBody(Struct):
     piece: int = int8()
     chain: int = uint32()
     data: Data = record_data(default=b"")
+    after: int = int64(default=-1, tagged="0+", tag=0)
 
 
 @message(api_key=9, versions="0", flexible="0+", kind="peer")

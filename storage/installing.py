@@ -188,15 +188,15 @@ class Installing:
         arrival = self.arrival
         if arrival is not None and arrival.storing:
             return
-        if install.chunk == 0 and not self._is_of(arrival, install):
+        if arrival is not None and arrival.whole and self._is_of(arrival, install):
+            return
+        if install.chunk == 0:  # of the same checkpoint, too: another shipment may be cut into other chunks
             if self._now_ms() < self._paused_until_ms:
                 return  # unanswered it comes again, a while later
             self.abort()
             arrival = self.arrival = Arrival(self._log, install.index, install.last_term)
         if arrival is None or not self._is_of(arrival, install) or install.chunk > arrival.next_chunk:
             self._raft.chunk_stored(install, accepted=False)
-            return
-        if arrival.whole:
             return
         if install.chunk < arrival.next_chunk:
             self._raft.chunk_stored(install)
@@ -215,8 +215,10 @@ class Installing:
     ) -> None:
         if done.cancelled():
             return
-        arrival.storing = False
         error = done.exception()
+        if self.arrival is not arrival:
+            return  # the member has ended meanwhile, and its log is closed
+        arrival.storing = False
         if isinstance(error, StorageFull | OSError):
             self._not_stored(arrival, install, error)
         elif error is not None:
@@ -263,6 +265,7 @@ class Installing:
         """The log has got somewhere by itself: an arrival that would not bring it further is given up."""
         if self.arrival is not None and not self.arrival.storing and commit_index >= self.arrival.index:
             self.abort()
+            self._pause_ms = self._paused_until_ms = 0
 
     def give_up(self) -> None:
         """The member ends, and its threads have ended."""

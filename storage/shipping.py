@@ -31,23 +31,32 @@ class PieceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The payload of one chunk; `chain` is the chain value before the first of its frames."""
+    """The payload of one chunk.
+
+    Attributes:
+        chain: the chain value before the first of its frames.
+        after: the last frame of the shipment before this piece, 0 for none: what is missing between it and
+            the piece's first was freed where it was read.
+    """
 
     kind: PieceKind
     data: Sequence[Buffer]
     chain: int = 0
+    after: int = 0
 
 
 class Shipment:
     """The sending side of one checkpoint. Pieces are read in order; the last one can be had again."""
 
-    __slots__ = ("_encoded", "_log", "_next_index", "_piece", "checkpoint", "chunk", "reading")
+    __slots__ = ("_after", "_encoded", "_log", "_next_index", "_piece", "checkpoint", "chunk", "reading")
 
     def __init__(self, log: DataLog, checkpoint: Checkpoint) -> None:
         self._log = log
         self.checkpoint = checkpoint
         self._encoded = b"".join(encode_checkpoint(log.group_id, checkpoint, 0))
         self._next_index = log.oldest_index
+        self._after = 0
+        """The last frame read."""
         self.chunk = -1
         """The last one read."""
         self.reading = False
@@ -57,7 +66,7 @@ class Shipment:
     def piece(self, chunk: int) -> tuple[Piece, bool] | None:
         """(chunk's payload, whether it is the last); None for one that is neither the last read nor the next.
 
-        Reads the disk: for a thread. Raises ValueError where the frames are gone meanwhile, CorruptLog.
+        Reads the disk: for a thread. Raises FramesGone where the log was replaced meanwhile, CorruptLog.
         """
         if chunk == self.chunk + 1 and (self._piece is None or not self._done):
             self._piece = self._read(chunk)
@@ -75,19 +84,25 @@ class Shipment:
         start = chunk * CHUNK_BYTES
         if start < len(self._encoded):
             return Piece(PieceKind.CHECKPOINT, [self._encoded[start : start + CHUNK_BYTES]])
-        frames = self._log.ship_frames(self._next_index, self.checkpoint.index, CHUNK_BYTES)
+        after, upto = self._after, self.checkpoint.index
+        frames = self._log.ship_frames(self._next_index, upto, CHUNK_BYTES)
+        if not frames:  # all that was left is freed meanwhile: this piece is the last
+            self._next_index = upto + 1
+            return Piece(PieceKind.FRAMES, [], 0, after)
         # Freed frames leave gaps: what comes after one names the chain value that it follows.
-        chain = self._log.chain_at_cold(frames[0].index - 1) if frames else None
+        chain = self._log.chain_at_cold(frames[0].index - 1)
         if chain is None:
-            raise ValueError(f"entries from {self._next_index} are not kept any more")
+            raise ValueError(f"what entry {frames[0].index} follows is not known any more")
+        self._after = frames[-1].index
         # None may be left up to the checkpoint: they are freed like others, and then this piece is the last.
-        self._next_index = self._log.next_on_disk(frames[-1].index + 1)
+        self._next_index = self._log.next_on_disk(self._after + 1)
         data = [buffer for frame in frames for buffer in frame_buffers(frame, marked=True)]
-        return Piece(PieceKind.FRAMES, data, chain)
+        return Piece(PieceKind.FRAMES, data, chain, after)
 
 
 class Arrival:
-    """The receiving side: what has come of one checkpoint."""
+    """The receiving side: what has come of one checkpoint. Invariant: between its frames nothing is missing
+    but what was freed where they come from, whichever shipments they are of."""
 
     __slots__ = (
         "_encoded",
@@ -133,6 +148,8 @@ class Arrival:
                 raise ValueError("the first chunk is no checkpoint's")
             self._encoded.extend(piece.data)
         else:
+            if piece.after != self._begin().last_index:
+                raise ValueError(f"it has entries up to {self._begin().last_index}, not {piece.after}")
             frames = decode_frames(b"".join(piece.data), piece.chain, marked=True)
             if self.first_index is None and frames:
                 self.first_index = frames[0].index

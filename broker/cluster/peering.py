@@ -245,12 +245,13 @@ class Peering:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _answer_of(self, leader: int, group: int, kind: Asked, body: bytes, seconds: float) -> bytes:
-        """As `PeerNetwork.ask`, given up where another node has come to lead the group: one that hangs
-        keeps its connection, and no answer of its counts any more."""
+        """As `PeerNetwork.ask`, given up where that node is silent and another one has come to lead the
+        group: one that hangs keeps its connection. One that lives says what has become of it."""
         asking = self._loop.create_task(self.network.ask(leader, kind, body, seconds))
         try:
             while not (await asyncio.wait((asking,), timeout=STATUS_SECONDS))[0]:
-                if self._nodes.live_leader_of(group) not in (NOBODY, leader):
+                successor = self._nodes.live_leader_of(group)
+                if successor not in (NOBODY, leader) and not self._nodes.is_alive(leader):
                     raise PeerUnreachable(f"node {leader} was asked, and leads group {group} no longer")
             return asking.result()
         finally:

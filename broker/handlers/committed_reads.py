@@ -24,11 +24,11 @@ def aborted_in(log: PartitionLog, offset: int, buffers: Sequence[Buffer]) -> lis
         return []
     return [
         AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-        for each in log.aborted_between(offset, _end_of(buffers[-1]))
+        for each in log.aborted_between(offset, end_of(buffers[-1]))
     ]
 
 
-def _end_of(batches: Buffer) -> int:
+def end_of(batches: Buffer) -> int:
     """The offset after the last of these batches."""
     at = 0
     while True:

@@ -18,7 +18,7 @@ from typing import Final
 from broker.context import Answer, ClientContext, Deferred
 from broker.delayed import WaitingFetch
 from broker.fetch_session import TOPIC_IDS_SINCE, FetchItem, FetchTurn, SessionRefused
-from broker.handlers.committed_reads import aborted_in
+from broker.handlers.committed_reads import aborted_in, end_of
 from broker.handlers.follower_reads import follower_error, offset_error
 from broker.handlers.partition_checks import end_of_epoch, epoch_error, known_leader
 from broker.kafka_names import RACK_AWARE_SELECTOR
@@ -59,6 +59,13 @@ def handle(context: ClientContext, header: RequestHeader, request: FetchRequest)
     return _Fetch(context, header.api_version, request, turn).start()
 
 
+class _LongPoll(Deferred):
+    """An answer that may take as long as the client likes; of its request only the items are kept."""
+
+    __slots__ = ()
+    holds_request = False
+
+
 class _Fetch:
     """One Fetch request under way."""
 
@@ -94,7 +101,7 @@ class _Fetch:
         self._nearby: NearbyReplicas | None = None
         if request.rack_id and context.services.settings.replica_selector_class == RACK_AWARE_SELECTOR:
             self._nearby = NearbyReplicas(context, request.rack_id)
-        self._answer = Deferred()
+        self._answer = _LongPoll()
         self._waiting: WaitingFetch | None = None
         self._counted: list[int] = []
         self._counted_bytes = 0
@@ -107,12 +114,23 @@ class _Fetch:
         items = self._turn.items
         if total >= self._min_bytes or urgent or self._max_wait_ms <= 0 or not items:
             return self._response(parts)
-        partitions = [item.partition for item in items if item.partition is not None]
         self._counted = [item.fetch_offset for item in items]
+        if total and self._room(0) <= self._min_bytes and self._enough():
+            return self._response(parts)  # there is more, but no room for it
+        partitions = self._keep_one_item_each()
         waiting_fetches = self._context.services.waiting_fetches
         self._waiting = waiting_fetches.wait(self._attempt, partitions, self._max_wait_ms)
         self._answer.abandoned = self._abandon
         return self._answer
+
+    def _keep_one_item_each(self) -> list[TopicPartition]:
+        """The partitions, all found. Of one named more than once only the last item is kept: what waits is
+        then never more than there is to read, so the size of its request need not count."""
+        items = {item.partition: item for item in self._turn.items if item.partition is not None}
+        if len(items) < len(self._turn.items):
+            self._turn.items = list(items.values())
+            self._counted = [item.fetch_offset for item in self._turn.items]
+        return list(items)
 
     def _abandon(self) -> None:
         if self._waiting is not None:
@@ -125,7 +143,7 @@ class _Fetch:
 
         Where the session's client knows all there is to know of a partition already, it is left out.
         """
-        most = budget = self._room(0)
+        budget = self._room(0)
         total = 0
         urgent = False
         incremental = self._turn.incremental
@@ -148,7 +166,7 @@ class _Fetch:
                     budget -= result.total_bytes
             if not incremental or item.changed(data):
                 parts.append((item, data))
-        return total, urgent or (total > 0 and most < self._min_bytes), False
+        return total, urgent, False
 
     def _room(self, taken: int) -> int:
         """How much more this answer may hold after `taken` bytes: less while others' answers stay unread.
@@ -323,8 +341,9 @@ class _Fetch:
         return True
 
     def _enough(self) -> bool:
-        """Has min_bytes arrived since this request came? Each batch is counted once."""
+        """Is there min_bytes to read, or as much as there is room for? Each batch is counted once."""
         counted = self._counted
+        least = min(self._min_bytes, self._room(0))
         for place, item in enumerate(self._turn.items):
             partition = item.partition
             if partition is None or partition.topic.deleted or _is_served_otherwise(partition, item):
@@ -333,9 +352,9 @@ class _Fetch:
             end = log.last_stable_offset if self._read_committed else log.high_watermark
             if end <= counted[place]:
                 continue
-            if self._min_bytes <= 1:
+            missing = least - self._counted_bytes
+            if missing <= 1:
                 return True
-            missing = self._min_bytes - self._counted_bytes
             try:
                 result = partition.group.read(log, counted[place], missing, end)
             except (OSError, StorageError):  # deleted while we waited, or unreadable: time to say so
@@ -344,8 +363,8 @@ class _Fetch:
                 return True
             counted[place] = end
             self._counted_bytes += result.total_bytes
-            if self._counted_bytes >= self._min_bytes or result.total_bytes >= missing:
-                return True
+            if result.total_bytes >= missing or (result.buffers and end_of(result.buffers[-1]) < end):
+                return True  # the next batch is more than was missing
         return False
 
     # --- answering ----------------------------------------------------------------------------------------

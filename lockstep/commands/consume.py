@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace) -> int:
 async def _consume(options: argparse.Namespace) -> None:
     from lockstep.followed_topic import FollowedTopic
 
-    async with client_of(options) as client:
+    async with client_of(options, outlives_leaders=True) as client:
         topic = await client.topic(options.topic)
         known = [partition.index for partition in topic.partitions]
         chosen = known if options.partition is None else sorted(set(options.partition))

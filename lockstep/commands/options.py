@@ -17,6 +17,10 @@ Families = Any
 BOOTSTRAP_VARIABLE = "LOCKSTEP_BOOTSTRAP"
 
 
+_ONE_ANSWER_S = 5.0
+"""A leader that lives answers within that, also where it has to wait for a commit."""
+
+
 def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> None:
     """Where the broker is and how long to wait for it.
 
@@ -46,10 +50,14 @@ def add_json(command: argparse.ArgumentParser, what: str) -> None:
     command.add_argument("--json", action="store_true", help=f"for programs: {what}")
 
 
-def client_of(options: argparse.Namespace) -> Client:
+def client_of(options: argparse.Namespace, *, outlives_leaders: bool = False) -> Client:
+    """`outlives_leaders`: one that hangs is given up early enough for the next one to answer in time."""
     from lockstep.client import Client
 
-    return Client(options.bootstrap, client_id="lockstep-command", timeout_s=options.timeout)
+    timeout_s = options.timeout
+    if outlives_leaders:
+        timeout_s = max(timeout_s / 6, min(timeout_s, _ONE_ANSWER_S))
+    return Client(options.bootstrap, client_id="lockstep-command", timeout_s=timeout_s)
 
 
 def positive_seconds(text: str) -> float:

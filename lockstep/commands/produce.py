@@ -46,8 +46,8 @@ def add_to(families: Families) -> None:
         "produce",
         help="write lines to a topic",
         description="Write each line of standard input as one record, without its end (\\n or \\r\\n). Ends "
-        "at the end of the input, when everything is acknowledged. Where a leader goes, with --acks all, its "
-        "records are sent to the next one, and none is there twice.",
+        "at the end of the input, when everything is acknowledged. Where a leader goes, its records are sent "
+        "to the next one, and none is there twice; those that it had taken with --acks 0 may be lost.",
     )
     produce.add_argument("topic")
     produce.add_argument(
@@ -100,7 +100,7 @@ async def _produce(options: argparse.Namespace) -> None:
 
     if sys.stdin is None:
         raise CommandFailed("standard input is closed")
-    async with client_of(options) as client:
+    async with client_of(options, outlives_leaders=True) as client:
         with told_to_user():
             topic = await client.topic(options.topic, create=True)
         if options.partition is not None and options.partition >= len(topic.partitions):
@@ -159,8 +159,8 @@ def _entry(line: bytes, options: argparse.Namespace) -> Entry:
 
 
 class _Producer:
-    """Sends batches to whoever leads. Numbered ones are sent again whatever became of them; those of who does
-    not wait for all in sync only as long as none can have them."""
+    """Sends batches to whoever leads. Numbered ones are sent again whatever became of them, others (of who
+    waits for nobody, or to brokers that do not number) only as long as none can have them."""
 
     def __init__(self, followed: FollowedTopic, acks: int, patience_s: float, identity: Identity) -> None:
         self._followed = followed
@@ -176,7 +176,7 @@ class _Producer:
 
         followed = FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
         acks, identity = _ACKS[options.acks], None
-        if acks == -1:
+        if acks != 0:
             with suppress(Unsupported):
                 identity = await followed.patiently(client.producer_id, options.timeout)
         return cls(followed, acks, options.timeout, identity)
@@ -198,16 +198,14 @@ class _Producer:
         await client.leader_of(topic, index)  # what fails until there is a connection may be tried again
         try:
             return await client.produce(topic, index, batch, acks=self._acks)
-        except BrokerError as error:
-            if error.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+        except (BrokerError, ConnectionFailed) as error:
+            if self._identity is None:
+                if self._acks == 0:
+                    return -1  # sent, as far as anybody wants to know
+                raise ClientError(str(error)) from None
+            if isinstance(error, BrokerError) and error.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 return -1
             raise
-        except ConnectionFailed as error:
-            if self._identity is not None:
-                raise
-            if self._acks == 0:
-                return -1  # sent, as far as anybody wants to know
-            raise ClientError(str(error)) from None
 
 
 class _Writer:

@@ -138,10 +138,11 @@ class Housekeeping:
             self._wake.set()
 
     def poke(self) -> None:
-        """There is something to do: wakes the thread, or does it now where there is none."""
+        """There is something to do: wakes the thread, or does it now where there is none. Nothing once
+        stopped: `close` does what is left, and after it the files are not ours any more."""
         if self._thread is not None:
             self._wake.set()
-        else:
+        elif not self._stopping:
             self.turn()
 
     def _run(self) -> None:

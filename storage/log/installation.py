@@ -88,6 +88,11 @@ class Installation:
         self._over = False
 
     @property
+    def last_index(self) -> int:
+        """Of the frames added; 0 before there are any."""
+        return self._tail.index
+
+    @property
     def stored_bytes(self) -> int:
         """What has been written so far."""
         writing = self._writing.end if self._writing is not None else 0

@@ -364,6 +364,10 @@ class MemoryInstallation:
         self._prepared: Checkpoint | None = None
         self._over = False
 
+    @property
+    def last_index(self) -> int:
+        return self._last.index
+
     def add(self, frames: Sequence[Frame], chain: int | None = None) -> None:
         if self._over or self._prepared is not None:
             raise ValueError("this installation is over")

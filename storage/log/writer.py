@@ -281,7 +281,7 @@ class LogWriter:
         disk needs what is left here. FlushFailed."""
         if self._failed:
             raise FlushFailed(self._failed)
-        if not self._frame_ends or self._pool.full:
+        if not self._frame_ends or self._pool.full or self._pool.yielding:
             return False
         if self._pool.wants_more():
             self._house.poke()

@@ -155,6 +155,7 @@ def _install_table(group_id: int, message: raft.Install) -> Struct:
         piece=_PIECE_NUMBERS[piece.kind],
         chain=piece.chain,
         data=_listed(piece.data),
+        after=piece.after,
     )
 
 
@@ -171,7 +172,7 @@ def _install(table: wire.InstallBody) -> Message:
         table.chunk,
         table.done,
         table.sent_ms,
-        Piece(kind, _owned(table.data), table.chain),
+        Piece(kind, _owned(table.data), table.chain, table.after),
     )
 
 

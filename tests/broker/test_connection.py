@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import struct
 from typing import Any
 
@@ -285,8 +286,77 @@ async def test_who_never_takes_an_answer_is_dropped(broker: Broker) -> None:
     for now in (0.0, 100.0, 200.0):
         rig.connection.sweep(now, 150)
     assert ends == ["close"], "what was written is sent first"
-    rig.connection.sweep(301.0, 150)
-    assert "abort" in ends
+    rig.connection.sweep(210.0, 150)
+    rig.connection.sweep(241.0, 150)
+    assert ends == ["close", "abort"]
+
+
+async def test_who_takes_answers_slowly_is_not_idle(broker: Broker) -> None:
+    rig = Rig(broker)
+    rig.transport.unsent = 5000
+    rig.connection.pause_writing()
+    for now in range(0, 1000, 100):
+        rig.transport.unsent -= 1
+        rig.connection.sweep(now, 150)
+    assert not rig.transport.closed
+    for now in range(1000, 1300, 100):
+        rig.connection.sweep(now, 150)
+    assert rig.transport.closed
+
+
+async def test_an_answer_that_waits_for_an_older_one_is_not_idleness(broker: Broker) -> None:
+    rig = Rig(broker, write_buffer_bytes=4)
+    rig.receive(ask(1))
+    rig.versions.now = ApiVersionsResponse()
+    rig.receive(ask(2))
+    assert broker.services.unsent_bytes > 4
+    for now in (0.0, 100.0, 200.0, 300.0):
+        rig.connection.sweep(now, 150)
+    assert not rig.transport.closed
+
+
+async def test_who_waits_for_the_room_of_others_is_not_idle(broker: Broker) -> None:
+    rig = Rig(broker, max_in_flight_bytes=20)
+    rig.shared.taken(21)
+    rig.receive(ask(1))
+    for now in (0.0, 100.0, 200.0):
+        rig.connection.sweep(now, 150)
+    assert rig.asked() == []
+    assert not rig.transport.closed
+    rig.shared.done(21)
+    await asyncio.sleep(0)
+    assert rig.asked() == [1]
+
+
+async def test_a_closing_connection_gives_back_its_requests_room(broker: Broker) -> None:
+    """Its client takes nothing, so that its transport is never through with what was written."""
+    rig = Rig(broker)
+    rig.receive(ask(1), ask(2))
+    given_up: list[int] = []
+    rig.versions.asked[0][1].abandoned = lambda: given_up.append(1)
+    rig.receive(struct.pack(">i", -1))
+    assert rig.transport.closed
+    assert (rig.shared.in_flight_bytes, given_up) == (0, [1])
+    rig.answer(1)
+    rig.answer(2)
+    rig.connection.connection_lost(None)
+    assert (rig.shared.in_flight_bytes, given_up) == (0, [1])
+    assert await rig.sent() == []
+
+
+async def test_a_closing_connection_is_dropped_once_its_client_takes_nothing(broker: Broker) -> None:
+    rig = Rig(broker)
+    aborted: list[bool] = []
+    rig.transport.abort = lambda: aborted.append(True)  # type: ignore[method-assign]
+    rig.receive(ask(1), struct.pack(">i", -1))
+    rig.transport.unsent = 5000
+    for now in range(0, 160, 20):
+        rig.transport.unsent -= 1
+        rig.connection.sweep(now, math.inf)
+    assert not aborted
+    rig.connection.sweep(160, math.inf)
+    rig.connection.sweep(180, math.inf)
+    assert aborted
 
 
 async def test_a_stop_takes_no_more_requests(broker: Broker) -> None:

@@ -100,6 +100,39 @@ async def test_a_lost_connection_makes_room(rig: Rig) -> None:
     assert rig.shared.unfinished_frames.held_bytes == 0
 
 
+async def test_room_that_answers_leave_is_used_at_once(rig: Rig) -> None:
+    rig.shared.taken(LIMIT_BYTES)
+    first, second, third = Sender(rig), Sender(rig), Sender(rig)
+    for each in (first, second, third):
+        each.send(2 * MIB)
+    assert [each.transport.reading for each in (first, second, third)] == [True, False, False]
+    rig.shared.done(LIMIT_BYTES - 5 * MIB)
+    await asyncio.sleep(0)
+    assert [each.transport.reading for each in (first, second, third)] == [True, False, False]
+    rig.shared.done(2 * MIB)
+    await asyncio.sleep(0)
+    assert [each.transport.reading for each in (first, second, third)] == [True, True, False]
+    rig.shared.done(3 * MIB)
+    await asyncio.sleep(0)
+    assert all(each.transport.reading for each in (first, second, third))
+
+
+async def test_a_closing_connection_makes_room(rig: Rig) -> None:
+    """Though its client takes nothing of what was written, so that it is not lost yet."""
+    first, second = Sender(rig), Sender(rig)
+    rig.shared.taken(LIMIT_BYTES)
+    first.send(2 * MIB)
+    second.send(2 * MIB)
+    assert not second.transport.reading
+    first.connection.close()
+    await asyncio.sleep(0)
+    assert second.send()
+    assert rig.shared.unfinished_frames.held_bytes == 0
+    assert buffers([first]) < 1 * MIB
+    first.connection.connection_lost(None)
+    assert rig.shared.unfinished_frames.held_bytes == 0
+
+
 async def test_a_whole_request_that_waits_keeps_its_room_and_lets_others_go_on(rig: Rig) -> None:
     first, second = Sender(rig), Sender(rig)
     first.connection.pause_writing()  # so what comes is not taken yet
@@ -151,3 +184,31 @@ async def test_an_answer_that_is_awaited_does_not_keep_half_a_large_request(rig:
     for now in (400.0, 500.0, 600.0):
         sender.connection.sweep(now, 150)
     assert sender.transport.closed
+
+
+@pytest.mark.parametrize(("bytes_each", "closed"), [(1000, True), (MIB // 2, False)])
+async def test_who_has_others_wait_must_get_on(rig: Rig, bytes_each: int, closed: bool) -> None:
+    """And those who wait are not idle."""
+    rig.shared.taken(LIMIT_BYTES)
+    first, second = Sender(rig), Sender(rig)
+    first.send(2 * MIB)
+    second.send(2 * MIB)
+    for turn in range(15):
+        first.send(2 * MIB + turn * bytes_each)
+        for each in (first, second):
+            each.connection.sweep(turn * 10.0, 60)
+        if first.transport.closed:
+            break
+    assert not second.transport.closed
+    assert first.transport.closed is closed
+    assert turn == (4 if closed else 14)
+    await asyncio.sleep(0)
+    assert second.send() is closed
+
+
+async def test_who_has_nobody_wait_may_take_its_time(rig: Rig) -> None:
+    sender = Sender(rig)
+    for turn in range(15):
+        sender.send(2 * MIB + turn)
+        sender.connection.sweep(turn * 50.0, 60)
+    assert not sender.transport.closed

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from lockstep.client import EARLIEST, LATEST, Client
-from lockstep.connection import BrokerError, ConnectionFailed
+from lockstep.connection import BrokerError, Connection, ConnectionFailed
 from lockstep.testing import RunningBroker
 from protocol.errors import ErrorCode
 from protocol.records.batch import iter_headers
@@ -86,6 +86,25 @@ async def test_refusals(running: RunningBroker, topic: str) -> None:
         await client.delete_topic(topic)
         with pytest.raises(BrokerError, match="there is no such topic"):
             await client.topic(topic)
+
+
+async def test_a_broker_that_failed_is_asked_last(
+    running: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be there and hang."""
+    port = running.bootstrap_servers.rpartition(":")[2]
+    asked: list[str] = []
+    real = Client._connect
+
+    async def connect(client: Client, host: str, port: int) -> Connection:
+        asked.append(host)
+        return await real(client, host, port)
+
+    monkeypatch.setattr(Client, "_connect", connect)
+    async with Client(f"localhost:{port},127.0.0.1:{port}") as client:
+        for _ in range(3):
+            (await client.any_broker()).close()
+    assert asked == ["localhost", "127.0.0.1", "localhost"]
 
 
 async def test_the_first_broker_of_a_list_that_answers(running: RunningBroker) -> None:

@@ -78,6 +78,8 @@ class Options:
     race_commits: int = 16
     kept_entries: int = 1 << 20
     """How far behind a follower is still sent entries; small numbers mean that checkpoints are shipped."""
+    chunk_bytes: int = 1 << 20
+    """What a checkpoint is shipped in; small numbers mean that there is time for something else between."""
     # what not every seed has, however hard
     rot: bool = False
     """Damage flushed bytes of one node at a time."""
@@ -117,6 +119,7 @@ def draw(random: Random) -> Options:
         commit_push_ms=random.choice((0, 3)),
         spare_wait_ms=random.choice((0, 20, 45)),
         race_commits=random.choice((1, 3, 16)),
+        chunk_bytes=random.choice((4 << 10, 32 << 10, 1 << 20)),
     )
 
 

@@ -82,6 +82,63 @@ async def test_chunks_are_stored_beside_the_loop(tmp_path: Path, monkeypatch: py
         end(cluster)
 
 
+async def test_a_shipment_that_begins_again_is_taken_from_its_beginning(tmp_path: Path) -> None:
+    """It may be another leader's, or cut into other chunks."""
+    cluster = Cluster(tmp_path)
+    try:
+        _, follower, _ = await led(cluster)
+        raft, installing = follower.raft, follower.installing
+        cluster.lost = lambda *_: True  # no response comes anywhere
+        index, term, leader_id = follower.log.last_index + 100, raft.term, raft.leader_id
+        for chunk, taken in ((0, 1), (1, 2), (2, 3), (0, 1), (1, 2)):
+            data = [CHECKPOINT_MAGIC, b"begins"] if chunk == 0 else [b"goes on"]
+            piece = Piece(PieceKind.CHECKPOINT, data)
+            installing.take(
+                Install(leader_id, raft.member_id, term, index, term, chunk, False, 0, piece),
+                lambda whole: None,
+            )
+            arrival = installing.arrival
+            assert arrival is not None and arrival.storing
+            await cluster.until(lambda arrival=arrival: not arrival.storing)  # type: ignore[misc]
+            assert arrival.next_chunk == taken
+    finally:
+        end(cluster)
+
+
+@pytest.mark.parametrize("error", [None, StorageFull("installation"), ValueError("damaged")])
+async def test_what_was_being_stored_as_the_member_ended_changes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    go_on, stored = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(self: Arrival, piece: Piece, last: bool) -> None:
+        go_on.wait(30)
+        loop.call_soon_threadsafe(loop.call_later, 0.05, stored.set)
+        if error is not None:
+            raise error from OSError(errno.ENOSPC, "refused")
+
+    monkeypatch.setattr(Arrival, "store", slow)
+    cluster = Cluster(tmp_path)
+    try:
+        _, follower, _ = await led(cluster)
+        raft, installing = follower.raft, follower.installing
+        index, piece = follower.log.last_index + 100, Piece(PieceKind.CHECKPOINT, [CHECKPOINT_MAGIC])
+        said: list[object] = []
+        installing.take(
+            Install(raft.leader_id, raft.member_id, raft.term, index, raft.term, 0, False, 0, piece),
+            said.append,
+        )
+        installing.give_up()  # as its group does, which then closes the log
+        monkeypatch.setattr(follower.log, "yield_room", said.append)
+        go_on.set()
+        await stored.wait()
+        assert installing.arrival is None and not said
+    finally:
+        go_on.set()
+        end(cluster)
+
+
 async def test_an_arrival_ends_where_the_log_has_got_there_by_itself(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     try:

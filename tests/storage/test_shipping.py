@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from storage import shipping
 from storage.checkpointing import CONFIGURATION_SECTION
 from storage.log.data_log import DataLog
-from storage.shipping import Arrival, Shipment
+from storage.shipping import Arrival, Piece, PieceKind, Shipment
 from storage.types import Checkpoint
 from tests.storage.log.crash_world import GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker
@@ -32,9 +35,9 @@ def shipped(log: DataLog) -> tuple[DataLog, Arrival]:
     return there, arrival
 
 
-def grown(deleted_first: bool) -> DataLog:
-    """A log of which the frames of one partition, before the other's or after them, are freed. Its checkpoint
-    is of the last frame."""
+def grown(deleted_first: bool, freed: bool = True) -> DataLog:
+    """A log of which the frames of one partition, before the other's or after them, are freed, or can be. Its
+    checkpoint is of the last frame."""
     log, make = DataLog.open(Path("here"), GROUP, OPTIONS, SimulatedFileSystem()), FrameMaker()
     for partition in (DELETED, LIVE) if deleted_first else (LIVE, DELETED):
         for _ in range(30):
@@ -46,8 +49,27 @@ def grown(deleted_first: bool) -> DataLog:
         log.write_checkpoint(
             Checkpoint(log.last_index, log.last_term, log.next_lsn, log.chain, log.last_time_ms, sections)
         )
-    assert log.free_dead_segments(lambda number: 1 << 62 if number == DELETED else 0) >= 2
+    if freed:
+        free(log)
     return log
+
+
+def free(log: DataLog) -> None:
+    assert log.free_dead_segments(lambda number: 1 << 62 if number == DELETED else 0) >= 2
+
+
+def begun(log: DataLog, until_index: int) -> tuple[Shipment, Arrival]:
+    """Under way, up to a piece that ends with this frame or one behind it."""
+    checkpoint = log.load_checkpoint()
+    assert checkpoint is not None
+    shipment = Shipment(log, checkpoint)
+    there = DataLog.open(Path("there"), GROUP, OPTIONS, SimulatedFileSystem())
+    arrival = Arrival(there, checkpoint.index, checkpoint.term)
+    while shipment._after < until_index:
+        found = shipment.piece(shipment.chunk + 1)
+        assert found is not None and not found[1]
+        arrival.store(*found)
+    return shipment, arrival
 
 
 def test_the_last_frames_of_a_checkpoint_may_be_freed() -> None:
@@ -63,6 +85,44 @@ def test_the_first_frame_tells_what_the_leader_has_freed() -> None:
     there, arrival = shipped(log)
     assert (there.last_index, there.chain) == (log.last_index, log.chain)
     assert arrival.first_index == there.oldest_index == 31
+
+
+def test_what_is_left_may_be_freed_while_it_is_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping, "CHUNK_BYTES", 2048)
+    log = grown(deleted_first=False, freed=False)
+    shipment, arrival = begun(log, 40)
+    free(log)
+    found = shipment.piece(shipment.chunk + 1)
+    assert found is not None
+    assert (found[0].data, found[1]) == ([], True), "there is an end, though nothing more is there"
+    arrival.store(*found)
+    assert arrival.whole and arrival.switch().index == log.last_index
+    assert (arrival._log.last_index, arrival._log.chain) == (log.last_index, log.chain)
+
+
+def test_pieces_of_another_shipment_leave_no_hole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less is there to ship meanwhile, so that the same chunk has other frames."""
+    monkeypatch.setattr(shipping, "CHUNK_BYTES", 2048)
+    log = grown(deleted_first=True, freed=False)
+    _, arrival = begun(log, 10)
+    free(log)
+    another, _ = begun(log, 32)
+    found = None
+    while another.chunk < arrival.next_chunk:
+        found = another.piece(another.chunk + 1)
+    assert found is not None and another.chunk == arrival.next_chunk and found[0].after > 30
+    with pytest.raises(ValueError, match="it has entries up to"):
+        arrival.store(*found)
+
+
+def test_who_does_not_say_what_a_piece_follows_on_is_not_believed() -> None:
+    log = grown(deleted_first=True)
+    shipment, arrival = begun(log, 0)
+    head = shipment.piece(0)
+    assert head is not None
+    arrival.store(*head)
+    with pytest.raises(ValueError, match="it has entries up to 0, not -1"):
+        arrival.store(Piece(PieceKind.FRAMES, [], 0, -1), False)
 
 
 def test_a_checkpoint_without_any_frames() -> None:

@@ -241,7 +241,7 @@ async def test_who_is_behind_a_published_port_is_not_known_to_have_ended(
 async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
     peering: Peering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leader, asked, given_up = 2, asyncio.Event(), asyncio.Event()
+    leader, alive, asked, given_up = 2, True, asyncio.Event(), asyncio.Event()
 
     async def ask(node_id: int, kind: int, body: bytes, timeout_s: float) -> bytes:
         if node_id == 3:
@@ -255,12 +255,16 @@ async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
 
     monkeypatch.setattr(peering.network, "ask", ask)
     monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: leader)
+    monkeypatch.setattr(peering._nodes, "is_alive", lambda node: alive)
     answer = asyncio.create_task(peering.ask_leader(0, Asked.FORWARD, b"", 30, 3600))
     await asked.wait()
-    leader = NOBODY  # as long as there is no other, its answer is waited for
+    leader, alive = NOBODY, False  # there is no other: its answer is waited for
     await asyncio.sleep(1.1 * STATUS_SECONDS)
     assert not answer.done() and not given_up.is_set()
-    leader = 3
+    leader, alive = 3, True  # it may say what has become of it
+    await asyncio.sleep(1.1 * STATUS_SECONDS)
+    assert not answer.done() and not given_up.is_set()
+    alive = False
     async with asyncio.timeout(30):
         assert await answer == b"done by 3"
         await given_up.wait()

@@ -204,8 +204,18 @@ async def test_answers_that_nobody_reads_are_bounded_in_all(start_broker: StartB
     await asyncio.sleep(0.1)
     assert not waiting.done(), "no answer without records before its time"
     await waiting
+    # Nor does it ask in a tight loop where little has come: what fits is awaited.
+    tail = fetch_request({"t": {0: 99}}, min_bytes=1 << 20, max_wait_ms=60_000)
+    waiting = asyncio.ensure_future(client.call(tail, 12))
+    writer = await Client.connect(broker.port)
+    for _ in range(3):
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await writer.produce("t", batch(b"x" * 20_000))
+    response = await asyncio.wait_for(waiting, 5)
+    assert len(values(response.responses[0].partitions[0])) == 3
     broker.services.unsent_bytes += unsent - full
-    for each in deaf:
+    for each in (*deaf, writer):
         await each.close()
     await asyncio.sleep(0.1)
     assert broker.services.unsent_bytes == 0
@@ -254,6 +264,26 @@ async def test_waits_for_min_bytes(broker: Broker, client: Client) -> None:
         await client.produce("t", batch(b"x" * 100))
     _, response = await asyncio.wait_for(reader.receive(request, 12), 2)
     assert len(values(response.responses[0].partitions[0])) == 5  # type: ignore[attr-defined]
+
+
+async def test_what_waits_is_no_larger_than_what_there_is_to_read(broker: Broker, client: Client) -> None:
+    """So its request's size need not count as in flight, for as long as the client likes."""
+    await client.create("t", 2)
+    reader = await Client.connect(broker.port)
+    request = fetch_request({"t": {0: 0, 1: 0}}, max_wait_ms=60_000)
+    request.topics[0].partitions *= 5000
+    request.topics += [FetchTopic(topic=f"unknown-{number}") for number in range(5000)]
+    reader.send(request, 12)
+    await asyncio.sleep(0.3)
+    assert broker.services.waiting_fetches.count == 1
+    assert broker.parts.connections.in_flight_bytes == 0
+    topic = broker.services.cluster.topic("t")
+    assert topic is not None
+    [waiting] = topic.partitions[0].waiting
+    assert len(waiting.attempt.__self__._turn.items) == 2  # type: ignore[attr-defined]
+    await client.produce("t", batch(b"a"), 1)
+    _, response = await reader.receive(request, 12)
+    assert [values(data) for data in response.responses[0].partitions] == [[], [b"a"]]  # type: ignore[attr-defined]
 
 
 async def test_min_bytes_that_never_come(client: Client) -> None:

@@ -179,5 +179,5 @@ def test_the_end_of_several_batches_is_that_of_the_last() -> None:
     first, second = batch(b"a", b"b"), bytearray(batch(b"c", b"d", b"e"))
     second[:8] = (40).to_bytes(8, "big")
     for joined in (bytes(first + second), memoryview(first + second)):
-        assert committed_reads._end_of(joined) == 43
-    assert committed_reads._end_of(first) == 2
+        assert committed_reads.end_of(joined) == 43
+    assert committed_reads.end_of(first) == 2

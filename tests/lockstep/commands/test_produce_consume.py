@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from lockstep.client import Client
-from lockstep.connection import ConnectionFailed
+from lockstep.connection import ConnectionFailed, Unsupported
 from lockstep.testing import RunningBroker
 from tests.lockstep.conftest import Run
 
@@ -157,9 +157,9 @@ def test_acks_0_sends_and_leaves(command: Run, topic: str) -> None:
     assert [record["value"] for record in consumed(command, topic)] == ["a"]
 
 
-@pytest.mark.parametrize("acks", ["all", "1"])
+@pytest.mark.parametrize(("acks", "numbered"), [("all", True), ("1", True), ("all", False)])
 def test_a_batch_whose_answer_is_lost_is_there_once(
-    command: Run, topic: str, monkeypatch: pytest.MonkeyPatch, acks: str
+    command: Run, topic: str, monkeypatch: pytest.MonkeyPatch, acks: str, numbered: bool
 ) -> None:
     command("topics", "create", topic)
     real, sent = Client.produce, 0
@@ -172,10 +172,15 @@ def test_a_batch_whose_answer_is_lost_is_there_once(
             raise ConnectionFailed("the answer is lost")
         return offset
 
+    async def no_number(client: Client) -> tuple[int, int]:
+        raise Unsupported("InitProducerId")
+
     monkeypatch.setattr(Client, "produce", produce)
+    if not numbered:
+        monkeypatch.setattr(Client, "producer_id", no_number)
     outcome = command("produce", topic, "--acks", acks, "--json", stdin=b"a\nb\n")
     assert [record["value"] for record in consumed(command, topic)] == ["a", "b"]
-    if acks == "all":
+    if numbered:
         assert (outcome.status, outcome.err, sent) == (0, "", 2)
         assert json.loads(outcome.out)["partitions"] == [{"partition": 0, "records": 2, "next_offset": 2}]
     else:  # nothing says whether it arrived

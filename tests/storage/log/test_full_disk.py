@@ -141,6 +141,26 @@ def test_files_that_save_work_later_go_as_long_as_an_installation_finds_no_room(
     assert again.last_index == log.last_index
 
 
+def test_what_is_ready_is_not_used_up_by_sealing_meanwhile() -> None:
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem()), FrameMaker()
+    log.prepare_now()
+    log.append([make.data((1, 1, b"x" * 800))])
+    log.flush()
+    log.yield_room(True)
+    assert not log.seal()
+    log.yield_room(False)
+    assert log.seal()
+
+
+def test_a_log_that_is_closed_touches_no_file_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem())
+    log.prepare_now()
+    log.close()
+    monkeypatch.setattr(log._house, "turn", lambda: pytest.fail("its files may be others' by now"))
+    log.yield_room(True)
+    log.retry_space()
+
+
 def test_a_write_over_more_segments_than_are_kept_ready_is_tried_again_when_there_is_room() -> None:
     disk = SimulatedFileSystem()
     log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
