@@ -316,7 +316,7 @@ class Settings(
         Kind.LONG,
         256 * MIB,
         "Bytes of requests taken in and not yet answered, over all connections. Beyond it no connection is "
-        "read from, and but for one those wait of which a large request has come in part; -1 for no limit.",
+        "read from. Large requests of which a part has come count, and wait, all but one; -1: no limit.",
         minimum=-1,
     )
     lockstep_connection_max_in_flight: int = setting(
@@ -338,8 +338,9 @@ class Settings(
         "lockstep.unsent.max.bytes",
         Kind.LONG,
         256 * MIB,
-        "Unsent replies of all connections with more than their write buffer. Beyond it a Fetch is answered "
-        "with no more than that buffer: many clients that do not read must not fill our memory.",
+        "Unsent replies of all connections with more than their write buffer, and what is being read from "
+        "the disk for more. Beyond it a Fetch is answered with no more than that buffer: many clients that "
+        "do not read must not fill our memory.",
         minimum=0,
     )
     fetch_max_bytes: int = setting(

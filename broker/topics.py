@@ -13,7 +13,6 @@ topics to clients (replay does, `metadata.py`).
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import logging
 import os
@@ -49,6 +48,7 @@ from broker.topic_rules import (
     new_partition_count,
 )
 from protocol.errors import ErrorCode
+from protocol.ids import written_id
 from storage.group import LogGroup
 from storage.partition import PartitionLog
 from storage.types import CONTROL_PARTITION, NotLeader, StorageError, StorageFull
@@ -62,13 +62,8 @@ def random_id() -> bytes:
     """A new topic or cluster id: never one of Kafka's reserved ones, never starting with '-' when written."""
     while True:
         made = os.urandom(16)
-        if made[:8] != bytes(8) and not base64.urlsafe_b64encode(made).startswith(b"-"):
+        if made[:8] != bytes(8) and not written_id(made).startswith("-"):
             return made
-
-
-def written_id(identity: bytes) -> str:
-    """An id the way Kafka writes it."""
-    return base64.urlsafe_b64encode(identity).rstrip(b"=").decode()
 
 
 class Topics:

@@ -32,6 +32,7 @@ LARGEST_REGULAR_BUFFER: Final = 128 * 1024
 """Holds several of a Java producer's default 16 KiB batches per read."""
 
 FIRST_GROWTH: Final = 8
+"""A small buffer becomes so many times as large: most requests are there in one or two reads."""
 GROWTH_SLACK: Final = 64 * 1024
 """So that a Java producer's largest request by default, 1 MiB, is moved once."""
 UNASKED_BYTES: Final = LARGEST_REGULAR_BUFFER * FIRST_GROWTH + GROWTH_SLACK

@@ -202,8 +202,8 @@ class TimeoutNowBody(Struct):
 
 @message(api_key=8, versions="0", flexible="0+", kind="peer")
 class InstallBody(Struct):
-    """One chunk of a checkpoint; `piece` is CHECKPOINT_PIECE or FRAMES_PIECE, `after` -1 where an older
-    version does not say which frame it follows on."""
+    """One chunk of a checkpoint; `piece` is CHECKPOINT_PIECE or FRAMES_PIECE, `after` is -1 where an older
+    version does not say which frame it follows on: such a piece is refused."""
 
     group_id: int = int32()
     sender: int = int64()

@@ -148,6 +148,8 @@ class Arrival:
                 raise ValueError("the first chunk is no checkpoint's")
             self._encoded.extend(piece.data)
         else:
+            if piece.after < 0:
+                raise ValueError("the sender's version does not say which entry it follows on")
             if piece.after != self._begin().last_index:
                 raise ValueError(f"it has entries up to {self._begin().last_index}, not {piece.after}")
             frames = decode_frames(b"".join(piece.data), piece.chain, marked=True)

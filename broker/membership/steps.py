@@ -57,7 +57,7 @@ def preferred_leader(view: View) -> int | None:
 
 
 def leader_with_room(view: View) -> int | None:
-    """The member to lead because this node's disk is full: one whose node says that its own is not."""
+    """Who is to lead instead of a leader whose disk is full: a member whose node says that it has room."""
     full = view.wanted.full
     if not view.settled or not full.get(node_of(view.leader)):
         return None
@@ -112,7 +112,7 @@ def _heirs(view: View) -> Iterator[int]:
 
 
 def _heir(view: View) -> int | None:
-    """The first of them with room, or the first."""
+    """The first heir whose disk has room, else the first."""
     return min(_heirs(view), key=lambda voter: bool(view.wanted.full.get(node_of(voter))), default=None)
 
 

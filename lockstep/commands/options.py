@@ -15,10 +15,10 @@ Families = Any
 """What `add_subparsers` returns: argparse keeps its class to itself."""
 
 BOOTSTRAP_VARIABLE = "LOCKSTEP_BOOTSTRAP"
-
-
 _ONE_ANSWER_S = 5.0
 """A leader that lives answers within that, also where it has to wait for a commit."""
+_ANSWERS = 6
+"""So many may be missed in a row before patience is over: of one that hangs and is asked in three ways."""
 
 
 def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> None:
@@ -40,8 +40,8 @@ def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> 
         type=positive_seconds,
         default=argparse.SUPPRESS if again else 30.0,
         metavar="SECONDS",
-        help="how long to wait for an answer; consume and produce go on for as long where a leader has gone "
-        "(default 30)",
+        help="how long to wait for an answer; produce and consume keep trying for so long where a leader has "
+        "gone (default 30)",
     )
 
 
@@ -56,7 +56,7 @@ def client_of(options: argparse.Namespace, *, outlives_leaders: bool = False) ->
 
     timeout_s = options.timeout
     if outlives_leaders:
-        timeout_s = max(timeout_s / 6, min(timeout_s, _ONE_ANSWER_S))
+        timeout_s = max(timeout_s / _ANSWERS, min(timeout_s, _ONE_ANSWER_S))
     return Client(options.bootstrap, client_id="lockstep-command", timeout_s=timeout_s)
 
 

@@ -36,8 +36,7 @@ _DELETED_AFTER_S = 2.0
 """A node that was just started may not know a topic yet."""
 
 Entry = tuple[bytes | None, bytes | None]
-Identity = tuple[int, int] | None
-"""Id and epoch of an idempotent producer."""
+ProducerIdAndEpoch = tuple[int, int]
 
 
 def add_to(families: Families) -> None:
@@ -162,11 +161,13 @@ class _Producer:
     """Sends batches to whoever leads. Numbered ones are sent again whatever became of them, others (of who
     waits for nobody, or to brokers that do not number) only as long as none can have them."""
 
-    def __init__(self, followed: FollowedTopic, acks: int, patience_s: float, identity: Identity) -> None:
+    def __init__(
+        self, followed: FollowedTopic, acks: int, patience_s: float, numbered: ProducerIdAndEpoch | None
+    ) -> None:
         self._followed = followed
         self._acks = acks
         self._patience_s = patience_s
-        self._identity = identity
+        self._numbered = numbered
         self._sequences: dict[int, int] = {}
 
     @classmethod
@@ -175,16 +176,16 @@ class _Producer:
         from lockstep.followed_topic import FollowedTopic
 
         followed = FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
-        acks, identity = _ACKS[options.acks], None
+        acks, numbered = _ACKS[options.acks], None
         if acks != 0:
             with suppress(Unsupported):
-                identity = await followed.patiently(client.producer_id, options.timeout)
-        return cls(followed, acks, options.timeout, identity)
+                numbered = await followed.patiently(client.producer_id, options.timeout)
+        return cls(followed, acks, options.timeout, numbered)
 
     async def append(self, index: int, batch: BatchBuilder) -> int:
         """The offset that a batch begins at, -1 where that is not told. Raises ClientError."""
-        if self._identity is not None:
-            batch.producer_id, batch.producer_epoch = self._identity
+        if self._numbered is not None:
+            batch.producer_id, batch.producer_epoch = self._numbered
             batch.base_sequence = self._sequences.get(index, 0)
             self._sequences[index] = (batch.base_sequence + batch.record_count) % (1 << 31)
         data = batch.build()
@@ -199,7 +200,7 @@ class _Producer:
         try:
             return await client.produce(topic, index, batch, acks=self._acks)
         except (BrokerError, ConnectionFailed) as error:
-            if self._identity is None:
+            if self._numbered is None:
                 if self._acks == 0:
                     return -1  # sent, as far as anybody wants to know
                 raise ClientError(str(error)) from None

@@ -242,11 +242,11 @@ def _show(described: dict[str, object], after_another: bool, all_configs: bool) 
 
 
 def _summary(topic: Topic) -> dict[str, object]:
-    from lockstep.transactions.records import topic_id_text
+    from protocol.ids import written_id
 
     return {
         "topic": topic.name,
-        "topic_id": topic_id_text(topic.topic_id).decode(),  # as lockstep-topic-id has to have it
+        "topic_id": written_id(topic.topic_id),  # as lockstep-topic-id has to have it
         "internal": topic.is_internal,
         "partitions": len(topic.partitions),
         "replicas": _replicas(topic),

@@ -6,7 +6,6 @@ All records of an append carry its request and their place in it; its condition 
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -15,6 +14,7 @@ from urllib.parse import unquote_to_bytes
 from lockstep.transactions.log import Part
 from lockstep.transactions.model import Committed, Header, Record, Refusal, RequestId
 from protocol.errors import ErrorCode
+from protocol.ids import written_id
 from protocol.lock_words import EXPECTED, HWM, PART, PREFIX, READ, REFUSED, REQUEST, TOPIC_ID
 from protocol.messages.fetch import AbortedTransaction
 from protocol.primitives import Buffer
@@ -35,11 +35,6 @@ class Identity(NamedTuple):
     sequence: int
 
 
-def topic_id_text(topic_id: bytes) -> bytes:
-    """As Kafka's tools show it."""
-    return base64.urlsafe_b64encode(topic_id)[:22]
-
-
 def batch_of(
     part: Part, request: RequestId, identity: Identity, topic: str, topic_id: bytes, timestamp_ms: int
 ) -> bytes:
@@ -54,7 +49,7 @@ def batch_of(
     for number, record in enumerate(part.records, 1):
         headers = [*own, (PART, b"%d/%d" % (number, count))] if count > 1 else list(own)
         if number == 1:
-            headers += condition_of(part, topic, topic_id_text(topic_id))
+            headers += condition_of(part, topic, written_id(topic_id).encode())
         builder.append(
             record.value, record.key, timestamp_ms=timestamp_ms, headers=[*headers, *record.headers]
         )

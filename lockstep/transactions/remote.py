@@ -37,9 +37,10 @@ from lockstep.transactions.log import (
     Trimmed,
 )
 from lockstep.transactions.model import RequestId
-from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of, topic_id_text
+from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of
 from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
+from protocol.ids import written_id
 from protocol.lock_words import ATOMIC_TAG
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -134,7 +135,7 @@ class RemoteLog:
     @property
     def topic_id(self) -> str:
         """As `Log.topic_id`."""
-        return topic_id_text(self._followed.topic.topic_id).decode()
+        return written_id(self._followed.topic.topic_id)
 
     async def _found(self) -> Topic:
         try:

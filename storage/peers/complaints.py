@@ -10,15 +10,13 @@ import logging
 from collections.abc import Callable, Hashable
 from typing import Final
 
+from storage.peers.limits import COMPLAINTS_PER_SECOND, MOST_COMPLAINTS
+
 log_of_peers = logging.getLogger(__name__)
 
-COMPLAINTS_PER_SECOND: Final = 5
-"""LIMIT. Log lines, whatever they say."""
 AGAIN_SECONDS: Final = 60.0
 """Between two lines about the same, where who complains says that it is: a peer that is refused comes back
 every second, on both its connections."""
-MOST_REMEMBERED: Final = 64
-"""LIMIT. Things of which it is known when they were said; of more the oldest is forgotten."""
 
 
 class Complaints:
@@ -43,6 +41,6 @@ class Complaints:
         if same is not None:
             self._said.pop(same, None)
             self._said[same] = now
-            if len(self._said) > MOST_REMEMBERED:
+            if len(self._said) > MOST_COMPLAINTS:
                 del self._said[next(iter(self._said))]
         log_of_peers.warning("%s", text)

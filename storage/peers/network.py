@@ -21,18 +21,20 @@ from protocol.primitives import MalformedMessage
 from storage.peers.complaints import Complaints
 from storage.peers.envelope import Frame, is_bulky, pack, pack_message
 from storage.peers.incoming import Incoming
-from storage.peers.limits import TOO_MANY_QUESTIONS, PeerError, PeerLimits, PeerUnreachable
+from storage.peers.limits import (
+    BACKLOG,
+    LONGEST_ERROR,
+    TOO_MANY_QUESTIONS,
+    PeerError,
+    PeerLimits,
+    PeerUnreachable,
+)
 from storage.peers.outgoing import Link
 from storage.raft.messages import Message
 
 __all__ = ["PeerError", "PeerLimits", "PeerNetwork", "PeerOwner", "PeerUnreachable"]
 
 log_of_peers = logging.getLogger(__name__)
-
-BACKLOG = 128
-"""Connections of peers that wait to be taken."""
-LONGEST_ERROR = 4000
-"""Characters of an answer that is none."""
 
 
 class PeerOwner(Protocol):

@@ -9,7 +9,7 @@ import pytest
 from broker.locks.headers import lock_requests
 from lockstep.transactions.log import Elsewhere, Part
 from lockstep.transactions.model import Record, RequestId
-from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of, topic_id_text
+from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import AbortedTransaction
 from protocol.records.batch import CorruptBatch, patch, read_header
@@ -171,11 +171,6 @@ def test_a_refusal_without_reasons_is_one_all_the_same(text: str | None) -> None
     found = refusal_of(ErrorCode.POLICY_VIOLATION, text, 5)
     assert (found.is_final, found.partition, found.conflict_offset, found.lock) == (False, 5, None, None)
     assert refusal_of(ErrorCode.INVALID_RECORD, text, 5).is_final
-
-
-def test_a_topic_id_is_written_as_kafka_writes_it() -> None:
-    assert topic_id_text(bytes(16)) == b"AAAAAAAAAAAAAAAAAAAAAA"
-    assert topic_id_text(TOPIC_ID) == b"8PHy8_T19vf4-fr7_P3-_w"
 
 
 def test_parts_that_do_not_stand_together_hide_nothing() -> None:

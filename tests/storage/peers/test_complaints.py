@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.peers.complaints import AGAIN_SECONDS, COMPLAINTS_PER_SECOND, MOST_REMEMBERED, Complaints
+from storage.peers.complaints import AGAIN_SECONDS, Complaints
+from storage.peers.limits import COMPLAINTS_PER_SECOND, MOST_COMPLAINTS
 
 
 class Clock:
@@ -51,7 +52,7 @@ def test_the_same_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
 def test_what_is_remembered_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     complaints = Complaints(clock)
-    for number in range(10 * MOST_REMEMBERED):
+    for number in range(10 * MOST_COMPLAINTS):
         complaints.say(str(number), number)
         clock.now += 1
-    assert len(complaints._said) == MOST_REMEMBERED
+    assert len(complaints._said) == MOST_COMPLAINTS
