@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,11 @@ from compat_tests import harness
 from compat_tests.clusters import LockstepThree
 from compat_tests.probe import HOST
 from compat_tests.raw import Answer, RawConnection, batch, raw_connection, values_in
+from compat_tests.until import until
 
 LEADER_NOT_AVAILABLE = 5
 ELECTION_NOT_NEEDED = 84
 AREA = "Three nodes, one down"
-SECONDS = 15.0
-"""Failover takes about one; machines that test are busy."""
 
 
 @pytest.fixture(
@@ -29,13 +28,6 @@ def target(request: pytest.FixtureRequest) -> Iterator[LockstepThree]:
     assert request.param == LockstepThree.name
     with LockstepThree() as running:
         yield running
-
-
-def _until(wanted: object, ask: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while (found := ask()) != wanted and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert found == wanted
 
 
 def _asked(target: LockstepThree, node_id: int, api: str, version: int, **fields: Any) -> Answer:
@@ -74,7 +66,7 @@ def test_one_down(target: LockstepThree) -> None:
     living = [each for each in target.node_ids if each != killed]
     target.cluster.kill9(killed)
     for node_id in living:
-        _until((living, True, [(0, True, living, [killed])] * 6), partial(_described, target, node_id, "t"))
+        until((living, True, [(0, True, living, [killed])] * 6), partial(_described, target, node_id, "t"))
     bootstrap = ",".join(target.cluster.nodes[each].bootstrap for each in living)
     with raw_connection(bootstrap) as raw:
         for n in range(6):
@@ -91,8 +83,8 @@ def test_one_down(target: LockstepThree) -> None:
     target.cluster.restart(killed)
     every = list(target.node_ids)
     for node_id in every:
-        _until((every, True, [(0, True, every, [])] * 6), partial(_described, target, node_id, "t"))
-    _until(first_leaders, lambda: _leaders(target, killed, "t"))
+        until((every, True, [(0, True, every, [])] * 6), partial(_described, target, node_id, "t"))
+    until(first_leaders, lambda: _leaders(target, killed, "t"))
     with raw_connection(target.bootstrap, home=killed - 1) as raw:
         assert raw.produce("u", batch([b"after"]), partition=0)["error_code"] == 0
         for n in range(6):
@@ -131,7 +123,7 @@ def test_two_down(target: LockstepThree) -> None:
         living, _, parts = _described(target, 1, "t")
         return living, [(*each[:3], sorted(each[3])) for each in parts]
 
-    _until(([1], [part] * 3), told)
+    until(([1], [part] * 3), told)
     data = [{"name": "t", "partition_data": [{"index": n, "records": batch([b"x"])} for n in range(3)]}]
     answer = _asked(target, 1, "produce", 9, acks=-1, timeout=1000, topic_data=data)
     refused = {each["error_code"] for each in answer["responses"][0]["partition_responses"]}
@@ -144,5 +136,5 @@ def test_two_down(target: LockstepThree) -> None:
         target.cluster.restart(node_id)
     with raw_connection(target.bootstrap) as raw:
         for n in range(3):
-            _until(0, lambda n=n: raw.list_offset("t", -1, partition=n)["error_code"])  # type: ignore[misc]
+            until(0, lambda n=n: raw.list_offset("t", -1, partition=n)["error_code"])  # type: ignore[misc]
             assert values_in(raw.fetch("t", 0, partition=n)["records"])[0] == (0, b"a")

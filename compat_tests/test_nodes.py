@@ -17,6 +17,7 @@ from compat_tests.conftest import NewTopic
 from compat_tests.harness import World
 from compat_tests.raw import Answer, RawConnection, batch, raw_connection, values_in
 from compat_tests.targets import Target
+from compat_tests.until import until
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 NOT_LEADER_OR_FOLLOWER = 6
@@ -55,14 +56,6 @@ def nodes(target: Target) -> Iterator[Nodes]:
     yield made
     for each in made.values():
         each.close()
-
-
-def until(wanted: object, ask: Callable[[], object], wait_s: float = 5.0) -> None:
-    """Soft state: asked again until it is as wanted."""
-    deadline = time.monotonic() + wait_s
-    while (found := ask()) != wanted and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert found == wanted
 
 
 def _followers(nodes: Nodes, topic: str) -> list[RawConnection]:

@@ -24,6 +24,7 @@ from compat_tests.kafka_jars import require_java
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection, batch, values_in
 from compat_tests.relay import Relay
+from compat_tests.until import until
 
 OFFSET_OUT_OF_RANGE = 1
 NOT_LEADER_OR_FOLLOWER = 6
@@ -119,13 +120,6 @@ def _leads_as_placed(racks: Racks, topic: str) -> bool:
 def _partitions(racks: Racks, topic: str) -> Any:
     (told,) = racks.ask(1, "metadata", 12, topics=[{"name": topic}])["topics"]
     return told["partitions"]
-
-
-def until(wanted: object, ask: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while (found := ask()) != wanted and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert found == wanted
 
 
 def preferred(racks: Racks, leader: int, topic: str, offset: int, rack: str) -> int:

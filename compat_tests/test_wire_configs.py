@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from compat_tests.conftest import NewTopic, unique_name
 from compat_tests.harness import World, both_brokers
 from compat_tests.raw import Answer, RawConnection, batch, raw_connection
 from compat_tests.targets import Target
+from compat_tests.until import until
 
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -80,14 +80,6 @@ def described(raw: RawConnection, resource: Resource) -> dict[str, Answer]:
     found = describe(raw, resource)
     assert found["error_code"] == NONE, found
     return {each["name"]: each for each in found["configs"]}
-
-
-def until(wanted: Any, ask: Callable[[], Any], wait_s: float = 5.0) -> None:
-    """Kafka's brokers follow its metadata a little later."""
-    end = time.monotonic() + wait_s
-    while ask() != wanted and time.monotonic() < end:
-        time.sleep(0.02)
-    assert ask() == wanted
 
 
 def value(raw: RawConnection, resource: Resource, name: str) -> tuple[Any, int]:
