@@ -11,12 +11,11 @@ truncation, before anything is written there) and the oldest segment that must e
 from __future__ import annotations
 
 import struct
-from functools import partial
 from pathlib import Path
 
 from crc32c import crc32c
 
-from storage.log.file_system import FileSystem, unless_lost, write_all
+from storage.log.file_system import FileSystem, is_lost, write_all
 from storage.log.format import CRC, FORMAT, position
 from storage.types import CorruptLog, HardState, NewerFormat
 
@@ -118,16 +117,30 @@ class StateFile:
 
     @classmethod
     def open(cls, fs: FileSystem, directory: Path, group_id: int) -> StateFile | None:
-        """The state of a directory, or None where it has none. CorruptLog, NewerFormat."""
+        """The state of a directory, or None where it has none. CorruptLog, NewerFormat; OSError where the one
+        slot that may be whole cannot be read: another time it may be."""
         path = directory / STATE_NAME
         try:
             fd = fs.open(path)
         except FileNotFoundError:
             return None
         try:
-            # One that the disk cannot read is what the other is there for.
-            slots = [unless_lost(partial(fs.pread, fd, SLOT_BYTES, i * SLOT_BYTES)) or b"" for i in (0, 1)]
-            return cls(fs, fd, group_id, slots, path)
+            slots: list[bytes] = []
+            unread: OSError | None = None
+            for slot in (0, 1):
+                try:
+                    slots.append(fs.pread(fd, SLOT_BYTES, slot * SLOT_BYTES))
+                except OSError as error:
+                    if not is_lost(error):
+                        raise
+                    slots.append(b"")  # that is what the other one is there for
+                    unread = error
+            try:
+                return cls(fs, fd, group_id, slots, path)
+            except LostState:
+                if unread is not None:
+                    raise unread from None
+                raise
         except BaseException:
             fs.close(fd)
             raise

@@ -212,6 +212,29 @@ def test_a_copy_that_the_disk_cannot_read_is_what_the_other_is_there_for() -> No
             DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
 
 
+@pytest.mark.parametrize("kind", ["state", "checkpoint-"])
+def test_where_every_copy_is_unread_or_broken_nothing_is_given_up(kind: str) -> None:
+    """A read that fails may succeed another time; a log that is called corrupt is replaced."""
+    image = closed_world().disk.now()
+    for broken in (False, True):
+        disk = SimulatedFileSystem(image)
+        if broken and kind == "state":  # by a crash, one of its two slots
+            disk = damaged(image, "state", b"x" * 4096 + image.files["state"][4096:])
+        reads: list[str] = []
+
+        def unread(
+            what: str, name: str, spared: int = int(broken), reads: list[str] = reads
+        ) -> OSError | None:
+            if what != "read" or not name.startswith(kind):
+                return None
+            reads.append(name)
+            return OSError(errno.EIO, "no") if kind != "state" or len(reads) > spared else None
+
+        disk.fault = unread
+        with pytest.raises(OSError, match="no"):
+            DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+
+
 def test_what_is_refused_leaves_no_file_open() -> None:
     image = closed_world(checkpoints=False).disk.now()
     name = "0000000000000002.segment"
