@@ -1,7 +1,7 @@
 """Sockets to listen on: bound before recovery, opened to clients after it; and how many clients there may be.
 
-Owns: turning a listener's host and port into bound sockets, one port for two purposes, and "port in use" in
-words. A host that has several addresses (localhost: IPv4 and IPv6) gets one socket each, all on one port.
+Owns: turning a listener's host and port into bound sockets, and saying which port is in use, or wanted
+twice. A host that has several addresses (localhost: IPv4 and IPv6) gets one socket each, all on one port.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class Broker:
         self._background(parts.transaction_expiration.run())
         self._background(parts.staged_expiration.run())
         self._background(self._sweep(parts.connections))
-        self._background(self._retry_full_disks(parts.retention))
+        self._background(self._watch_full_disks(parts.retention))
         if parts.peering is not None and parts.node is not None:
             self._background(parts.peering.run())
             self._background(parts.node.run())
@@ -403,7 +403,7 @@ class Broker:
                 closed = connections.closed
                 await asyncio.to_thread(_give_memory_back)
 
-    async def _retry_full_disks(self, retention: Retention) -> None:
+    async def _watch_full_disks(self, retention: Retention) -> None:
         was_full: set[int] = set()
         while True:
             await asyncio.sleep(FULL_DISK_RETRY_SECONDS)

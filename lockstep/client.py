@@ -446,7 +446,8 @@ class Client:
         known = dict.fromkeys([*self._bootstrap, *self._addresses.values()])
         if self._first is not None:  # the one that has failed may hang: it is asked last
             gone = (self._first.host, self._first.port)
-            known = dict.fromkeys([*(each for each in known if each != gone), gone])
+            known.pop(gone, None)
+            known[gone] = None
         for host, port in known:
             try:
                 self._first = await self._connect(host, port)

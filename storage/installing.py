@@ -226,7 +226,6 @@ class Installing:
             self.abort()
         elif arrival.whole:
             self._pause_ms = self._paused_until_ms = 0
-            self._log.yield_room(False)
         # What failed as it was completed is not answered: the shipment begins again when its time is over.
         if not install.done:
             self._raft.chunk_stored(install, accepted=error is None)
@@ -241,7 +240,7 @@ class Installing:
         reason, what_lacks = error.__cause__ or error, ""
         if isinstance(reason, OSError) and reason.errno in (errno.ENOSPC, errno.EDQUOT):
             self._no_room_index = arrival.index
-            log.yield_room(True)
+            log.yield_room(True)  # at once; all logs of the disk, and until when, are the broker's to say
             if arrival.first_index is not None and log.free_below(arrival.first_index):
                 self._trim()
             what_lacks = (

@@ -66,7 +66,8 @@ class Shipment:
     def piece(self, chunk: int) -> tuple[Piece, bool] | None:
         """(chunk's payload, whether it is the last); None for one that is neither the last read nor the next.
 
-        Reads the disk: for a thread. Raises FramesGone where the log was replaced meanwhile, CorruptLog.
+        Reads the disk: for a thread. Raises ValueError or FramesGone where the frames are not to be had any
+        more, CorruptLog.
         """
         if chunk == self.chunk + 1 and (self._piece is None or not self._done):
             self._piece = self._read(chunk)

@@ -293,10 +293,8 @@ class Peering:
         founding = cluster_id is None and not status.joined
         if founding and told and told != ours:
             return f"--peers names nodes {ours} here and {told} there: founders must agree"
-        begins, own = (
-            founding or (theirs and node_id in ours and node_id not in status.registered),
-            self._node.data_groups(),
-        )
+        begins = founding or (theirs and node_id in ours and node_id not in status.registered)
+        own = self._node.data_groups()
         if begins and groups not in (None, own):
             return f"lockstep.data.groups is {own} here and {groups} there: founders must agree"
         self._runs[node_id] = run

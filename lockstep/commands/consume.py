@@ -12,6 +12,7 @@ from lockstep.commands.options import (
     add_connection,
     add_json,
     client_of,
+    followed_topic,
     printable,
     separator,
     whole_number,
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from protocol.records.record import Record
 
 _WAIT_MS = 500
-_DELETED_AFTER_S = 2.0
-"""A node that was just started may not know a topic yet."""
 _EARLIEST = "earliest"
 _LATEST = "latest"
 
@@ -92,8 +91,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _consume(options: argparse.Namespace) -> None:
-    from lockstep.followed_topic import FollowedTopic
-
     async with client_of(options, outlives_leaders=True) as client:
         topic = await client.topic(options.topic)
         known = [partition.index for partition in topic.partitions]
@@ -102,7 +99,7 @@ async def _consume(options: argparse.Namespace) -> None:
             if index not in known:
                 raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(known) - 1} only")
         reading = await _Reading.begin(client, topic, chosen, options)
-        followed = FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
+        followed = followed_topic(client, topic)
 
         async def fetched() -> list[FetchedPartition]:
             return await client.fetch(followed.topic, reading.offsets, max_wait_ms=_WAIT_MS)

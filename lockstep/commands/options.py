@@ -9,12 +9,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.client import Client
+    from lockstep.client import Client, Topic
+    from lockstep.followed_topic import FollowedTopic
 
 Families = Any
 """What `add_subparsers` returns: argparse keeps its class to itself."""
 
 BOOTSTRAP_VARIABLE = "LOCKSTEP_BOOTSTRAP"
+_DELETED_AFTER_S = 2.0
+"""A node that was just started may not know a topic yet."""
 _ONE_ANSWER_S = 5.0
 """A leader that lives answers within that, also where it has to wait for a commit."""
 _ANSWERS = 6
@@ -58,6 +61,13 @@ def client_of(options: argparse.Namespace, *, outlives_leaders: bool = False) ->
     if outlives_leaders:
         timeout_s = max(timeout_s / _ANSWERS, min(timeout_s, _ONE_ANSWER_S))
     return Client(options.bootstrap, client_id="lockstep-command", timeout_s=timeout_s)
+
+
+def followed_topic(client: Client, topic: Topic) -> FollowedTopic:
+    """For a command that outlives leaders."""
+    from lockstep.followed_topic import FollowedTopic
+
+    return FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
 
 
 def positive_seconds(text: str) -> float:

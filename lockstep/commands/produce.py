@@ -12,6 +12,7 @@ from lockstep.commands.options import (
     add_connection,
     add_json,
     client_of,
+    followed_topic,
     pair,
     print_json,
     separator,
@@ -31,9 +32,6 @@ _RECORD_OVERHEAD_BYTES = 40
 _READ_BYTES = 1024 * 1024
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-_DELETED_AFTER_S = 2.0
-"""A node that was just started may not know a topic yet."""
 
 Entry = tuple[bytes | None, bytes | None]
 ProducerIdAndEpoch = tuple[int, int]
@@ -173,9 +171,8 @@ class _Producer:
     @classmethod
     async def begin(cls, client: Client, topic: Topic, options: argparse.Namespace) -> _Producer:
         from lockstep.connection import Unsupported
-        from lockstep.followed_topic import FollowedTopic
 
-        followed = FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
+        followed = followed_topic(client, topic)
         acks, numbered = _ACKS[options.acks], None
         if acks != 0:
             with suppress(Unsupported):

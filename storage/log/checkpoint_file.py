@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from crc32c import crc32c
 
-from storage.log.file_system import FileSystem, is_lost, read_whole, write_all
+from storage.log.file_system import FileSystem, read_whole, unless_lost, write_all
 from storage.log.format import FORMAT
 from storage.types import Checkpoint, CorruptLog, NewerFormat
 
@@ -186,21 +187,15 @@ def load_checkpoints(
     candidates = sorted(wanted, key=lambda name: (index_of_name(name), name))
     whole: list[PlacedCheckpoint] = []
     broken: list[str] = []
-    unread: OSError | None = None
+    unread: list[OSError] = []
     while candidates and len(whole) < 2:
         name = candidates.pop()
-        data = None
-        try:
-            data = read_whole(fs, directory / name)
-        except OSError as error:
-            if not is_lost(error):
-                raise
-            unread = error
+        data = unless_lost(partial(read_whole, fs, directory / name), unread)
         loaded = decode_checkpoint(data, name, group_id) if data is not None else None
         if loaded is None:
             broken.append(name)
         elif loaded.place >> 32 >= oldest_sequence:
             whole.append(loaded)
-    if unread is not None and not whole:
-        raise unread
+    if unread and not whole:
+        raise unread[0]
     return sorted(whole, key=lambda placed: (placed.checkpoint.index, placed.place)), broken

@@ -136,13 +136,16 @@ def is_lost(error: OSError) -> bool:
     return error.errno in _LOST
 
 
-def unless_lost(read: Callable[[], T]) -> T | None:
-    """What it reads, or None where that is lost."""
+def unless_lost(read: Callable[[], T], unread: list[OSError] | None = None) -> T | None:
+    """What it reads, or None where that is lost; why is added to `unread`, for who can do without it only
+    as long as there is something else to read: another time it may not be lost."""
     try:
         return read()
     except OSError as error:
         if not is_lost(error):
             raise
+        if unread is not None:
+            unread.append(error)
         return None
 
 

@@ -11,11 +11,12 @@ truncation, before anything is written there) and the oldest segment that must e
 from __future__ import annotations
 
 import struct
+from functools import partial
 from pathlib import Path
 
 from crc32c import crc32c
 
-from storage.log.file_system import FileSystem, is_lost, write_all
+from storage.log.file_system import FileSystem, unless_lost, write_all
 from storage.log.format import CRC, FORMAT, position
 from storage.types import CorruptLog, HardState, NewerFormat
 
@@ -125,21 +126,13 @@ class StateFile:
         except FileNotFoundError:
             return None
         try:
-            slots: list[bytes] = []
-            unread: OSError | None = None
-            for slot in (0, 1):
-                try:
-                    slots.append(fs.pread(fd, SLOT_BYTES, slot * SLOT_BYTES))
-                except OSError as error:
-                    if not is_lost(error):
-                        raise
-                    slots.append(b"")  # that is what the other one is there for
-                    unread = error
+            unread: list[OSError] = []
+            reads = [partial(fs.pread, fd, SLOT_BYTES, slot * SLOT_BYTES) for slot in (0, 1)]
             try:
-                return cls(fs, fd, group_id, slots, path)
+                return cls(fs, fd, group_id, [unless_lost(read, unread) or b"" for read in reads], path)
             except LostState:
-                if unread is not None:
-                    raise unread from None
+                if unread:
+                    raise unread[0] from None
                 raise
         except BaseException:
             fs.close(fd)
