@@ -28,7 +28,7 @@ from broker.producer_state import (
     StaleProducerEpoch,
 )
 from broker.refused import Refused
-from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
+from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
     BATCH_HEADER_BYTES,
@@ -548,8 +548,6 @@ def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produc
         verify(records, 0, header)
     except CorruptBatch as error:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    if limits.is_compacted:
-        require_keys(records, limits.log_append_time)
     if record_count < 1 or header.last_offset_delta != record_count - 1:
         raise Refused(
             ErrorCode.INVALID_RECORD,
@@ -560,6 +558,8 @@ def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produc
         room = (total_bytes - BATCH_HEADER_BYTES) // LEAST_RECORD_BYTES
         if record_count > room:
             raise Refused(ErrorCode.INVALID_RECORD, f"{record_count} records in a batch with room for {room}")
+    if limits.is_compacted:
+        require_keys(records, limits.log_append_time)
     if header.base_offset != 0:
         raise Refused(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's is 0")
     if attributes & CONTROL_FLAG:

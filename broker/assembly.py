@@ -16,9 +16,8 @@ from broker.cluster.nodes import Nodes
 from broker.cluster.peering import Peering
 from broker.cluster_image import Address, ClusterImage, NodeEntry
 from broker.compaction import Compaction
-from broker.config import Settings
 from broker.config_changes import ConfigChanges
-from broker.connection import Connections
+from broker.connections.connections import Connections
 from broker.context import Services
 from broker.data_directory import DataDirectory
 from broker.delayed import WaitingFetches
@@ -30,6 +29,7 @@ from broker.metadata import Cluster
 from broker.producer_ids import ProducerIds
 from broker.retention import Retention
 from broker.router import Router
+from broker.settings.config import Settings
 from broker.staging.ending import StagedEnds
 from broker.staging.expiration import StagedExpiration
 from broker.topics import Topics

@@ -29,20 +29,20 @@ from broker.cluster_image import (
     configs_command,
     topic_configs_command,
 )
-from broker.config import PROPERTIES
-from broker.dynamic_config import InvalidBrokerConfig, in_force, normal, refuse_fixed
-from broker.group_config import (
+from broker.metadata import Cluster, Topic
+from broker.refused import Refused
+from broker.settings.config import PROPERTIES
+from broker.settings.dynamic_config import InvalidBrokerConfig, in_force, normal, refuse_fixed
+from broker.settings.group_config import (
     GROUP_PROPERTIES,
     MAX_CONFIGURED_GROUPS,
     MAX_GROUP_NAME,
     InvalidGroupConfig,
     group_config,
 )
-from broker.log_levels import LEVELS, ROOT, levels, set_level
-from broker.metadata import Cluster, Topic
-from broker.properties import Kind, Property
-from broker.refused import Refused
-from broker.topic_config import FIXED_AT_CREATION, TOPIC_PROPERTIES, InvalidTopicConfig, topic_config
+from broker.settings.log_levels import LEVELS, ROOT, levels, set_level
+from broker.settings.properties import Kind, Property
+from broker.settings.topic_config import FIXED_AT_CREATION, TOPIC_PROPERTIES, InvalidTopicConfig, topic_config
 from broker.topic_rules import check_name
 from broker.topics import Topics
 from protocol.config_resources import ConfigOperation, ResourceType

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from broker.cluster.controller import Controller
     from broker.cluster.node import ClusterNode
     from broker.cluster.nodes import Nodes
-    from broker.config import Settings
     from broker.config_changes import ConfigChanges
     from broker.delayed import WaitingFetches
     from broker.fetch_session import FetchSessions
     from broker.groups.groups import Groups
     from broker.metadata import Cluster
     from broker.producer_ids import ProducerIds
+    from broker.settings.config import Settings
     from broker.staging.ending import StagedEnds
     from broker.topics import Topics
     from broker.transactions.gate import ProduceGate

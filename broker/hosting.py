@@ -19,7 +19,6 @@ from typing import Final
 
 from broker.append import Appender
 from broker.cluster_image import METADATA_SECTION, ClusterImage
-from broker.config import Settings
 from broker.data_directory import DataDirectory
 from broker.groups.groups import Groups
 from broker.groups.state import SECTION as GROUPS_SECTION
@@ -35,6 +34,7 @@ from broker.metadata import (
     Cluster,
 )
 from broker.producer_state import ProducerState
+from broker.settings.config import Settings
 from broker.transactions.state import SECTION as TRANSACTIONS_SECTION
 from broker.transactions.state import TransactionsState
 from broker.transactions.transactions import Transactions
@@ -133,7 +133,9 @@ class Hosting:
             _tell_recovery(group)
         if not is_metadata:
             control = group.control
-            locks.is_closed = lambda each: each < control.next_number and each not in control.partitions
+            producers.is_closed = locks.is_closed = lambda each: (
+                each < control.next_number and each not in control.partitions
+            )
             self._states[number] = state, transactional_ids, locks
             self.appenders[number] = Appender(group, producers, self._clock_ms)
         return group

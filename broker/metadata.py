@@ -21,10 +21,10 @@ from broker.cluster_image import (
     TopicEntry,
     TopicState,
 )
-from broker.config import Settings
-from broker.dynamic_config import in_force, still_valid
 from broker.remote_group import UNBOUND, RemoteGroup, unbound
-from broker.topic_config import TopicConfig, restored_config, topic_config
+from broker.settings.config import Settings
+from broker.settings.dynamic_config import in_force, still_valid
+from broker.settings.topic_config import TopicConfig, restored_config, topic_config
 from storage.group import LogGroup
 from storage.partition import PartitionLog
 from storage.types import CONTROL_PARTITION

@@ -12,6 +12,7 @@ raise the epoch); Kafka's ProducerAppendInfo and its five remembered batches.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -114,6 +115,8 @@ class ProducerState:
         self._partitions: dict[int, dict[int, Producer]] = {}
         self.open_stages: dict[tuple[int, int], None] = {}
         """Partition and id of staged producers whose batches nobody has ended, oldest first."""
+        self.is_closed: Callable[[int], bool] = lambda number: False
+        """Whether a partition is gone for good: what is replayed may bring its producers back here."""
 
     def check(self, partition: int, header: BatchHeader) -> int:
         """The base offset this very batch already has, or NEW.
@@ -272,6 +275,8 @@ class ProducerState:
     def snapshot(self, time_ms: int) -> bytes:
         """All producers that have not expired by `time_ms`; forgets the others. See StateMachine."""
         pieces = []
+        for partition in [number for number in self._partitions if self.is_closed(number)]:
+            self.forget(partition)  # a replay from before its end has brought it back
         for partition, producers in list(self._partitions.items()):
             oldest = time_ms - self._expiration_ms
             oldest_staged = max(oldest, time_ms - STAGED_EXPIRATION_MS)

@@ -12,7 +12,6 @@ Source: Kafka's UnifiedLog.deleteOldSegments.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Sequence, Set
 from typing import Final
@@ -103,8 +102,12 @@ class Retention:
         for group, moved in starts.items():
             still_open = {number: start for number, start in moved.items() if number in group.partitions}
             if still_open:
-                with contextlib.suppress(NotLeader):  # whoever leads by now sees to it
+                try:
                     await group.advance_log_starts(still_open)
+                except NotLeader:
+                    pass  # whoever leads by now sees to it
+                except StorageError as error:  # the others' turn comes all the same, and so does the freeing
+                    log.warning("group %d: retention has to wait: %s", group.group_id, error)
         for group in list(self._cluster.groups.values()):
             freed = group.free_dead_segments()
             if freed:

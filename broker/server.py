@@ -20,16 +20,14 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from broker import VERSION
-from broker.addresses import NOBODYS_HOSTS, Listener
 from broker.assembly import Parts, assemble
-from broker.config import Settings
-from broker.connection import Connections
-from broker.context import Services
-from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, in_words
-from broker.listening import (
+from broker.connections.connection import Connection
+from broker.connections.connections import Connections
+from broker.connections.listening import (
     CannotListen,
     allow_many_files,
     bind,
@@ -39,10 +37,14 @@ from broker.listening import (
     only_this_machine,
     refuse_clashes,
 )
+from broker.connections.own_listeners import ANOTHER_METRICS_PORT, own_listeners, peer_hints
+from broker.context import Services
+from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, in_words
 from broker.metadata import METADATA_GROUP
-from broker.own_listeners import ANOTHER_METRICS_PORT, own_listeners, peer_hints
-from broker.properties import ConfigError
 from broker.retention import Retention
+from broker.settings.addresses import NOBODYS_HOSTS, Listener
+from broker.settings.config import Settings
+from broker.settings.properties import ConfigError
 from storage.group import LogGroup
 from storage.raft.membership import ConfigurationRefused
 from storage.types import CorruptLog, NewerFormat, StorageError
@@ -160,9 +162,11 @@ class Broker:
         parts.transactions.resign()
         parts.services.gate.stop()
         failed = self.failed is not None
-        await parts.connections.close(0 if failed else self.settings.lockstep_shutdown_timeout_ms / 1000)
+        timeout_seconds = 0 if failed else self.settings.lockstep_shutdown_timeout_ms / 1000
+        await parts.connections.settle(timeout_seconds)
         if parts.peering is not None and not failed:
-            await self._hand_over()
+            await self._hand_over()  # not later: a client may be slow to take what it was answered
+        await parts.connections.close(timeout_seconds)
         failure: Exception | None = None
         for group in self.groups.values():
             try:
@@ -254,7 +258,7 @@ class Broker:
                 try:
                     each.listen(backlog)  # uvloop does so too, but keeps a failure to itself
                     server = await loop.create_server(
-                        connections.protocol(listener.name), sock=each, backlog=backlog
+                        partial(Connection, connections, listener.name), sock=each, backlog=backlog
                     )
                 except OSError as error:
                     raise CannotListen(explain(listener, error)) from None

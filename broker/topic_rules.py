@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.config import Settings
 from broker.metadata import (
     CONSUMER_OFFSETS,
     CONSUMER_OFFSETS_TOPIC_ID,
@@ -21,7 +20,8 @@ from broker.metadata import (
     Topic,
 )
 from broker.refused import Refused
-from broker.topic_config import InvalidTopicConfig, TopicConfig, topic_config
+from broker.settings.config import Settings
+from broker.settings.topic_config import InvalidTopicConfig, TopicConfig, topic_config
 from protocol.errors import ErrorCode
 
 MAX_NAME_CHARACTERS: Final = 249

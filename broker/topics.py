@@ -33,10 +33,10 @@ from broker.cluster_image import (
     grown_command,
     ready_command,
 )
-from broker.config import Settings
 from broker.metadata import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, Topic
 from broker.refused import Refused
-from broker.topic_config import TopicConfig
+from broker.settings.config import Settings
+from broker.settings.topic_config import TopicConfig
 from broker.topic_rules import (
     TopicPlan,
     check_may_change,

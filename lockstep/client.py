@@ -418,6 +418,11 @@ class Client:
         await self._metadata([], create=False)
         return [await self._node(node_id) for node_id in self._addresses]
 
+    def suspect(self) -> None:
+        """Whoever is asked about all others may be cut off from them: ask another one from now on."""
+        if self._first is not None:
+            self._first.close()
+
     async def any_broker(self) -> Connection:
         """A connection to one that is known, the same as long as it holds. ConnectionFailed."""
         return await self._any()

@@ -51,6 +51,8 @@ def _lacking(found: Document) -> set[tuple[int, int | None]] | None:
 
     None where something else is wrong, or one of them is not there.
     """
+    if any(each.get("disk_full") for each in found["nodes"]):
+        return None
     alive = {each["node"] for each in found["nodes"] if each["alive"]}
     lacking: set[tuple[int, int | None]] = set()
     for group in found["groups"]:

@@ -140,6 +140,7 @@ class FollowedTopic:
         """
         loop = asyncio.get_running_loop()
         tries = Tries(loop.time() + patience_s)
+        suspect_from = loop.time()
         try:
             while True:
                 try:
@@ -148,8 +149,11 @@ class FollowedTopic:
                     if isinstance(error, BrokerError) and error.code not in PASSING:
                         raise
                     if self._silent_since is None:
-                        self._silent_since = loop.time()
+                        self._silent_since = suspect_from = loop.time()
                     self._why_silent = str(error)
+                    if loop.time() - suspect_from >= SILENT_AFTER_S:
+                        suspect_from = loop.time()
+                        self.client.suspect()
                     if not await tries.again():
                         raise
                 await self.refresh()

@@ -246,7 +246,7 @@ Feed(p, through, dummies) ==
     /\ Does(p, Fed(c, through, dummies))
     /\ UNCHANGED cuts
 
-\* push_quiet_dummy: the main stream has brought nothing for a while, and nothing is under way to the target.
+\* push_quiet_dummy: a target was sent nothing for a while, and nothing is under way to it.
 Quiet(p) ==
     LET c == core[p] IN
     /\ Plays(p) /\ c.state = "N" /\ c.popped = <<>> /\ Newest(c) < c.current

@@ -22,5 +22,6 @@ names or clients. Who uses whom, from above:
 | `sealing` | closing the file that is written to, so that the cleaner reaches what is in it |
 | `raft/`, `log/` | the core; the disk. Neither knows the other |
 | `peers/` | messages between nodes, over TCP; used by brokers, knows the core's messages only |
+| `complaints` | what others do, as log lines that are few; used by brokers and `peers/` |
 | `types` | the words that all share |
 """

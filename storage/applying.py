@@ -16,7 +16,7 @@ from storage.derived_state import DerivedState
 from storage.log.data_log import DataLog
 from storage.log.format import frame_bytes
 from storage.partition import PartitionLog
-from storage.types import Checkpoint, CorruptLog, Frame, FrameKind
+from storage.types import Checkpoint, CorruptLog, Frame
 
 CHUNK_BYTES = 1 << 20
 """What is read again and applied in one turn of the loop."""
@@ -39,15 +39,15 @@ class Applier:
         self.index = applied_index
         """The last applied entry."""
 
-    def appended(self, frames: Sequence[Frame], followed: bool) -> None:
-        """These are in the log now; `followed` says that the state has seen them as they were made."""
+    def appended(self, frames: Sequence[Frame], followed: bool, is_all: bool) -> None:
+        """These are in the log now; `followed` says that the state has seen them as they were made, `is_all`
+        that it has seen nothing that is not in the log: else a checkpoint would be of two moments."""
         for frame in frames:
             if not followed:
                 self._state.follow(frame)
             self._in_flight.append(frame)
             self.in_flight_bytes += frame_bytes(frame)
-        if frames[-1].kind is not FrameKind.CONFIGURATION:
-            # One may come in ahead of batches that the state has seen and the log has not.
+        if is_all:
             self._checkpointer.appended(frames[-1].time_ms)
 
     def apply(self, commit_index: int, moved: dict[PartitionLog, None]) -> bool:

@@ -17,10 +17,11 @@ from typing import NamedTuple
 
 from protocol.records.filtering import Shortened
 from storage.cleaning import ENTRY_BYTES, PartitionCleaning
+from storage.gaps import over_gaps
 from storage.log.data_log import DataLog, SealedSegment
 from storage.log.rewriting import Left
 from storage.transactions import AbortedTransaction
-from storage.types import CONTROL_PARTITION, Buffer, DirectoryEntry
+from storage.types import CONTROL_PARTITION, Buffer, DirectoryEntry, FramesGone
 
 READ_BYTES = 1 << 20
 DEAD_SHARE = 0.5
@@ -98,7 +99,12 @@ def clean(
 
     saved_bytes = segments = 0
     for segment in _touched(log, passes, log_start):
-        fewer = log.clean(segment.sequence, judge, breathe)
+        try:
+            fewer = log.clean(segment.sequence, judge, breathe)
+        except (FramesGone, ValueError):
+            if log.has_segment(segment.sequence):
+                raise
+            continue  # freed meanwhile: all its records are deleted, whatever a tombstone may say of them
         saved_bytes += fewer
         segments += fewer != 0
     ends = {number: each.end for number, each in passes.items()}
@@ -120,7 +126,7 @@ def _mapped(
     offset = max(dirty, log.first_offset(number) or 0)
     while offset < found.end:
         before = offset
-        for buffer in log.read_cold(number, offset, READ_BYTES, found.end).buffers:
+        for buffer in over_gaps(log, number, 0, offset, READ_BYTES, found.end).buffers:
             offset = found.fill(buffer, breathe)
             if offset >= found.end:
                 break

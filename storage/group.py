@@ -125,7 +125,7 @@ class LogGroup:
             options.kept_entries,
         )
         self._idle_marker = IdleMarker(self._replica, self._loop)
-        self.sealing = Sealing(self._replica, lambda: not self._open.pending_bytes)
+        self.sealing = Sealing(self._replica, lambda: not self.is_filling)
         self.clean_ends = self._replica.clean_ends
         self.installing = self._replica.installing
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
@@ -304,10 +304,7 @@ class LogGroup:
         self._replica.asked(lambda: self.raft.transfer(member_id, self._replica.now_ms()))
 
     def hand_over(self) -> None:
-        """Begin to hand the leadership to whichever voter has most of the log, if there is one.
-
-        Raises NotLeader, ConfigurationRefused.
-        """
+        """`transfer` to whichever voter has most of the log, if there is one."""
         others = [each for each in self.raft.configuration.voters if each != self.raft.member_id]
         known = {each: self.raft.progress(each) for each in others}
         heirs = {each: progress.match_index for each, progress in known.items() if progress is not None}
@@ -429,8 +426,8 @@ class LogGroup:
     ) -> ReadResult:
         """`read` on a reader thread, for bytes that must come from the disk."""
         end = partition.high_watermark if end_offset is None else min(end_offset, partition.high_watermark)
-        arguments = (self.log, partition, offset, max_bytes, end, True)
-        return await self._loop.run_in_executor(self._threads, gaps.read, *arguments)
+        asked = (self.log, partition, offset, max_bytes, end, True)
+        return await self._loop.run_in_executor(self._threads, gaps.read, *asked)
 
     async def clean(
         self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]
@@ -504,6 +501,10 @@ class LogGroup:
         self._gathered = waiting
         self._looks += 1
         return True
+
+    @property
+    def is_filling(self) -> bool:
+        return self._open.pending_bytes > 0
 
     def _turn(self) -> None:
         if self._busy and self._gathering():
@@ -585,8 +586,7 @@ class LogGroup:
         waiters, self._open_waiters = self._open_waiters, []
         self._replica.rebuild_tail()
         self._next_number = self.control.next_number
-        lost = NotLeader(f"group {self.group_id} lost the leadership before it wrote this")
-        tell(waiters, lost)
+        tell(waiters, NotLeader(f"group {self.group_id} lost the leadership before it wrote this"))
 
     def on_truncated(self, last_index: int) -> None:
         """As `Owner`."""

@@ -44,6 +44,8 @@ class LsnReader:
         self._log.keep_recent_frames(True)
         self._places: OrderedDict[int, int] = OrderedDict()
         """LSN to the index of the frame that holds it, or will."""
+        self._kept_from: dict[int, tuple[int, int]] = {}
+        """Partition to its log start and the LSN of that: to find one may take a scan of a whole segment."""
 
     async def read(self, first_lsn: int, max_bytes: int, wanted: Sequence[int]) -> LsnFrames:
         """Frames from the one that holds an LSN on: at least one, where it is committed, else at most
@@ -100,8 +102,14 @@ class LsnReader:
 
         Args: log_starts: offsets, by partition number. Raises as `committed_end`.
         """
-        kept_from = self._log.lsns.kept_from
-        lsns = [await asyncio.to_thread(kept_from, *each) for each in log_starts.items() if each[1]]
+        lsns = []
+        for partition, start in log_starts.items():
+            if start:
+                known, lsn = self._kept_from.get(partition, (0, 0))
+                if known != start:
+                    lsn = await asyncio.to_thread(self._log.lsns.kept_from, partition, start)
+                    self._kept_from[partition] = start, lsn
+                lsns.append(lsn)
         return max(lsns, default=FIRST_LSN)
 
     async def first_of(self, offsets: Mapping[int, int]) -> int | None:

@@ -55,6 +55,10 @@ Arguments = TypeVarTuple("Arguments")
 class Owner(Protocol):
     """Whom a replica tells what happened, always on the loop."""
 
+    @property
+    def is_filling(self) -> bool:
+        """Whether the state has seen batches that were not handed in yet."""
+
     def on_progress(self, moved: dict[PartitionLog, None]) -> None:
         """The commit or the leadership may have moved; `moved` are the partitions that grew."""
 
@@ -458,7 +462,9 @@ class Replica:
                 written = [frame for frame in left if frame.index <= log.last_index]
             if written:
                 self.time_ms = written[-1].time_ms
-                self.applier.appended(written, followed)
+                own_wait = any([each.followed for each in self._own_writes if each.frames is not frames])
+                is_all = len(written) == len(left) and not own_wait and not self._owner.is_filling
+                self.applier.appended(written, followed, is_all)
                 self._unflushed = True
                 self._cuts = cuts
 

@@ -72,9 +72,7 @@ PURE = (
     "broker/cluster/nodes.py",
     "broker/cluster_image.py",
     "broker/coordination/key_hash.py",
-    "broker/dynamic_config.py",
     "broker/fetch_session.py",
-    "broker/group_config.py",
     "broker/groups/classic.py",
     "broker/groups/records.py",
     "broker/groups/subscription.py",
@@ -86,6 +84,8 @@ PURE = (
     "broker/metrics/health.py",
     "broker/producer_state.py",
     "broker/refused.py",
+    "broker/settings/dynamic_config.py",
+    "broker/settings/group_config.py",
     "broker/topic_rules.py",
     "broker/transactions/id_pattern.py",
     "broker/transactions/records.py",
@@ -104,7 +104,9 @@ PURE = (
     "spark_connector/source/planning.py",
 )
 LISTING = (
+    "broker/connections",
     "broker/groups",
+    "broker/settings",
     "broker/staging",
     "broker/transactions",
     "lockstep/playing",

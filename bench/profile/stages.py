@@ -36,7 +36,8 @@ _THREAD = re.compile(r"^thread \(\d+\):(?: (?P<name>.*))?$")
 _RULES: Final = (
     # (pattern over "function path", stage); the first that fits a frame decides
     (r".*\.fdatasync |LogWriter\.flush |Flusher\._flush ", FLUSH_WAIT),
-    (r"Connection\.(write_out|answered|_put) |Connections\.(_send|send_now|send_later) |_encoded ", REPLY),
+    (r"Connection\.(write_out|answered|_put) |Connections\.(_send|send_now|send_later) ", REPLY),
+    (r".* broker/connections/replies\.py", REPLY),
     (
         r".*\._(committed|settled) .*handlers/|.* storage/waiters\.py|tell .*storage/group\.py|on_progress ",
         REPLY,
@@ -47,7 +48,7 @@ _RULES: Final = (
     (r".* storage/", APPEND),
     (r".* broker/(append|producer_state|keys|refused)\.py|.* broker/locks/|.* protocol/records/", VALIDATE),
     (r".* broker/handlers/", VALIDATE),
-    (r".* protocol/|.* broker/(router|connection)\.py", PARSE),
+    (r".* protocol/|.* broker/router\.py|.* broker/connections/", PARSE),
 )
 _COMPILED: Final = tuple((re.compile(pattern), stage) for pattern, stage in _RULES)
 

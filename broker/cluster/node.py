@@ -25,7 +25,6 @@ from broker.cluster.peering import Asked, NotHere, Peering
 from broker.cluster.reassigning import note_arrivals
 from broker.cluster.reports import GroupReports
 from broker.cluster_image import Command, NodeEntry, node_command, place_command, told_node
-from broker.config import Settings
 from broker.data_directory import DataDirectory
 from broker.groups.groups import Groups
 from broker.hosting import Hosting
@@ -33,6 +32,7 @@ from broker.membership.keeper import Keeper, TransferRefused
 from broker.membership.placement import initial
 from broker.membership.view import Wanted
 from broker.metadata import METADATA_GROUP, Cluster
+from broker.settings.config import Settings
 from broker.topics import Topics
 from broker.transactions.transactions import Transactions
 from storage.group import LogGroup
@@ -234,7 +234,9 @@ class ClusterNode:
         learners: tuple[int, ...] = ()
         if number == METADATA_GROUP:
             learners = tuple(each for each in sorted(image.nodes) if each not in nodes)
-        return Wanted(nodes, learners, self._nodes.member_of(number), self._nodes.alive(), self._nodes.full())
+        return Wanted(
+            nodes, learners, self._nodes.member_of(number), self._nodes.alive(), self._nodes.disks_full()
+        )
 
     # --- what others hear of this node ----------------------------------------------------------------------
 
@@ -252,7 +254,7 @@ class ClusterNode:
             {number: group.raft.member_id for number, group in groups.items()},
             metadata.applied_index if metadata is not None else 0,
             max(len(image.placement) - 1, 0),
-            self._nodes.is_full,
+            self._nodes.disk_full,
         )
 
     def cluster_id(self) -> str | None:

@@ -28,7 +28,7 @@ class Status:
     """How far it has followed group 0."""
     data_groups: int = 0
     """How many log groups for data are recorded; 0 where it has seen no record of them yet."""
-    full: bool | None = None
+    disk_full: bool | None = None
     """Whether its disk is full; None where it does not say, as older versions."""
 
     def encode(self) -> bytes:
@@ -44,7 +44,7 @@ class Status:
                 "members": {str(group): member for group, member in self.members.items()},
                 "applied": self.applied,
                 "groups": self.data_groups,
-                "full": self.full,
+                "full": self.disk_full,
             },
             separators=(",", ":"),
         ).encode()

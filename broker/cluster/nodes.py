@@ -151,14 +151,16 @@ class Nodes:
     # --- who has room ---------------------------------------------------------------------------------------
 
     @property
-    def is_full(self) -> bool:
+    def disk_full(self) -> bool:
         """Whether the disk of this node has no room for what any of its groups is to write there."""
         return any(group.log.disk_full or group.installing.lacks_room for group in self.groups.values())
 
-    def full(self) -> dict[int, bool]:
+    def disks_full(self) -> dict[int, bool]:
         """Node -> whether its disk is full, of those that say so or that it is not."""
-        told = {node: status.full for node, status in self.statuses.items() if status.full is not None}
-        return {**told, self.node_id: self.is_full}
+        told = {
+            node: status.disk_full for node, status in self.statuses.items() if status.disk_full is not None
+        }
+        return {**told, self.node_id: self.disk_full}
 
     # --- who leads ------------------------------------------------------------------------------------------
 

@@ -113,13 +113,18 @@ async def status(context: ClientContext) -> Document:
     reports = await _reports(context).of_all(placement)
     groups = [_group(number, placed, reports[number], nodes) for number, placed in sorted(placement.items())]
     known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
+    told = [_node(context, each, reports.get(METADATA_GROUP)) for each in sorted(known)]
+    disks_full = nodes.disks_full()
+    for each in told:
+        each["disk_full"] = disks_full.get(each["node"]) if each["alive"] else None
+    in_order = bool(groups) and all(map(_is_healthy, groups))
     return {
         "cluster_id": services.cluster.cluster_id,
         "answered_by": here,
         "controller": nodes.live_leader_of(METADATA_GROUP),
-        "healthy": bool(groups) and all(map(_is_healthy, groups)),
+        "healthy": in_order and not any(each["disk_full"] for each in told),
         "waits_for_majority": _lacking(context),
-        "nodes": [_node(context, each, reports.get(METADATA_GROUP)) for each in sorted(known)],
+        "nodes": told,
         "groups": groups,
     }
 

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from broker.config import Settings
 from broker.context import Deferred
 from broker.groups.answers import GroupAnswer, JoinAnswer, SyncAnswer, join_error, sync_error
 from broker.groups.classic import ClassicGroup, State, assigned_bytes, bytes_of, protocols_of
@@ -24,6 +23,7 @@ from broker.groups.live_group import LiveGroup
 from broker.groups.records import group_record, offset_record
 from broker.groups.subscription import CONSUMER, topics_of
 from broker.groups.surroundings import GroupLimits, Store, Surroundings
+from broker.settings.config import Settings
 from broker.shown import shown
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember

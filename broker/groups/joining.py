@@ -153,6 +153,7 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
     outbox.put(waiter, sync_fence)
     live.end_session(old_id)
     group.rename(member, member_id)
+    member.is_new = False  # Kafka's is another member: who waits to join is not silent
     live.alive(member_id, joining.session_timeout_ms)
     _update(live, joining, member)
     if group.state is State.COMPLETING_REBALANCE:

@@ -11,10 +11,10 @@ from collections import Counter
 from typing import Final
 
 from broker.context import ClientContext
-from broker.described_config import describe_topic
 from broker.refused import Refused
 from broker.replica_assignment import check_assignments, check_groups
-from broker.topic_config import TopicConfig
+from broker.settings.described_config import describe_topic
+from broker.settings.topic_config import TopicConfig
 from broker.topic_rules import TopicPlan
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode

@@ -12,7 +12,8 @@ from typing import Final
 from broker.cluster_image import GROUP_CONFIGS, WHOLE_CLUSTER
 from broker.config_changes import check_node
 from broker.context import Answer, ClientContext
-from broker.described_config import (
+from broker.refused import Refused
+from broker.settings.described_config import (
     Described,
     describe_broker,
     describe_client_metrics,
@@ -21,7 +22,6 @@ from broker.described_config import (
     describe_loggers,
     describe_topic,
 )
-from broker.refused import Refused
 from broker.topic_rules import check_name
 from protocol.api import ApiKey, RequestHeader
 from protocol.config_resources import ResourceType

@@ -21,10 +21,12 @@ VERSIONS = (0, 0)
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeTransactionsRequest) -> Answer:
-    """One result per id; an empty one is no id."""
+    """One result per id, however often it is named; an empty one is no id."""
     transactions = context.services.transactions
     return DescribeTransactionsResponse(
-        transaction_states=[_described(transactions, each) for each in request.transactional_ids]
+        transaction_states=[
+            _described(transactions, each) for each in dict.fromkeys(request.transactional_ids)
+        ]
     )
 
 

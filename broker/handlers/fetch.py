@@ -21,9 +21,9 @@ from broker.fetch_session import TOPIC_IDS_SINCE, FetchItem, FetchTurn, SessionR
 from broker.handlers.committed_reads import aborted_in, end_of
 from broker.handlers.follower_reads import follower_error, offset_error
 from broker.handlers.partition_checks import end_of_epoch, epoch_error, known_leader
-from broker.kafka_names import RACK_AWARE_SELECTOR
 from broker.metadata import TopicPartition
 from broker.replica_selection import NearbyReplicas
+from broker.settings.kafka_names import RACK_AWARE_SELECTOR
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -417,7 +417,9 @@ async def _from_disk(
     """Batches by way of a reader thread; or nothing, and the error to answer."""
     try:
         result = await partition.group.read_cold(partition.log, offset, max_bytes, end)
-        if result.buffers or offset >= partition.log.high_watermark:
+        high_watermark = partition.log.high_watermark
+        # Below a transaction that is open all may have been cleaned away.
+        if result.buffers or offset >= high_watermark or (end < high_watermark and not result.cold):
             return result, ErrorCode.NONE
         problem: object = "the log's file ends before its records"
     except OffsetOutOfRange:  # deleted while we waited for the disk

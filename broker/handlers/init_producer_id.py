@@ -15,7 +15,7 @@ from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from protocol.staged_messages import staged_query
-from storage.types import StorageError, StorageFull
+from storage.types import StorageError
 
 API_KEY: Final = ApiKey.INIT_PRODUCER_ID
 VERSIONS: Final = (0, 5)
@@ -39,10 +39,8 @@ def handle(context: ClientContext, header: RequestHeader, request: InitProducerI
 async def _grant(context: ClientContext) -> InitProducerIdResponse:
     try:
         producer_id = await context.services.producer_ids.take()
-    except StorageFull:
-        return _refused(ErrorCode.KAFKA_STORAGE_ERROR)
-    except StorageError:
-        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except StorageError:  # as Kafka's ProducerIdManager: what else passes, older clients take for fatal
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from broker.context import Answer, ClientContext
@@ -26,6 +27,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.batch import read_header
 from protocol.records.compression import DecompressedTooLarge
+from protocol.records.filtering import MOST_RECORDS
 from protocol.records.record import iter_records
 from storage.types import Buffer, OffsetOutOfRange, StorageError
 
@@ -184,17 +186,18 @@ def first_at(batch: Buffer, timestamp: int, start_offset: int, max_bytes: int) -
     """(offset, timestamp) of the batch's first record at or after both a time and an offset. None where that
     lies inside the batch and what is young enough before it.
 
-    Records were never opened before; one that lies outside its batch's offsets or times is not believed.
+    Records were never opened before; one that lies outside its batch's offsets or times is not believed, and
+    where there are too many the batch is the answer.
     Where all have the broker's time the first one is it, unless compaction took that.
     """
     header = read_header(batch)
     first, last, newest = max(header.base_offset, start_offset), header.last_offset, header.max_timestamp
     if not header.is_log_append_time or header.record_count <= header.last_offset_delta:
         try:
-            for record in iter_records(batch, max_decompressed_bytes=max_bytes):
+            for record in islice(iter_records(batch, max_decompressed_bytes=max_bytes), MOST_RECORDS):
                 if timestamp <= record.timestamp <= newest and first <= record.offset <= last:
                     return record.offset, record.timestamp
-            if first > header.base_offset:
+            if first > header.base_offset and header.record_count <= MOST_RECORDS:
                 return None
         except (ValueError, DecompressedTooLarge):
             pass  # what the producer wrote cannot be read; the batch is the best answer there is

@@ -1,7 +1,9 @@
 """Metadata: brokers, topics, partitions; makes topics that do not exist where that is allowed.
 
 An unknown topic is made at once and the answer waits for it, at most a second; then, or where making it
-failed for a passing reason, LEADER_NOT_AVAILABLE tells the client to ask again.
+failed for a passing reason, LEADER_NOT_AVAILABLE tells the client to ask again. A node that was just started
+and hears no controller says so of a topic that it does not know; who asks it for all of them is sent
+elsewhere, for no error says that a list may lack some.
 Source: Kafka's KafkaApis.getTopicMetadata and handleTopicMetadataRequest.
 """
 
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker.context import Answer, ClientContext, Encoded, answered
+from broker.context import Answer, ClientContext, ConnectionRefused, Encoded, answered
 from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from broker.handlers.replicas import ReplicasOfAll
 from broker.metadata import INTERNAL_TOPICS, METADATA_GROUP, Topic, TopicPartition
@@ -53,13 +55,16 @@ async def _when_informed(
         await asyncio.sleep(INFORMED_WAIT_SECONDS / INFORMED_LOOKS)
         if context.services.nodes.is_informed:
             break
+    else:
+        if _wants_all(header, request):
+            raise ConnectionRefused("all topics are asked for, and this node does not know all of them yet")
     return await answered(_now(context, header, request))
 
 
 def _now(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> Answer:
     answer = _Answer(context, header.api_version, request)
     wanted = request.topics
-    if wanted is None or (header.api_version == 0 and not wanted):
+    if wanted is None or _wants_all(header, request):
         return answer.all_topics()
     if header.api_version < TOPICS_BY_ID_SINCE and any(
         each.name is None or each.topic_id != ZERO_UUID for each in wanted
@@ -75,6 +80,10 @@ def _now(context: ClientContext, header: RequestHeader, request: MetadataRequest
     if missing:
         return answer.after_making(names, missing)
     return answer.response([answer.by_name(name) for name in names])
+
+
+def _wants_all(header: RequestHeader, request: MetadataRequest) -> bool:
+    return request.topics is None or (header.api_version == 0 and not request.topics)
 
 
 class _Answer:

@@ -98,8 +98,10 @@ async def _when_committed(
 def _response(
     context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup], must_be_stable: bool
 ) -> OffsetFetchResponse:
-    # All of a group's offsets are asked for in a few bytes: so each group's only once.
+    # All of a group's offsets are asked for in a few bytes, and what was committed with one may be long: so
+    # each is told only once.
     whole: set[str] = set()
+    told: dict[str, set[tuple[str, int]]] = {}
     answers = []
     for group in groups:
         if group.topics is None and group.group_id in whole:
@@ -107,7 +109,8 @@ def _response(
             continue
         if group.topics is None:
             whole.add(group.group_id)
-        answers.append(_group(context, version, group, must_be_stable))
+        told_of_group = told.setdefault(group.group_id, set())
+        answers.append(_group(context, version, group, must_be_stable, told_of_group))
     return _as_asked(version, groups, answers)
 
 
@@ -158,7 +161,11 @@ def _refused(group: OffsetFetchRequestGroup, error: ErrorCode) -> OffsetFetchRes
 
 
 def _group(
-    context: ClientContext, version: int, wanted: OffsetFetchRequestGroup, must_be_stable: bool
+    context: ClientContext,
+    version: int,
+    wanted: OffsetFetchRequestGroup,
+    must_be_stable: bool,
+    told: set[tuple[str, int]],
 ) -> OffsetFetchResponseGroup:
     services = context.services
     try:
@@ -190,7 +197,9 @@ def _group(
             name = topic.name
         else:
             name, topic = each.name, cluster.topic(each.name)
-        pairs = [(index, offsets.get((name, index), NOTHING)) for index in each.partition_indexes]
+        indexes = [index for index in dict.fromkeys(each.partition_indexes) if (name, index) not in told]
+        told.update((name, index) for index in indexes)
+        pairs = [(index, offsets.get((name, index), NOTHING)) for index in indexes]
         pairs = [(index, NOTHING if _is_of_another(found, topic) else found) for index, found in pairs]
         topics.append(_topic(name, topic, pairs, unstable))
     return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)

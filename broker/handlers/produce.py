@@ -21,8 +21,8 @@ from broker.handlers.partition_checks import known_leader
 from broker.locks.checks import require_no_locks
 from broker.metadata import Topic, TopicPartition
 from broker.refused import Refused
+from broker.settings.topic_config import LOCKS_KEPT
 from broker.staging.writing import StagedAppenders
-from broker.topic_config import LOCKS_KEPT
 from broker.transactions.gate import Held, HeldBatch, Outcome
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode

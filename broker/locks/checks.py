@@ -26,7 +26,7 @@ from broker.locks.marks import HASH_BYTES, Marks
 from broker.locks.table import LockTable, begin, end, raises, since
 from broker.metadata import Cluster
 from broker.refused import Refused
-from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
+from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.lock_words import REFUSED
 from protocol.records.batch import BatchHeader, MalformedBatch, read_header

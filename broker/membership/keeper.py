@@ -113,7 +113,7 @@ class Keeper:
         member = _voter(view, node_id)
         if member not in view.up_to_date:
             raise TransferRefused(f"node {node_id} has not caught up with group {self._group.group_id}")
-        if view.wanted.full.get(node_id):
+        if view.wanted.disks_full.get(node_id):
             raise TransferRefused(f"the disk of node {node_id} is full")
         try:
             self._hand_over(member, "as was asked for")

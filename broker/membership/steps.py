@@ -51,14 +51,14 @@ def preferred_leader(view: View) -> int | None:
     if not view.settled or not view.light or not wanted_nodes or next(_coming(view), None) is not None:
         return None
     first = wanted_nodes[0]
-    if view.wanted.full.get(first):
+    if view.wanted.disks_full.get(first):
         return None
     return next((member for member in _heirs(view) if node_of(member) == first), None)
 
 
 def leader_with_room(view: View) -> int | None:
     """Who is to lead instead of a leader whose disk is full: a member whose node says that it has room."""
-    full = view.wanted.full
+    full = view.wanted.disks_full
     if not view.settled or not full.get(node_of(view.leader)):
         return None
     return next((member for member in _heirs(view) if full.get(node_of(member)) is False), None)
@@ -113,7 +113,7 @@ def _heirs(view: View) -> Iterator[int]:
 
 def _heir(view: View) -> int | None:
     """The first heir whose disk has room, else the first."""
-    return min(_heirs(view), key=lambda voter: bool(view.wanted.full.get(node_of(voter))), default=None)
+    return min(_heirs(view), key=lambda voter: bool(view.wanted.disks_full.get(node_of(voter))), default=None)
 
 
 def _can_lead(view: View, voter: int) -> bool:

@@ -29,7 +29,7 @@ class Wanted:
     """The member that each node says it is in this group; absent: it has not said."""
     alive: Set[int] = frozenset()
     """Nodes that were heard of lately."""
-    full: Mapping[int, bool] = field(default_factory=dict)
+    disks_full: Mapping[int, bool] = field(default_factory=dict)
     """Whether each node's disk is full, the leader's own included; absent: it has not said."""
 
 

@@ -11,14 +11,14 @@ Source: the project's own (docs/staged.md); markers as of transaction version 2 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from broker.append import Appended, Appender, Marker
 from broker.locks.headers import lock_requests
 from broker.metadata import Cluster, TopicPartition
 from broker.refused import Refused
-from broker.topic_config import LOCKS_KEPT
+from broker.settings.topic_config import LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceRequest
 from protocol.staged_messages import (
@@ -47,6 +47,9 @@ PRODUCE_VERSION: Final = ProduceRequest.SCHEMA.versions.high
 
 Places = dict[int, list[TopicPartition]]
 """Producer id to the partitions it wrote to."""
+LastWritten = tuple[int, tuple[tuple[int, int, int], ...]]
+"""Of a query in a log group: the log's time of its newest batch; producer id, partition and last sequence of
+each of its stages."""
 
 
 class StagedEnds:
@@ -121,9 +124,10 @@ class StagedEnds:
             self._abort(appender, [each for each in _opened(appender) if is_staged_by(each[0], query)])
         return list(groups.values())
 
-    def abort_older(self, before_ms: int) -> int:
-        """End what is open of queries that have written nothing since then, in all groups that are led here.
+    def abort_left(self, is_left: Callable[[int, int, LastWritten], bool]) -> int:
+        """End what is open of queries that have written nothing for long, in all groups that are led here.
 
+        Args: is_left: whether so much time has passed, by log group, owner and what it wrote last there.
         Returns how many stages, counted by partition. A query's stages expire together: the first of its
         tasks may be done long before the last.
         """
@@ -133,12 +137,16 @@ class StagedEnds:
             if group is None or not group.is_leader:
                 continue
             newest: dict[int, int] = {}
+            parts: dict[int, list[tuple[int, int, int]]] = {}
             stages = list(_opened(appender))
             for producer_id, partition in stages:
                 producer = appender.producers.find(partition.number, producer_id)
                 owner = owner_of(producer_id)
                 newest[owner] = max(newest.get(owner, 0), producer.last_time_ms if producer else 0)
-            late = [each for each in stages if newest[owner_of(each[0])] < before_ms]
+                last_sequence = producer.last_sequence if producer else -1
+                parts.setdefault(owner, []).append((producer_id, partition.number, last_sequence))
+            left = {owner for owner in newest if is_left(number, owner, (newest[owner], tuple(parts[owner])))}
+            late = [each for each in stages if owner_of(each[0]) in left]
             try:
                 self._abort(appender, late)
                 found += len(late)

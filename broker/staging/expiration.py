@@ -8,21 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from broker.metadata import Cluster
-from broker.staging.ending import StagedEnds
+from broker.staging.ending import LastWritten, StagedEnds
 
 log = logging.getLogger("lockstep.staging")
 
 
 class StagedExpiration:
-    """The loop over one broker's open stages."""
+    """The loop over one broker's open stages.
 
-    def __init__(self, ends: StagedEnds, cluster: Cluster, clock_ms: Callable[[], int]) -> None:
+    The log's time decides, or where one leader's clock was far ahead and the log's time with it, how long
+    nothing was seen to be written here.
+    """
+
+    def __init__(
+        self,
+        ends: StagedEnds,
+        cluster: Cluster,
+        clock_ms: Callable[[], int],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._ends = ends
         self._cluster = cluster
         self._clock_ms = clock_ms
+        self._monotonic = monotonic
+        self._seen: dict[tuple[int, int], tuple[LastWritten, float]] = {}
+        """By log group and owner: what was written last there, and when that was seen first, in seconds."""
 
     async def run(self) -> None:
         """Abort what is left over as often as overdue transactions are looked for, until cancelled."""
@@ -37,7 +51,16 @@ class StagedExpiration:
     def abort_left_over(self) -> int:
         """How many stages were aborted, counted by partition."""
         timeout_ms = self._cluster.settings.lockstep_staged_timeout_ms
-        found = self._ends.abort_older(self._clock_ms() - timeout_ms)
+        before_ms, now = self._clock_ms() - timeout_ms, self._monotonic()
+        before, self._seen = self._seen, {}
+
+        def is_left(number: int, owner: int, written: LastWritten) -> bool:
+            known, since = before.get((number, owner), (written, now))
+            since = since if known == written else now
+            self._seen[number, owner] = written, since
+            return written[0] < before_ms or (now - since) * 1000 > timeout_ms
+
+        found = self._ends.abort_left(is_left)
         if found:
             log.info("%d stages were left over for %d ms and are aborted", found, timeout_ms)
         return found

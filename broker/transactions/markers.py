@@ -267,18 +267,21 @@ class _Lane:
         waiting = _Waiting(ending, self._loop.create_future())
         self._waiting.append(waiting)
         if len(self._senders) < MOST_QUESTIONS:
-            sender = self._loop.create_task(self._send())
-            self._senders.add(sender)
-            sender.add_done_callback(self._senders.discard)
+            self._senders.add(self._loop.create_task(self._send()))
         return await waiting.done
 
     async def _send(self) -> None:
-        await asyncio.sleep(0)  # transactions that end in the same turn go together
-        while batch := self._take():
-            codes = await self._ask([each.ending for each in batch])
-            for each, found in zip(batch, codes, strict=True):
-                if not each.done.done():
-                    each.done.set_result(found)
+        try:
+            await asyncio.sleep(0)  # transactions that end in the same turn go together
+            while batch := self._take():
+                codes = await self._ask([each.ending for each in batch])
+                for each, found in zip(batch, codes, strict=True):
+                    if not each.done.done():
+                        each.done.set_result(found)
+        finally:  # at once: who comes before this task's own end would find a sender that sends no more
+            sender = asyncio.current_task()
+            assert sender is not None
+            self._senders.discard(sender)
 
     def _take(self) -> list[_Waiting]:
         batch: list[_Waiting] = []

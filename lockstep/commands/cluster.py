@@ -26,7 +26,7 @@ WAIT_SECONDS: Final = 600.0
 
 _STATUS: Final = (
     "Nodes, log groups, who leads and who keeps up. What a group's leader does not confirm is unknown. "
-    "Exit status: 0 if every group has a leader and all its voters are in sync, 1 otherwise."
+    "Exit status: 0 if every group has a leader, all its voters are in sync and no disk is full, 1 otherwise."
 )
 _ADD: Final = (
     "Place log groups on a node that runs and has registered (start it with --peers that list it and the "
@@ -139,7 +139,7 @@ def _show(found: dict[str, Any]) -> None:
         [
             (
                 each["node"],
-                "yes" if each["alive"] else "no",
+                _alive(each),
                 " ".join(each["listeners"].values()),
                 each["peer"] or "",
                 each["rack"] or "",
@@ -173,8 +173,17 @@ def _show(found: dict[str, Any]) -> None:
         print(f"\nnode {here} reaches {reached} nodes that elect the controller, too few; out of reach:")
         for each in lacking["unreached"]:
             print(f"  node {each['node']} {each['why']}")
-    if not found["healthy"]:
+    full = [each["node"] for each in found["nodes"] if each.get("disk_full")]
+    if full:
+        print(f"\nno room left on the disk of node {_numbers(full)}: what it leads takes no writes")
+    elif not found["healthy"]:
         print("\nnot every log group has a leader and all its voters in sync")
+
+
+def _alive(node: dict[str, Any]) -> str:
+    if not node["alive"]:
+        return "no"
+    return "disk full" if node.get("disk_full") else "yes"
 
 
 def _part(node: dict[str, Any], controller: int) -> str:

@@ -15,6 +15,7 @@ from lockstep.commands.options import (
     followed_topic,
     printable,
     separator,
+    silence_said,
     whole_number,
 )
 from lockstep.failures import CommandFailed, told_to_user
@@ -105,16 +106,17 @@ async def _consume(options: argparse.Namespace) -> None:
             return await client.fetch(followed.topic, reading.offsets, max_wait_ms=_WAIT_MS)
 
         left = options.max_records
-        while left != 0 and reading.offsets:
-            # A leader that goes has a successor soon: nothing that was printed is read again.
-            found = await followed.patiently(fetched, options.timeout)
-            for index, record in reading.records(found):
-                _print(topic.name, index, record, options)
-                if left is not None:
-                    left -= 1
-                    if left == 0:
-                        break
-            sys.stdout.buffer.flush()
+        async with silence_said(followed):
+            while left != 0 and reading.offsets:
+                # A leader that goes has a successor soon: nothing that was printed is read again.
+                found = await followed.patiently(fetched, options.timeout)
+                for index, record in reading.records(found):
+                    _print(topic.name, index, record, options)
+                    if left is not None:
+                        left -= 1
+                        if left == 0:
+                            break
+                sys.stdout.buffer.flush()
 
 
 class _Reading:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ _DELETED_AFTER_S = 2.0
 """A node that was just started may not know a topic yet."""
 _ONE_ANSWER_S = 5.0
 """A leader that lives answers within that, also where it has to wait for a commit."""
+LOOK_SECONDS = 1.0
+"""Between two looks at whether the brokers are silent."""
 _ANSWERS = 6
 """So many may be missed in a row before patience is over: of one that hangs and is asked in three ways."""
 
@@ -68,6 +71,27 @@ def followed_topic(client: Client, topic: Topic) -> FollowedTopic:
     from lockstep.followed_topic import FollowedTopic
 
     return FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
+
+
+@asynccontextmanager
+async def silence_said(followed: FollowedTopic) -> AsyncIterator[None]:
+    """Meanwhile: a line on standard error each time that brokers begin to leave what is asked unanswered."""
+    import asyncio
+
+    async def watch() -> None:
+        said = False
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            problem = followed.problem()
+            if problem and not said:
+                print(f"lockstep: {problem}; still trying", file=sys.stderr, flush=True)
+            said = bool(problem)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 def positive_seconds(text: str) -> float:

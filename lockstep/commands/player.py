@@ -202,8 +202,8 @@ def _ask(options: argparse.Namespace, method: str, path: str, body: object = Non
     import http.client
     import json
 
-    from broker.addresses import parse_listener
-    from broker.properties import ConfigError
+    from broker.settings.addresses import parse_listener
+    from broker.settings.properties import ConfigError
 
     try:
         where = parse_listener(options.player, "--player")

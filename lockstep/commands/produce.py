@@ -16,6 +16,7 @@ from lockstep.commands.options import (
     pair,
     print_json,
     separator,
+    silence_said,
     whole_number,
 )
 from lockstep.failures import CommandFailed, told_to_user
@@ -108,8 +109,9 @@ async def _produce(options: argparse.Namespace) -> None:
         writer = _Writer(producer, len(topic.partitions), options, largest)
         try:
             with told_to_user():
-                async for lines in lines_of(sys.stdin.buffer, _READ_BYTES):
-                    await writer.write([_entry(line, options) for line in lines])
+                async with silence_said(producer.followed):
+                    async for lines in lines_of(sys.stdin.buffer, _READ_BYTES):
+                        await writer.write([_entry(line, options) for line in lines])
         except CommandFailed as error:
             fate = "sent" if options.acks == "0" else "acknowledged"
             raise CommandFailed(f"{error}; {writer.total} records before it were {fate}") from error
@@ -162,7 +164,7 @@ class _Producer:
     def __init__(
         self, followed: FollowedTopic, acks: int, patience_s: float, numbered: ProducerIdAndEpoch | None
     ) -> None:
-        self._followed = followed
+        self.followed = followed
         self._acks = acks
         self._patience_s = patience_s
         self._numbered = numbered
@@ -186,13 +188,13 @@ class _Producer:
             batch.base_sequence = self._sequences.get(index, 0)
             self._sequences[index] = (batch.base_sequence + batch.record_count) % (1 << 31)
         data = batch.build()
-        return await self._followed.patiently(lambda: self._sent(index, data), self._patience_s)
+        return await self.followed.patiently(lambda: self._sent(index, data), self._patience_s)
 
     async def _sent(self, index: int, batch: bytes) -> int:
         from lockstep.connection import BrokerError, ClientError, ConnectionFailed
         from protocol.errors import ErrorCode
 
-        topic, client = self._followed.topic, self._followed.client
+        topic, client = self.followed.topic, self.followed.client
         await client.leader_of(topic, index)  # what fails until there is a connection may be tried again
         try:
             return await client.produce(topic, index, batch, acks=self._acks)

@@ -12,8 +12,8 @@ from lockstep.commands.options import Families
 from lockstep.failures import CommandFailed
 
 if TYPE_CHECKING:
-    from broker.config import Settings
     from broker.server import Beside
+    from broker.settings.config import Settings
 
 
 def add_to(families: Families) -> None:
@@ -49,8 +49,8 @@ def add_to(families: Families) -> None:
 def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from broker.config import load
-    from broker.properties import ConfigError
+    from broker.settings.config import load
+    from broker.settings.properties import ConfigError
 
     if options.peers is not None and not options.peers.strip():
         raise CommandFailed("--peers names no node; without it this node is alone")

@@ -26,9 +26,9 @@ from urllib.parse import unquote
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from broker.addresses import parse_listener
-from broker.listening import bind, host_and_port
+from broker.connections.listening import bind, host_and_port
 from broker.metrics.http import Change, HttpListener, Page
+from broker.settings.addresses import parse_listener
 from lockstep.playing.config import ConfigError, target_of
 from lockstep.playing.exposition import PlayerCollector
 from lockstep.playing.players import Players

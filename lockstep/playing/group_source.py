@@ -32,8 +32,7 @@ READ_BYTES: Final = 1 << 20
 """Of frames, at least, whatever a read asks for: most of their batches may be other partitions'."""
 
 OTHERS_SECONDS: Final = 30.0
-"""Where nothing of what is played comes, others' records count as read so often. Not with each of them: the
-stream would never be quiet, and a player sends its dummies then (`PlayerSettings.quiet_ms`)."""
+"""Where nothing of what is played comes, others' records count as read so often: each time wakes a player."""
 
 
 class GroupSource:

@@ -131,8 +131,9 @@ class Hosted:
                 self._settle()
             except Exception:  # the next look may do better
                 log.exception("the players of %s", self._topic)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):  # Python 3.11's wait_for may swallow a cancellation
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._look.wait()
 
     def _settle(self) -> None:
         """Let what is led here be played, and nothing else."""

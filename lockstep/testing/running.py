@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from broker.config import Settings
+    from broker.settings.config import Settings
 
 Value = str | int | bool | list[str] | tuple[str, ...]
 
@@ -55,7 +55,7 @@ async def broker(*, data_dir: Path | str | None = None, **settings: Value) -> As
         data_dir: keep the data here, for a test that starts a second broker on them; by default they go.
         settings: the broker's, with underscores for dots.
     Raises:
-        broker.properties.ConfigError: for a setting that is not known or not valid.
+        broker.settings.properties.ConfigError: for a setting that is not known or not valid.
     """
     from broker.server import Broker
 
@@ -124,8 +124,8 @@ class _LoopThread:
 
 
 def _settings(directory: Path, wanted: dict[str, Value]) -> Settings:
-    from broker.config import PROPERTIES, from_texts
-    from broker.properties import ConfigError
+    from broker.settings.config import PROPERTIES, from_texts
+    from broker.settings.properties import ConfigError
 
     names = {attribute: name for name, (attribute, _) in PROPERTIES.items()}
     texts = {**SMALL, "log.dirs": str(directory), "listeners": "PLAINTEXT://localhost:0"}

@@ -165,7 +165,8 @@ class RemoteLog:
         try:
             found = await self._sent(lane, append, deadline)
             for partition, part in append.parts.items():
-                lane.sequences[partition] = lane.sequences.get(partition, 0) + len(part.records)
+                after = lane.sequences.get(partition, 0) + len(part.records)
+                lane.sequences[partition] = after % (1 << 31)
             is_free = True
             return found
         except AppendUnknown:

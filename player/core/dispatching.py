@@ -34,7 +34,6 @@ def feed(player: Player, entries: Sequence[Entry], through_position: int) -> Non
             else:
                 target.push(part)
     player.current_position = through_position
-    player.moved_ms = player.now_ms
     player.since_dummies += len(fresh)
     if 0 < player.settings.dummy_every <= player.since_dummies:
         player.since_dummies = 0
@@ -48,19 +47,24 @@ def push_dummies(player: Player) -> None:
     """Targets that have acknowledged nothing for a while need not read all of that again after a crash."""
     position = player.current_position
     for target in player.targets.values():
-        is_behind = target.last_ack < position - player.settings.dummy_every
+        is_behind = target.last_ack <= position - player.settings.dummy_every
         if is_behind and target.takes_main_stream and target.queue.newest_position < position:
             target.queue.normal.append(dummy(position))
 
 
 def push_quiet_dummy(player: Player, target: Target) -> None:
-    """Of a look at it: nothing has come for long, and this target's mark is not where the main stream is."""
+    """Of a look at it: the main stream is ahead of this target's mark, and nothing has come for it for long.
+
+    However much comes for others: once retention has deleted that, the target would seem to lack something.
+    """
     queue, settings, position = target.queue, player.settings, player.current_position
     if not settings.dummy_every or not settings.quiet_ms or queue.state is not State.NORMAL:
         return
     if queue.popped or queue.has_waiting:  # what waits is sent first: one more could be too much
         return
-    if player.now_ms - player.moved_ms >= settings.quiet_ms and queue.sent_position < position:
+    if queue.sent_position >= position or target.quiet_position != queue.sent_position:
+        target.quiet_position, target.quiet_since_ms = queue.sent_position, player.now_ms
+    elif player.now_ms - target.quiet_since_ms >= settings.quiet_ms:
         queue.normal.append(dummy(position))
         send_next(player, target)
 

@@ -37,7 +37,6 @@ class Player:
         "deposed",
         "draw",
         "log_id",
-        "moved_ms",
         "now_ms",
         "outbox",
         "player_term",
@@ -74,8 +73,6 @@ class Player:
         self.current_position = NOTHING
         """Of the last entry that the main stream has brought; what precedes it, at the start."""
         self.since_dummies = 0
-        self.moved_ms = now_ms
-        """When it has brought something last."""
         self.unrouted = 0
         """Parts for targets that there are not."""
         self.deposed = False

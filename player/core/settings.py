@@ -35,9 +35,9 @@ class PlayerSettings:
     dummy_every: int = 1000
     """Entries of the main stream between two looks at who is far behind it; 0 for never."""
     quiet_ms: int = 10_000
-    """With dummies: where the main stream has brought nothing for so long, who is behind it is sent one. Else
-    what is not for it (others' entries, markers of transactions) would look like something that it lacks
-    once retention has deleted it. 0 for never."""
+    """With dummies: who is behind the main stream for so long, and was sent nothing, is sent one. Else
+    others' entries and markers of transactions would look like something that it lacks, once retention has
+    deleted them. 0 for never."""
     heartbeat_ms: int = 500
     silent_heartbeats: int = 6
     """A target that was not heard for so many is given up."""

@@ -43,6 +43,8 @@ class Target:
         "name",
         "overflows",
         "queue",
+        "quiet_position",
+        "quiet_since_ms",
         "stopped_because",
         "term",
         "writing",
@@ -71,6 +73,9 @@ class Target:
         """The normal queue takes nothing: all of it will be read as part of this recovery."""
         self.overflows = 0
         """How often too much was waiting since it last had acknowledged everything."""
+        self.quiet_position = NOTHING
+        """Where its queue was at the look at `quiet_since_ms`, and at each look since."""
+        self.quiet_since_ms = now_ms
         self.stopped_because = ""
 
     @property

@@ -37,6 +37,9 @@ from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, 
 from protocol.records.record import read_varint, wrapped, write_varint
 
 _CRC_AT = 17
+MOST_RECORDS = 200_000
+"""LIMIT. A batch of a megabyte holds half as many where it is not compressed. What a small one that expands
+has more would take seconds and gigabytes to look at."""
 
 
 class Part(NamedTuple):
@@ -62,8 +65,11 @@ class Opened(NamedTuple):
 
 
 def opened(buf: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> Opened:
-    """The one batch in `buf`. Raises as `record.iter_records`, whatever headers its records have."""
+    """The one batch in `buf`. Raises as `record.iter_records`, whatever headers its records have, and
+    MalformedBatch for one of more than `MOST_RECORDS`."""
     header = read_header(buf)
+    if header.record_count > MOST_RECORDS:
+        raise MalformedBatch(f"{header.record_count} records in a batch, {MOST_RECORDS} are looked at")
     body = memoryview(buf)[BATCH_HEADER_BYTES : header.total_bytes]
     data = memoryview(decompress(header.codec, body, max_decompressed_bytes))
     return Opened(header, data, _parts(header, data))

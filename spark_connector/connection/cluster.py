@@ -34,6 +34,8 @@ GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators, as FindCoordinator has them."""
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
+_STALE_S: Final = 3.0
+"""An election is over by then: a broker that knows no leader for so long may be cut off from the others."""
 MOVED: Final = frozenset(
     {
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -101,6 +103,8 @@ class Cluster:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[tuple[str, int], Connection] = {}
         self._topics: dict[str, Topic] = {}
+        self._given_up = 0
+        """How often whoever was asked about all others was taken for one that is cut off."""
         self._is_closed = False
         self.cluster_id: str | None = None
         """As the metadata last said it; None before any were asked for."""
@@ -141,12 +145,15 @@ class Cluster:
 
     def any(self) -> Connection:
         """A connection to one of those that were named. ConnectionFailed where none of them answers."""
-        for address in [*self._bootstrap, *self._addresses.values()]:
+        known = list(dict.fromkeys([*self._bootstrap, *self._addresses.values()]))
+        first = self._given_up % len(known)
+        known = [*known[first:], *known[:first]]
+        for address in known[: 1 if self._given_up else None]:
             connection = self._connections.get(address)
             if connection is not None and connection.is_open:
                 return connection
         failure: ClientError | None = None
-        for host, port in dict.fromkeys([*self._bootstrap, *self._addresses.values()]):
+        for host, port in known:
             try:
                 return self._connected(host, port)
             except ConnectionFailed as error:
@@ -188,7 +195,7 @@ class Cluster:
 
         Args: also: further refusals that are worth asking again.
         """
-        deadline = time.monotonic() + self.timeout_s
+        deadline, stale_at = time.monotonic() + self.timeout_s, time.monotonic() + _STALE_S
         pause_s, is_second = _FIRST_PAUSE_S, False
         again = MOVED.union(also)
         while True:
@@ -200,6 +207,9 @@ class Cluster:
             except BrokerError as error:
                 if error.code not in again or time.monotonic() >= deadline:
                     raise
+                if time.monotonic() >= stale_at:
+                    self._given_up += 1
+                    stale_at = time.monotonic() + _STALE_S
             is_second = True  # a broker that fell silent has used up all the time: another may lead by now
             time.sleep(max(min(pause_s, deadline - time.monotonic()), 0))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -221,19 +231,19 @@ class Cluster:
         return connection
 
     def _metadata(self, wanted: list[MetadataRequestTopic] | None) -> list[MetadataResponseTopic]:
-        def ask() -> MetadataResponse:
+        def ask() -> list[MetadataResponseTopic]:
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-            return self.any().call(request, MetadataResponse)
+            answer = self.any().call(request, MetadataResponse)
+            self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+            self.cluster_id = answer.cluster_id
+            for topic in answer.topics:
+                if topic.error_code:
+                    unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    message = "there is no such topic" if unknown else None
+                    raise BrokerError(topic.error_code, f"topic {topic.name}", message)
+            return list(answer.topics)
 
-        answer = self.retried(ask)
-        self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-        self.cluster_id = answer.cluster_id
-        for topic in answer.topics:
-            if topic.error_code:
-                unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                message = "there is no such topic" if unknown else None
-                raise BrokerError(topic.error_code, f"topic {topic.name}", message)
-        return list(answer.topics)
+        return self.retried(ask)
 
 
 def _topic(found: MetadataResponseTopic) -> Topic:

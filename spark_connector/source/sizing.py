@@ -3,8 +3,9 @@
 Owns: reading the headers of record batches on the driver. No broker tells the size of a range of offsets, so
 the range is fetched once more than without this limit; nothing of it is decompressed or decoded.
 
-Invariants: a range ends with a batch of the log and stays within its share, but for one batch of one
-partition: something is always taken. Sizes are as stored and sent, compressed where producers compress."""
+Invariants: a range ends with a batch of the log; all of them stay within the limit, but for one batch of one
+partition: something is always taken. Each partition has its share, and what others leave of theirs. Sizes are
+as stored and sent, compressed where producers compress."""
 
 from __future__ import annotations
 
@@ -29,20 +30,37 @@ def within_bytes(
     most_bytes: int,
     *,
     committed: bool,
+    turn: int = 0,
 ) -> Offsets:
     """Where to end a micro-batch of at most `most_bytes` between `start` and `end`. BrokerError.
 
     What cannot be read because it is gone counts nothing: the tasks find out, and say so.
+
+    Args: turn: rises with each micro-batch, so that each partition comes first one day. The first may take a
+        batch that is larger than the limit: it would not move otherwise.
     """
     found = dict(end)
     taken = 0
     shares = shared_bytes(start, end, most_bytes)
-    for part, share in sorted(shares.items()):
-        reached, size = _reach(cluster, part, start[part], end[part], share, committed=committed)
+    order = sorted(shares)
+    first = turn % max(len(order), 1)
+    order = [*order[first:], *order[:first]]
+    for part in order:
+        share = min(shares[part], most_bytes - taken)
+        reached, size = start[part], 0
+        if share > 0:
+            reached, size = _reach(cluster, part, start[part], end[part], share, committed=committed)
         if size > share and taken:  # its first batch alone is more, and others have moved on
             reached, size = start[part], 0
         found[part] = reached
         taken += size
+    for part in order:
+        room = most_bytes - taken
+        if found[part] < end[part] and room > 0:
+            reached, size = _reach(cluster, part, found[part], end[part], room, committed=committed)
+            if size <= room:
+                found[part] = reached
+                taken += size
     return found
 
 

@@ -93,6 +93,8 @@ class _Reader(DataSourceStreamReader):
         self._newest: Json | None = None
         self._shown: Json | None = None
         """What the group's position was set to last."""
+        self._turn = 0
+        """How often a limit of bytes was shared out."""
         self._target: Offsets | None = None
         """With availableNow: where the query ends."""
 
@@ -239,7 +241,8 @@ if HAS_LIMITS:
                 most_bytes = limit.max_bytes
             if most_bytes is not None and not isinstance(limit, ReadAllAvailable):
                 cluster, committed = self._connected(), self._options.committed
-                end = within_bytes(cluster, begins, end, most_bytes, committed=committed)
+                self._turn += 1
+                end = within_bytes(cluster, begins, end, most_bytes, committed=committed, turn=self._turn)
             reached = offsets_json(group, end)
             if reached["topics"] == start["topics"]:
                 return start  # Spark compares texts, and other marks in them would be a micro-batch

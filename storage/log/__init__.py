@@ -11,7 +11,7 @@
 | writing | `writer`, `segment_pool` (files made ready), `housekeeping` (index files, freeing, checkpoints) |
 | reading by offset and time | `tail_cache`, `shared_reads`, `reading` |
 | reading by index and LSN | `recent_frames`, `frame_reading`; `lsn_lookup` from LSNs and offsets to frames |
-| which segments there are | `segments` |
+| which segments there are | `segments`; `tombstones` (which were freed behind one that stays) |
 | opening | `recovery` (the verdict), `leftovers` (after it), `salvage` (where the state is lost) |
 | segments written as a whole | `segment_rewrite`, for `installation` (a whole log) and `rewriting` (one) |
 | beside | `options`, `file_system`, `inspect` (a stopped broker's log), `memory_log` (the reference model) |

@@ -27,6 +27,8 @@ AGAIN = "checkpoint-again-"
 INCOMING = "incoming-"
 """How the name of a checkpoint begins that was installed: it counts once the log begins where it says."""
 TEMPORARY = "checkpoint.tmp"
+INCOMING_TEMPORARY = "incoming.tmp"
+"""Of its own: while a log is installed, the one that it is to replace may write a checkpoint, too."""
 
 CHECKPOINT_MAGIC = b"LSTKCKPT"
 _END = b"LSTKCEND"
@@ -153,7 +155,7 @@ def write_checkpoint(
     fs: FileSystem, directory: Path, group_id: int, checkpoint: Checkpoint, place: int, name: str = ""
 ) -> str:
     """Write, flush, rename, flush the directory; the file's name. OSError leaves the old ones in charge."""
-    temporary = directory / TEMPORARY
+    temporary = directory / (INCOMING_TEMPORARY if name.startswith(INCOMING) else TEMPORARY)
     fd = fs.open(temporary, create=True)
     try:
         at = 0

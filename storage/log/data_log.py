@@ -499,6 +499,10 @@ class DataLog(ReplacingLog):
         """`Rewriter.clean`: take out of a sealed segment what `judge` does. For any thread."""
         return self._rewriter.clean(sequence, judge, breathe)
 
+    def has_segment(self, sequence: int) -> bool:
+        """Whether this segment is still one of the log's. For any thread."""
+        return self._table.get(sequence) is not None
+
     def forget_cleaned(self, ends: Mapping[int, int]) -> None:
         """By partition: below this the memory has what was there before a cleaning. On the log's own
         thread."""

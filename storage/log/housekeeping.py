@@ -23,15 +23,9 @@ from storage.log.checkpoint_file import (
 )
 from storage.log.file_system import FileSystem
 from storage.log.segment_pool import ReadyFile, SegmentPool
-from storage.log.segments import (
-    TOMBSTONE_SUFFIX,
-    Segment,
-    SegmentTable,
-    index_name,
-    sequences_of,
-    tombstone_name,
-)
+from storage.log.segments import Segment, SegmentTable, index_name
 from storage.log.state_file import LogState, StateFile
+from storage.log.tombstones import bury, unbury
 from storage.types import Checkpoint, HardState, StorageFull
 
 
@@ -241,10 +235,8 @@ class Housekeeping:
             return
         oldest = min(segment.sequence for segment in self._table)
         beyond = [s.sequence for s in dead if s.sequence > oldest]
-        for sequence in beyond:
-            self._fs.close(self._fs.open(self._directory / tombstone_name(sequence), create=True))
         if beyond:
-            self._fs.fsync_dir(self._directory)
+            bury(self._fs, self._directory, beyond)
         with self._state_lock:
             now = self._state_file.state
             if oldest > now.oldest_sequence:
@@ -258,9 +250,7 @@ class Housekeeping:
                 self.pool.give_back(segment.path)
                 with self._list_lock:
                     self._dead.remove(segment)
-        for sequence in sequences_of(self._fs.list_dir(self._directory), TOMBSTONE_SUFFIX):
-            if sequence < oldest and sequence not in read_still:
-                self._remove(self._directory / tombstone_name(sequence))
+        unbury(self._fs, self._directory, oldest, read_still)
 
     def _remove(self, path: Path) -> None:
         try:

@@ -30,7 +30,8 @@ from storage.log.marks import most_marks_bytes
 from storage.log.scan import LogTail
 from storage.log.segment_pool import SegmentPool
 from storage.log.segment_rewrite import SegmentRewrite
-from storage.log.segments import Segment, SegmentTable, index_name, segment_name, tombstone_name
+from storage.log.segments import Segment, SegmentTable, index_name, segment_name
+from storage.log.tombstones import tombstone_name
 from storage.types import Checkpoint, Frame, StorageError, StorageFull
 
 SEQUENCE_GAP = 1024
@@ -199,12 +200,16 @@ class Installation:
         if self._tail.index != checkpoint.index:
             self._skip_sequence()
         active = self._active_segment(checkpoint)
-        for sequence in self._gaps:
-            fs.close(fs.open(directory / tombstone_name(sequence), create=True))
-        fs.fsync_dir(directory)
         place = position(active.sequence, SEGMENT_HEADER_BYTES)
         name = incoming_name(self._first, checkpoint.index)
-        write_checkpoint(fs, directory, self._group_id, checkpoint, place, name)
+        try:
+            for sequence in self._gaps:
+                fs.close(fs.open(directory / tombstone_name(sequence), create=True))
+            fs.fsync_dir(directory)
+            write_checkpoint(fs, directory, self._group_id, checkpoint, place, name)
+        except OSError:
+            fs.close(active.fd)  # its file would keep its room until the process ends
+            raise
         placed = PlacedCheckpoint(name, checkpoint, place)
         self._prepared = Prepared(self._first, self._segments, active, placed)
 
@@ -235,7 +240,7 @@ class Installation:
             position(segment.sequence, 0),
         )
         segment.fd = self._fs.open(path)
-        segment.end = SEGMENT_HEADER_BYTES
+        segment.previous_end, segment.end = header.previous_end, SEGMENT_HEADER_BYTES
         try:
             write_all(self._fs, segment.fd, [encode_segment_header(header)], 0)
             self._fs.fdatasync(segment.fd)

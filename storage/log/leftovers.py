@@ -11,14 +11,8 @@ from pathlib import Path
 from storage.log.checkpoint_file import INCOMING, PlacedCheckpoint, checkpoint_name, is_installed
 from storage.log.file_system import FileSystem
 from storage.log.segment_pool import ReadyFile
-from storage.log.segments import (
-    INDEX_SUFFIX,
-    TOMBSTONE_SUFFIX,
-    index_name,
-    segment_name,
-    sequences_of,
-    tombstone_name,
-)
+from storage.log.segments import INDEX_SUFFIX, index_name, segment_name, sequences_of
+from storage.log.tombstones import runs_of, tombstone_name
 
 
 def ready_again(
@@ -52,9 +46,7 @@ def remove_leftovers(
         if s >= next_sequence - 1 or s not in live
     ]
     stale += [directory / n for n in names if n.startswith(INCOMING) and not is_installed(n, oldest)]
-    stale += [
-        directory / tombstone_name(s) for s in sequences_of(names, TOMBSTONE_SUFFIX) if s >= next_sequence
-    ]
+    stale += [directory / tombstone_name(*run) for run in runs_of(names) if run[0] >= next_sequence]
     _remove(fs, directory, stale)
 
 

@@ -45,13 +45,13 @@ from storage.log.scan import LogTail, SegmentScan, highest_promise
 from storage.log.segment_pool import ReadyFile
 from storage.log.segments import (
     SEGMENT_SUFFIX,
-    TOMBSTONE_SUFFIX,
     Segment,
     index_name,
     segment_name,
     sequences_of,
 )
 from storage.log.state_file import LogState, LostState, StateFile
+from storage.log.tombstones import Freed
 from storage.types import CorruptLog, HardState, NewerFormat
 
 
@@ -170,7 +170,7 @@ class Recovery:
         state = self._state = state_file.state
         checkpoints, broken = load_checkpoints(fs, directory, names, self._group_id, state.oldest_sequence)
         placed = checkpoints[-1] if checkpoints else None
-        freed = set(sequences_of(names, TOMBSTONE_SUFFIX))
+        freed = Freed(names)
         present = sequences_of(names, SEGMENT_SUFFIX)
         oldest = state.oldest_sequence
         live = [s for s in present if s >= oldest and s not in freed]
@@ -179,9 +179,9 @@ class Recovery:
             raise CorruptLog(
                 f"{directory}: segments were freed, but no checkpoint is whole: {broken or 'no file'}"
             )
-        for sequence in range(oldest, start + 1):
-            if sequence not in live and sequence not in freed and (sequence < start or placed is not None):
-                raise CorruptLog(f"{directory / segment_name(sequence)}: the segment is missing")
+        missing = freed.first_missing(oldest, set(live))
+        if missing < start or (missing == start and placed is not None):
+            raise CorruptLog(f"{directory / segment_name(missing)}: the segment is missing")
         begun = 0 if self._salvaged_state else state.generation_start
         self._promise = max(begun, placed.place if placed is not None else 0)
         sealed = [self._sealed(s, live) for s in live if s < start]
@@ -264,7 +264,7 @@ class Recovery:
             header.first_lsn,
             header.chain,
         )
-        segment.written_end = header.written_end
+        segment.previous_end, segment.written_end = header.previous_end, header.written_end
         segment.tail = LogTail(
             header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms
         )

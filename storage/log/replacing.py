@@ -171,7 +171,7 @@ class ReplacingLog(LogWriter):
             whole.first_lsn,
             whole.chain,
         )
-        cut.end = end
+        cut.previous_end, cut.end = whole.previous_end, end
         ends = whole.frame_ends
         assert ends is not None
         cut.frame_ends = ends[: last_index + 1 - whole.first_index]

@@ -297,9 +297,10 @@ class Rewriter:
             rewrite.close()
 
     def _previous_end(self, old: Segment) -> int:
-        """What the header says of the segment before, even where the header has rotted."""
+        """What the header says of the segment before, also where the header has rotted, or where that segment
+        is freed: until the freeing is on the disk a crash brings it back, and the two have to fit."""
         before = self._table.get(old.sequence - 1)
-        return (before.written_end or before.end) if before is not None else 0
+        return (before.written_end or before.end) if before is not None else old.previous_end
 
     def _swap(self, old: Segment, new: Segment, temporary: Path) -> None:
         with self._house.quiet():

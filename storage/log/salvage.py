@@ -21,8 +21,9 @@ from storage.log.format import (
 )
 from storage.log.marker import MARKER_MAGIC, decode_marker
 from storage.log.scan import WINDOW_BYTES
-from storage.log.segments import SEGMENT_SUFFIX, TOMBSTONE_SUFFIX, segment_name, sequences_of
+from storage.log.segments import SEGMENT_SUFFIX, segment_name, sequences_of
 from storage.log.state_file import LogState
+from storage.log.tombstones import Freed
 from storage.types import CorruptLog, HardState
 
 _NOWHERE = position((1 << 32) - 1, 0)
@@ -32,7 +33,7 @@ _NOWHERE = position((1 << 32) - 1, 0)
 def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[str]) -> LogState:
     """A state under which recovery finds what is there, the vote forgotten. CorruptLog where there is no
     segment to begin with."""
-    freed = set(sequences_of(names, TOMBSTONE_SUFFIX))
+    freed = Freed(names)
     found: dict[int, int] = {}
     for sequence in sequences_of(names, SEGMENT_SUFFIX):
         if sequence not in freed:

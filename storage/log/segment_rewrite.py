@@ -119,7 +119,7 @@ class SegmentRewrite:
             before.next_lsn,
             before.chain,
         )
-        segment.written_end = header.written_end
+        segment.previous_end, segment.written_end = previous_end, header.written_end
         segment.end, segment.tail = self.end, self.tail
         segment.batches, segment.summary = self._batches, SegmentSummary.of(self._batches)
         segment.frame_ends = None

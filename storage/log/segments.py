@@ -34,7 +34,6 @@ from storage.log.scan import LogTail
 
 SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"
-TOMBSTONE_SUFFIX = ".freed"
 OPEN_FILES_MAX = 128
 """Open sealed segments at once; more are opened and closed as reads need them."""
 
@@ -45,10 +44,6 @@ def segment_name(sequence: int) -> str:
 
 def index_name(sequence: int) -> str:
     return f"{sequence:016d}{INDEX_SUFFIX}"
-
-
-def tombstone_name(sequence: int) -> str:
-    return f"{sequence:016d}{TOMBSTONE_SUFFIX}"
 
 
 def sequences_of(names: list[str], suffix: str) -> list[int]:
@@ -74,6 +69,7 @@ class Segment:
         "generation",
         "indexed",
         "path",
+        "previous_end",
         "readers",
         "retired",
         "sequence",
@@ -109,6 +105,8 @@ class Segment:
         self.readers = 0
         self.retired = False
         """Out of the table: its file is closed with the last reader."""
+        self.previous_end = 0
+        """As in its header: where the segment before it ended, 0 for none."""
         self.written_end = 0
         """As in its header: where it ended before it was rewritten; 0 if it was not."""
         self.tail = LogTail(first_index - 1, 0, first_lsn, 0, 0)

@@ -339,6 +339,7 @@ class LogWriter:
             self.next_lsn,
             self.chain,
         )
+        segment.previous_end = header.previous_end
         segment.fd = self._fs.open(ready.path)
         try:
             write_all(self._fs, segment.fd, [encode_segment_header(header)], 0)

@@ -9,7 +9,6 @@ whether a message is true; messages may be lost, late or overtaken, never change
 | `network` | what the broker uses: known peers, send, tell, ask |
 | `outgoing` | one connection to a peer, dialed again for ever; what the kernel does not take yet |
 | `incoming` | connections of peers to us, from the greeting on |
-| `complaints` | log lines about what peers and strangers do, and how many |
 | `envelope` | messages to frames and back |
 | `limits` | every bound, with its reason |
 """

@@ -20,10 +20,6 @@ class PeerError(Exception):
 TOO_MANY_QUESTIONS = "too many questions"
 """Its words where it answers as many of ours as it may; later there is room again."""
 
-COMPLAINTS_PER_SECOND = 5
-"""Log lines about what peers and strangers do, whatever they say."""
-MOST_COMPLAINTS = 64
-"""Of which it is known when they were said last; of more the oldest is forgotten."""
 BACKLOG = 128
 """Connections of peers that wait to be taken."""
 LONGEST_ERROR = 4000

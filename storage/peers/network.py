@@ -18,7 +18,7 @@ from typing import Protocol
 from protocol.fields import Struct
 from protocol.peer_messages import Answered, Asked, Greeting, Told
 from protocol.primitives import MalformedMessage
-from storage.peers.complaints import Complaints
+from storage.complaints import Complaints
 from storage.peers.envelope import Frame, is_bulky, pack, pack_message
 from storage.peers.incoming import Incoming
 from storage.peers.limits import (
@@ -139,7 +139,7 @@ class PeerNetwork:
         self._ending: set[asyncio.Task[None]] = set()
         # Not from 0: an answer to who had our node id before us must not be taken for ours.
         self._next_ask = random.getrandbits(48)
-        self._complaints = Complaints(loop.time)
+        self._complaints = Complaints(loop.time, log_of_peers)
         self._closed = False
 
     # --- what the owner asks ------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from bench.settings import FLUSH
 _LOOP = ["main (lockstep/cli.py:86)", "run (broker/server.py:478)", "Runner.run (asyncio/runners.py:118)"]
 _HANDLED = [
     *_LOOP,
-    "Connection.buffer_updated (broker/connection.py:310)",
+    "Connection.buffer_updated (broker/connections/connection.py:310)",
     "Router.answer (broker/router.py:180)",
 ]
 _TURN = [*_LOOP, "LogGroup._turn (storage/group.py:516)", "Replica._pump (storage/replica.py:323)"]
@@ -66,8 +66,8 @@ _TURN = [*_LOOP, "LogGroup._turn (storage/group.py:516)", "Replica._pump (storag
             [*_TURN, "tell (storage/group.py:62)", "_Waiting._committed (broker/handlers/produce.py:320)"],
             REPLY,
         ),
-        ([*_TURN, "Connection.write_out (broker/connection.py:470)"], REPLY),
-        ([*_HANDLED, "_encoded (broker/connection.py:530)", "encode (protocol/compiler.py:7)"], REPLY),
+        ([*_TURN, "Connection.write_out (broker/connections/connection.py:470)"], REPLY),
+        ([*_HANDLED, "encoded (broker/connections/replies.py:63)", "encode (protocol/compiler.py:7)"], REPLY),
     ],
 )
 def test_the_innermost_frame_that_is_ours_decides(stack: list[str], stage: str) -> None:

@@ -15,7 +15,7 @@ from broker.locks.table import LockTable
 from broker.metadata import Cluster
 from broker.producer_state import ProducerState
 from broker.refused import Refused
-from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT
+from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.records.batch import crc_of, read_header
 from protocol.records.compression import Codec

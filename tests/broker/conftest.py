@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import Settings, from_texts
 from broker.server import Broker
+from broker.settings.config import Settings, from_texts
 from tests.broker.cluster.brokers import SMALL, BrokerCluster
 from tests.broker.wire import Client
 

@@ -16,7 +16,7 @@ from broker.compaction import BUSY_PAUSE, IDLE_PAUSE, SLICE_SECONDS, WARNINGS, C
 from broker.groups.records import CommittedOffset, offset_record
 from broker.rolling import SMALL_FILE_MS
 from broker.server import Broker
-from broker.topic_config import topic_config
+from broker.settings.topic_config import topic_config
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsPartition,

@@ -17,11 +17,14 @@ from broker.producer_state import (
     ProducerState,
     StaleProducerEpoch,
 )
+from broker.server import Broker
+from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader
 from protocol.records.control import ControlKind, build
 from protocol.records.record import BatchBuilder
 from protocol.staged_messages import staged_producer_id
 from storage.types import NOTES_PARTITION, DirectoryEntry, NewerFormat
+from tests.broker.wire import Client
 
 DAY_MS = 86_400_000
 
@@ -109,6 +112,26 @@ def test_a_snapshot_carries_everything_that_has_not_expired() -> None:
     assert late.count() == state.count() == 1
     late.restore(b"")
     assert late.count() == 0
+
+
+def test_a_partition_that_a_replay_brings_back_is_forgotten_with_the_next_snapshot() -> None:
+    state = filled()
+    staged = staged_producer_id("query", 5)
+    state.record(1, header(0, producer_id=staged, attributes=TRANSACTIONAL_FLAG), 300, 1000)
+    assert state.open_stages and state.snapshot(2000)
+    state.is_closed = {1}.__contains__
+    assert state.snapshot(2000) == b""
+    assert not state.open_stages and state.count() == 0
+
+
+async def test_a_broker_s_producers_know_which_partitions_are_gone(broker: Broker, client: Client) -> None:
+    await client.create("t")
+    partition = broker.services.cluster.partition("t", 0)
+    assert partition is not None
+    producers, number = broker.services.appenders[1].producers, partition.log.number
+    assert not producers.is_closed(number) and not producers.is_closed(number + 1)
+    await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=5_000), 5)
+    assert producers.is_closed(number)
 
 
 def test_a_closed_partition_is_forgotten() -> None:

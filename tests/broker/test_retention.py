@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,7 @@ from broker.retention import Retention, expired_by_size, expired_by_time
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from storage.log.batch_index import SegmentPartition
-from storage.types import CorruptLog
+from storage.types import CorruptLog, StorageFull
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client, batch, records_of
 
@@ -158,6 +159,29 @@ async def test_it_goes_on_after_a_failure(broker: Broker, monkeypatch: pytest.Mo
     await asyncio.sleep(0.1)
     assert len(tried) > 1 and not running.done()
     running.cancel()
+
+
+async def test_a_group_without_room_holds_up_no_other_and_no_freeing(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = int(time.time() * 1000)
+    await client.create("old", retention_ms="1000")
+    await client.produce("old", batch(b"old", timestamp_ms=now - 60_000))
+    freed: list[int] = []
+
+    async def no_room(starts: object) -> None:
+        raise StorageFull("not even for this")
+
+    def free(number: int) -> int:
+        freed.append(number)
+        return 0
+
+    for number, group in broker.groups.items():
+        monkeypatch.setattr(group, "advance_log_starts", no_room)
+        monkeypatch.setattr(group, "free_dead_segments", partial(free, number))
+    await broker.enforce_retention()
+    assert "group 1: retention has to wait: not even for this" in caplog.text
+    assert sorted(freed) == sorted(broker.groups)
 
 
 async def test_a_log_that_cannot_be_read_holds_up_no_other_topic(

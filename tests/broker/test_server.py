@@ -29,7 +29,8 @@ READY = re.compile(
     r"Lockstep (?P<version>\S+) ready on localhost:(?P<port>\d+), data in (?P<directory>\S+)\n"
 )
 SERVE = (
-    "import sys; from broker.config import load; from broker.server import run; run(load(None, sys.argv[1:]))"
+    "import sys; from broker.settings.config import load; from broker.server import run; "
+    "run(load(None, sys.argv[1:]))"
 )
 
 
@@ -270,7 +271,7 @@ async def test_a_failed_flush_ends_it(start_broker: StartBroker, monkeypatch: py
 FAILING_DISK = """
 import os
 import sys
-from broker.config import load
+from broker.settings.config import load
 from broker.server import run
 from storage.log.file_system import RealFileSystem
 

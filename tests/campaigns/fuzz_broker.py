@@ -21,12 +21,13 @@ from typing import Any, Final
 
 import crc32c
 
-from broker.config import from_texts
-from broker.connection import Connection, Connections
+from broker.connections.connection import Connection
+from broker.connections.connections import Connections
 from broker.context import Deferred
 from broker.refused import Refused
 from broker.router import HANDLERS
 from broker.server import Broker, _new_loop
+from broker.settings.config import from_texts
 from protocol.api import ApiKey, messages_for, request_header_version, response_header_version
 from protocol.compiler import decode
 from protocol.primitives import MalformedMessage
@@ -214,7 +215,7 @@ class Handlers:
     async def _serve(self, items: list[bytes]) -> bool:
         assert self._connections is not None
         transport = Transport()
-        connection = self._connections.protocol("PLAINTEXT")()
+        connection = Connection(self._connections, "PLAINTEXT")
         connection.connection_made(transport)  # type: ignore[arg-type]
         expected: list[tuple[int, int] | None] = []
         for number, item in enumerate(items):

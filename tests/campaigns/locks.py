@@ -31,7 +31,7 @@ from broker.locks.marks import Marks
 from broker.locks.table import LockTable
 from broker.metadata import Cluster
 from broker.refused import Refused
-from broker.topic_config import LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED
+from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED
 from protocol.records.batch import read_header
 from protocol.records.record import BatchBuilder, Headers
 from storage.group import LogGroup

@@ -24,10 +24,10 @@ from typing import Any
 
 import psutil
 
-from broker.config import from_texts
 from broker.groups.records import CommittedOffset, offset_record
 from broker.groups.store import GroupStore
 from broker.server import Broker
+from broker.settings.config import from_texts
 from compat_tests.raw import ConnectionClosed, RawConnection
 from compat_tests.targets import LockstepTarget
 from protocol.errors import ErrorCode

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from broker.connections.replies import UnsayableAnswer
 from broker.context import Deferred
 from broker.handlers import api_versions
-from broker.replies import UnsayableAnswer
 from protocol import primitives
 from protocol.messages import MESSAGES
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -79,6 +79,24 @@ async def test_silence_is_a_problem_after_a_while(monkeypatch: pytest.MonkeyPatc
     assert followed.problem() == "", "nobody waits"
 
 
+async def test_who_has_no_answer_for_long_is_suspected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SILENT_AFTER_S", 0.1)
+    client, suspected = Metadata(MOVED), 0
+
+    def suspect() -> None:
+        nonlocal suspected
+        suspected += 1
+
+    monkeypatch.setattr(client, "suspect", suspect)
+    no_leader = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "t")
+    _, ask = failing(*[no_leader] * 4)
+    assert await FollowedTopic(client, OLD).patiently(ask) == "answered"  # type: ignore[arg-type]
+    assert suspected == 1, "a leader had a tenth of a second to be elected, whoever comes next has one, too"
+    _, ask = failing(no_leader)
+    assert await FollowedTopic(client, OLD).patiently(ask) == "answered"  # type: ignore[arg-type]
+    assert suspected == 1
+
+
 async def test_patience_ends_with_what_was_said_last() -> None:
     asked, ask = failing(*[ConnectionFailed(f"broke {number}") for number in range(100)])
     with pytest.raises(ConnectionFailed, match=r"broke [1-9]"):

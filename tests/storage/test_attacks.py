@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import errno
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -369,6 +370,37 @@ async def test_nobody_is_told_of_success_while_the_write_waits_for_room(tmp_path
         assert partition.high_watermark == 0 and told == []
     finally:
         end(cluster)
+
+
+async def test_a_checkpoint_is_of_one_moment_where_a_write_waited_for_room(tmp_path: Path) -> None:
+    """What was taken meanwhile is known to the state, and not in the log."""
+    disk, cluster = Disk(), Cluster(tmp_path, voters=(1,))
+    try:
+        group = await start(cluster, 1, None, fs=disk)
+        (partition,) = await group.open_partitions([(TOPIC, 0)])
+        await asyncio.sleep(0.05)
+        disk.full_for_writes = True
+        append(group, partition, b"waits for room")
+        await asyncio.sleep(0.02)
+        append(group, partition, b"open meanwhile")
+        checkpointer = group._replica.checkpointer
+        checkpointer.wanted = True
+        before = checkpointer.index
+        disk.full_for_writes = False
+        for _ in range(500):
+            await asyncio.sleep(0.01)
+            if checkpointer.index > before:
+                break
+        assert checkpointer.index > before and partition.high_watermark == 2
+        again = Cluster(tmp_path / "again", voters=(1,))
+        shutil.copytree(cluster.directory / "1", again.directory / "1")
+    finally:
+        end(cluster)
+    try:
+        group = await start(again, 1, None)
+        assert group.partitions[partition.number].next_offset == 2
+    finally:
+        end(again)
 
 
 async def test_frames_that_wait_for_room_survive_the_loss_of_leadership(tmp_path: Path) -> None:

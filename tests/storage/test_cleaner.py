@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from protocol.records.control import ControlKind, build
 from protocol.records.record import BatchBuilder, Record, iter_records
 from storage.cleaner import Cleaned, Wanted, is_half_dead
 from storage.group import GroupOptions, LogGroup
+from storage.log.data_log import DataLog
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
 from storage.types import CorruptLog, OffsetOutOfRange
@@ -277,6 +279,32 @@ async def test_a_pass_ends_with_its_group_and_changes_nothing_more(tmp_path: Pat
     await asyncio.sleep(0.05)
     group = writer.group = await opened(tmp_path / "g")
     await writer.check(0)
+    await group.close()
+
+
+async def test_a_segment_that_is_freed_meanwhile_does_not_end_a_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = await opened(tmp_path / "g")
+    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].number, 0)
+    await filled(group, writer, 600)
+    wanted, segments = writer.wanted(0), group.log.cleanable_segments()
+    real, asked = DataLog.clean, 0
+
+    def clean_and_free(log: DataLog, *arguments: Any) -> int:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            assert (
+                log._free([found for found in log._table.sealed() if found.sequence == segments[3].sequence])
+                == 1
+            )
+        return real(log, *arguments)
+
+    monkeypatch.setattr(DataLog, "clean", clean_and_free)
+    done = await clean(group, [wanted], 9_000)
+    assert done.ends == {writer.number: wanted.end_offset}
+    assert done.segments == len(segments) - 1 > 4
     await group.close()
 
 

@@ -358,12 +358,17 @@ async def test_the_committed_end(group: Group, monkeypatch: pytest.MonkeyPatch) 
         assert await reader.committed_end() == lsn_after(frame)
 
 
-async def test_what_is_kept_and_where_records_are(group: Group) -> None:
+async def test_what_is_kept_and_where_records_are(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = group.reader()
     ones, twos = group.fill(1, 20), group.fill(2, 20, records=3)
     assert await reader.first_kept({}) == await reader.first_kept({1: 0, 2: 0}) == FIRST_LSN
     assert await reader.first_kept({1: 5, 2: 0}) == ones[2].first_lsn + 1
     assert await reader.first_kept({2: 7, 1: 5}) == twos[2].first_lsn + 1
+    assert await reader.first_kept({1: 7, 2: 0}) == ones[3].first_lsn + 1
+    with monkeypatch.context() as patched:
+        patched.setattr(LsnLookup, "kept_from", None)
+        assert await reader.first_kept({1: 7, 2: 7}) == twos[2].first_lsn + 1, "each is looked for once"
+        assert await reader.first_kept({1: 7}) == ones[3].first_lsn + 1
     assert await reader.first_of({}) is None
     assert await reader.first_of({2: 7, 1: 39}) == ones[19].first_lsn + 1
     assert await reader.first_of({2: 7, 1: 40}) == twos[2].first_lsn + 1, "one of them is not there"

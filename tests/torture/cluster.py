@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from broker.kafka_names import RACK_AWARE_SELECTOR
+from broker.settings.kafka_names import RACK_AWARE_SELECTOR
 from compat_tests.raw import ConnectionClosed, RawConnection
 from tests.torture.disks import SmallDisk, Throttle
 from tests.torture.network import Inside, Network

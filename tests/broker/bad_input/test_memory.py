@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from broker.connections.connection import Connection
 from broker.server import Broker
 from protocol import compiler, decoding
 from protocol.compiler import decode, decoder
@@ -43,7 +44,7 @@ async def peak_of(broker: Broker, whole_frame: bytes) -> tuple[int, Transport]:
     """(most bytes allocated at once while the broker takes the frame and answers it, what it wrote)"""
     assert broker.parts.connections is not None
     transport = Transport()
-    connection = broker.parts.connections.protocol("PLAINTEXT")()
+    connection = Connection(broker.parts.connections, "PLAINTEXT")
     connection.connection_made(transport)  # type: ignore[arg-type]
     gc.collect()
     tracemalloc.start()

@@ -17,8 +17,9 @@ from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from protocol.records import control
-from protocol.records.batch import MalformedBatch
+from protocol.records.batch import MalformedBatch, read_header
 from protocol.records.compression import Codec, decompress
+from protocol.records.filtering import MOST_RECORDS
 from protocol.records.record import BatchBuilder, iter_records
 from tests.broker.bad_input.attack import INT_MAX, serves_others
 from tests.broker.conftest import StartBroker
@@ -233,6 +234,29 @@ async def test_bombs_in_what_the_broker_opens(start_broker: StartBroker, codec: 
     assert found.offset == 0  # the batch itself: the best answer that can be had
     assert peak < limit + 2 * len(data) + (2 << 20)
     assert spent < 2.0
+    await client.close()
+
+
+async def test_well_made_batches_of_too_many_records(start_broker: StartBroker) -> None:
+    """Small, and nothing is wrong with them but how many they are: each would have to be looked at."""
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await client.create("compacted", cleanup_policy="compact")
+    await client.create("plain")
+    count = MOST_RECORDS + 10
+    records = wire.batch(gzip.compress(wire.record(0, b"", b"") * count), count, attributes=int(Codec.GZIP))
+    assert len(records) < 20_000
+    tracemalloc.start()
+    try:
+        refused = await client.produce("compacted", records)
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert (await client.produce("plain", records)).error_code == 0
+    newest = read_header(records).max_timestamp
+    assert first_at(records, newest, 0, 64 << 20) == (0, newest)
+    assert first_at(records, newest, 5, 64 << 20) == (5, newest), "none of those looked at: the batch"
     await client.close()
 
 

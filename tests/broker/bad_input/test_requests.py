@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from broker.config import Settings
-from broker.listening import only_this_machine
+from broker.connections.listening import only_this_machine
 from broker.router import HANDLERS
 from broker.server import Broker
-from broker.topic_config import TOPIC_PROPERTIES
+from broker.settings.config import Settings
+from broker.settings.topic_config import TOPIC_PROPERTIES
 from protocol.api import ApiKey
 from protocol.compiler import encode_bytes
 from protocol.errors import ErrorCode

@@ -16,9 +16,9 @@ import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from broker.config import Settings, from_texts
 from broker.metadata import METADATA_GROUP
 from broker.server import Broker
+from broker.settings.config import Settings, from_texts
 from compat_tests.probe import free_port
 from tests.broker.wire import Client
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -134,6 +135,7 @@ async def test_the_status_of_three_nodes(start_cluster: StartCluster) -> None:
     for node in found["nodes"]:
         assert node["alive"]
         assert node["metadata"] == "voter"
+        assert node["disk_full"] is False
         assert node["listeners"] == {"PLAINTEXT": f"127.0.0.1:{cluster.brokers[node['node']].port}"}
         assert node["peer"] == f"127.0.0.1:{cluster.settings(1).peers()[node['node']].port}"
     assert [each["group"] for each in found["groups"]] == [0, 1, 2, 3]
@@ -141,6 +143,22 @@ async def test_the_status_of_three_nodes(start_cluster: StartCluster) -> None:
         assert sorted(group["placed"]) == voters(found, group["group"]) == [1, 2, 3]
         assert group["leader"] == cluster.leader_of(group["group"])
         assert group["commit_index"] > 0
+
+
+async def test_a_full_disk_is_told_by_every_node(start_cluster: StartCluster) -> None:
+    cluster = await start_cluster(3)
+    await cluster.settled()
+    await well(cluster)
+    cluster.brokers[2].groups[1].installing._no_room_index = 1 << 60
+
+    async def is_told(node: int) -> bool:
+        async with Client(f"127.0.0.1:{cluster.brokers[node].port}") as client:
+            found = await admin.status(client)
+        assert found["answered_by"] == node
+        return not found["healthy"] and [each["disk_full"] for each in found["nodes"]] == [False, True, False]
+
+    for node in (1, 3):
+        await cluster.until(partial(is_told, node), "word of a full disk")
 
 
 async def test_status_without_a_majority_says_what_is_unknown(start_cluster: StartCluster) -> None:
@@ -229,9 +247,11 @@ async def test_what_a_dead_voter_lacks_is_unknown_to_the_next_leader(start_clust
     await cluster.settled()
     await write(cluster, [b"one"], 1)
     await well(cluster)
-    gone = cluster.leader_of(1)
-    assert gone is not None
+    leading = cluster.leader_of(1)
+    gone, heir = (node for node in cluster.brokers if node != leading)
     await cluster.stop(gone)
+    async with Client(cluster.bootstrap_servers) as client:
+        await admin.transfer(client, 1, heir, 20)
     lacks: list[tuple[int | None, int | None]] = []
 
     async def is_told() -> bool:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+
 from broker.metadata import METADATA_GROUP
+from protocol.errors import ErrorCode
 from tests.broker.conftest import StartCluster
+from tests.broker.wire import batch, fetch_request, frame
 
 
 async def test_three_nodes_find_each_other(start_cluster: StartCluster) -> None:
@@ -12,6 +17,37 @@ async def test_three_nodes_find_each_other(start_cluster: StartCluster) -> None:
     for broker in cluster.brokers.values():
         assert sorted(broker.groups) == [0, 1, 2, 3]
     assert cluster.controller is cluster.brokers[cluster.leader_of(METADATA_GROUP) or 0]
+
+
+async def test_a_stop_hands_over_before_a_slow_client_has_taken_its_answer(
+    start_cluster: StartCluster,
+) -> None:
+    cluster = await start_cluster(3, lockstep_data_groups="1", lockstep_shutdown_timeout_ms="60000")
+    await cluster.settled()
+    await (await cluster.client(1)).create("t")
+    leading = cluster.leader_of(1)
+    assert leading is not None
+    writer = await cluster.client(leading)
+    for _ in range(80):
+        assert (await writer.produce("t", batch(bytes(150_000)))).error_code == ErrorCode.NONE
+    request = frame(fetch_request({"t": {0: 0}}, max_bytes=50 << 20, partition_max_bytes=50 << 20), 12)
+    reader, held = socket.socket(), 0
+    with reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        reader.connect(("127.0.0.1", cluster.brokers[leading].port))
+        reader.setblocking(False)
+        reader.send(request)
+        connections = cluster.brokers[leading].parts.connections
+        await cluster.until(lambda: any(each.is_busy for each in connections._open), "an answer")
+        stopping = asyncio.ensure_future(cluster.stop(leading))
+        await asyncio.wait_for(
+            cluster.until(lambda: cluster.leader_of(1) not in (None, leading), "a leader"), 5
+        )
+        assert not stopping.done()
+        while chunk := await asyncio.get_running_loop().sock_recv(reader, 1 << 20):
+            held += len(chunk)
+        await stopping
+    assert held > 80 * 150_000, "what was answered is sent to its end"
 
 
 async def test_a_node_comes_back_and_another_loses_its_disk(start_cluster: StartCluster) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from broker.cluster.node import ClusterNode
-from broker.kafka_names import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 from broker.metadata import TopicPartition
+from broker.settings.kafka_names import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData

@@ -12,8 +12,8 @@ from broker.cluster.node_status import Status
     [
         Status(),
         Status(True, True, "id", (1, 2), (1,), {0: 3, 2: 9}, {0: 1, 2: 1 | 5 << 32}, 77),
-        Status(full=True),
-        Status(full=False),
+        Status(disk_full=True),
+        Status(disk_full=False),
     ],
 )
 def test_round_trip(status: Status) -> None:
@@ -44,4 +44,4 @@ def test_what_is_not_one(body: bytes) -> None:
 
 
 def test_an_older_version_does_not_say_whether_its_disk_is_full() -> None:
-    assert Status.decode(PLAIN.replace(b',"full":null', b"")).full is None
+    assert Status.decode(PLAIN.replace(b',"full":null', b"")).disk_full is None

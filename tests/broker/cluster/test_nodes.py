@@ -47,10 +47,10 @@ def test_whose_disk_is_full(world: World, disk_full: bool, lacks_room: bool, is_
         log=SimpleNamespace(disk_full=disk_full), installing=SimpleNamespace(lacks_room=lacks_room)
     )
     world.nodes.groups = {GROUP: cast(LogGroup, well), GROUP + 1: cast(LogGroup, other)}
-    world.nodes.told(2, Status(full=True))
-    world.nodes.told(3, Status(full=False))
+    world.nodes.told(2, Status(disk_full=True))
+    world.nodes.told(3, Status(disk_full=False))
     world.nodes.told(4, Status())
-    assert world.nodes.full() == {1: is_full, 2: True, 3: False}
+    assert world.nodes.disks_full() == {1: is_full, 2: True, 3: False}
 
 
 def test_nobody_is_known_to_lead(world: World) -> None:

@@ -13,18 +13,18 @@ import pytest
 import uvloop
 
 from broker.cluster import majority
-from broker.config import Settings, from_texts
 from broker.data_directory import DataDirectory
 from broker.hosting import Hosting
 from broker.metadata import METADATA_GROUP
-from broker.properties import ConfigError
 from broker.server import Broker, CannotStart
+from broker.settings.config import Settings, from_texts
+from broker.settings.properties import ConfigError
 from compat_tests.probe import free_port
 from lockstep import cluster as admin
 from lockstep.client import Client
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
-from protocol.messages.metadata import MetadataRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from storage.group import LogGroup
 from storage.raft.membership import ConfigurationRefused
 from storage.types import StorageFull
@@ -48,9 +48,14 @@ async def test_alone_among_three_a_node_answers_retriable_errors(tmp_path: Path)
     try:
         assert (tmp_path / "1" / "meta.properties").exists()
         client = await cluster.client(1)
-        response = await client.call(MetadataRequest(topics=None), 9)
+        response = await client.call(MetadataRequest(topics=[]), 9)
         assert [each.node_id for each in response.brokers] == [1]
         assert (response.controller_id, response.cluster_id, response.topics) == (-1, None, [])
+        named = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+        (topic,) = (await client.call(named, 9)).topics
+        assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        with pytest.raises(EOFError):  # none that it could name would be all there are
+            await (await cluster.client(1)).call(MetadataRequest(topics=None), 9)
         described = await client.call(DescribeClusterRequest(), 0)
         assert [each.broker_id for each in described.brokers] == [1]
         refused = await client.produce("t", batch(b"a"))

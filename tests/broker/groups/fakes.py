@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.config import from_texts
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.records import Record
 from broker.groups.state import GroupsState
+from broker.settings.config import from_texts
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse

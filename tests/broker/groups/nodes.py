@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.append import Appender
-from broker.config import Settings, from_texts
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.groups import Groups
 from broker.groups.records import Record
@@ -17,7 +16,8 @@ from broker.groups.state import SECTION, GroupsState
 from broker.groups.store import Transaction
 from broker.metadata import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, Topic, TopicPartition
 from broker.producer_state import ProducerState
-from broker.topic_config import topic_config
+from broker.settings.config import Settings, from_texts
+from broker.settings.topic_config import topic_config
 from protocol.errors import ErrorCode
 from protocol.records import control
 from protocol.records.batch import read_header

@@ -419,6 +419,17 @@ def test_a_static_member_comes_back_while_it_waits_to_join(world: World) -> None
     assert len(second.response.members) == 1
 
 
+def test_a_static_member_that_came_back_waits_as_long_as_the_others_take(world: World) -> None:
+    members = static_pair(world, rebalance_ms=10 * SESSION_MS)
+    world.ask_join(instance="i2", rebalance_ms=10 * SESSION_MS)
+    again = world.ask_join(instance="i2", rebalance_ms=10 * SESSION_MS)
+    for _ in range(6):
+        world.loop.advance(SESSION_MS // 2)
+        for number, each in enumerate(members):
+            world.heartbeat(each, instance=f"i{number}")
+    assert not again.done
+
+
 def test_silent_static_members_stay_until_their_session_ends(world: World) -> None:
     leader, follower = static_pair(world, session_ms=100_000)
     (answer,) = rejoin(world, leader, instance="i0")

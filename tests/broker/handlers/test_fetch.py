@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker.handlers.fetch import _from_disk
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -506,6 +507,25 @@ async def test_records_deleted_while_a_fetch_waits_are_out_of_range(client: Clie
     assert correlation_id == waiting
     assert response.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE  # type: ignore[attr-defined]
     await other.close()
+
+
+async def test_nothing_is_left_below_an_open_transaction(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that lay there was compacted away, and which batches there were has to come from the disk."""
+    await client.create("t")
+    await client.produce("t", batch(b"a", b"b", b"c"))
+    partition, asked = broker.services.cluster.partition("t", 0), []
+
+    async def nothing(*arguments: object) -> ReadResult:
+        asked.append(arguments)
+        return ReadResult([], 0)
+
+    assert partition is not None
+    monkeypatch.setattr(broker.groups[1], "read_cold", nothing)
+    for end, error in ((2, ErrorCode.NONE), (3, ErrorCode.KAFKA_STORAGE_ERROR)):
+        assert (await _from_disk(partition, 1, 100, end))[1] is error
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("damage", ["no answer", "cut short", "index lost, too"])

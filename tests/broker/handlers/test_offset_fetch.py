@@ -48,6 +48,19 @@ async def test_all_of_a_group_is_told_once(client: Client, ids: TopicIds) -> Non
     assert {(each.error_code, len(each.topics)) for each in others} == {(E.INVALID_REQUEST, 0)}
 
 
+@pytest.mark.parametrize("version", [8, 10])
+async def test_each_offset_is_told_once(client: Client, ids: TopicIds, version: int) -> None:
+    """What was committed with an offset may be long: a few bytes must not ask for it again and again."""
+    asked = asking(version, ids, indexes=(0, 2, 0, 9, 9))
+    asked.groups[0].topics += asking(version, ids, indexes=(2, 1, 0)).groups[0].topics
+    asked.groups += asking(version, ids, indexes=(1, 2)).groups
+    answers = (await client.call(asked, version)).groups
+    told = [
+        [[part.partition_index for part in topic.partitions] for topic in each.topics] for each in answers
+    ]
+    assert told == [[[0, 2, 9], [1]], [[]]]
+
+
 @pytest.mark.parametrize("group_id", ["g", "nobody"])
 @pytest.mark.parametrize("version", range(1, 11))
 async def test_every_version(client: Client, ids: TopicIds, version: int, group_id: str) -> None:

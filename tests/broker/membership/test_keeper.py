@@ -37,7 +37,7 @@ class Kept:
         self.learner_nodes: tuple[int, ...] = ()
         self.silent: set[int] = set()
         """Nodes of whose state nobody has heard."""
-        self.full: dict[int, bool] = {}
+        self.disks_full: dict[int, bool] = {}
         """What nodes say of their disks."""
         self.balance = False
         self.broken = False
@@ -52,7 +52,7 @@ class Kept:
         if self.broken:
             raise RuntimeError("planted")
         said = {node: g.raft.member_id for node, g in self.cluster.groups.items() if node not in self.silent}
-        return Wanted(self.wanted_nodes, self.learner_nodes, said, frozenset(said), self.full)
+        return Wanted(self.wanted_nodes, self.learner_nodes, said, frozenset(said), self.disks_full)
 
     async def start(self, *nodes: int, joins: bool = False, incarnation: int = 0) -> None:
         await self.cluster.start(*nodes, voters=() if joins else None, incarnation=incarnation)
@@ -414,16 +414,16 @@ async def test_a_leader_whose_disk_is_full_hands_over(tmp_path: Path, said: pyte
     await kept.start()
     kept.begin_writing()
     await kept.led_by(1)
-    kept.full = {1: True, 2: True}  # of node 3 nobody knows
+    kept.disks_full = {1: True, 2: True}  # of node 3 nobody knows
     kept.balance = True
     await kept.pass_time(15)
     assert not handed_over(said) and kept.cluster.groups[1].is_leader
-    kept.full = {1: True, 2: True, 3: False}
+    kept.disks_full = {1: True, 2: True, 3: False}
     await kept.lead(3)  # without any time passing
     assert handed_over(said) == ["node 3: the disk of node 1 is full"]
     await kept.pass_time(15)
     assert len(handed_over(said)) == 1, "it does not return to the preferred leader"
-    kept.full = {1: False, 2: True, 3: False}
+    kept.disks_full = {1: False, 2: True, 3: False}
     for _ in range(8):  # each pause of an election begins the time of being steady anew
         await kept.pass_time(3.5)
     await kept.lead(1)
@@ -438,7 +438,7 @@ async def test_a_full_disk_is_not_left_twice_within_ten_seconds(
     kept.stop_clock()
     await kept.start()
     await kept.led_by(1)
-    kept.full = {1: True, 2: False}
+    kept.disks_full = {1: True, 2: False}
     await kept.lead(2)
     await kept.led_by(1)
     await kept.pass_time(5)
@@ -482,10 +482,10 @@ async def test_why_leadership_cannot_go_somewhere(tmp_path: Path) -> None:
         kept.keepers[1].transfer_to(3)
     with pytest.raises(NotLeader, match="group 1 is not led here"):
         kept.keepers[2].transfer_to(3)
-    kept.silent, kept.full = set(), {2: True}
+    kept.silent, kept.disks_full = set(), {2: True}
     with pytest.raises(TransferRefused, match="the disk of node 2 is full"):
         kept.keepers[1].transfer_to(2)
-    kept.full = {}
+    kept.disks_full = {}
     kept.keepers[1].stop()
     kept.cluster.groups[1].change_members([1, 2, 3], [4])
     with pytest.raises(TransferRefused, match="group 1: a change of the members is under way"):

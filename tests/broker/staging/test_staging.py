@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.server import Broker
+from broker.staging.expiration import StagedExpiration
 from protocol.errors import ErrorCode
 from protocol.lock_words import HWM, WRITE
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -296,6 +297,36 @@ async def test_what_nobody_came_back_for_expires(broker: Broker, client: Client)
     assert (await late.send("t", 0, b"v")).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
     assert (await commit(client, late)).error_code == ErrorCode.INVALID_TXN_STATE
     assert (await live.send("t", 1, b"w")).error_code == 0
+
+
+async def test_what_was_written_under_a_clock_far_ahead_expires(broker: Broker, client: Client) -> None:
+    late, live = Writer(client), Writer(client, "another")
+    producers = broker.services.appenders[1].producers
+
+    async def write(*writers: Writer) -> None:
+        for writer in writers:
+            await writer.send("t", 0 if writer is late else 1, b"v")
+        for place in producers.open_stages:
+            state = producers.find(*place)
+            assert state is not None
+            state.last_time_ms = 1 << 60  # a log's time does not go back: all that follows has it, too
+
+    await write(late, live)
+    now, timeout_s = 0.0, broker.services.settings.lockstep_staged_timeout_ms / 1000
+    expiration = StagedExpiration(
+        broker.services.staged_ends, broker.services.cluster, broker.services.clock_ms, lambda: now
+    )
+    assert expiration.abort_left_over() == 0
+    now += timeout_s
+    assert expiration.abort_left_over() == 0
+    await write(live)
+    now += 1
+    assert expiration.abort_left_over() == 1
+    assert [producer_id for _, producer_id in producers.open_stages] == [live.producer_id]
+    now += timeout_s
+    assert expiration.abort_left_over() == 0
+    now += 1
+    assert expiration.abort_left_over() == 1
 
 
 async def test_stages_of_a_query_expire_together(broker: Broker, client: Client) -> None:

@@ -14,7 +14,7 @@ from broker.cluster.peering import Asked, NotHere, Peering
 from broker.metadata import METADATA_GROUP, Cluster
 from broker.refused import Refused
 from broker.transactions import markers as of_markers
-from broker.transactions.markers import Markers
+from broker.transactions.markers import Ending, Markers
 from protocol.errors import ErrorCode
 from storage.peers.limits import PeerError
 from storage.types import NotLeader, StorageFull
@@ -318,6 +318,20 @@ async def test_questions_are_bounded(world: World, monkeypatch: pytest.MonkeyPat
     await asyncio.gather(*(world.write(1, 2, marker=Marker(each, 0, 3, True, 1)) for each in range(6)))
     assert [len(each["endings"]) for each in world.way.questions] == [1] * 6
     assert [len(indexes) for indexes, _ in world.there.appends[2].frames] == [1] * 12
+
+
+async def test_who_comes_when_the_last_question_is_answered_is_not_left_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes in the turn in which the answer does: the sender has nothing more to send, and is not gone."""
+    monkeypatch.setattr(of_markers, "MOST_QUESTIONS", 1)
+
+    async def one_after_the_other() -> None:
+        for each in range(5):  # puts again in the very step that the answer wakes
+            await world.here.markers._end(2, Ending(Marker(each, 0, 3, True, 1), 4, [(TOPIC, 1)]))
+
+    await asyncio.wait_for(one_after_the_other(), 5)
+    assert len(world.there.appends[2].frames) == 5
 
 
 async def test_a_coordinator_that_gives_up_asks_no_more(world: World) -> None:

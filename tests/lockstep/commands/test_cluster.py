@@ -93,6 +93,21 @@ def test_a_status_that_is_not_well(
     assert ["1", "none", "1", "3", "unknown", "unknown", "unknown"] in lines
 
 
+def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [{**NODE, "disk_full": False}, {**NODE, "node": 2, "disk_full": True}, {**NODE, "node": 3}]
+    groups = [{**GROUP, "voters": [{**each, "in_sync": True} for each in MEMBERS]}]
+    asked = answers(monkeypatch, {**STATUS, "nodes": nodes, "groups": groups})
+    assert main(["cluster", "status"]) == 1
+    assert len(asked) == 1, "a full disk does not pass while somebody waits"
+    out = capsys.readouterr().out
+    assert [line.split()[:3] for line in out.splitlines() if line[:1] in ("1", "2", "3")] == [
+        ["1", "yes", "here:9092"],
+        ["2", "disk", "full"],
+        ["3", "yes", "here:9092"],
+    ]
+    assert out.endswith("\nno room left on the disk of node 2: what it leads takes no writes\n")
+
+
 def test_who_is_not_reached_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,4 +181,6 @@ def test_the_exit_status_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["cluster", "status", "--help"])
     told = " ".join(capsys.readouterr().out.split())
-    assert "0 if every group has a leader and all its voters are in sync, 1 otherwise" in told
+    assert (
+        "0 if every group has a leader, all its voters are in sync and no disk is full, 1 otherwise" in told
+    )

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
+from lockstep import followed_topic
 from lockstep.client import Client
+from lockstep.commands import options
 from lockstep.connection import ConnectionFailed, Unsupported
 from lockstep.testing import RunningBroker
 from tests.lockstep.conftest import Run
@@ -186,6 +188,32 @@ def test_a_batch_whose_answer_is_lost_is_there_once(
     else:  # nothing says whether it arrived
         assert (outcome.status, sent) == (1, 1)
         assert "the answer is lost; 0 records before it were acknowledged" in outcome.err
+
+
+@pytest.mark.parametrize("asked", ["produce", "fetch"])
+def test_a_silence_of_the_brokers_is_said_once(
+    command: Run, topic: str, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    command("produce", topic, stdin=b"a\n")
+    real, tried = getattr(Client, asked), 0
+
+    async def silent_at_first(*words: Any, **more: Any) -> Any:
+        nonlocal tried
+        tried += 1
+        if tried < 4:
+            raise ConnectionFailed("nobody is there")
+        return await real(*words, **more)
+
+    monkeypatch.setattr(Client, asked, silent_at_first)
+    monkeypatch.setattr(followed_topic, "SILENT_AFTER_S", 0.0)
+    monkeypatch.setattr(options, "LOOK_SECONDS", 0.01)
+    if asked == "produce":
+        outcome = command("produce", topic, stdin=b"b\n")
+    else:
+        outcome = command("consume", topic, "--from-beginning")
+        assert outcome.out == "a\n"
+    assert outcome.status == 0
+    assert outcome.err == "lockstep: no answer from the brokers for 0 s: nobody is there; still trying\n"
 
 
 def test_batches_keep_to_the_topics_limit(command: Run, topic: str) -> None:

@@ -110,6 +110,17 @@ async def test_topics_and_partitions_come_and_go(
     )
 
 
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_stop_that_meets_a_wake_is_one(broker: Broker, turns: int) -> None:
+    players = Hosted(broker.services, "t", Plays())
+    players.start()
+    await asyncio.sleep(0.01)
+    players._look.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await asyncio.wait_for(players.stop(), 3)
+
+
 async def test_what_fails_is_tried_again(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -73,6 +73,24 @@ async def test_resends_are_the_same_batch_and_taken_once(running: RunningBroker,
     await log.close()
 
 
+async def test_a_lane_s_sequences_begin_again_behind_the_last_one(
+    running: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await opened(running)
+    await log.append(wants(b"one"), 10)
+    (lane,) = log._lanes
+
+    async def sent(*_: object) -> dict[int, int]:
+        return {0: 1}
+
+    monkeypatch.setattr(log, "_sent", sent)
+    lane.sequences[0] = (1 << 31) - 1
+    for after in (0, 1):
+        await log.append(wants(b"two", hwm=0), 10)
+        assert lane.sequences == {0: after}
+    await log.close()
+
+
 async def test_a_lost_refusal_stays_one(running: RunningBroker) -> None:
     log = await opened(running)
     await log.append(wants(b"one"), 10)

@@ -170,7 +170,7 @@ def test_no_dummies_for_who_is_near_away_or_far_behind() -> None:
     answer(core, "b", 2)
     core.targets["b"].dropped = True
     away(core, "c")
-    core.targets["a"].last_ack = core.targets["a"].queue.sent_position = 10
+    core.targets["a"].last_ack = core.targets["a"].queue.sent_position = 11
     feed(core, range(11, 15), "")
     assert [waiting(target) for target in core.targets.values()] == [([], [])] * 3
     feed(core, range(15, 19), "")
@@ -198,6 +198,35 @@ def test_a_dummy_where_the_main_stream_has_gone_quiet() -> None:
                 written(core, name)
             acknowledged(core, core.targets[name].queue.sent_position, name)
     assert sent_to == {"a": [[1]], "b": [[1]]}  # once
+
+
+def test_a_target_for_which_nothing_comes_is_told_how_far_the_others_are() -> None:
+    """Else retention would delete what is not for it, and it would seem to lack that."""
+    core = playing("a", "b", dummy_every=1000, quiet_ms=10_000)
+    for position in range(500):
+        feed(core, (position,))
+        for name in "ab":
+            if sent(core.ready(), name) or core.targets[name].writing:
+                written(core, name)
+            acknowledged(core, core.targets[name].queue.sent_position, name)
+        until_ms = core.now_ms + 9_000
+        while core.now_ms < until_ms:
+            core.tick(min(core.deadline_ms, until_ms))
+            for name in "ab":
+                if core.targets[name].writing:
+                    written(core, name)
+                acknowledged(core, core.targets[name].queue.sent_position, name)
+            core.ready()
+    assert core.targets["b"].last_ack >= 497
+
+
+def test_those_that_are_behind_by_as_many_as_a_look_comes_after_are_told() -> None:
+    core = playing("a", "b", dummy_every=4, normal=Bound(100, 10_000))
+    for looks in range(1, 4):
+        feed(core, range(4 * looks - 4, 4 * looks))
+        assert sent(core.ready(), "b") == [[4 * looks - 1]]
+        written(core, "b")
+        acknowledged(core, 4 * looks - 1, "b")
 
 
 def test_a_dummy_for_the_quiet_does_not_come_on_top_of_what_waits() -> None:

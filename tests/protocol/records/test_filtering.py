@@ -8,7 +8,15 @@ import pytest
 
 from protocol.records.batch import MalformedBatch, read_header, set_log_append_time, verify
 from protocol.records.compression import Codec, DecompressedTooLarge
-from protocol.records.filtering import beyond_time, keyless, opened, remade, shortened, with_value
+from protocol.records.filtering import (
+    MOST_RECORDS,
+    beyond_time,
+    keyless,
+    opened,
+    remade,
+    shortened,
+    with_value,
+)
 from protocol.records.record import BatchBuilder, iter_records
 
 
@@ -84,6 +92,13 @@ def test_whatever_is_no_batch_is_refused() -> None:
             opened(good[:size])
     with pytest.raises(DecompressedTooLarge):
         opened(some(Codec.ZSTD), max_decompressed_bytes=100)
+
+
+def test_more_records_than_are_worth_looking_at_are_not_looked_at() -> None:
+    many = bytearray(some(Codec.ZSTD))
+    many[57:61] = (MOST_RECORDS + 1).to_bytes(4, "big")
+    with pytest.raises(MalformedBatch, match="200001 records in a batch, 200000 are looked at"):
+        opened(many, max_decompressed_bytes=0)
 
 
 @pytest.mark.parametrize("count", [3, 5])

@@ -84,8 +84,8 @@ def end_of_log_served() -> Iterator[None]:
     """High watermarks follow the appended log."""
     real = Applier.appended
 
-    def appended(self: Applier, frames: Sequence[Frame], followed: bool) -> None:
-        real(self, frames, followed)
+    def appended(self: Applier, frames: Sequence[Frame], followed: bool, is_all: bool) -> None:
+        real(self, frames, followed, is_all)
         for partition in self._state.control.partitions.values():
             partition.high_watermark = partition.next_offset
 

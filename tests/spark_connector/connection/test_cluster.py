@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,13 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from protocol.messages.metadata import MetadataResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from protocol.records.record import BatchBuilder
 from spark_connector.connection import BrokerError, ClientError, Cluster, ConnectionFailed
+from spark_connector.connection import cluster as module
 from spark_connector.connection.cluster import TRANSACTION
+from spark_connector.connection.wire import Connection
 from tests.spark_connector.conftest import NewTopic, produce
 
 
@@ -135,6 +139,52 @@ def test_also_asked_again_until_time_is_up(running: lockstep.testing.RunningBrok
     with Cluster(running.bootstrap_servers, timeout_s=0.2) as cluster, pytest.raises(BrokerError):
         cluster.retried(ask, also=(ErrorCode.OFFSET_OUT_OF_RANGE,))
     assert len(asked) > 1
+
+
+def test_who_knows_no_leader_for_long_is_asked_no_more(
+    running: lockstep.testing.RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be cut off from the others, and answer all the same."""
+    monkeypatch.setattr(module, "_STALE_S", 0.2)
+    with Relay(running.port) as relay:
+        bootstrap = f"127.0.0.1:{relay.port},127.0.0.1:{running.port}"
+        with Cluster(bootstrap, timeout_s=10) as cluster:
+            asked: list[int] = []
+
+            def asked_now() -> int:
+                found = cluster.any()
+                (port,) = [port for (_, port), each in cluster._connections.items() if each is found]
+                return port
+
+            def ask() -> int:
+                asked.append(asked_now())
+                if asked[-1] == relay.port:
+                    raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "t")
+                return asked[-1]
+
+            assert cluster.retried(ask) == running.port
+            assert asked_now() == running.port, "and stays so"
+            assert len(asked) > 3
+
+
+def test_topics_that_have_no_leader_yet_are_asked_for_again(
+    cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, answers = new_topic(), 0
+    call = Connection.call
+
+    def late(connection: Connection, request: Any, *arguments: Any, **named: Any) -> Any:
+        nonlocal answers
+        answer = call(connection, request, *arguments, **named)
+        if isinstance(answer, MetadataResponse):
+            answers += 1
+            if answers < 3:
+                answer.topics[0].error_code = ErrorCode.LEADER_NOT_AVAILABLE
+        return answer
+
+    monkeypatch.setattr(Connection, "call", late)
+    assert [each.name for each in cluster.topics([topic])] == [topic]
+    assert answers == 3
 
 
 def test_a_broken_connection_is_made_again(running: lockstep.testing.RunningBroker) -> None:

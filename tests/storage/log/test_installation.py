@@ -244,6 +244,50 @@ def test_a_full_disk_refuses_an_installation_and_changes_nothing() -> None:
     agree(log, model)
 
 
+def test_an_installation_that_fails_late_leaves_no_file_open() -> None:
+    source, checkpoint, _ = leader()
+    (log, model), disk = follower()
+    log.prepare_now()
+    for refused in ("incoming.tmp", ".freed"):
+        installation, opened = log.begin_install(), dict(disk._open)
+        for part in shipment(source, checkpoint.index):
+            installation.add(*part)
+        installation._gaps.append(installation._first + 500)
+        disk.fault = lambda what, name, end=refused: OSError(28, "No space") if name.endswith(end) else None
+        with pytest.raises(StorageFull):
+            installation.prepare(checkpoint)
+        disk.fault = None
+        installation.abort()
+        assert disk._open == opened
+    agree(log, model)
+
+
+def test_the_log_may_write_a_checkpoint_while_another_one_is_installed() -> None:
+    source, checkpoint, _ = leader()
+    (log, model), disk = follower()
+    log.prepare_now()
+    own = checkpoint_of(model)
+    written: list[str] = []
+
+    def between(what: str, name: str) -> None:
+        """Its own comes when the other is written and has no name yet."""
+        if what == "flush" and name.endswith("incoming.tmp") and not written:
+            written.append(name)
+            log.write_checkpoint(own)
+
+    installation = log.begin_install()
+    for part in shipment(source, checkpoint.index):
+        installation.add(*part)
+    disk.fault = between
+    installation.prepare(checkpoint)
+    disk.fault = None
+    assert written
+    installation.finish(checkpoint)
+    log.close()
+    again = DataLog.open(DIRECTORY, GROUP, SMALL, SimulatedFileSystem(disk.now()))
+    assert again.checkpoint is not None and again.checkpoint.index == checkpoint.index
+
+
 def test_readers_see_the_old_log_or_the_new_one(tmp_path: Path) -> None:
     """Reads, time look-ups and shipments in other threads while one log after the other is installed."""
     source, checkpoint, _ = leader()

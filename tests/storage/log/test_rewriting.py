@@ -402,6 +402,40 @@ def test_segments_in_which_nothing_is_left_are_freed_and_reads_pass_over_them() 
         log, disk = reopened(log, disk)
 
 
+def test_what_is_freed_behind_a_segment_that_stays_has_one_tombstone() -> None:
+    log, model, disk = two_logs()
+    first, *others = log.cleanable_segments()
+    shares = [share for segment in others for share in segment.partitions()]
+    dead = {
+        (share.partition, at) for share in shares for at in range(share.first_offset, share.last_offset + 1)
+    }
+    shorten(log, model, lambda e, payload: (e.partition, e.base_offset) not in dead)
+    assert log.free_dead_segments(lambda partition: 0) == len(others) > 4
+    log.prepare_now()
+    for _ in range(3):
+        assert [n for n in disk.list_dir(DIRECTORY) if n.endswith(".freed")] == [
+            f"{others[0].sequence:016d}-{others[-1].sequence:016d}.freed"
+        ]
+        assert log.segments()[0].sequence == first.sequence
+        assert not {s.sequence for s in others} & {s.sequence for s in log.segments()}
+        log, disk = reopened(log, disk)
+    starts = {share.partition: share.last_offset + 1 for share in log.segments()[0].partitions()}
+    assert log.free_dead_segments(starts.__getitem__) == 1
+    assert not [n for n in disk.list_dir(DIRECTORY) if n.endswith(".freed")]
+    reopened(log, disk)
+
+
+def test_a_crash_before_the_freeing_is_on_the_disk_finds_that_a_rewritten_segment_follows() -> None:
+    log, _, disk = two_logs()
+    first, second = log.segments()[:2]
+    starts = {share.partition: share.last_offset + 1 for share in first.partitions()}
+    log._house.turn = lambda: None  # type: ignore[method-assign]
+    assert log.free_dead_segments(starts.__getitem__) == 1
+    assert log.clean(second.sequence, by_turns(0)) > 0
+    again = DataLog.open(DIRECTORY, GROUP, SMALL, SimulatedFileSystem(disk.now()))
+    assert [each.sequence for each in again.segments()[:2]] == [first.sequence, second.sequence]
+
+
 def test_a_cleaned_log_is_shipped_and_installed_as_it_is() -> None:
     log, model, _ = two_logs()
     clean(log, model, lambda entry: entry.partition != 3 and entry.base_offset % 4 > 0)

@@ -1,0 +1,10 @@
+"""Clients' connections: frames in, replies out, and how much a client may have the broker hold.
+
+| concern | files |
+|---|---|
+| where this node listens | `own_listeners` (each with its setting), `listening` (sockets, how many clients) |
+| one client | `connection` (its requests and their order), `replies` (how an answer becomes bytes) |
+| all clients | `connections` (limits, one write a turn), `unfinished_frames` (room for parts of requests) |
+
+What a request means is none of their business: `broker/router.py`.
+"""

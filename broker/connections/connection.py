@@ -1,0 +1,434 @@
+"""One client's connection: frames in, replies out in the order of their requests.
+
+Invariants: requests are dispatched in order and may be answered in any; replies leave in order. A
+connection's output of one loop turn is one `writelines`. A connection is not read from while too much of
+it is unanswered or unsent, or of all clients' requests unfinished, so no client can make the broker hold
+more than its limits. Whatever a client sends, or a handler does, ends at most this connection. An idle
+connection keeps a few KB.
+Does not: decode requests (`broker/router.py`), know what they mean, or count others' (`connections.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import Any, Final
+
+from broker.connections.connections import Connections
+from broker.connections.replies import JOIN_BELOW_BYTES, Reply, encoded, joined
+from broker.context import ClientContext, ConnectionRefused, Deferred, Encoded
+from protocol.api import ApiKey, read_request_header
+from protocol.fields import Struct
+from protocol.framing import UNASKED_BYTES, FrameReader, MalformedFrame
+from protocol.primitives import Buffer, MalformedMessage
+
+ONE_AT_A_TIME: Final = (ApiKey.FETCH).to_bytes(2, "big")
+"""A second Fetch of a connection waits for the first: each may hold tens of megabytes."""
+AT_ONCE: Final = (Struct, Encoded)
+"""What is an answer already; anything else becomes one."""
+HURRIED_SECONDS: Final = 30.0
+"""How long a connection may make no progress while others wait for its room, or after its close."""
+HURRIED_BYTES: Final = 512 << 10
+"""Less of a request is no progress while others wait: a byte now and then is as bad as none."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client."""
+
+    __slots__ = (
+        "_active",
+        "_alone",
+        "_closing",
+        "_context",
+        "_fetching",
+        "_frame_bytes",
+        "_going_on",
+        "_held_bytes",
+        "_host",
+        "_idle_since",
+        "_output",
+        "_output_bytes",
+        "_reader",
+        "_reading",
+        "_replies",
+        "_shared",
+        "_stalled",
+        "_swept_received",
+        "_swept_unsent",
+        "_transport",
+        "_unsent_bytes",
+        "_writable",
+    )
+
+    def __init__(self, shared: Connections, listener: str) -> None:
+        self._shared = shared
+        self._context = ClientContext(shared.services, listener, "", "")
+        self._reader = FrameReader(shared.max_frame_bytes)
+        self._replies: list[Reply] | None = None
+        """Requests not yet answered in order, oldest first; None while there is none."""
+        self._alone: Reply | None = None
+        """A request that takes several steps: the next one is taken when it is answered, as in Kafka. Else a
+        topic could be made again before its deletion is through."""
+        self._output: list[Buffer] = []
+        self._output_bytes = 0
+        self._held_bytes = 0
+        """Answers that are there and wait for older ones."""
+        self._stalled: deque[memoryview] | None = None
+        """Whole frames received and not dispatched; nothing is read while there are any."""
+        self._frame_bytes = 0
+        """What a large frame has of `unfinished_frames`, until its request is dispatched."""
+        self._unsent_bytes = 0
+        """What is counted of this connection in `Services.unsent_bytes`."""
+        self._reading = True
+        self._writable = True
+        self._closing = False
+        self._fetching = False
+        self._going_on = False
+        self._active = True
+        self._idle_since = 0.0
+        self._swept_received = self._swept_unsent = 0
+        """What was there of an unfinished request at the last progress, and to send at the last sweep."""
+        self._host = ""
+        self._transport: Any = None
+
+    # --- asyncio's side -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        peer = transport.get_extra_info("peername") or ("?", 0)
+        here = transport.get_extra_info("sockname") or ("", 0)
+        self._host = str(peer[0])
+        self._context.peer = f"{peer[0]}:{peer[1]}"
+        self._context.local_host = str(here[0])
+        refusal = self._shared.admit(self, self._host)
+        if refusal is not None:
+            self._shared.complain(self._context.peer, refusal)
+            self.abort()
+            return
+        connected = transport.get_extra_info("socket")
+        if connected is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(high=self._shared.write_buffer_bytes)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active = True
+        failure: MalformedFrame | None = None
+        try:
+            frames = self._reader.commit(nbytes)
+        except MalformedFrame as error:
+            frames, failure = error.frames, error
+        if self._closing:
+            return
+        if self._stalled is not None:
+            self._stalled.extend(frames)
+        elif frames:
+            self._dispatch_all(frames)
+        if self._reader.is_full:
+            if not self._may_grow():
+                self._pause_reading()
+        elif self._frame_bytes:
+            self._free_frame()
+        if failure is not None and not self._closing:
+            self._refuse(str(failure))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._count_unsent()
+
+    def resume_writing(self) -> None:
+        self._writable = self._active = True
+        self._count_unsent()
+        self.go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._shared.discharge(self, self._host)
+        self._shared.services.unsent_bytes -= self._unsent_bytes
+        self._unsent_bytes = 0
+        self._let_go()
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def _dispatch_all(self, frames: list[memoryview]) -> None:
+        for place, frame in enumerate(frames):
+            if self._must_wait(frame):
+                self._stalled = deque(frames[place:])
+                self._pause_reading()
+                return
+            self._dispatch(frame)
+            if self._closing:
+                return
+
+    def _must_wait(self, frame: memoryview) -> bool:
+        """May this request not be taken yet? Then `go_on` is called when it may."""
+        if self._output_bytes > self._shared.write_buffer_bytes:
+            self.write_out()
+        if not self._writable or self._held_bytes > self._shared.write_buffer_bytes:
+            return True
+        if self._alone is not None or (self._fetching and frame[:2] == ONE_AT_A_TIME):
+            return True
+        if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
+            return True
+        if self._shared.is_full:
+            self._shared.starve(self)
+            return True
+        return False
+
+    def go_on(self) -> None:
+        """Something made room: take the requests that wait, then read again."""
+        if self._going_on:
+            return  # an answer that was there at once: the loop below goes on anyway
+        self._going_on = True
+        try:
+            while self._stalled and not self._closing:
+                if self._must_wait(self._stalled[0]):
+                    return
+                self._dispatch(self._stalled.popleft())
+        finally:
+            self._going_on = False
+        self._stalled = None
+        if self._frame_bytes:
+            self._free_frame()
+        if self._reading or self._closing or not self._writable or self._shared.stopping:
+            return
+        if not self._reader.is_full or self._may_grow():
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _may_grow(self) -> bool:
+        """May the rest of an unfinished frame be read? If not, `go_on` is called when it may."""
+        wanted = self._reader.wanted_bytes
+        if wanted > UNASKED_BYTES:
+            shared = self._shared
+            more = wanted - self._frame_bytes
+            if not shared.unfinished_frames.grow(self, more, shared.frame_room_bytes):
+                return False
+            self._frame_bytes = wanted
+        return True
+
+    def _free_frame(self) -> None:
+        """Give back a finished frame's room; where its request waits, only the right to go on."""
+        if not self._reader.wanted_bytes:
+            freed = self._frame_bytes if self._stalled is None else 0
+            self._frame_bytes -= freed
+            self._shared.unfinished_frames.release(self, freed)
+
+    def _pause_reading(self) -> None:
+        if self._reading and not self._closing:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _dispatch(self, frame: memoryview) -> None:
+        shared = self._shared
+        try:
+            header, pos = read_request_header(frame)
+            answer = shared.router.answer(self._context, header, frame, pos)
+            if isinstance(answer, AT_ONCE):
+                buffers, reply_bytes = encoded(header, answer)
+                if self._replies is None:
+                    self._put(buffers, reply_bytes)
+                    if reply_bytes > shared.write_buffer_bytes:
+                        self._count_unsent()
+                    return
+                reply = Reply(self, header, len(frame), False)
+                reply.buffers, reply.reply_bytes = buffers, reply_bytes
+                self._held_bytes += reply_bytes
+                if reply_bytes > shared.write_buffer_bytes:
+                    self._count_unsent()
+            elif answer is None:
+                return
+            else:
+                fetching = header.api_key == ApiKey.FETCH
+                held = len(frame)
+                if isinstance(answer, Deferred) and not answer.holds_request:
+                    held = 0
+                reply = Reply(self, header, held, fetching)
+                self._fetching = self._fetching or fetching
+        except (ConnectionRefused, MalformedMessage) as error:
+            self._refuse(str(error))
+            return
+        except Exception as error:
+            self._refuse("a request failed, its connection is closed", error)
+            return
+        if self._replies is None:
+            self._replies = [reply]
+        else:
+            self._replies.append(reply)
+        shared.taken(reply.request_bytes)
+        if reply.buffers is None:
+            if isinstance(answer, Deferred):
+                deferred = answer
+            else:
+                deferred = _run(answer)
+                self._alone = reply
+            reply.deferred = deferred
+            deferred.listen(reply.settle)
+
+    # --- replies ------------------------------------------------------------------------------------------
+
+    def answered(self, reply: Reply, deferred: Deferred) -> None:
+        """A reply's answer is there; send whatever is now next in order."""
+        if self._closing or self._replies is None:
+            return
+        if reply is self._alone:
+            self._alone = None
+        if deferred.failure is not None:
+            self._refuse("a request failed, its connection is closed", deferred.failure)
+            return
+        response = deferred.response
+        try:
+            if response is None:
+                reply.buffers = []
+            else:
+                reply.buffers, reply.reply_bytes = encoded(reply.header, response)
+                self._held_bytes += reply.reply_bytes
+        except Exception as error:
+            self._refuse("an answer cannot be encoded", error)
+            return
+        replies = self._replies
+        while replies and replies[0].buffers is not None:
+            first = replies.pop(0)
+            if first.buffers:
+                self._held_bytes -= first.reply_bytes
+                self._put(first.buffers, first.reply_bytes)
+            if first.holds_fetch:
+                self._fetching = False
+            self._shared.done(first.request_bytes)
+        if not replies:
+            self._replies = None
+        if reply.reply_bytes > self._shared.write_buffer_bytes:
+            self._count_unsent()
+        if self._stalled is not None:
+            self.go_on()
+
+    def _put(self, buffers: list[Buffer], reply_bytes: int) -> None:
+        if not self._output:
+            self._shared.send_later(self)
+        self._output += buffers
+        self._output_bytes += reply_bytes
+
+    def write_out(self) -> None:
+        """Give the transport all output at once."""
+        output = self._output
+        if not output or self._closing:
+            return
+        self._output = []
+        total, self._output_bytes = self._output_bytes, 0
+        if total < JOIN_BELOW_BYTES:
+            self._transport.write(b"".join(output))
+        else:
+            self._transport.writelines(joined(output))
+        if self._unsent_bytes:
+            self._count_unsent()
+
+    def _count_unsent(self) -> None:
+        """Tell the others what waits here for the client; only where it may be more than its write buffer."""
+        unsent = self._held_bytes + self._output_bytes
+        if not self._writable:
+            unsent += self._transport.get_write_buffer_size()
+        self._shared.services.unsent_bytes += unsent - self._unsent_bytes
+        self._unsent_bytes = unsent
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    @property
+    def is_asked(self) -> bool:
+        """Are there requests to answer?"""
+        return bool(self._replies)
+
+    @property
+    def is_busy(self) -> bool:
+        """Are there requests to answer or answers to send?"""
+        return bool(
+            self._replies or self._output or (self._transport and self._transport.get_write_buffer_size())
+        )
+
+    def quiesce(self) -> None:
+        """Take no more requests; a long poll has nothing to wait for any more."""
+        self._pause_reading()
+        self._stalled = None
+        for reply in self._replies or ():
+            if reply.deferred is not None and reply.deferred.abandoned is not None:
+                self.close()
+                return
+
+    def sweep(self, now: float, max_idle_seconds: float) -> None:
+        """Close it if it was idle for too long; give back the buffer of one that rests.
+
+        Who takes what was written is not idle, nor who waits for others' room, nor, where no large request
+        of it is unfinished, for an answer. There is less time after `close`, and to finish that request
+        while others wait for its room.
+        """
+        unsent, received = self._transport.get_write_buffer_size(), self._reader.buffered_bytes
+        active = self._active or unsent < self._swept_unsent
+        hurried = self._closing
+        if self._frame_bytes and self._reading and self._shared.unfinished_frames.waiting:
+            hurried = True
+            active = not 0 <= received - self._swept_received < HURRIED_BYTES
+        elif self._writable and not active and not self._closing:
+            active = self._shared.waits(self) or (self._replies is not None and not self._frame_bytes)
+        self._active = False
+        self._swept_unsent = unsent
+        if active:
+            self._idle_since = now
+            self._swept_received = received
+            return
+        self._reader.trim()
+        if now - self._idle_since > (min(max_idle_seconds, HURRIED_SECONDS) if hurried else max_idle_seconds):
+            if self._closing:
+                self.abort()
+            else:
+                self.close()
+
+    def _refuse(self, text: str, failure: BaseException | None = None) -> None:
+        if isinstance(failure, ConnectionRefused):
+            text, failure = str(failure), None
+        self._shared.complain(self._context.peer, text, failure)
+        self.write_out()
+        self.close()
+
+    def close(self) -> None:
+        """Send what was written, then close; `sweep` drops what the client does not take."""
+        self._let_go()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._let_go()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _let_go(self) -> None:
+        """Nothing more is taken or answered: give back, once, what it has of others' room."""
+        self._closing = self._active = True
+        shared = self._shared
+        shared.unfinished_frames.release(self, self._frame_bytes)
+        if self._frame_bytes:
+            self._frame_bytes = 0
+            self._reader = FrameReader(shared.max_frame_bytes)
+        replies, self._replies = self._replies, None
+        self._stalled = None
+        self._output = []
+        self._output_bytes = self._held_bytes = 0
+        if self._unsent_bytes:
+            self._count_unsent()
+        for reply in replies or ():
+            shared.done(reply.request_bytes)
+            deferred, reply.deferred = reply.deferred, None
+            if deferred is not None and deferred.abandoned is not None:
+                deferred.abandoned()
+
+
+def _run(answer: Any) -> Deferred:
+    """A coroutine's answer, from a task of its own."""
+    deferred = Deferred()
+    task = asyncio.ensure_future(answer)
+    task.add_done_callback(deferred.settle)
+    return deferred

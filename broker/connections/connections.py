@@ -1,0 +1,176 @@
+"""What all connections of a broker's clients share: limits, one write a turn, complaints, the end.
+
+Owns: who is connected, requests in flight over all of them, and who waits for room.
+Invariants: one turn's output is written once, and what goes wrong with one connection is not the others'.
+Does not: read, answer or end requests (`connection.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from typing import TYPE_CHECKING, Final
+
+from broker.connections.unfinished_frames import UnfinishedFrames
+from broker.context import Services
+from broker.router import Router
+from broker.settings.config import Settings
+from storage.complaints import Complaints
+
+if TYPE_CHECKING:
+    from broker.connections.connection import Connection
+
+log = logging.getLogger("lockstep.connection")
+
+CLOSE_POLL_SECONDS: Final = 0.005
+
+
+class Connections:
+    """What the connections of one broker share: limits, the write turn, complaints."""
+
+    def __init__(
+        self, services: Services, router: Router, settings: Settings, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.services = services
+        self.router = router
+        self.loop = loop
+        self.max_frame_bytes = settings.socket_request_max_bytes
+        self.max_in_flight = settings.lockstep_connection_max_in_flight
+        self.write_buffer_bytes = settings.lockstep_connection_write_buffer_bytes
+        self.max_in_flight_bytes = settings.queued_max_request_bytes
+        self.in_flight_bytes = 0
+        self.unfinished_frames = UnfinishedFrames(loop)
+        self.max_connections = settings.max_connections
+        self._settings = settings
+        self._open: dict[Connection, None] = {}
+        self._by_host: dict[str, int] = {}
+        self._unsent: list[Connection] = []
+        self._starved: dict[Connection, None] = {}
+        self._complaints = Complaints(loop.time, log)
+        self.closed = 0
+        """Connections closed so far."""
+        self.stopping = False
+        """No more requests are taken, from anybody."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def limit(self, settings: Settings, max_connections: int) -> None:
+        """Limits for further connections; those that are open stay."""
+        self._settings = settings
+        self.max_connections = max_connections
+
+    def admit(self, connection: Connection, host: str) -> str | None:
+        """Count a new connection; or why there is no room for it."""
+        settings = self._settings
+        if len(self._open) >= self.max_connections:
+            limit = "max.connections" if self.max_connections == settings.max_connections else "open files"
+            return f"{len(self._open)} connections are open, the limit on {limit} allows no more"
+        if self._by_host.get(host, 0) >= settings.max_connections_per_ip:
+            return f"{self._by_host[host]} connections are open from there, max.connections.per.ip"
+        self._open[connection] = None
+        self._by_host[host] = self._by_host.get(host, 0) + 1
+        return None
+
+    def discharge(self, connection: Connection, host: str) -> None:
+        """A connection is closed."""
+        if connection not in self._open:
+            return
+        del self._open[connection]
+        self.closed += 1
+        self._starved.pop(connection, None)
+        left = self._by_host[host] - 1
+        if left:
+            self._by_host[host] = left
+        else:
+            del self._by_host[host]
+
+    def send_later(self, connection: Connection) -> None:
+        """Write this connection's output once in this turn."""
+        if not self._unsent:
+            self.loop.call_soon(self._send)
+        self._unsent.append(connection)
+
+    def send_now(self) -> None:
+        """Write what is waiting before anything else is read: clients go on while the next turn flushes."""
+        if self._unsent:
+            self._send()
+
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        for connection in unsent:
+            try:
+                connection.write_out()
+            except Exception:  # the others, and the log group that may have called, go on
+                log.exception("a connection failed")
+                connection.abort()
+
+    def taken(self, request_bytes: int) -> None:
+        """A request is in flight."""
+        self.in_flight_bytes += request_bytes
+
+    def done(self, request_bytes: int) -> None:
+        """It no longer is; connections that waited for room go on."""
+        self.in_flight_bytes -= request_bytes
+        if self._starved and not self.is_full:
+            starved, self._starved = self._starved, {}
+            for connection in starved:
+                self.loop.call_soon(connection.go_on)
+        if self.unfinished_frames.waiting:
+            self.unfinished_frames.wake(self.frame_room_bytes)
+
+    @property
+    def is_full(self) -> bool:
+        """Is too much in flight, over all connections?"""
+        return 0 <= self.max_in_flight_bytes < self.in_flight_bytes
+
+    @property
+    def frame_room_bytes(self) -> int:
+        """How much all unfinished frames may take; negative: no bound."""
+        limit = self.max_in_flight_bytes
+        return max(0, limit - self.in_flight_bytes) if limit >= 0 else -1
+
+    def starve(self, connection: Connection) -> None:
+        """Call `go_on` when there is room again."""
+        self._starved[connection] = None
+
+    def waits(self, connection: Connection) -> bool:
+        """Does it wait for room that others have?"""
+        return connection in self._starved or connection in self.unfinished_frames.waiting
+
+    def complain(self, peer: str, text: str, failure: BaseException | None = None) -> None:
+        """One plain line about a client, a few a second at most."""
+        self._complaints.say(f"{peer}: {text}", failure=failure)
+
+    def sweep(self, now: float) -> None:
+        """Close connections that were silent for too long."""
+        idle_ms = self._settings.connections_max_idle_ms
+        for connection in list(self._open):
+            connection.sweep(now, idle_ms / 1000 if idle_ms >= 0 else math.inf)
+
+    def abort(self) -> None:
+        """Drop every connection now."""
+        for connection in list(self._open):
+            connection.abort()
+
+    async def settle(self, timeout_seconds: float) -> None:
+        """Take no more requests, and let those in flight be answered."""
+        self.stopping = True
+        for connection in list(self._open):
+            connection.quiesce()
+        for _ in range(int(timeout_seconds / CLOSE_POLL_SECONDS)):
+            if not any(connection.is_asked for connection in self._open):
+                return
+            await asyncio.sleep(CLOSE_POLL_SECONDS)
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Close every connection, once its client has taken what was written."""
+        for _ in range(int(timeout_seconds / CLOSE_POLL_SECONDS)):
+            for connection in list(self._open):
+                if connection.is_asked or not connection.is_busy:  # what is not answered by now never is
+                    connection.close()
+            if not self._open:
+                return
+            await asyncio.sleep(CLOSE_POLL_SECONDS)
+        self.abort()

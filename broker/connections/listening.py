@@ -1,0 +1,167 @@
+"""Sockets to listen on: bound before recovery, opened to clients after it; and how many clients there may be.
+
+Owns: turning a listener's host and port into bound sockets, and saying which port is in use, or wanted
+twice. A host that has several addresses (localhost: IPv4 and IPv6) gets one socket each, all on one port.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import resource
+import socket
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import Final
+
+from broker.settings.addresses import Listener
+from storage.log.segments import OPEN_FILES_MAX
+
+OWN_FILES: Final = 64
+FILES_PER_GROUP: Final = OPEN_FILES_MAX + 16
+"""Open files that clients must leave: a log that cannot open its next file ends the process."""
+ANOTHER_PORT: Final = "--listen HOST:PORT, or make serve LISTEN=HOST:PORT"
+"""How one is chosen for clients."""
+ALL: Final = ("0.0.0.0", "::")
+"""Every address of this machine, of either kind."""
+ATTEMPTS_FOR_A_FREE_PORT = 20
+"""Port 0: a free port on the first address may be taken on the second."""
+
+
+class CannotListen(Exception):
+    """An address cannot be listened on; the text says why."""
+
+
+def allow_many_files() -> None:
+    """Raise this process's limit on open files as far as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            return  # macOS says "no limit" and does not take it
+
+
+def connections_allowed(wanted: int, group_count: int) -> int:
+    """`wanted` connections, or as many as the limit on open files leaves beside the log's own."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if files == resource.RLIM_INFINITY:
+        return wanted
+    own = min(OWN_FILES + FILES_PER_GROUP * group_count, files // 2)
+    return min(wanted, files - own)
+
+
+def refuse_clashes(listeners: Iterable[tuple[str, Listener]]) -> None:
+    """Raises CannotListen where two of them, each with the setting it is from, would take the same port.
+
+    On Linux `bind` does not tell: with SO_REUSEADDR both succeed as long as neither listens.
+    """
+    for (setting, one), (another_setting, other) in combinations(listeners, 2):
+        if one.port == other.port != 0 and _overlap(one.host, other.host):
+            raise CannotListen(
+                f"{setting} and {another_setting} are the same port: each needs one of its own"
+            )
+
+
+def bind(listener: Listener, another_port: str = ANOTHER_PORT, elsewhere: str = "") -> list[socket.socket]:
+    """Sockets bound to every address of the listener, not listening yet. Raises CannotListen.
+
+    Args:
+        another_port: how a person chooses one.
+        elsewhere: what to do where the address is none of this machine's; "" where there is nothing to say.
+    """
+    for attempt in range(ATTEMPTS_FOR_A_FREE_PORT):
+        try:
+            return _bind_all(listener)
+        except OSError as error:
+            if (
+                error.errno == errno.EADDRINUSE
+                and listener.port == 0
+                and attempt < ATTEMPTS_FOR_A_FREE_PORT - 1
+            ):
+                continue
+            raise CannotListen(explain(listener, error, another_port, elsewhere)) from None
+    raise AssertionError("unreachable")
+
+
+def explain(listener: Listener, error: OSError, another_port: str = ANOTHER_PORT, elsewhere: str = "") -> str:
+    """Why a listener's address cannot be used, for people. Arguments as for `bind`."""
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {listener.port} is in use: another program listens on {listener.host or 'all addresses'}"
+            f":{listener.port}. Stop it, or choose another port: {another_port}"
+        )
+    if error.errno == errno.EACCES:
+        return f"no permission to listen on port {listener.port}; ports below 1024 need privileges"
+    hint = f". {elsewhere}" if elsewhere else ""
+    if isinstance(error, socket.gaierror):
+        return f"{listener.host} is not a name of this machine ({error.strerror}){hint}"
+    hint = hint if error.errno == errno.EADDRNOTAVAIL else ""
+    return f"cannot listen on {listener.host}:{listener.port}: {error.strerror}{hint}"
+
+
+def host_and_port(host: str, port: int) -> str:
+    """As clients are given it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def only_this_machine(bound: socket.socket) -> bool:
+    """Can no other machine reach this socket?"""
+    return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def _bind_all(listener: Listener) -> list[socket.socket]:
+    sockets: list[socket.socket] = []
+    port = listener.port
+    try:
+        for family, address in _addresses(listener.host):
+            try:
+                bound = _bind_one(family, address, port)
+            except OSError as error:
+                if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) and (
+                    sockets or family == socket.AF_INET6
+                ):
+                    continue  # an address family that is not there, beside one that is
+                raise
+            sockets.append(bound)
+            port = bound.getsockname()[1]
+        if not sockets:
+            raise OSError(errno.EADDRNOTAVAIL, "no such address on this machine")
+    except BaseException:
+        for bound in sockets:
+            bound.close()
+        raise
+    return sockets
+
+
+def _overlap(host: str, other: str) -> bool:
+    try:
+        pairs = [(one, another) for one in _addresses(host) for another in _addresses(other)]
+    except OSError:  # a name that is not found: `bind` says so
+        return False
+    return any(
+        family == other_family and (address == other_address or not {address, other_address}.isdisjoint(ALL))
+        for (family, address), (other_family, other_address) in pairs
+    )
+
+
+def _addresses(host: str) -> Sequence[tuple[socket.AddressFamily, str]]:
+    if not host:
+        return [(socket.AF_INET, ALL[0]), (socket.AF_INET6, ALL[1])]
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
+    return sorted(unique, key=lambda pair: pair[0] != socket.AF_INET)
+
+
+def _bind_one(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.setblocking(False)
+        made.bind((address, port))
+    except BaseException:
+        made.close()
+        raise
+    return made

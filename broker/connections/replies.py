@@ -1,0 +1,104 @@
+"""How an answer becomes the bytes of a reply.
+
+Owns: `Reply`, an answer's place; its length, header and body as pieces, large ones by reference; and which
+pieces are joined. Does not: keep replies in order or send them (`connection.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from typing import Final, Protocol
+
+from broker.context import Deferred, Encoded
+from protocol.api import RequestHeader, response_header
+from protocol.compiler import encode
+from protocol.framing import LENGTH_BYTES
+from protocol.primitives import Buffer, MalformedMessage
+
+log = logging.getLogger("lockstep.connection")
+
+JOIN_BELOW_BYTES: Final = 4096
+"""Smaller pieces are joined: copying them is cheaper than one more buffer for the kernel."""
+_LENGTH: Final = Struct(">i")
+
+
+class UnsayableAnswer(Exception):
+    """A handler's answer does not fit its own table: a fault of ours."""
+
+
+class Asker(Protocol):
+    """The connection that a reply is for."""
+
+    def answered(self, reply: Reply, deferred: Deferred) -> None:
+        """The reply's answer is there."""
+
+    def abort(self) -> None:
+        """Close now."""
+
+
+class Reply:
+    """The place of one answer in its connection's order."""
+
+    __slots__ = (
+        "buffers",
+        "connection",
+        "deferred",
+        "header",
+        "holds_fetch",
+        "reply_bytes",
+        "request_bytes",
+    )
+
+    def __init__(
+        self, connection: Asker, header: RequestHeader, request_bytes: int, holds_fetch: bool
+    ) -> None:
+        self.connection = connection
+        self.header = header
+        self.request_bytes = request_bytes
+        self.holds_fetch = holds_fetch
+        self.buffers: list[Buffer] | None = None
+        """The encoded answer once it is there; empty for a request without one."""
+        self.reply_bytes = 0
+        self.deferred: Deferred | None = None
+
+    def settle(self, deferred: Deferred) -> None:
+        """The answer is there. Raises nothing: whoever completes an answer has others to serve."""
+        self.deferred = None
+        try:
+            self.connection.answered(self, deferred)
+        except Exception:
+            log.exception("a connection failed")
+            self.connection.abort()
+
+
+def encoded(header: RequestHeader, response: object) -> tuple[list[Buffer], int]:
+    """The whole reply, length first, and its size."""
+    api_version = header.api_version
+    try:
+        body = response.body if isinstance(response, Encoded) else encode(response, api_version)
+    except MalformedMessage as error:  # not to be taken for the client's mistake
+        raise UnsayableAnswer(f"{type(response).__name__}: {error}") from error
+    head = response_header(header.api_key, api_version, header.correlation_id)
+    if len(body) == 1:
+        whole = head + body[0]
+        return [_LENGTH.pack(len(whole)) + whole], len(whole) + LENGTH_BYTES
+    length = len(head) + sum(map(len, body))
+    return [_LENGTH.pack(length) + head, *body], length + LENGTH_BYTES
+
+
+def joined(pieces: list[Buffer]) -> list[Buffer]:
+    """The same bytes, runs of small pieces made one."""
+    result: list[Buffer] = []
+    small: list[Buffer] = []
+    for piece in pieces:
+        if len(piece) < JOIN_BELOW_BYTES:
+            small.append(piece)
+            continue
+        if small:
+            result.append(b"".join(small))
+            small = []
+        result.append(piece)
+    if small:
+        result.append(b"".join(small))
+    return result

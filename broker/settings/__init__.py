@@ -1,0 +1,17 @@
+"""Every setting: of a broker, a topic, a group; how each is read, changed and told to clients.
+
+Nothing here knows of a running broker; changes that go through the cluster are `broker/config_changes.py`.
+
+| concern | files |
+|---|---|
+| one setting: declared, read from text, shown | `properties`, `addresses` |
+| a broker's, all of them, and where they come from | `config` |
+| its parts: this node and its peers | `peer_settings` |
+| its parts: the log | `data_log_settings`, `cleaner_settings` |
+| its parts: clients | `connection_settings`, `consumer_group_settings`, `transaction_settings` |
+| its parts: beside the broker | `metrics_settings`, `player_settings` |
+| names of Kafka's that have no effect here | `kafka_names` |
+| a topic's, a group's, a logger's | `topic_config`, `group_config`, `log_levels` |
+| what may change while the broker runs, and what is in force | `dynamic_config` |
+| as clients are told them | `described_config` |
+"""

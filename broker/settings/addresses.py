@@ -1,0 +1,96 @@
+"""Addresses in settings: where to listen, and where the nodes of a cluster reach each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from broker.settings.properties import ConfigError
+
+NOBODYS_HOSTS = frozenset({"", "0.0.0.0", "::"})
+"""Where one may listen, and nobody can connect to."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """One address the broker listens on."""
+
+    name: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+_LISTENER = re.compile(
+    r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9A-Fa-f:.%]*\]|[^:\[\]/]*):(?P<port>[0-9]{1,5})"
+)
+
+
+def parse_listener(text: str, key: str = "listeners") -> Listener:
+    """`NAME://HOST:PORT` or `HOST:PORT`. Raises ConfigError."""
+    found = _LISTENER.fullmatch(text.strip())
+    if found is None:
+        raise ConfigError(key, text, "not of the form HOST:PORT or PLAINTEXT://HOST:PORT")
+    if int(found["port"]) > 65535:
+        raise ConfigError(key, text, f"there is no port {found['port']}")
+    return Listener((found["name"] or "PLAINTEXT").upper(), found["host"].strip("[]"), int(found["port"]))
+
+
+def parse_host_port(text: str, key: str) -> Listener:
+    """`HOST:PORT` of a listener that speaks nothing of Kafka's. Raises ConfigError."""
+    if "://" in text:
+        raise ConfigError(key, text, "not of the form HOST:PORT")
+    return parse_listener(text, key)
+
+
+_PEER = re.compile(r"(?P<node>[0-9]{1,9})@(?P<address>.+)")
+
+
+@lru_cache
+def parse_peers(texts: tuple[str, ...], node_id: int) -> Mapping[int, Listener]:
+    """Replication listeners by node id from `ID@HOST:PORT`, or the one file named. Raises ConfigError."""
+    key = "lockstep.peers"
+    if len(texts) == 1 and "@" not in texts[0]:
+        texts = _peers_in_file(texts[0])
+    found: dict[int, Listener] = {}
+    for text in texts:
+        matched = _PEER.fullmatch(text)
+        if matched is None:
+            raise ConfigError(key, text, "not of the form ID@HOST:PORT, nor a file of such lines")
+        number = int(matched["node"])
+        address = parse_listener(matched["address"], key)
+        if address.host in NOBODYS_HOSTS or not address.port:
+            problem = "names no host and port that others could connect to"
+            elsewhere = "; where this node itself listens may be another address: lockstep.peers.listener"
+            raise ConfigError(key, text, problem + (elsewhere if number == node_id else ""))
+        if number in found:
+            raise ConfigError(key, text, f"node {number} is there twice")
+        if any((each.host, each.port) == (address.host, address.port) for each in found.values()):
+            raise ConfigError(key, text, "two nodes have this address")
+        found[number] = address
+    if found and node_id not in found:
+        raise ConfigError(key, ",".join(texts), f"lacks this node (node.id={node_id})")
+    if len(found) == 1:
+        raise ConfigError(key, ",".join(texts), "names this node alone: leave it out for a node by itself")
+    return found
+
+
+def _peers_in_file(name: str) -> tuple[str, ...]:
+    try:
+        lines = Path(name).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) and error.strerror else "not a text file"
+        raise ConfigError(
+            "lockstep.peers", name, f"not of the form ID@HOST:PORT, and no file to read: {problem.lower()}"
+        ) from None
+    bare = [line.partition("#")[0].strip() for line in lines]
+    found = tuple(item.strip() for line in bare for item in line.split(",") if item.strip())
+    if not found:
+        raise ConfigError("lockstep.peers", name, "the file names no node")
+    return found

@@ -1,0 +1,445 @@
+"""Every setting and every limit of the broker, each with its reason.
+
+Owns: `Settings` (frozen) and how it is read. Sources, later ones win: defaults, a properties file with
+Kafka's names, `--set key=value`, command-line flags. Settings that only Lockstep has start with `lockstep.`,
+but for `log.flush`. Kafka's names that have no effect here warn; unknown names and bad values stop the start.
+Does not: hold topic configurations (`topic_config.py`), or say what may change after the start
+(`dynamic_config.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import javaproperties
+
+from broker.membership.placement import MAX_DATA_VOTERS
+from broker.settings.addresses import NOBODYS_HOSTS, Listener, parse_listener
+from broker.settings.cleaner_settings import CleanerSettings
+from broker.settings.connection_settings import ConnectionSettings
+from broker.settings.consumer_group_settings import ConsumerGroupSettings
+from broker.settings.data_log_settings import DataLogSettings
+from broker.settings.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
+from broker.settings.metrics_settings import MetricsSettings
+from broker.settings.peer_settings import PeerSettings
+from broker.settings.player_settings import PlayerFileSettings
+from broker.settings.properties import (
+    INT64_MAX,
+    ConfigError,
+    Kind,
+    Property,
+    properties_of,
+    setting,
+)
+from broker.settings.transaction_settings import TransactionSettings
+
+KIB = 1 << 10
+MIB = 1 << 20
+HOUR_MS = 3_600_000
+
+MAX_FRAME_BYTES = 16 * MIB
+"""A group commit closes at this size, and a record batch never spans two."""
+FRAME_OVERHEAD_BYTES = 4 * KIB
+"""Room for a frame's own header and directory beside one batch."""
+
+
+@dataclass(frozen=True)
+class Settings(
+    PeerSettings,
+    DataLogSettings,
+    ConnectionSettings,
+    ConsumerGroupSettings,
+    TransactionSettings,
+    CleanerSettings,
+    MetricsSettings,
+    PlayerFileSettings,
+):
+    """One broker's settings. Made by `load`; attribute names are the property names with underscores."""
+
+    # --- who and where ---
+    broker_rack: str | None = setting(
+        "broker.rack", Kind.STRING, None, "Where this node stands; told to clients."
+    )
+    replica_selector_class: str | None = setting(
+        "replica.selector.class",
+        Kind.STRING,
+        None,
+        "Which replica a consumer with client.rack is sent to: the leader, or a follower in its rack.",
+        choices=REPLICA_SELECTORS,
+    )
+    listeners: tuple[str, ...] = setting(
+        "listeners",
+        Kind.LIST,
+        ("PLAINTEXT://localhost:9092",),
+        "Where to listen, NAME://HOST:PORT. This machine only by default: there is no access control yet.",
+    )
+    advertised_listeners: tuple[str, ...] = setting(
+        "advertised.listeners",
+        Kind.LIST,
+        (),
+        "What clients are told to connect to. By default the listeners, with the address that a client "
+        "itself used where a listener takes all addresses.",
+    )
+    listener_security_protocol_map: tuple[str, ...] = setting(
+        "listener.security.protocol.map",
+        Kind.LIST,
+        ("PLAINTEXT:PLAINTEXT",),
+        "Protocol of each listener name; only PLAINTEXT is served.",
+    )
+    controller_listener_names: tuple[str, ...] = setting(
+        "controller.listener.names",
+        Kind.LIST,
+        (),
+        "Listeners of this name are left out: Lockstep's metadata needs none.",
+    )
+    log_dirs: str = setting("log.dirs", Kind.STRING, "data", "The data directory (one).")
+    auto_leader_rebalance_enable: bool = setting(
+        "auto.leader.rebalance.enable",
+        Kind.BOOLEAN,
+        True,
+        "Whether the leadership of a log group goes back to its preferred node once that is caught up.",
+    )
+
+    # --- topics ---
+    num_partitions: int = setting(
+        "num.partitions", Kind.INT, 1, "Partitions of a topic that names no number.", minimum=1
+    )
+    auto_create_topics_enable: bool = setting(
+        "auto.create.topics.enable", Kind.BOOLEAN, True, "Create a topic when a client asks for its metadata."
+    )
+    delete_topic_enable: bool = setting(
+        "delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."
+    )
+    default_replication_factor: int = setting(
+        "default.replication.factor", Kind.INT, 1, "Replicas of a topic that names no number.", minimum=1
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas",
+        Kind.INT,
+        1,
+        "Replicas that must hold a write; a majority always does.",
+        minimum=1,
+    )
+    lockstep_data_groups: int | None = setting(
+        "lockstep.data.groups",
+        Kind.INT,
+        None,
+        "Log groups that topics are spread over, fixed when a cluster starts for the first time. By default "
+        "one per node, so that each node leads one.",
+        minimum=1,
+        maximum=64,
+    )
+    lockstep_spare_wait_ms: int = setting(
+        "lockstep.spare.wait.ms",
+        Kind.INT,
+        20,
+        "A majority commits; the other replicas are sent records so much later, in larger requests, or at "
+        "once where no commit comes for 3 ms. 0: all at once, as where replica.selector.class is set.",
+        minimum=0,
+        maximum=30,
+    )
+    lockstep_max_partitions: int = setting(
+        "lockstep.max.partitions",
+        Kind.INT,
+        50_000,
+        "Partitions on this broker. Each costs about 1 KB of memory and a line in every checkpoint.",
+        minimum=1,
+    )
+    lockstep_max_partitions_per_request: int = setting(
+        "lockstep.max.partitions.per.request",
+        Kind.INT,
+        10_000,
+        "Partitions one CreateTopics request may make, as in Kafka: a larger one would stall others.",
+        minimum=1,
+    )
+    lockstep_max_topics_per_metadata: int = setting(
+        "lockstep.max.topics.per.metadata",
+        Kind.INT,
+        100,
+        "Topics one Metadata request may bring into being; the rest are said not to exist: ask again.",
+        minimum=1,
+    )
+
+    # --- the log ---
+    log_flush: str = setting(
+        "log.flush",
+        Kind.STRING,
+        "always",
+        "always: an acknowledged batch is on the disk. os: it is in the system's memory, Kafka's default.",
+        choices=("always", "os"),
+    )
+    log_retention_ms: int | None = setting(
+        "log.retention.ms", Kind.LONG, None, "How long records are kept; -1 for ever.", minimum=-1
+    )
+    log_retention_minutes: int | None = setting(
+        "log.retention.minutes", Kind.INT, None, "As log.retention.ms, which wins.", minimum=-1
+    )
+    log_retention_hours: int = setting(
+        "log.retention.hours", Kind.INT, 168, "As log.retention.minutes, which wins.", minimum=-1
+    )
+    log_retention_bytes: int = setting(
+        "log.retention.bytes", Kind.LONG, -1, "Bytes kept per partition; -1 for all.", minimum=-1
+    )
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms", Kind.LONG, 300_000, "How often retention is enforced.", minimum=1
+    )
+    log_message_timestamp_type: str = setting(
+        "log.message.timestamp.type",
+        Kind.STRING,
+        "CreateTime",
+        "Whose clock stamps records. LogAppendTime costs a second checksum per batch.",
+        choices=("CreateTime", "LogAppendTime"),
+    )
+    log_message_timestamp_before_max_ms: int = setting(
+        "log.message.timestamp.before.max.ms",
+        Kind.LONG,
+        INT64_MAX,
+        "How far in the past a producer's timestamp may lie.",
+        minimum=0,
+    )
+    log_message_timestamp_after_max_ms: int = setting(
+        "log.message.timestamp.after.max.ms",
+        Kind.LONG,
+        HOUR_MS,
+        "How far in the future a producer's timestamp may lie: one far ahead would hold up retention.",
+        minimum=0,
+    )
+    compression_type: str = setting(
+        "compression.type",
+        Kind.STRING,
+        "producer",
+        "Batches are kept as the producer sent them; the broker does not compress again.",
+        choices=("producer",),
+    )
+    message_max_bytes: int = setting(
+        "message.max.bytes",
+        Kind.INT,
+        1_048_588,
+        "Largest record batch, as in Kafka; topics may set their own up to a group commit's size.",
+        minimum=0,
+    )
+    producer_id_expiration_ms: int = setting(
+        "producer.id.expiration.ms",
+        Kind.INT,
+        86_400_000,
+        "How long an idle producer's sequence numbers are remembered.",
+        minimum=1,
+    )
+    lockstep_uncommitted_max_bytes: int = setting(
+        "lockstep.uncommitted.max.bytes",
+        Kind.LONG,
+        256 * MIB,
+        "Appended bytes per log group that may wait for the disk before producers are told to try again.",
+        minimum=MAX_FRAME_BYTES,
+    )
+
+    explicit: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What was set, as text, by property name: DescribeConfigs tells it from defaults."""
+    dynamic_node: Mapping[str, str] = field(default_factory=dict, compare=False)
+    dynamic_cluster: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What was changed while running, for this node and for all (`dynamic_config.py`)."""
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.log_dirs)
+
+    @property
+    def majority(self) -> int:
+        """Replicas that hold every acknowledged write."""
+        return min(len(self.peers()) or 1, MAX_DATA_VOTERS) // 2 + 1
+
+    @property
+    def spare_wait_ms(self) -> int:
+        """How long replicas that no majority needs wait for records; not where consumers are sent to them."""
+        return 0 if self.replica_selector_class else self.lockstep_spare_wait_ms
+
+    @property
+    def data_groups(self) -> int:
+        """Data groups of a cluster that starts for the first time."""
+        return self.lockstep_data_groups or len(self.peers()) or 1
+
+    @property
+    def data_groups_held(self) -> int:
+        """How many of them each node has a copy of, while they are spread evenly."""
+        nodes = len(self.peers()) or 1
+        return -(-self.data_groups * min(nodes, MAX_DATA_VOTERS) // nodes)
+
+    @property
+    def retention_ms(self) -> int:
+        """How long records are kept by default; -1 for ever."""
+        if self.log_retention_ms is not None:
+            return self.log_retention_ms
+        if self.log_retention_minutes is not None:
+            return self.log_retention_minutes * 60_000 if self.log_retention_minutes >= 0 else -1
+        return self.log_retention_hours * HOUR_MS if self.log_retention_hours >= 0 else -1
+
+    @property
+    def largest_batch_bytes(self) -> int:
+        """The largest record batch any topic may allow: it must fit one group commit of one segment."""
+        return min(MAX_FRAME_BYTES, self.lockstep_segment_bytes // 2) - FRAME_OVERHEAD_BYTES
+
+    def listening(self) -> list[Listener]:
+        """The listeners to serve. Raises ConfigError."""
+        return _listening(self)
+
+    def advertising(self) -> dict[str, Listener]:
+        """Listener name -> what its clients are told; names without an entry use the listener itself."""
+        told = [parse_listener(text, "advertised.listeners") for text in self.advertised_listeners]
+        for listener in told:
+            if listener.host in NOBODYS_HOSTS:
+                raise ConfigError(
+                    "advertised.listeners", str(listener), "no client can connect to this address"
+                )
+        names = {listener.name for listener in self.listening()}
+        for listener in told:
+            if listener.name not in names and listener.name not in self.controller_listener_names:
+                raise ConfigError("advertised.listeners", str(listener), "no listener has this name")
+        return {listener.name: listener for listener in told}
+
+
+PROPERTIES = properties_of(Settings)
+"""Property name -> (attribute of Settings, its declaration)."""
+
+_ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
+_HINTS = {
+    "log.segment.bytes": "lockstep.segment.bytes sets the size of the shared log's files",
+    "log.flush.interval.messages": "log.flush says when data is flushed",
+    "log.flush.interval.ms": "log.flush says when data is flushed",
+    "ssl.keystore.location": "TLS is not there yet",
+    "sasl.enabled.mechanisms": "SASL is not there yet",
+    "authorizer.class.name": "access control is not there yet",
+}
+_IGNORED_PREFIXES = ("listener.name.", "log4j.")
+
+
+def load(
+    properties_file: Path | None = None,
+    assignments: Iterable[str] = (),
+    flags: Mapping[str, str] | None = None,
+) -> Settings:
+    """Settings from a properties file, then `key=value` assignments, then flags (by property name).
+
+    Raises ConfigError naming key and value, and the file if they are from there; OSError for a file that
+    cannot be read.
+    """
+    filed: dict[str, str] = {}
+    if properties_file is not None:
+        with open(properties_file, encoding="utf-8") as stream:
+            filed = _aliased(javaproperties.load(stream))
+    texts = dict(filed)
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise ConfigError("--set", assignment, "not of the form key=value")
+        texts.update(_aliased({key.strip(): value}))
+    texts.update(_aliased(flags or {}))
+    try:
+        return from_texts(texts)
+    except ConfigError as error:
+        if error.key not in filed or texts[error.key] != filed[error.key]:
+            raise
+        raise ConfigError(error.key, error.value, f"{error.problem} (in {properties_file})") from None
+
+
+def from_texts(texts: Mapping[str, str]) -> Settings:
+    """Settings from property names and their text. Raises ConfigError."""
+    values: dict[str, Any] = {}
+    explicit: dict[str, str] = {}
+    warnings: list[str] = []
+    for name, text in _aliased(texts).items():
+        known = PROPERTIES.get(name)
+        if known is not None:
+            values[known[0]] = known[1].parse(text)
+            explicit[name] = text
+        elif name in UNUSED_KAFKA_NAMES or name.startswith(_IGNORED_PREFIXES):
+            hint = _HINTS.get(name)
+            warnings.append(f"{name} has no effect here" + (f": {hint}" if hint else ""))
+        else:
+            raise ConfigError(name, text, f"there is no such setting{_meant(name)}")
+    if values.get("lockstep_peers_listener") and not values.get("lockstep_peers"):
+        warnings.append("lockstep.peers.listener has no effect without lockstep.peers: this node is alone")
+    settings = Settings(**values, explicit=explicit, warnings=tuple(warnings))
+    check(settings)
+    return settings
+
+
+def _meant(name: str) -> str:
+    """The nearest names, as the end of a refusal."""
+    near = difflib.get_close_matches(name.lower(), [*PROPERTIES, *_ALIASES], n=3, cutoff=0.75)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _aliased(texts: Mapping[str, str]) -> dict[str, str]:
+    return {_ALIASES.get(name, name): text for name, text in texts.items()}
+
+
+def check(settings: Settings) -> None:
+    """What no single value can tell. Raises ConfigError."""
+    settings.advertising()
+    settings.metrics_listener()
+    settings.peer_listener()
+    if not settings.log_dirs:
+        raise ConfigError("log.dirs", "", "names no directory")
+    if "," in settings.log_dirs:
+        raise ConfigError("log.dirs", settings.log_dirs, "Lockstep keeps one log: name one directory")
+    if settings.message_max_bytes > settings.largest_batch_bytes:
+        raise ConfigError(
+            "message.max.bytes",
+            str(settings.message_max_bytes),
+            f"at most {settings.largest_batch_bytes} with "
+            f"lockstep.segment.bytes={settings.lockstep_segment_bytes}",
+        )
+    nodes = len(settings.peers()) or 1
+    has = "this cluster has one node" if nodes == 1 else f"this cluster has {nodes} nodes"
+    if settings.min_insync_replicas > settings.majority:
+        problem = has if nodes == 1 else f"an acknowledged write is on {settings.majority} replicas"
+        raise ConfigError("min.insync.replicas", str(settings.min_insync_replicas), problem)
+    for name, replicas in (
+        ("default.replication.factor", settings.default_replication_factor),
+        ("offsets.topic.replication.factor", settings.offsets_topic_replication_factor),
+        ("transaction.state.log.replication.factor", settings.transaction_state_log_replication_factor),
+    ):
+        if replicas > nodes:
+            raise ConfigError(name, str(replicas), has)
+    if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
+        raise ConfigError(
+            "group.min.session.timeout.ms",
+            str(settings.group_min_session_timeout_ms),
+            f"more than group.max.session.timeout.ms={settings.group_max_session_timeout_ms}",
+        )
+
+
+def _listening(settings: Settings) -> list[Listener]:
+    protocols: dict[str, str] = {}
+    for pair in settings.listener_security_protocol_map:
+        name, _, protocol = pair.partition(":")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    left_out = {name.upper() for name in settings.controller_listener_names}
+    found: dict[str, Listener] = {}
+    for text in settings.listeners:
+        listener = parse_listener(text)
+        if listener.name in left_out:
+            continue
+        protocol = protocols.get(listener.name, listener.name)
+        if protocol != "PLAINTEXT":
+            raise ConfigError("listeners", text, f"{protocol} is not served yet, only PLAINTEXT")
+        if listener.name in found:
+            raise ConfigError("listeners", text, f"two listeners are named {listener.name}")
+        found[listener.name] = listener
+    if not found:
+        raise ConfigError("listeners", ",".join(settings.listeners), "names no listener to serve clients")
+    return list(found.values())
+
+
+def described(settings: Settings) -> list[tuple[Property, str | None, bool]]:
+    """Every broker property with its value as text, and whether it was set (True) or is the default."""
+    rows = []
+    for name, (attribute, declared) in sorted(PROPERTIES.items()):
+        value = getattr(settings, attribute)
+        rows.append((declared, declared.show(value), name in settings.explicit))
+    return rows

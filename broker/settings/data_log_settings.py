@@ -1,0 +1,60 @@
+"""The settings of the data logs' files and caches: a part of `config.Settings`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.settings.properties import Kind, setting
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class DataLogSettings:
+    """How a node's log groups keep their data; `storage.log.options` says what each does."""
+
+    lockstep_segment_bytes: int = setting(
+        "lockstep.segment.bytes",
+        Kind.LONG,
+        64 * MIB,
+        "Size of a log file. Files are zeroed ahead of use and reused; a large one frees space late.",
+        minimum=1 * MIB,
+        maximum=1024 * MIB,
+    )
+    lockstep_spare_segments: int = setting(
+        "lockstep.spare.segments",
+        Kind.INT,
+        2,
+        "Log files kept ready, so that rolling never waits.",
+        minimum=1,
+        maximum=64,
+    )
+    lockstep_tail_cache_bytes: int = setting(
+        "lockstep.tail.cache.bytes",
+        Kind.LONG,
+        16 * MIB,
+        "Newest batches kept in memory, shared out to the node's log groups: who reads there needs no file.",
+        minimum=0,
+    )
+    lockstep_shared_reads_bytes: int = setting(
+        "lockstep.shared.reads.bytes",
+        Kind.LONG,
+        8 * MIB,
+        "Recent reads of log files kept for groups that read the same side by side, shared out likewise.",
+        minimum=0,
+    )
+    lockstep_index_cache_bytes: int = setting(
+        "lockstep.index.cache.bytes",
+        Kind.LONG,
+        16 * MIB,
+        "Indexes of sealed log files kept in memory per log group, so that memory stays flat as logs grow.",
+        minimum=64 * KIB,
+    )
+    lockstep_reserve_bytes: int = setting(
+        "lockstep.reserve.bytes",
+        Kind.LONG,
+        256 * KIB,
+        "Kept free in the log for deletions and log starts, so that a full disk can be emptied again.",
+        minimum=64 * KIB,
+    )

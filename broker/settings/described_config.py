@@ -1,0 +1,139 @@
+"""Configurations as clients are told them: value, where it comes from, what else it could have been.
+
+Owns: `Described` and one function per type of resource. The order of synonyms and which of
+them are left out are Kafka's (ConfigHelper, DynamicBrokerConfig.brokerConfigSynonyms).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.settings.config import PROPERTIES, Settings
+from broker.settings.dynamic_config import CHANGEABLE
+from broker.settings.group_config import GROUP_PROPERTIES
+from broker.settings.log_levels import levels
+from broker.settings.properties import Kind, Property
+from broker.settings.topic_config import BROKER_SYNONYMS, FIXED_AT_CREATION, TOPIC_PROPERTIES, TopicConfig
+from protocol.config_resources import ConfigSource
+
+Synonym = tuple[str, str | None, int]
+"""Name, value, source."""
+
+
+class Described:
+    """One configuration as DescribeConfigs and CreateTopics report it."""
+
+    __slots__ = ("declared", "read_only", "source", "synonyms", "value")
+
+    def __init__(
+        self,
+        declared: Property,
+        value: str | None,
+        synonyms: list[Synonym],
+        *,
+        read_only: bool = False,
+        source: int | None = None,
+    ) -> None:
+        self.declared = declared
+        self.value = value
+        self.source = source or (synonyms[0][2] if synonyms else ConfigSource.DEFAULT)
+        self.synonyms = synonyms
+        """The one in force first."""
+        self.read_only = read_only
+
+
+_DEFAULTS: Final = {name: declared.show(declared.default) for name, (_, declared) in PROPERTIES.items()}
+_RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+
+_CLIENT_METRICS: Final = (
+    Property("interval.ms", Kind.INT, 300_000, "How often clients are to push their metrics."),
+    Property("match", Kind.LIST, (), "Which clients are to push metrics."),
+    Property("metrics", Kind.LIST, (), "Which metrics clients are to push."),
+)
+
+
+def broker_synonyms(name: str, settings: Settings) -> list[Synonym]:
+    """Where the value of a broker setting is found, the strongest first."""
+    names = _RETENTION if name in _RETENTION else (name,)
+    found: list[Synonym] = []
+    for texts, source in (
+        (settings.dynamic_node, ConfigSource.DYNAMIC_BROKER),
+        (settings.dynamic_cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+    ):
+        found += [(each, texts[each], source) for each in names if each in texts]
+    for each in names:
+        if each in settings.explicit:
+            declared = PROPERTIES[each][1]
+            text = declared.show(declared.parse(settings.explicit[each]))
+            found.append((each, text, ConfigSource.STATIC_BROKER))
+    found += [(each, _DEFAULTS[each], ConfigSource.DEFAULT) for each in names if _DEFAULTS[each] is not None]
+    while found and found[0][0] != name:  # Kafka leaves out what stands before the name itself
+        del found[0]
+    return found
+
+
+def describe_topic(config: TopicConfig, settings: Settings) -> list[Described]:
+    """Every configuration of a topic, by name."""
+    described = []
+    for name, (attribute, declared) in sorted(TOPIC_PROPERTIES.items()):
+        value = declared.show(getattr(config, attribute))
+        synonyms = broker_synonyms(BROKER_SYNONYMS[name][0], settings) if name in BROKER_SYNONYMS else []
+        if name in config.overrides:
+            synonyms.insert(0, (name, value, ConfigSource.TOPIC))
+        described.append(Described(declared, value, synonyms, read_only=name in FIXED_AT_CREATION))
+    return described
+
+
+def describe_broker(settings: Settings) -> list[Described]:
+    """Every setting of this broker, by name."""
+    return [
+        Described(
+            declared,
+            declared.show(getattr(settings, attribute)),
+            broker_synonyms(name, settings),
+            read_only=name not in CHANGEABLE,
+        )
+        for name, (attribute, declared) in sorted(PROPERTIES.items())
+    ]
+
+
+def describe_cluster_default(settings: Settings) -> list[Described]:
+    """What was changed for all brokers, by name."""
+    return [
+        Described(
+            PROPERTIES[name][1],
+            text,
+            [
+                each
+                for each in broker_synonyms(name, settings)
+                if each[2] == ConfigSource.DYNAMIC_DEFAULT_BROKER
+            ],
+        )
+        for name, text in sorted(settings.dynamic_cluster.items())
+    ]
+
+
+def describe_group(texts: Mapping[str, str]) -> list[Described]:
+    """Every configuration of a group that sets `texts`, by name."""
+    described = []
+    for name, known in sorted(GROUP_PROPERTIES.items()):
+        default = known.declared.show(known.declared.default)
+        synonyms: list[Synonym] = [(known.broker_name, default, ConfigSource.DEFAULT)]
+        if name in texts:
+            synonyms.insert(0, (name, texts[name], ConfigSource.GROUP))
+        described.append(Described(known.declared, texts.get(name, default), synonyms))
+    return described
+
+
+def describe_loggers() -> list[Described]:
+    """The level of every logger, by name."""
+    return [
+        Described(Property(name, Kind.UNKNOWN, None, ""), level, [], source=ConfigSource.BROKER_LOGGER)
+        for name, level in levels().items()
+    ]
+
+
+def describe_client_metrics() -> list[Described]:
+    """Any subscription to clients' metrics: there is none, so each has its defaults."""
+    return [Described(each, each.show(each.default), []) for each in _CLIENT_METRICS]

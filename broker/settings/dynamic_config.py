@@ -1,0 +1,106 @@
+"""Broker settings that may be changed while the broker runs, and what is in force then.
+
+Owns: their names, and `in_force`: the settings of the start with the changes made since on top, those for
+this node before those for the whole cluster. Invariants: a setting is changeable only if Kafka lets it be
+changed too and it takes effect here at once; none of them names an address, a path, a class or a module, and
+none can shut out whoever would change it back.
+Does not: store the changes (`cluster_image.py` does) or spread them (`config_changes.py`).
+Source: Kafka's DynamicBrokerConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from broker.settings.config import PROPERTIES, Settings, check
+from broker.settings.properties import ConfigError
+
+CHANGEABLE: Final = frozenset(
+    {
+        "compression.type",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.delete.retention.ms",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.max.compaction.lag.ms",
+        "log.cleaner.min.cleanable.ratio",
+        "log.cleaner.min.compaction.lag.ms",
+        "log.cleanup.policy",
+        "log.message.timestamp.after.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "log.message.timestamp.type",
+        "log.retention.bytes",
+        "log.retention.ms",
+        "max.connections",
+        "max.connections.per.ip",
+        "message.max.bytes",
+        "min.insync.replicas",
+    }
+)
+_LEAST: Final = {"max.connections": 1, "max.connections.per.ip": 1}
+"""Higher than at the start: with 0 nobody could connect to change it back, not even after a restart."""
+
+
+class InvalidBrokerConfig(ValueError):
+    """A change that is not possible; the text names it."""
+
+
+def normal(name: str, text: str) -> str:
+    """The value of a changeable setting the way it is stored and shown. Raises InvalidBrokerConfig."""
+    attribute_and_declaration = PROPERTIES.get(name)
+    if attribute_and_declaration is None or name not in CHANGEABLE:
+        raise InvalidBrokerConfig(f"Cannot update these configs dynamically: [{name}]")
+    declared = attribute_and_declaration[1]
+    least = _LEAST.get(name)
+    try:
+        value = declared.parse(text)
+        if least is not None and value < least:
+            raise ConfigError(name, text, f"must be at least {least} while running")
+    except ConfigError as error:
+        raise InvalidBrokerConfig(_in_words(error)) from None
+    return declared.show(value) or ""
+
+
+def in_force(started: Settings, cluster: Mapping[str, str], node: Mapping[str, str]) -> Settings:
+    """The settings of the start with these changes on top, values as `normal` gives them.
+
+    Raises InvalidBrokerConfig.
+    """
+    values = {}
+    for name, text in {**cluster, **node}.items():
+        normal_text = normal(name, text)
+        attribute, declared = PROPERTIES[name]
+        values[attribute] = declared.parse(normal_text)
+    settings = replace(started, **values, dynamic_cluster=dict(cluster), dynamic_node=dict(node))
+    try:
+        check(settings)
+    except ConfigError as error:
+        raise InvalidBrokerConfig(_in_words(error)) from None
+    return settings
+
+
+def still_valid(started: Settings, changes: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Changes accepted earlier that still hold, and why others do not."""
+    kept: dict[str, str] = {}
+    problems: list[str] = []
+    for name, text in changes.items():
+        try:
+            in_force(started, {name: text}, {})
+        except InvalidBrokerConfig as error:
+            problems.append(str(error))
+        else:
+            kept[name] = text
+    return kept, problems
+
+
+def refuse_fixed(names: Iterable[str]) -> None:
+    """Raises InvalidBrokerConfig where one of `names` cannot be changed while running."""
+    fixed = sorted(set(names) - CHANGEABLE)
+    if fixed:
+        raise InvalidBrokerConfig(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+
+
+def _in_words(error: ConfigError) -> str:
+    return f"Invalid value {error.value} for configuration {error.key}: {error.problem}"

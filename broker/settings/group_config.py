@@ -1,0 +1,156 @@
+"""Configurations of groups: what a group may set for itself, its defaults and its bounds.
+
+Owns: Kafka 4.3.1's names for groups of the consumer, share and streams protocols. They are stored, checked
+and described as Kafka does, so that what is set today is in force the day a protocol that heeds it is
+served; the classic protocol has no configuration of its own.
+Does not: store anything (`cluster_image.py` does). Source: Kafka's GroupConfig; bounds are broker defaults.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.settings.properties import ConfigError, Kind, Property
+
+MAX_CONFIGURED_GROUPS: Final = 10_000
+"""Groups with a configuration: each is kept in memory and in every checkpoint of the metadata."""
+MAX_GROUP_NAME: Final = 1_024
+"""Characters of the name of a group with a configuration, for the same reason."""
+
+_OFFSET_RESET: Final = re.compile(
+    r"earliest|latest|by_duration:P(?=[0-9T])(?:[0-9]{1,9}D)?(?:T(?=[0-9])(?:[0-9]{1,9}H)?(?:[0-9]{1,9}M)?"
+    r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+class InvalidGroupConfig(ValueError):
+    """A configuration that is unknown or malformed; the text names it."""
+
+
+@dataclass(frozen=True)
+class GroupProperty:
+    """One configuration, and between which settings of the broker it must stay."""
+
+    declared: Property
+    broker_name: str
+    """The broker setting it follows by default."""
+    least: tuple[str, int] | None = None
+    most: tuple[str, int] | None = None
+
+
+def _number(
+    name: str, default: int, minimum: int, doc: str, least: int | None = None, most: int | None = None
+) -> GroupProperty:
+    family, _, rest = name.partition(".")
+    bounded = rest.removeprefix("num.")
+    return GroupProperty(
+        Property(name, Kind.INT, default, doc, minimum),
+        f"group.{name}",
+        None if least is None else (f"group.{family}.min.{bounded}", least),
+        None if most is None else (f"group.{family}.max.{bounded}", most),
+    )
+
+
+def _timeouts(family: str) -> list[GroupProperty]:
+    return [
+        _number(
+            f"{family}.session.timeout.ms",
+            45_000,
+            1,
+            "How long a member may be silent before it is taken for gone.",
+            45_000,
+            60_000,
+        ),
+        _number(
+            f"{family}.heartbeat.interval.ms",
+            5_000,
+            1,
+            "How often a member is to send a heartbeat.",
+            5_000,
+            15_000,
+        ),
+        _number(
+            f"{family}.assignment.interval.ms",
+            1_000,
+            0,
+            "The least time between two assignments.",
+            0,
+            15_000,
+        ),
+    ]
+
+
+_OWN_NAMES: Final = (
+    Property("share.auto.offset.reset", Kind.STRING, "latest", "Where a share group begins to read."),
+    Property(
+        "share.isolation.level",
+        Kind.STRING,
+        "read_uncommitted",
+        "Whether a share group reads records of open transactions.",
+        choices=("read_committed", "read_uncommitted"),
+    ),
+    Property(
+        "share.renew.acknowledge.enable",
+        Kind.BOOLEAN,
+        True,
+        "Whether members of a share group may renew their lock on a record.",
+    ),
+)
+
+GROUP_PROPERTIES: Final[Mapping[str, GroupProperty]] = {
+    each.declared.name: each
+    for each in (
+        *_timeouts("consumer"),
+        *_timeouts("share"),
+        *_timeouts("streams"),
+        _number("share.delivery.count.limit", 5, 2, "How often a record is delivered at most.", 2, 10),
+        _number(
+            "share.partition.max.record.locks",
+            2_000,
+            100,
+            "Records of one partition that may be locked at a time.",
+            100,
+            4_000,
+        ),
+        _number(
+            "share.record.lock.duration.ms", 30_000, 1_000, "How long a record stays locked.", 15_000, 60_000
+        ),
+        _number("streams.num.standby.replicas", 0, 0, "Standby replicas of each task.", most=2),
+        _number(
+            "streams.initial.rebalance.delay.ms", 3_000, 0, "How long the first assignment waits for members."
+        ),
+        *(GroupProperty(each, each.name) for each in _OWN_NAMES),
+    )
+}
+"""Configuration name -> its declaration."""
+
+
+def group_config(texts: Mapping[str, str]) -> dict[str, str]:
+    """`texts` checked, each value as it is stored and shown. Raises InvalidGroupConfig."""
+    return {name: _normal(name, text) for name, text in texts.items()}
+
+
+def _normal(name: str, text: str) -> str:
+    known = GROUP_PROPERTIES.get(name)
+    if known is None:
+        raise InvalidGroupConfig(f"Unknown group config name: {name}")
+    try:
+        value = known.declared.parse(text)
+    except ConfigError as error:
+        raise InvalidGroupConfig(f"Invalid value {text} for configuration {name}: {error.problem}") from None
+    if known.least is not None and value < known.least[1]:
+        raise InvalidGroupConfig(
+            f"{name} must be greater than or equal to {known.least[0]} ({known.least[1]})"
+        )
+    if known.most is not None and value > known.most[1]:
+        raise InvalidGroupConfig(f"{name} must be less than or equal to {known.most[0]} ({known.most[1]})")
+    if name == "share.auto.offset.reset" and not _OFFSET_RESET.fullmatch(value):
+        raise InvalidGroupConfig(
+            f"Invalid value {text} for configuration {name}: must be earliest, latest or "
+            "by_duration:<PnDTnHnMn.nS>"
+        )
+    return known.declared.show(value) or ""

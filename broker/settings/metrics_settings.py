@@ -1,0 +1,26 @@
+"""The setting of the metrics listener: a part of `config.Settings`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.settings.addresses import Listener, parse_host_port
+from broker.settings.properties import Kind, setting
+
+
+@dataclass(frozen=True)
+class MetricsSettings:
+    """Where this node tells how it is."""
+
+    lockstep_metrics_listener: str = setting(
+        "lockstep.metrics.listener",
+        Kind.STRING,
+        "",
+        "Where metrics and health are served over HTTP, HOST:PORT; empty for nowhere. Whoever reaches it may "
+        "read them.",
+    )
+
+    def metrics_listener(self) -> Listener | None:
+        """That address; None where nothing is to be served. Raises ConfigError."""
+        text = self.lockstep_metrics_listener
+        return parse_host_port(text, "lockstep.metrics.listener") if text else None

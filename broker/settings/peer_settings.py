@@ -1,0 +1,41 @@
+"""The settings of who this node is and where the others of its cluster are: a part of `config.Settings`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from broker.settings.addresses import Listener, parse_host_port, parse_peers
+from broker.settings.properties import Kind, setting
+
+
+@dataclass(frozen=True)
+class PeerSettings:
+    """This node among its peers."""
+
+    node_id: int = setting("node.id", Kind.INT, 1, "This node's number in the cluster.", minimum=0)
+    lockstep_peers: tuple[str, ...] = setting(
+        "lockstep.peers",
+        Kind.LIST,
+        (),
+        "Every node of the cluster, ID@HOST:PORT of its replication listener, this node's included; or a "
+        "file with one of them a line. Empty: this node is alone.",
+    )
+    lockstep_peers_listener: str = setting(
+        "lockstep.peers.listener",
+        Kind.STRING,
+        "",
+        "HOST:PORT where this node listens for the others. Empty: its own address in lockstep.peers, which "
+        "is what they connect to.",
+    )
+
+    def peers(self) -> Mapping[int, Listener]:
+        """Replication listeners of all nodes by node id; empty for a node alone. Raises ConfigError."""
+        return parse_peers(self.lockstep_peers, self.node_id)
+
+    def peer_listener(self) -> Listener | None:
+        """Where to listen for other nodes; None for a node alone. Raises ConfigError."""
+        text, own = self.lockstep_peers_listener, self.peers().get(self.node_id)
+        if own is None or not text:
+            return own
+        return parse_host_port(text, "lockstep.peers.listener")

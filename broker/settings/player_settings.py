@@ -1,0 +1,20 @@
+"""The setting of players beside the broker: a part of `config.Settings`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.settings.properties import Kind, setting
+
+
+@dataclass(frozen=True)
+class PlayerFileSettings:
+    """What this node plays, while it leads it; `lockstep serve` starts the players."""
+
+    lockstep_player_config: str = setting(
+        "lockstep.player.config",
+        Kind.STRING,
+        "",
+        "A player's configuration in TOML: its topic is played by this process, each partition while this "
+        "node leads it. Empty: none is.",
+    )

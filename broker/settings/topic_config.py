@@ -1,0 +1,337 @@
+"""Topic configurations: each takes effect, is true here anyway, or is refused by name.
+
+Owns: `TopicConfig` (what the broker acts on) and how overrides are checked. Invariants: a topic's stored
+overrides were valid when they were accepted; a default follows the broker's own setting, also while that
+changes. A configuration never names a class, a path or an address.
+Does not: store anything (`cluster_image.py` does) or describe it to clients (`described_config.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.settings.config import HOUR_MS, Settings
+from broker.settings.properties import INT64_MAX, ConfigError, Kind, properties_of, setting
+
+LOCKS_IGNORED: Final = "ignore"
+LOCKS_KEPT: Final = "true"
+LOCKS_REFUSED: Final = "false"
+
+
+class InvalidTopicConfig(ValueError):
+    """A configuration that is unknown, malformed, or not what this broker does; the text names it."""
+
+
+@dataclass(frozen=True)
+class TopicConfig:
+    """One topic's configuration. Attribute names are the configuration's, with underscores."""
+
+    # --- take effect ---
+    retention_ms: int = setting(
+        "retention.ms", Kind.LONG, 168 * HOUR_MS, "How long records are kept; -1 for ever.", minimum=-1
+    )
+    retention_bytes: int = setting(
+        "retention.bytes",
+        Kind.LONG,
+        -1,
+        "Bytes kept per partition; -1 for all. Enforced where a shared log file is sealed.",
+        minimum=-1,
+    )
+    max_message_bytes: int = setting(
+        "max.message.bytes", Kind.INT, 1_048_588, "Largest record batch accepted.", minimum=0
+    )
+    message_timestamp_type: str = setting(
+        "message.timestamp.type",
+        Kind.STRING,
+        "CreateTime",
+        "Whose clock stamps records.",
+        choices=("CreateTime", "LogAppendTime"),
+    )
+    timestamp_before_max_ms: int = setting(
+        "message.timestamp.before.max.ms",
+        Kind.LONG,
+        INT64_MAX,
+        "How far in the past a producer's timestamp may lie; not used with LogAppendTime.",
+        minimum=0,
+    )
+    timestamp_after_max_ms: int = setting(
+        "message.timestamp.after.max.ms",
+        Kind.LONG,
+        HOUR_MS,
+        "How far in the future a producer's timestamp may lie; not used with LogAppendTime.",
+        minimum=0,
+    )
+    cleanup_policy: tuple[str, ...] = setting(
+        "cleanup.policy",
+        Kind.LIST,
+        ("delete",),
+        "delete: by age and size. compact: the last record of each key stays. Both, or neither, may be said.",
+        choices=("delete", "compact"),
+    )
+    delete_retention_ms: int = setting(
+        "delete.retention.ms",
+        Kind.LONG,
+        86_400_000,
+        "How long tombstones stay after they were compacted, so that who reads from the start sees them.",
+        minimum=0,
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        "min.cleanable.dirty.ratio",
+        Kind.DOUBLE,
+        0.5,
+        "How much of a partition has to be new since it was compacted before it is again.",
+        minimum=0,
+        maximum=1,
+    )
+    min_compaction_lag_ms: int = setting(
+        "min.compaction.lag.ms",
+        Kind.LONG,
+        0,
+        "How old a record has to be before it is compacted.",
+        minimum=0,
+    )
+    max_compaction_lag_ms: int = setting(
+        "max.compaction.lag.ms",
+        Kind.LONG,
+        INT64_MAX,
+        "How old a record becomes before it is compacted whatever the ratio; the log file it is in is sealed "
+        "for that.",
+        minimum=1,
+    )
+    min_insync_replicas: int = setting(
+        "min.insync.replicas",
+        Kind.INT,
+        1,
+        "Replicas that must hold a write before it is acknowledged: a majority always does.",
+        minimum=1,
+    )
+    lockstep_group: int | None = setting(
+        "lockstep.group",
+        Kind.INT,
+        None,
+        "The log group that holds all partitions of this topic: they share one order. Fixed at creation.",
+        minimum=1,
+    )
+    lockstep_locks: str = setting(
+        "lockstep.locks",
+        Kind.STRING,
+        LOCKS_IGNORED,
+        "true: headers lockstep-… make a record's append conditional. false: records with locks are "
+        "refused. ignore: records are not opened, their headers are the clients' own.",
+        choices=(LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED),
+    )
+
+    # --- true here, whatever the value ---
+    flush_messages: int = setting(
+        "flush.messages",
+        Kind.LONG,
+        INT64_MAX,
+        "Accepted. With log.flush=always every acknowledged batch is on the disk already.",
+        minimum=1,
+    )
+    flush_ms: int = setting(
+        "flush.ms",
+        Kind.LONG,
+        INT64_MAX,
+        "Accepted. With log.flush=always every acknowledged batch is on the disk already.",
+        minimum=0,
+    )
+    segment_bytes: int = setting(
+        "segment.bytes",
+        Kind.INT,
+        1 << 30,
+        "How much of a compacted topic's partition may wait in an open log file before that is sealed for "
+        "compaction. Without effect otherwise: partitions share files of lockstep.segment.bytes.",
+        minimum=1 << 20,
+    )
+    segment_ms: int = setting(
+        "segment.ms",
+        Kind.LONG,
+        168 * HOUR_MS,
+        "How old the records of a compacted topic get before the open log file they are in is sealed for "
+        "compaction. Without effect otherwise: retention by time does not wait for that.",
+        minimum=1,
+    )
+    segment_jitter_ms: int = setting(
+        "segment.jitter.ms", Kind.LONG, 0, "Accepted, without effect: segment.ms is exact.", minimum=0
+    )
+    segment_index_bytes: int = setting(
+        "segment.index.bytes",
+        Kind.INT,
+        10 << 20,
+        "Accepted, without effect: an index has an entry per batch and needs no limit.",
+        minimum=4,
+    )
+    index_interval_bytes: int = setting(
+        "index.interval.bytes",
+        Kind.INT,
+        4096,
+        "Accepted, without effect: an index has an entry per batch.",
+        minimum=0,
+    )
+    file_delete_delay_ms: int = setting(
+        "file.delete.delay.ms",
+        Kind.LONG,
+        60_000,
+        "Accepted, without effect: files are reused, not deleted, and never while a reader has one.",
+        minimum=0,
+    )
+    preallocate: bool = setting(
+        "preallocate", Kind.BOOLEAN, False, "Accepted: log files are always allocated ahead of use."
+    )
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable",
+        Kind.BOOLEAN,
+        False,
+        "Only false: a leader always has every acknowledged batch.",
+        choices=("false",),
+    )
+
+    # --- one value only, so far ---
+    compression_type: str = setting(
+        "compression.type",
+        Kind.STRING,
+        "producer",
+        "Only producer: batches are kept as they came and never compressed again.",
+        choices=("producer",),
+    )
+    remote_storage_enable: bool = setting(
+        "remote.storage.enable",
+        Kind.BOOLEAN,
+        False,
+        "Only false: there is no tiered storage.",
+        choices=("false",),
+    )
+
+    overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What the topic itself sets, by configuration name."""
+
+    @property
+    def log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+
+TOPIC_PROPERTIES = properties_of(TopicConfig)
+"""Configuration name -> (attribute of TopicConfig, its declaration)."""
+
+NOT_YET = {
+    "compression.gzip.level": "compression by the broker",
+    "compression.lz4.level": "compression by the broker",
+    "compression.zstd.level": "compression by the broker",
+    "local.retention.bytes": "tiered storage",
+    "local.retention.ms": "tiered storage",
+    "remote.log.copy.disable": "tiered storage",
+    "remote.log.delete.on.disable": "tiered storage",
+    "leader.replication.throttled.replicas": "replication quotas",
+    "follower.replication.throttled.replicas": "replication quotas",
+}
+"""Kafka's and our own names that are refused, and what they would need."""
+
+QUOTED = 250
+"""Characters of a client's text that a refusal repeats."""
+
+FIXED_AT_CREATION = frozenset({"lockstep.group"})
+"""Configurations that no change reaches: a partition stays in the log group it was made in."""
+
+BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "retention.bytes": ("log.retention.bytes",),
+    "max.message.bytes": ("message.max.bytes",),
+    "message.timestamp.type": ("log.message.timestamp.type",),
+    "message.timestamp.before.max.ms": ("log.message.timestamp.before.max.ms",),
+    "message.timestamp.after.max.ms": ("log.message.timestamp.after.max.ms",),
+    "min.insync.replicas": ("min.insync.replicas",),
+    "cleanup.policy": ("log.cleanup.policy",),
+    "delete.retention.ms": ("log.cleaner.delete.retention.ms",),
+    "min.cleanable.dirty.ratio": ("log.cleaner.min.cleanable.ratio",),
+    "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
+    "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
+    "compression.type": ("compression.type",),
+}
+"""The broker settings behind a configuration's default, the strongest first."""
+
+
+def broker_defaults(settings: Settings) -> dict[str, object]:
+    """TopicConfig attributes that follow the broker's settings."""
+    return {
+        "retention_ms": settings.retention_ms,
+        "retention_bytes": settings.log_retention_bytes,
+        "max_message_bytes": settings.message_max_bytes,
+        "message_timestamp_type": settings.log_message_timestamp_type,
+        "timestamp_before_max_ms": settings.log_message_timestamp_before_max_ms,
+        "timestamp_after_max_ms": settings.log_message_timestamp_after_max_ms,
+        "min_insync_replicas": settings.min_insync_replicas,
+        "cleanup_policy": settings.log_cleanup_policy,
+        "delete_retention_ms": settings.log_cleaner_delete_retention_ms,
+        "min_cleanable_dirty_ratio": settings.log_cleaner_min_cleanable_ratio,
+        "min_compaction_lag_ms": settings.log_cleaner_min_compaction_lag_ms,
+        "max_compaction_lag_ms": settings.log_cleaner_max_compaction_lag_ms,
+    }
+
+
+def topic_config(overrides: Mapping[str, str], settings: Settings) -> TopicConfig:
+    """The configuration of a topic that sets `overrides`. Raises InvalidTopicConfig."""
+    values = broker_defaults(settings)
+    for name, text in overrides.items():
+        known = TOPIC_PROPERTIES.get(name)
+        if known is None:
+            if name in NOT_YET:
+                raise InvalidTopicConfig(f"{name} is refused: this broker has no {NOT_YET[name]} yet")
+            raise InvalidTopicConfig(f"Unknown topic config name: {name[:QUOTED]}")
+        try:
+            values[known[0]] = known[1].parse(text)
+        except ConfigError as error:
+            raise InvalidTopicConfig(
+                f"Invalid value {text[:QUOTED]} for configuration {name}: {error.problem}"
+            ) from None
+    config = TopicConfig(**values, overrides=dict(overrides))  # type: ignore[arg-type]
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise InvalidTopicConfig(
+            f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
+            f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
+        )
+    if config.max_message_bytes > settings.largest_batch_bytes:
+        raise InvalidTopicConfig(
+            f"Invalid value {config.max_message_bytes} for configuration max.message.bytes: "
+            f"at most {settings.largest_batch_bytes} fits one group commit"
+        )
+    if config.min_insync_replicas > settings.majority:
+        raise InvalidTopicConfig(
+            f"Invalid value {config.min_insync_replicas} for configuration min.insync.replicas: "
+            f"must be at most {settings.majority}, the replicas that hold every acknowledged write"
+        )
+    if config.lockstep_locks == LOCKS_KEPT and config.is_compacted:
+        raise InvalidTopicConfig(
+            "conflict topic config setting lockstep.locks (true) and cleanup.policy (compact): who has to "
+            "catch up with a lock may not find what raised it"
+        )
+    if config.lockstep_group is not None and config.lockstep_group > settings.data_groups:
+        raise InvalidTopicConfig(
+            f"Invalid value {config.lockstep_group} for configuration lockstep.group: "
+            f"there are {settings.data_groups} log groups"
+        )
+    return config
+
+
+def restored_config(overrides: Mapping[str, str], settings: Settings) -> tuple[TopicConfig, list[str]]:
+    """The configuration of a topic accepted earlier, and why some of its overrides no longer hold."""
+    try:
+        return topic_config(overrides, settings), []
+    except InvalidTopicConfig:
+        pass  # which of them?
+    kept: dict[str, str] = {}
+    problems: list[str] = []
+    for name, text in overrides.items():
+        try:
+            topic_config({name: text}, settings)
+        except InvalidTopicConfig as error:
+            problems.append(str(error))
+        else:
+            kept[name] = text
+    return topic_config(kept, settings), problems

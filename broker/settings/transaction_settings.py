@@ -1,0 +1,66 @@
+"""The settings of transactions, each with its reason: a part of `config.Settings`.
+
+Kafka's names, defaults and bounds. Source: Kafka's TransactionStateManagerConfig and TransactionLogConfig.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.settings.properties import Kind, setting
+
+
+@dataclass(frozen=True)
+class TransactionSettings:
+    """What producers with a transactional id may ask for, and how they are looked after."""
+
+    transaction_max_timeout_ms: int = setting(
+        "transaction.max.timeout.ms",
+        Kind.INT,
+        900_000,
+        "Longest a producer may let a transaction take: read_committed consumers wait so long.",
+        minimum=1,
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        Kind.INT,
+        10_000,
+        "How often transactions that take longer than their producer said are looked for, and aborted.",
+        minimum=1,
+    )
+    transactional_id_expiration_ms: int = setting(
+        "transactional.id.expiration.ms",
+        Kind.INT,
+        604_800_000,
+        "How long a transactional id that is not used is remembered.",
+        minimum=1,
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        Kind.INT,
+        3_600_000,
+        "How often that is enforced.",
+        minimum=1,
+    )
+    transaction_state_log_num_partitions: int = setting(
+        "transaction.state.log.num.partitions",
+        Kind.INT,
+        50,
+        "Partitions of __transaction_state when it is made.",
+        minimum=1,
+    )
+    transaction_state_log_replication_factor: int = setting(
+        "transaction.state.log.replication.factor",
+        Kind.SHORT,
+        1,
+        "Replicas of __transaction_state.",
+        minimum=1,
+    )
+    lockstep_staged_timeout_ms: int = setting(
+        "lockstep.staged.timeout.ms",
+        Kind.INT,
+        900_000,
+        "How long staged batches that nobody adds to, commits or aborts stay open; read_committed consumers "
+        "wait so long for what a dead writer left. As long as Kafka's longest transaction.",
+        minimum=1,
+    )

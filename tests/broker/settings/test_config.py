@@ -1,0 +1,174 @@
+"""Settings: sources and their order, what warns, what stops the start."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from broker.settings.addresses import parse_listener
+from broker.settings.config import PROPERTIES, Settings, from_texts, load
+from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
+from broker.settings.properties import ConfigError
+
+
+def test_sources_in_order(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=2\nlog.retention.hours=1\nmessage.max.bytes : 5000\n# no\nbroker.id=7\n")
+    settings = load(file, ["log.retention.hours=2", "message.max.bytes=6000"], {"message.max.bytes": "7000"})
+    assert (settings.num_partitions, settings.log_retention_hours, settings.message_max_bytes) == (2, 2, 7000)
+    assert settings.node_id == 7
+    assert settings.log_flush == "always"
+    assert settings.explicit["num.partitions"] == "2"
+    assert "log.flush" not in settings.explicit
+
+
+def test_a_file_written_for_kafka_starts_with_warnings(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\n"
+        "node.id=1\n"
+        "controller.quorum.bootstrap.servers=localhost:9093\n"
+        "listeners=PLAINTEXT://:9092,CONTROLLER://:9093\n"
+        "inter.broker.listener.name=PLAINTEXT\n"
+        "advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093\n"
+        "controller.listener.names=CONTROLLER\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL\n"
+        "num.network.threads=3\nsocket.send.buffer.bytes=102400\n"
+        "log.dirs=/somewhere\nlog.segment.bytes=1073741824\nlog.retention.check.interval.ms=300000\n"
+    )
+    settings = load(file)
+    assert [str(listener) for listener in settings.listening()] == ["PLAINTEXT://:9092"]
+    assert str(settings.advertising()["PLAINTEXT"]) == "PLAINTEXT://localhost:9092"
+    text = "\n".join(settings.warnings)
+    assert "num.network.threads has no effect here" in text
+    assert "log.segment.bytes has no effect here: lockstep.segment.bytes" in text
+    assert "log.dirs" not in text
+
+
+def test_a_listener_for_peers_without_peers_warns() -> None:
+    listener = {"lockstep.peers.listener": "localhost:29092"}
+    (warning,) = from_texts(listener).warnings
+    assert warning.startswith("lockstep.peers.listener has no effect without lockstep.peers")
+    assert from_texts({**listener, "lockstep.peers": "1@a:1,2@b:1"}).warnings == ()
+    assert from_texts({"lockstep.peers.listener": ""}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "num.partition=3",
+        "num.partitions=0",
+        "num.partitions=many",
+        "log.flush=sometimes",
+        "auto.create.topics.enable=perhaps",
+        "lockstep.nothing=1",
+        "listeners=SSL://localhost:9093",
+        "listeners=localhost",
+        "listeners=localhost:70000",
+        "listeners=A://h:1,A://h:2",
+        "advertised.listeners=PLAINTEXT://0.0.0.0:9092",
+        "advertised.listeners=OTHER://host:9092",
+        "log.dirs=a,b",
+        "log.dirs=",
+        "compression.type=zstd",
+        "log.cleanup.policy=compacted",
+        "min.insync.replicas=2",
+        "default.replication.factor=3",
+        "message.max.bytes=100000000",
+        "socket.request.max.bytes=-1",
+        "replica.selector.class=com.example.NearestReplicaSelector",
+        "replica.selector.class=",
+        "lockstep.metrics.listener=9644",
+        "lockstep.metrics.listener=localhost",
+        "lockstep.metrics.listener=localhost:70000",
+        "lockstep.metrics.listener=http://localhost:9644",
+    ],
+)
+def test_unknown_names_and_bad_values_stop_the_start(assignment: str) -> None:
+    key = assignment.partition("=")[0]
+    with pytest.raises(ConfigError) as refused:
+        load(None, [assignment])
+    assert refused.value.key == key
+    assert key in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("num.partition", "num.partitions"),
+        ("log.retention.hour", "log.retention.hours"),
+        ("Lockstep.Segment.Bytes", "lockstep.segment.bytes"),
+        ("listener", "listeners"),
+        ("brokerid", "broker.id"),
+    ],
+)
+def test_an_unknown_name_brings_the_nearest(name: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match=rf"no such setting; did you mean {re.escape(meant)}\b.*\?$"):
+        load(None, [f"{name}=1"])
+
+
+def test_a_name_like_no_other_brings_none() -> None:
+    with pytest.raises(ConfigError, match=r"there is no such setting$"):
+        load(None, ["zebra=1"])
+
+
+def test_a_refusal_names_the_file_it_is_about(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    for text in ("num.partition=3\n", "num.partitions=many\n", "broker.id=-1\n", "log.dirs=a,b\n"):
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=rf"\(in {re.escape(str(file))}\)$"):
+            load(file, ["log.retention.hours=1"])
+    file.write_text("num.partitions=3\n")
+    with pytest.raises(ConfigError) as refused:
+        load(file, ["num.partitions=many"])
+    assert str(file) not in str(refused.value)
+
+
+def test_an_assignment_needs_an_equals_sign() -> None:
+    with pytest.raises(ConfigError, match="key=value"):
+        load(None, ["num.partitions"])
+
+
+def test_retention_units() -> None:
+    assert Settings().retention_ms == 168 * 3_600_000
+    assert from_texts({"log.retention.hours": "-1"}).retention_ms == -1
+    assert from_texts({"log.retention.minutes": "2"}).retention_ms == 120_000
+    assert from_texts({"log.retention.minutes": "2", "log.retention.ms": "5"}).retention_ms == 5
+    assert from_texts({"log.retention.ms": "-1"}).retention_ms == -1
+
+
+def test_listeners() -> None:
+    listener = parse_listener("[::1]:9092")
+    assert (listener.name, listener.host, listener.port) == ("PLAINTEXT", "::1", 9092)
+    assert str(listener) == "PLAINTEXT://[::1]:9092"
+    assert str(parse_listener("inside://10.0.0.1:1")) == "INSIDE://10.0.0.1:1"
+    for text in ("", "a:b:9", "x://h:1/", "h:-1", "http://h:x"):
+        with pytest.raises(ConfigError):
+            parse_listener(text)
+
+
+def test_metrics_are_served_nowhere_by_default() -> None:
+    assert Settings().metrics_listener() is None
+    assert from_texts({"lockstep.metrics.listener": ""}).metrics_listener() is None
+    listener = from_texts({"lockstep.metrics.listener": "[::1]:9644"}).metrics_listener()
+    assert listener is not None
+    assert (listener.host, listener.port) == ("::1", 9644)
+
+
+def test_largest_batch_fits_a_segment() -> None:
+    small = from_texts({"lockstep.segment.bytes": str(1 << 20), "message.max.bytes": "1000"})
+    assert small.largest_batch_bytes < 1 << 19
+    assert Settings().largest_batch_bytes > 1_048_588
+
+
+def test_every_setting_says_why_and_none_is_both_used_and_unused() -> None:
+    for name, (attribute, declared) in PROPERTIES.items():
+        assert len(declared.doc) > 10, name
+        assert attribute == name.replace(".", "_")
+        shown = declared.show(declared.default)
+        if shown is not None:
+            assert declared.parse(shown) == declared.default, name
+    assert not UNUSED_KAFKA_NAMES & PROPERTIES.keys()
+    assert len(UNUSED_KAFKA_NAMES) > 250

@@ -1,0 +1,108 @@
+"""Where a value comes from, as clients are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.settings.config import Settings, from_texts
+from broker.settings.described_config import (
+    Described,
+    broker_synonyms,
+    describe_broker,
+    describe_client_metrics,
+    describe_cluster_default,
+    describe_group,
+    describe_loggers,
+    describe_topic,
+)
+from broker.settings.dynamic_config import in_force
+from broker.settings.group_config import GROUP_PROPERTIES
+from broker.settings.topic_config import BROKER_SYNONYMS, topic_config
+from protocol.config_resources import ConfigSource
+
+
+def by_name(described: list[Described]) -> dict[str, Described]:
+    names = [each.declared.name for each in described]
+    assert names == sorted(names) and len(set(names)) == len(names)
+    return {each.declared.name: each for each in described}
+
+
+def test_a_topics_sources_and_synonyms() -> None:
+    settings = from_texts({"log.retention.ms": "10"})
+    described = by_name(describe_topic(topic_config({"retention.bytes": "7"}, settings), settings))
+    by_broker = described["retention.ms"]
+    assert (by_broker.value, by_broker.source) == ("10", ConfigSource.STATIC_BROKER)
+    assert by_broker.synonyms == [
+        ("log.retention.ms", "10", ConfigSource.STATIC_BROKER),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT),
+    ]
+    by_topic = described["retention.bytes"]
+    assert (by_topic.value, by_topic.source) == ("7", ConfigSource.TOPIC)
+    assert by_topic.synonyms[1] == ("log.retention.bytes", "-1", ConfigSource.DEFAULT)
+    assert described["segment.ms"].source == ConfigSource.DEFAULT
+    assert described["cleanup.policy"].value == "delete"
+    assert [name for name, each in described.items() if each.read_only] == ["lockstep.group"]
+
+
+def test_a_brokers_sources() -> None:
+    settings = from_texts({"log.retention.ms": "10"})
+    broker = by_name(describe_broker(settings))
+    assert broker["log.retention.ms"].source == ConfigSource.STATIC_BROKER
+    partitions = broker["num.partitions"]
+    assert (partitions.source, partitions.read_only) == (ConfigSource.DEFAULT, True)
+    assert not broker["message.max.bytes"].read_only
+    for names in BROKER_SYNONYMS.values():
+        assert set(names) <= broker.keys()
+
+
+def test_a_change_for_this_node_comes_before_one_for_all_before_the_file_before_the_default() -> None:
+    started = from_texts({"message.max.bytes": " 3000 "})
+    settings = in_force(started, {"message.max.bytes": "2000"}, {"message.max.bytes": "1000"})
+    (found,) = [each for each in describe_broker(settings) if each.declared.name == "message.max.bytes"]
+    assert (found.value, found.source) == ("1000", ConfigSource.DYNAMIC_BROKER)
+    assert [(value, source) for _, value, source in found.synonyms] == [
+        ("1000", ConfigSource.DYNAMIC_BROKER),
+        ("2000", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ("3000", ConfigSource.STATIC_BROKER),
+        ("1048588", ConfigSource.DEFAULT),
+    ]
+    (for_all,) = describe_cluster_default(settings)
+    assert (for_all.value, for_all.source) == ("2000", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert len(for_all.synonyms) == 1
+    assert describe_cluster_default(started) == []
+
+
+def test_what_stands_before_the_name_itself_is_left_out() -> None:
+    """As in Kafka: the default of log.retention.hours is not told as one of log.retention.ms."""
+    assert broker_synonyms("log.retention.ms", Settings()) == []
+    hours = broker_synonyms("log.retention.hours", Settings())
+    assert hours == [("log.retention.hours", "168", ConfigSource.DEFAULT)]
+
+
+def test_a_group_has_every_default() -> None:
+    plain = by_name(describe_group({}))
+    assert plain.keys() == GROUP_PROPERTIES.keys()
+    assert {each.source for each in plain.values()} == {ConfigSource.DEFAULT}
+    name = "consumer.session.timeout.ms"
+    changed = by_name(describe_group({name: "50000"}))[name]
+    assert changed.synonyms == [
+        (name, "50000", ConfigSource.GROUP),
+        ("group.consumer.session.timeout.ms", "45000", ConfigSource.DEFAULT),
+    ]
+    assert (changed.value, changed.source) == ("50000", ConfigSource.GROUP)
+
+
+def test_loggers_and_client_metrics() -> None:
+    assert {each.source for each in describe_loggers()} == {ConfigSource.BROKER_LOGGER}
+    assert "root" in {each.declared.name for each in describe_loggers()}
+    metrics = by_name(describe_client_metrics())
+    assert {name: each.value for name, each in metrics.items()} == {
+        "interval.ms": "300000",
+        "match": "",
+        "metrics": "",
+    }
+
+
+@pytest.mark.parametrize("name", ["advertised.listeners", "log.dirs", "listeners"])
+def test_what_names_a_place_is_read_only(name: str) -> None:
+    assert by_name(describe_broker(Settings()))[name].read_only

@@ -1,0 +1,75 @@
+"""Broker settings changed while running."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.settings.config import PROPERTIES, Settings, from_texts
+from broker.settings.dynamic_config import (
+    CHANGEABLE,
+    InvalidBrokerConfig,
+    in_force,
+    normal,
+    refuse_fixed,
+    still_valid,
+)
+from broker.settings.properties import Kind
+
+
+def test_all_of_them_are_settings_and_none_names_a_place() -> None:
+    assert PROPERTIES.keys() >= CHANGEABLE
+    for name in CHANGEABLE:
+        declared = PROPERTIES[name][1]
+        assert declared.kind is not Kind.STRING or declared.choices, name
+        assert declared.kind is not Kind.LIST or declared.choices, name
+
+
+def test_this_node_comes_before_the_cluster_before_the_start() -> None:
+    started = from_texts({"log.retention.hours": "1", "log.retention.bytes": "5", "max.connections": "8"})
+    settings = in_force(
+        started,
+        {"log.retention.ms": "100", "log.retention.bytes": "6"},
+        {"log.retention.ms": "200"},
+    )
+    assert (settings.retention_ms, settings.log_retention_bytes, settings.max_connections) == (200, 6, 8)
+    assert settings.explicit == started.explicit
+    assert in_force(settings, {}, {}).dynamic_cluster == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("message.max.bytes", "x"),
+        ("message.max.bytes", "-1"),
+        ("message.max.bytes", "999999999"),
+        ("log.retention.ms", "-2"),
+        ("log.message.timestamp.type", "Never"),
+        ("log.cleanup.policy", "compacted"),
+        ("compression.type", "zstd"),
+        ("min.insync.replicas", "2"),
+        ("max.connections", "0"),
+        ("max.connections.per.ip", "0"),
+        ("log.dirs", "/elsewhere"),
+        ("listeners", "PLAINTEXT://:1"),
+        ("log.retention.hours", "1"),
+        ("no.such.setting", "1"),
+    ],
+)
+def test_refused_by_name(name: str, text: str) -> None:
+    with pytest.raises(InvalidBrokerConfig, match=name):
+        in_force(Settings(), {name: text}, {})
+    assert still_valid(Settings(), {name: text, "log.retention.bytes": "7"})[0] == {
+        "log.retention.bytes": "7"
+    }
+
+
+def test_a_value_is_stored_as_it_is_shown() -> None:
+    assert normal("log.retention.ms", " +5 ") == "5"
+    assert normal("log.cleanup.policy", "delete , delete") == "delete"
+    assert normal("log.cleanup.policy", "") == ""
+
+
+def test_several_that_are_fixed_are_named_together() -> None:
+    with pytest.raises(InvalidBrokerConfig, match=r"\[log.dirs, num.partitions\]"):
+        refuse_fixed(["num.partitions", "log.retention.ms", "log.dirs"])
+    refuse_fixed(CHANGEABLE)

@@ -1,0 +1,130 @@
+"""Topic configurations: in force, accepted because true here, or refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.settings.config import Settings, from_texts
+from broker.settings.topic_config import (
+    NOT_YET,
+    TOPIC_PROPERTIES,
+    InvalidTopicConfig,
+    restored_config,
+    topic_config,
+)
+
+KAFKA_4_3_1 = """cleanup.policy compression.gzip.level compression.lz4.level compression.type
+compression.zstd.level delete.retention.ms file.delete.delay.ms flush.messages flush.ms
+follower.replication.throttled.replicas index.interval.bytes leader.replication.throttled.replicas
+local.retention.bytes local.retention.ms max.compaction.lag.ms max.message.bytes
+message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type
+min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate remote.log.copy.disable
+remote.log.delete.on.disable remote.storage.enable retention.bytes retention.ms segment.bytes
+segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable"""
+
+
+def test_every_name_of_kafka_is_answered() -> None:
+    known = TOPIC_PROPERTIES.keys() | NOT_YET.keys()
+    missing = set(KAFKA_4_3_1.split()) - known
+    assert not missing
+    assert not TOPIC_PROPERTIES.keys() & NOT_YET.keys()
+
+
+def test_values_in_force() -> None:
+    config = topic_config({"retention.ms": "5", "message.timestamp.type": "LogAppendTime"}, Settings())
+    assert config.retention_ms == 5
+    assert config.log_append_time
+    assert config.max_message_bytes == Settings().message_max_bytes
+
+
+def test_defaults_follow_the_broker() -> None:
+    settings = from_texts(
+        {"log.retention.minutes": "1", "message.max.bytes": "77", "log.retention.bytes": "9"}
+    )
+    config = topic_config({}, settings)
+    assert (config.retention_ms, config.max_message_bytes, config.retention_bytes) == (60_000, 77, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("compression.type", "zstd"),
+        ("retention.ms", "soon"),
+        ("retention.ms", "-2"),
+        ("max.message.bytes", "99999999"),
+        ("min.insync.replicas", "2"),
+        ("remote.storage.enable", "true"),
+        ("unclean.leader.election.enable", "true"),
+        ("message.timestamp.type", "logappendtime"),
+        ("lockstep.group", "2"),
+        ("lockstep.group", "0"),
+        ("lockstep.locks", "yes"),
+        ("delete.retention.ms", "-1"),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("max.compaction.lag.ms", "0"),
+        ("cleanup.policy", "compacted"),
+        ("no.such.config", "1"),
+    ],
+)
+def test_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(InvalidTopicConfig, match=name):
+        topic_config({name: value}, Settings())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "delete"),
+        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,delete"),
+        ("delete.retention.ms", "0"),
+        ("min.cleanable.dirty.ratio", "0.25"),
+        ("min.compaction.lag.ms", "5"),
+        ("max.compaction.lag.ms", "5"),
+        ("compression.type", "producer"),
+        ("flush.messages", "1"),
+        ("segment.bytes", "1048576"),
+        ("segment.ms", "60000"),
+        ("unclean.leader.election.enable", "false"),
+        ("lockstep.group", "1"),
+    ],
+)
+def test_accepted(name: str, value: str) -> None:
+    assert topic_config({name: value}, Settings()).overrides == {name: value}
+
+
+def test_a_stored_value_that_no_longer_holds_is_dropped_with_a_word() -> None:
+    stored = {"retention.ms": "5", "lockstep.group": "3", "max.message.bytes": "1000"}
+    config, problems = restored_config(stored, Settings())
+    assert config.overrides == {"retention.ms": "5", "max.message.bytes": "1000"}
+    assert len(problems) == 1
+    assert "lockstep.group" in problems[0]
+
+
+def test_an_empty_list_is_a_policy_too() -> None:
+    assert topic_config({"cleanup.policy": ""}, Settings()).cleanup_policy == ()
+    assert topic_config({"cleanup.policy": "delete, delete"}, Settings()).cleanup_policy == ("delete",)
+
+
+def test_a_refusal_quotes_no_more_than_a_string_of_the_wire_holds() -> None:
+    for texts in ({"retention.ms": "9" * 40_000}, {"x" * 40_000: "1"}):
+        with pytest.raises(InvalidTopicConfig) as refused:
+            topic_config(texts, Settings())
+        assert len(str(refused.value)) < 1_000
+
+
+def test_what_follows_the_cleaner_s_settings() -> None:
+    settings = from_texts(
+        {
+            "log.cleaner.delete.retention.ms": "1",
+            "log.cleaner.min.cleanable.ratio": "0.75",
+            "log.cleaner.min.compaction.lag.ms": "2",
+            "log.cleaner.max.compaction.lag.ms": "3",
+            "log.cleanup.policy": "compact",
+        }
+    )
+    config = topic_config({}, settings)
+    assert (config.delete_retention_ms, config.min_cleanable_dirty_ratio) == (1, 0.75)
+    assert (config.min_compaction_lag_ms, config.max_compaction_lag_ms, config.is_compacted) == (2, 3, True)
+    with pytest.raises(InvalidTopicConfig, match=r"conflict topic config setting min\.compaction\.lag\.ms"):
+        topic_config({"max.compaction.lag.ms": "1"}, settings)

@@ -1,0 +1,55 @@
+"""Reads over what was freed together with its file, also while more of it is being freed."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from storage import gaps
+from storage.log.data_log import DataLog
+from storage.partition import PartitionLog
+from storage.types import OffsetOutOfRange, ReadResult
+
+
+class Freeing:
+    """A log of which one more segment of 10 offsets is freed under each read, from offset 0 on."""
+
+    def __init__(self, freed_under_reads: int) -> None:
+        self.left = freed_under_reads
+        self.first = 0
+
+    def first_offset(self, partition: int) -> int:
+        return self.first
+
+    def read(self, partition: int, offset: int, max_bytes: int, end_offset: int) -> ReadResult:
+        if self.left:
+            self.left -= 1
+            self.first += 10
+        if offset < self.first:
+            raise OffsetOutOfRange("has just been freed")
+        return ReadResult([offset.to_bytes(2, "big")], 2)
+
+    read_cold = read
+
+
+def read(log: Freeing, offset: int, log_start_offset: int = 0) -> int:
+    partition = PartitionLog(1, bytes(16), 0)
+    partition.log_start_offset = log_start_offset
+    found = gaps.read(cast(DataLog, log), partition, offset, 100, 1 << 40, False)
+    return int.from_bytes(found.buffers[0], "big")
+
+
+@pytest.mark.parametrize("freed", [0, 1, 2, 20])
+def test_reading_goes_on_with_what_follows(freed: int) -> None:
+    assert read(Freeing(freed), 0) == 10 * freed
+
+
+def test_what_is_deleted_is_out_of_range() -> None:
+    with pytest.raises(OffsetOutOfRange):
+        read(Freeing(1), 3, log_start_offset=4)
+
+
+def test_it_is_not_tried_for_ever() -> None:
+    with pytest.raises(OffsetOutOfRange):
+        read(Freeing(1 << 40), 0)
