@@ -23,6 +23,8 @@ from storage.types import NotLeader, StorageError
 
 log = logging.getLogger("lockstep.retention")
 
+COMMIT_SECONDS: Final = 10.0
+"""So long a log start's commit is waited for; it comes later all the same, where it can."""
 PARTITIONS_PER_STEP: Final = 50
 """Partitions looked at in one go on a thread: few enough that others hardly notice."""
 FIRST_CHECK_SECONDS: Final = 30.0
@@ -102,12 +104,14 @@ class Retention:
         for group, moved in starts.items():
             still_open = {number: start for number, start in moved.items() if number in group.partitions}
             if still_open:
-                try:
-                    await group.advance_log_starts(still_open)
+                try:  # whatever becomes of it, the others' turn comes, and that of the freeing
+                    async with asyncio.timeout(COMMIT_SECONDS):
+                        await group.advance_log_starts(still_open)
                 except NotLeader:
                     pass  # whoever leads by now sees to it
-                except StorageError as error:  # the others' turn comes all the same, and so does the freeing
-                    log.warning("group %d: retention has to wait: %s", group.group_id, error)
+                except (StorageError, TimeoutError) as error:
+                    why = error if str(error) else "no majority takes it"
+                    log.warning("group %d: retention has to wait: %s", group.group_id, why)
         for group in list(self._cluster.groups.values()):
             freed = group.free_dead_segments()
             if freed:

@@ -160,8 +160,16 @@ class Client:
     async def topics(self, names: Iterable[str] | None = None) -> list[Topic]:
         """The topics of these names, or all; sorted by name. BrokerError for one that is not there."""
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        answer = await self._metadata(wanted, create=False)
-        return sorted(map(_topic, _without_errors(answer)), key=lambda topic: topic.name)
+        left = len({*self._bootstrap, *self._addresses.values()}) if wanted is None else 1
+        while True:
+            left -= 1
+            try:
+                answer = await self._metadata(wanted, create=False)
+            except ConnectionFailed:  # a broker that does not know all of them yet closes the connection
+                if left <= 0:
+                    raise
+            else:
+                return sorted(map(_topic, _without_errors(answer)), key=lambda topic: topic.name)
 
     async def topic(self, name: str, *, create: bool = False) -> Topic:
         """One topic, with a leader for each partition; `create` lets the broker make it if it may.
@@ -448,11 +456,11 @@ class Client:
 
     async def _connect_first(self) -> Connection:
         failure: ClientError | None = None
-        known = dict.fromkeys([*self._bootstrap, *self._addresses.values()])
-        if self._first is not None:  # the one that has failed may hang: it is asked last
+        known = list(dict.fromkeys([*self._bootstrap, *self._addresses.values()]))
+        if self._first is not None:  # the one that has failed may hang: those behind it come first
             gone = (self._first.host, self._first.port)
-            known.pop(gone, None)
-            known[gone] = None
+            after = known.index(gone) + 1 if gone in known else 0
+            known = [*known[after:], *known[:after]]
         for host, port in known:
             try:
                 self._first = await self._connect(host, port)

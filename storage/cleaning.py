@@ -156,7 +156,7 @@ class PartitionCleaning:
             was = opened(batch)
             if header.next_offset <= self.end:
                 left = self._marker(batch, was) if header.is_control else self._left(was)
-        except MalformedBatch:
+        except MalformedBatch:  # from here on tombstones stay: clients may be able to read what they delete
             self.unreadable.append(header.base_offset)
         if left and header.is_transactional and not header.is_control:
             self._with_records.add(header.producer_id)
@@ -191,4 +191,4 @@ class PartitionCleaning:
         return not self._is_over(header)
 
     def _is_over(self, header: BatchHeader) -> bool:
-        return header.base_timestamp <= self._now_ms and self._horizons_end()
+        return header.base_timestamp <= self._now_ms and not self.unreadable and self._horizons_end()

@@ -395,6 +395,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Send what was written, then close; `sweep` drops what the client does not take."""
+        self.write_out()
         self._let_go()
         if self._transport is not None:
             self._transport.close()

@@ -6,6 +6,7 @@ Source: Kafka's TransactionCoordinator.handleDescribeTransactions.
 from __future__ import annotations
 
 from broker.context import Answer, ClientContext
+from broker.handlers.repeated import Repeated
 from broker.refused import Refused
 from broker.transactions.transactions import Transactions
 from protocol.api import ApiKey, RequestHeader
@@ -21,11 +22,11 @@ VERSIONS = (0, 0)
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeTransactionsRequest) -> Answer:
-    """One result per id, however often it is named; an empty one is no id."""
+    """One result per id; an empty one is no id."""
     transactions = context.services.transactions
     return DescribeTransactionsResponse(
         transaction_states=[
-            _described(transactions, each) for each in dict.fromkeys(request.transactional_ids)
+            _described(transactions, each) for each in Repeated().told(request.transactional_ids)
         ]
     )
 

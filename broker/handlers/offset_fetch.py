@@ -15,6 +15,7 @@ from typing import Final
 from broker.context import Answer, ClientContext
 from broker.groups.records import CommittedOffset
 from broker.groups.store import GroupStore
+from broker.handlers.repeated import Repeated
 from broker.metadata import Topic
 from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
@@ -98,10 +99,9 @@ async def _when_committed(
 def _response(
     context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup], must_be_stable: bool
 ) -> OffsetFetchResponse:
-    # All of a group's offsets are asked for in a few bytes, and what was committed with one may be long: so
-    # each is told only once.
+    # All of a group's offsets are asked for in a few bytes: so each group's only once.
     whole: set[str] = set()
-    told: dict[str, set[tuple[str, int]]] = {}
+    repeated = Repeated()
     answers = []
     for group in groups:
         if group.topics is None and group.group_id in whole:
@@ -109,8 +109,7 @@ def _response(
             continue
         if group.topics is None:
             whole.add(group.group_id)
-        told_of_group = told.setdefault(group.group_id, set())
-        answers.append(_group(context, version, group, must_be_stable, told_of_group))
+        answers.append(_group(context, version, group, must_be_stable, repeated))
     return _as_asked(version, groups, answers)
 
 
@@ -165,7 +164,7 @@ def _group(
     version: int,
     wanted: OffsetFetchRequestGroup,
     must_be_stable: bool,
-    told: set[tuple[str, int]],
+    repeated: Repeated,
 ) -> OffsetFetchResponseGroup:
     services = context.services
     try:
@@ -197,9 +196,8 @@ def _group(
             name = topic.name
         else:
             name, topic = each.name, cluster.topic(each.name)
-        indexes = [index for index in dict.fromkeys(each.partition_indexes) if (name, index) not in told]
-        told.update((name, index) for index in indexes)
-        pairs = [(index, offsets.get((name, index), NOTHING)) for index in indexes]
+        places = [(wanted.group_id, name, index) for index in each.partition_indexes]
+        pairs = [(index, offsets.get((name, index), NOTHING)) for *_, index in repeated.told(places)]
         pairs = [(index, NOTHING if _is_of_another(found, topic) else found) for index, found in pairs]
         topics.append(_topic(name, topic, pairs, unstable))
     return OffsetFetchResponseGroup(group_id=wanted.group_id, topics=topics)

@@ -103,8 +103,10 @@ class Cluster:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[tuple[str, int], Connection] = {}
         self._topics: dict[str, Topic] = {}
-        self._given_up = 0
-        """How often whoever was asked about all others was taken for one that is cut off."""
+        self._asked: tuple[str, int] | None = None
+        """Who was asked last about all others."""
+        self._given_up: dict[tuple[str, int], None] = {}
+        """Who did not answer, or may be cut off from the others: asked last, the newest at the end."""
         self._is_closed = False
         self.cluster_id: str | None = None
         """As the metadata last said it; None before any were asked for."""
@@ -145,21 +147,28 @@ class Cluster:
 
     def any(self) -> Connection:
         """A connection to one of those that were named. ConnectionFailed where none of them answers."""
-        known = list(dict.fromkeys([*self._bootstrap, *self._addresses.values()]))
-        first = self._given_up % len(known)
-        known = [*known[first:], *known[:first]]
-        for address in known[: 1 if self._given_up else None]:
-            connection = self._connections.get(address)
-            if connection is not None and connection.is_open:
-                return connection
+        known = dict.fromkeys([*self._bootstrap, *self._addresses.values()])
+        trusted = [address for address in known if address not in self._given_up]
         failure: ClientError | None = None
-        for host, port in known:
-            try:
-                return self._connected(host, port)
-            except ConnectionFailed as error:
-                failure = failure or error
+        for some in (trusted, [address for address in self._given_up if address in known]):
+            for address in sorted(some, key=lambda each: not self._is_open(each)):
+                try:
+                    self._asked = address
+                    return self._connected(*address)
+                except ConnectionFailed as error:
+                    failure = failure or error
+                    self._give_up(address)
         assert failure is not None
         raise failure
+
+    def _is_open(self, address: tuple[str, int]) -> bool:
+        connection = self._connections.get(address)
+        return connection is not None and connection.is_open
+
+    def _give_up(self, address: tuple[str, int] | None) -> None:
+        if address is not None:
+            self._given_up.pop(address, None)
+            self._given_up[address] = None
 
     def leader(self, topic: str, partition: int) -> Connection:
         """Whom to ask about a partition. BrokerError where there is no such partition or no leader."""
@@ -207,9 +216,9 @@ class Cluster:
             except BrokerError as error:
                 if error.code not in again or time.monotonic() >= deadline:
                     raise
-                if time.monotonic() >= stale_at:
-                    self._given_up += 1
-                    stale_at = time.monotonic() + _STALE_S
+            if time.monotonic() >= stale_at:
+                self._give_up(self._asked)
+                stale_at = time.monotonic() + _STALE_S
             is_second = True  # a broker that fell silent has used up all the time: another may lead by now
             time.sleep(max(min(pause_s, deadline - time.monotonic()), 0))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

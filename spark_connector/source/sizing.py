@@ -9,7 +9,9 @@ as stored and sent, compressed where producers compress."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from random import randrange
 
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -23,6 +25,23 @@ from spark_connector.source.positions import ends
 _FETCH_BYTES = 8 * 1024 * 1024
 
 
+class Turns:
+    """Which partition comes first: each one day, so that a batch larger than the limit moves, too."""
+
+    def __init__(self) -> None:
+        self._last: TopicPartition | None = None
+
+    def order(self, parts: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """All of them, beginning behind whoever came first the last time, or anywhere."""
+        ordered = sorted(parts)
+        if not ordered:
+            return []
+        at = randrange(len(ordered)) if self._last is None else bisect_right(ordered, self._last)
+        ordered = [*ordered[at:], *ordered[:at]]
+        self._last = ordered[0]
+        return ordered
+
+
 def within_bytes(
     cluster: Cluster,
     start: Mapping[TopicPartition, int],
@@ -30,21 +49,19 @@ def within_bytes(
     most_bytes: int,
     *,
     committed: bool,
-    turn: int = 0,
+    turns: Turns | None = None,
 ) -> Offsets:
     """Where to end a micro-batch of at most `most_bytes` between `start` and `end`. BrokerError.
 
     What cannot be read because it is gone counts nothing: the tasks find out, and say so.
 
-    Args: turn: rises with each micro-batch, so that each partition comes first one day. The first may take a
-        batch that is larger than the limit: it would not move otherwise.
+    Args: turns: of a stream's micro-batches. Who comes first may take a batch that is larger than the limit:
+        it would not move otherwise.
     """
     found = dict(end)
     taken = 0
     shares = shared_bytes(start, end, most_bytes)
-    order = sorted(shares)
-    first = turn % max(len(order), 1)
-    order = [*order[first:], *order[:first]]
+    order = sorted(shares) if turns is None else turns.order(shares)
     for part in order:
         share = min(shares[part], most_bytes - taken)
         reached, size = start[part], 0

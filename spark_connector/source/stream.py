@@ -32,7 +32,7 @@ from spark_connector.source.fetching import DataLost
 from spark_connector.source.planning import Offsets, Range, limited
 from spark_connector.source.positions import ends, moves, partitions_of, resolved
 from spark_connector.source.progress import store
-from spark_connector.source.sizing import within_bytes
+from spark_connector.source.sizing import Turns, within_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,8 +93,7 @@ class _Reader(DataSourceStreamReader):
         self._newest: Json | None = None
         self._shown: Json | None = None
         """What the group's position was set to last."""
-        self._turn = 0
-        """How often a limit of bytes was shared out."""
+        self._turns = Turns()
         self._target: Offsets | None = None
         """With availableNow: where the query ends."""
 
@@ -241,8 +240,7 @@ if HAS_LIMITS:
                 most_bytes = limit.max_bytes
             if most_bytes is not None and not isinstance(limit, ReadAllAvailable):
                 cluster, committed = self._connected(), self._options.committed
-                self._turn += 1
-                end = within_bytes(cluster, begins, end, most_bytes, committed=committed, turn=self._turn)
+                end = within_bytes(cluster, begins, end, most_bytes, committed=committed, turns=self._turns)
             reached = offsets_json(group, end)
             if reached["topics"] == start["topics"]:
                 return start  # Spark compares texts, and other marks in them would be a micro-batch

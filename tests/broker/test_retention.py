@@ -161,16 +161,24 @@ async def test_it_goes_on_after_a_failure(broker: Broker, monkeypatch: pytest.Mo
     running.cancel()
 
 
+@pytest.mark.parametrize("is_refused", [True, False])
 async def test_a_group_without_room_holds_up_no_other_and_no_freeing(
-    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: Broker,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_refused: bool,
 ) -> None:
+    monkeypatch.setattr("broker.retention.COMMIT_SECONDS", 0.05)
     now = int(time.time() * 1000)
     await client.create("old", retention_ms="1000")
     await client.produce("old", batch(b"old", timestamp_ms=now - 60_000))
     freed: list[int] = []
 
     async def no_room(starts: object) -> None:
-        raise StorageFull("not even for this")
+        if is_refused:
+            raise StorageFull("not even for this")
+        await asyncio.Event().wait()  # the followers have none
 
     def free(number: int) -> int:
         freed.append(number)
@@ -180,7 +188,8 @@ async def test_a_group_without_room_holds_up_no_other_and_no_freeing(
         monkeypatch.setattr(group, "advance_log_starts", no_room)
         monkeypatch.setattr(group, "free_dead_segments", partial(free, number))
     await broker.enforce_retention()
-    assert "group 1: retention has to wait: not even for this" in caplog.text
+    why = "not even for this" if is_refused else "no majority takes it"
+    assert f"group 1: retention has to wait: {why}" in caplog.text
     assert sorted(freed) == sorted(broker.groups)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,43 @@ async def test_a_broker_that_failed_is_asked_last(
         for _ in range(3):
             (await client.any_broker()).close()
     assert asked == ["localhost", "127.0.0.1", "localhost"]
+
+
+async def test_brokers_are_asked_in_turn(running: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, names = Connection.open, ("a:1", "a:2", "b:1", "c:1")
+    asked: list[str] = []
+
+    async def opened(host: str, port: int, **more: Any) -> Connection:
+        asked.append(f"{host}:{port}")
+        connection = await real("localhost", running.port, **more)
+        connection.host, connection.port = host, port
+        return connection
+
+    monkeypatch.setattr(Connection, "open", opened)
+    async with Client(",".join(names)) as client:
+        for _ in range(5):
+            await client.any_broker()
+            await client.any_broker()
+            client.suspect()
+    assert asked == [*names, "a:1"]
+
+
+async def test_all_topics_are_asked_for_elsewhere_where_a_broker_does_not_know_them(
+    running: RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = Connection.call, 0
+
+    async def call(connection: Connection, request: Any, *more: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            connection.close()
+        return await real(connection, request, *more)
+
+    monkeypatch.setattr(Connection, "call", call)
+    async with Client(f"localhost:{running.port},127.0.0.1:{running.port}") as client:
+        await client.topics()
+    assert asked == 2
 
 
 async def test_the_first_broker_of_a_list_that_answers(running: RunningBroker) -> None:

@@ -347,6 +347,25 @@ def test_a_tombstone_whose_time_would_be_beyond_all_times_stays() -> None:
     assert header.has_delete_horizon and header.base_timestamp == (1 << 63) - 1 and left == [True, True]
 
 
+def test_a_tombstone_stays_behind_a_batch_that_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its readers see what the tombstone deletes: without it the key would live again."""
+    stream = Stream()
+    stream.records([(b"%d" % at, b"v") for at in range(10)])
+    stream.records([(b"3", None), (b"4", b"newer")])
+    stream.records([(b"newest", b"v")])
+    monkeypatch.setattr("protocol.records.filtering.MOST_RECORDS", 9)
+    for now_ms in (5000, 5000 + KEEP_MS, 9999):
+        stream.clean(0, 12, now_ms)
+    assert [(record.key, record.value) for _, record in read(stream.batches)][10:] == [
+        (b"3", None),
+        (b"4", b"newer"),
+        (b"newest", b"v"),
+    ]
+    monkeypatch.undo()
+    stream.clean(0, 12, 10_000)
+    assert b"3" not in [record.key for _, record in read(stream.batches)]
+
+
 def test_what_cannot_be_made_again_stays_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleaning, "LATEST_MS", 1 << 63)
     stream = Stream()

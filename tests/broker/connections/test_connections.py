@@ -50,6 +50,16 @@ async def test_a_stop_takes_no_more_requests(broker: Broker) -> None:
     await stop
 
 
+async def test_an_answer_of_the_last_turn_is_sent_before_the_close(broker: Broker) -> None:
+    rig = Rig(broker)
+    rig.receive(ask(1), ask(2))
+    rig.answer(1)
+    stop = asyncio.ensure_future(rig.shared.close(60))
+    assert await rig.sent() == [1] and rig.transport.closed
+    rig.connection.connection_lost(None)
+    await asyncio.wait_for(stop, 1)
+
+
 async def test_who_is_slow_to_take_answers_holds_up_no_other(broker: Broker) -> None:
     rig = Rig(broker)
     rig.receive(ask(1))

@@ -89,12 +89,20 @@ async def test_where_it_is_not_certain_who_coordinates(
 async def test_described(broker: Broker, client: Client) -> None:
     await begin(broker, client, "a", "b")
     request = DescribeTransactionsRequest(transactional_ids=["b", "nobody", "", "b"])
-    first, nobody, empty = (await client.call(request, 0)).transaction_states
+    first, nobody, empty, again = (await client.call(request, 0)).transaction_states
     assert (first.transaction_state, first.producer_id, first.producer_epoch) == ("Ongoing", 1, 0)
     assert [(each.topic, each.partitions) for each in first.topics] == [("t", [0])]
+    assert again == first
     assert (first.transaction_timeout_ms, first.transaction_start_time_ms > 0) == (60_000, True)
     assert nobody.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert empty.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_transaction_is_described_again_only_so_often(broker: Broker, client: Client) -> None:
+    await begin(broker, client, "a", "b")
+    request = DescribeTransactionsRequest(transactional_ids=["a"] * 1000 + ["b"] * 2)
+    found = [each.transactional_id for each in (await client.call(request, 0)).transaction_states]
+    assert found == ["a"] * 101 + ["b"]
 
 
 async def test_nothing_is_described_before_the_first_transaction(client: Client) -> None:

@@ -17,7 +17,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.messages.metadata import MetadataResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from protocol.records.record import BatchBuilder
 from spark_connector.connection import BrokerError, ClientError, Cluster, ConnectionFailed
@@ -165,6 +165,30 @@ def test_who_knows_no_leader_for_long_is_asked_no_more(
             assert cluster.retried(ask) == running.port
             assert asked_now() == running.port, "and stays so"
             assert len(asked) > 3
+
+
+def test_who_closes_connections_for_long_is_asked_no_more(
+    running: lockstep.testing.RunningBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a broker does that does not know all topics yet; who does not answer at all is asked last."""
+    monkeypatch.setattr(module, "_STALE_S", 0.2)
+    silent = socket.socket()
+    with Relay(running.port) as relay, silent:
+        silent.bind(("127.0.0.1", 0))
+        bootstrap = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{relay.port},127.0.0.1:{running.port}"
+        with Cluster(bootstrap, timeout_s=10) as cluster:
+            asked = 0
+
+            def ask() -> Any:
+                nonlocal asked
+                asked += 1
+                connection = cluster.any()
+                if connection is cluster._connections.get(("127.0.0.1", relay.port)):
+                    connection.close()
+                return connection.call(MetadataRequest(topics=None), MetadataResponse)
+
+            assert cluster.retried(ask).brokers
+            assert asked > 3 and cluster.any() is cluster._connections["127.0.0.1", running.port]
 
 
 def test_topics_that_have_no_leader_yet_are_asked_for_again(
