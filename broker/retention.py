@@ -109,9 +109,10 @@ class Retention:
                         await group.advance_log_starts(still_open)
                 except NotLeader:
                     pass  # whoever leads by now sees to it
-                except (StorageError, TimeoutError) as error:
-                    why = error if str(error) else "no majority takes it"
-                    log.warning("group %d: retention has to wait: %s", group.group_id, why)
+                except TimeoutError:
+                    log.warning("group %d: retention has to wait: no majority takes it", group.group_id)
+                except StorageError as error:
+                    log.warning("group %d: retention has to wait: %s", group.group_id, error)
         for group in list(self._cluster.groups.values()):
             freed = group.free_dead_segments()
             if freed:

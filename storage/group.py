@@ -426,8 +426,8 @@ class LogGroup:
     ) -> ReadResult:
         """`read` on a reader thread, for bytes that must come from the disk."""
         end = partition.high_watermark if end_offset is None else min(end_offset, partition.high_watermark)
-        asked = (self.log, partition, offset, max_bytes, end, True)
-        return await self._loop.run_in_executor(self._threads, gaps.read, *asked)
+        arguments = (self.log, partition, offset, max_bytes, end, True)
+        return await self._loop.run_in_executor(self._threads, gaps.read, *arguments)
 
     async def clean(
         self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]

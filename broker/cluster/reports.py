@@ -113,10 +113,8 @@ async def status(context: ClientContext) -> Document:
     reports = await _reports(context).of_all(placement)
     groups = [_group(number, placed, reports[number], nodes) for number, placed in sorted(placement.items())]
     known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
-    told = [_node(context, each, reports.get(METADATA_GROUP)) for each in sorted(known)]
-    disks_full = nodes.disks_full()
-    for each in told:
-        each["disk_full"] = disks_full.get(each["node"]) if each["alive"] else None
+    metadata, disks_full = reports.get(METADATA_GROUP), nodes.disks_full()
+    told = [_node(context, each, metadata, disks_full.get(each)) for each in sorted(known)]
     in_order = bool(groups) and all(map(_is_healthy, groups))
     return {
         "cluster_id": services.cluster.cluster_id,
@@ -170,9 +168,11 @@ def _is_healthy(group: Document) -> bool:
     return group["leader"] >= 0 and bool(group["voters"]) and all(each["in_sync"] for each in group["voters"])
 
 
-def _node(context: ClientContext, node_id: int, metadata: Document | None) -> Document:
+def _node(
+    context: ClientContext, node_id: int, metadata: Document | None, disk_full: bool | None
+) -> Document:
     nodes = context.services.nodes
-    entry = nodes.entry_of(node_id)
+    entry, alive = nodes.entry_of(node_id), nodes.is_alive(node_id)
     if node_id == nodes.node_id and nodes.is_removed:
         entry = None  # by the controller's word; it may never hear of the record
     listeners = {} if entry is None else {name: _at(*address) for name, address in entry.listeners.items()}
@@ -182,7 +182,8 @@ def _node(context: ClientContext, node_id: int, metadata: Document | None) -> Do
         listeners, rack = {context.listener: _at(endpoint.host, endpoint.port)}, endpoint.rack
     return {
         "node": node_id,
-        "alive": nodes.is_alive(node_id),
+        "alive": alive,
+        "disk_full": disk_full if alive else None,
         "registered": entry is not None or not context.services.cluster.image.nodes,
         "listeners": listeners,
         "peer": None if entry is None else _at(*entry.peer),

@@ -175,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
             return True
         if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
             return True
-        if self._shared.is_full:
+        if 0 <= self._shared.max_in_flight_bytes < self._shared.in_flight_bytes:  # is_full, inline
             self._shared.starve(self)
             return True
         return False
@@ -250,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
                     held = 0
                 reply = Reply(self, header, held, fetching)
                 self._fetching = self._fetching or fetching
-        except (ConnectionRefused, MalformedMessage) as error:
+        except MalformedMessage as error:
             self._refuse(str(error))
             return
         except Exception as error:
@@ -395,7 +395,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Send what was written, then close; `sweep` drops what the client does not take."""
-        self.write_out()
         self._let_go()
         if self._transport is not None:
             self._transport.close()

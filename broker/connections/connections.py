@@ -157,6 +157,7 @@ class Connections:
     async def settle(self, timeout_seconds: float) -> None:
         """Take no more requests, and let those in flight be answered."""
         self.stopping = True
+        self.send_now()
         for connection in list(self._open):
             connection.quiesce()
         for _ in range(int(timeout_seconds / CLOSE_POLL_SECONDS)):
@@ -167,6 +168,7 @@ class Connections:
     async def close(self, timeout_seconds: float) -> None:
         """Close every connection, once its client has taken what was written."""
         for _ in range(int(timeout_seconds / CLOSE_POLL_SECONDS)):
+            self.send_now()
             for connection in list(self._open):
                 if connection.is_asked or not connection.is_busy:  # what is not answered by now never is
                     connection.close()

@@ -23,6 +23,7 @@ from protocol.compiler import encode
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -56,15 +57,15 @@ async def _when_informed(
         if context.services.nodes.is_informed:
             break
     else:
-        if _wants_all(header, request):
+        if _wanted(header, request) is None:
             raise ConnectionRefused("all topics are asked for, and this node does not know all of them yet")
     return await answered(_now(context, header, request))
 
 
 def _now(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> Answer:
     answer = _Answer(context, header.api_version, request)
-    wanted = request.topics
-    if wanted is None or _wants_all(header, request):
+    wanted = _wanted(header, request)
+    if wanted is None:
         return answer.all_topics()
     if header.api_version < TOPICS_BY_ID_SINCE and any(
         each.name is None or each.topic_id != ZERO_UUID for each in wanted
@@ -82,8 +83,9 @@ def _now(context: ClientContext, header: RequestHeader, request: MetadataRequest
     return answer.response([answer.by_name(name) for name in names])
 
 
-def _wants_all(header: RequestHeader, request: MetadataRequest) -> bool:
-    return request.topics is None or (header.api_version == 0 and not request.topics)
+def _wanted(header: RequestHeader, request: MetadataRequest) -> list[MetadataRequestTopic] | None:
+    """None for all: so version 0 means an empty list."""
+    return None if header.api_version == 0 and not request.topics else request.topics
 
 
 class _Answer:

@@ -29,6 +29,8 @@ from broker.settings.peer_settings import PeerSettings
 from broker.settings.player_settings import PlayerFileSettings
 from broker.settings.properties import (
     INT64_MAX,
+    KIB,
+    MIB,
     ConfigError,
     Kind,
     Property,
@@ -37,8 +39,6 @@ from broker.settings.properties import (
 )
 from broker.settings.transaction_settings import TransactionSettings
 
-KIB = 1 << 10
-MIB = 1 << 20
 HOUR_MS = 3_600_000
 
 MAX_FRAME_BYTES = 16 * MIB

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.settings.properties import INT32_MAX, Kind, setting
-
-MIB = 1 << 20
+from broker.settings.properties import INT32_MAX, MIB, Kind, setting
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.settings.properties import Kind, setting
-
-KIB = 1 << 10
-MIB = 1 << 20
+from broker.settings.properties import KIB, MIB, Kind, setting
 
 
 @dataclass(frozen=True)

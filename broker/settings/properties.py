@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+KIB = 1 << 10
+MIB = 1 << 20
 
 
 class Kind(IntEnum):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from broker.metadata import Cluster
 from broker.staging.ending import LastWritten, StagedEnds
+from broker.unchanged import Unchanged
 
 log = logging.getLogger("lockstep.staging")
 
@@ -35,8 +36,8 @@ class StagedExpiration:
         self._cluster = cluster
         self._clock_ms = clock_ms
         self._monotonic = monotonic
-        self._seen: dict[tuple[int, int], tuple[LastWritten, float]] = {}
-        """By log group and owner: what was written last there, and when that was seen first, in seconds."""
+        self._written: Unchanged[tuple[int, int], LastWritten] = Unchanged()
+        """By log group and owner: what was written last there."""
 
     async def run(self) -> None:
         """Abort what is left over as often as overdue transactions are looked for, until cancelled."""
@@ -51,14 +52,12 @@ class StagedExpiration:
     def abort_left_over(self) -> int:
         """How many stages were aborted, counted by partition."""
         timeout_ms = self._cluster.settings.lockstep_staged_timeout_ms
-        before_ms, now = self._clock_ms() - timeout_ms, self._monotonic()
-        before, self._seen = self._seen, {}
+        before_ms = self._clock_ms() - timeout_ms
+        unchanged_seconds = self._written.look(self._monotonic())
 
         def is_left(number: int, owner: int, written: LastWritten) -> bool:
-            known, since = before.get((number, owner), (written, now))
-            since = since if known == written else now
-            self._seen[number, owner] = written, since
-            return written[0] < before_ms or (now - since) * 1000 > timeout_ms
+            is_still = unchanged_seconds((number, owner), written) * 1000 > timeout_ms
+            return is_still or written[0] < before_ms
 
         found = self._ends.abort_left(is_left)
         if found:

@@ -15,6 +15,7 @@ from typing import Final
 from broker.metadata import Cluster
 from broker.transactions.transactions import Transactions
 from broker.transactions.transitions import is_expired, is_overdue
+from broker.unchanged import Unchanged
 
 log = logging.getLogger("lockstep.transactions")
 
@@ -30,9 +31,8 @@ class TransactionExpiration:
     def __init__(self, transactions: Transactions, cluster: Cluster) -> None:
         self._transactions = transactions
         self._cluster = cluster
-        self._seen: dict[str, tuple[int, float]] = {}
-        """Of each transaction under way: its serial, and when it was first seen, by a clock that nobody sets:
-        one frame of a leader whose clock was ahead stops the log's time."""
+        self._serials: Unchanged[str, int] = Unchanged()
+        """Of the transactions under way."""
 
     async def run(self) -> None:
         """Abort what is overdue every so often, until cancelled; and forget ids, every now and then."""
@@ -56,15 +56,12 @@ class TransactionExpiration:
     async def abort_overdue(self) -> int:
         """Begin to abort every transaction that takes too long; how many."""
         found = looked = 0
-        now, before, self._seen = asyncio.get_running_loop().time(), self._seen, {}
+        unchanged_seconds = self._serials.look(asyncio.get_running_loop().time())
         for coordinator in self._transactions.coordinators():
             for name in list(coordinator.state.ongoing):
                 current, serial = coordinator.state.get(name), coordinator.state.serial(name)
                 if current is not None and serial is not None:
-                    known, since = before.get(name, (serial, now))
-                    since = since if known == serial else now
-                    self._seen[name] = serial, since
-                    is_late = (now - since) * 1000 > current.timeout_ms
+                    is_late = unchanged_seconds(name, serial) * 1000 > current.timeout_ms
                     if is_late or is_overdue(current, coordinator.time_ms()):
                         coordinator.abort_overdue(name, serial)
                         found += 1

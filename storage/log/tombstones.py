@@ -60,15 +60,18 @@ class Freed:
         return bool(self._runs)
 
     def __contains__(self, sequence: int) -> bool:
+        return self._last_of_run(sequence) >= sequence
+
+    def _last_of_run(self, sequence: int) -> int:
+        """Where the run ends that begins at this one or before it; -1 where none does."""
         at = bisect_right(self._firsts, sequence) - 1
-        return at >= 0 and sequence <= self._runs[at][1]
+        return self._runs[at][1] if at >= 0 else -1
 
     def first_missing(self, sequence: int, present: Collection[int]) -> int:
         """The first sequence from this one on that is neither present nor freed."""
         while True:
-            at = bisect_right(self._firsts, sequence) - 1
-            if at >= 0 and sequence <= self._runs[at][1]:
-                sequence = self._runs[at][1] + 1
+            if sequence in self:
+                sequence = self._last_of_run(sequence) + 1
             elif sequence in present:
                 sequence += 1
             else:

@@ -355,15 +355,21 @@ async def test_no_room_for_an_idle_marker_is_no_failure(tmp_path: Path) -> None:
         end(cluster)
 
 
+async def waiting_for_room(cluster: Cluster, disk: Disk) -> tuple[LogGroup, PartitionLog]:
+    """A node alone whose first write waits for room on its disk, and the partition that it is for."""
+    group = await start(cluster, 1, None, fs=disk)
+    (partition,) = await group.open_partitions([(TOPIC, 0)])
+    await asyncio.sleep(0.05)
+    disk.full_for_writes = True
+    append(group, partition, b"not on any disk")
+    await asyncio.sleep(0.02)
+    return group, partition
+
+
 async def test_nobody_is_told_of_success_while_the_write_waits_for_room(tmp_path: Path) -> None:
-    disk, cluster = Disk(), Cluster(tmp_path, voters=(1,))
+    cluster = Cluster(tmp_path, voters=(1,))
     try:
-        group = await start(cluster, 1, None, fs=disk)
-        (partition,) = await group.open_partitions([(TOPIC, 0)])
-        await asyncio.sleep(0.05)
-        disk.full_for_writes = True
-        append(group, partition, b"not on any disk")
-        await asyncio.sleep(0.02)
+        group, partition = await waiting_for_room(cluster, Disk())
         told: list[BaseException | None] = []
         group.when_committed(told.append)
         await asyncio.sleep(0.02)
@@ -376,12 +382,7 @@ async def test_a_checkpoint_is_of_one_moment_where_a_write_waited_for_room(tmp_p
     """What was taken meanwhile is known to the state, and not in the log."""
     disk, cluster = Disk(), Cluster(tmp_path, voters=(1,))
     try:
-        group = await start(cluster, 1, None, fs=disk)
-        (partition,) = await group.open_partitions([(TOPIC, 0)])
-        await asyncio.sleep(0.05)
-        disk.full_for_writes = True
-        append(group, partition, b"waits for room")
-        await asyncio.sleep(0.02)
+        group, partition = await waiting_for_room(cluster, disk)
         append(group, partition, b"open meanwhile")
         checkpointer = group._replica.checkpointer
         checkpointer.wanted = True

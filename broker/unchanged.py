@@ -1,0 +1,32 @@
+"""For how long things have been as they are, by a clock that nobody sets.
+
+For what waits in a log whose time may stand still: one frame of a leader whose clock was ahead stops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Unchanged(Generic[Key, Value]):
+    """Over looks at all of them; what one look leaves out is forgotten."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Key, tuple[Value, float]] = {}
+        """Each as it is, and when it was seen so first."""
+
+    def look(self, now: float) -> Callable[[Key, Value], float]:
+        """Begin a look, at `now` in seconds: what it gives says how many seconds a key has had a value."""
+        before = self._seen
+        seen = self._seen = dict[Key, tuple[Value, float]]()
+
+        def unchanged(key: Key, value: Value) -> float:
+            known, since = before.get(key, (value, now))
+            seen[key] = value, since if known == value else now
+            return now - seen[key][1]
+
+        return unchanged
