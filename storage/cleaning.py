@@ -21,8 +21,10 @@ Source: Kafka's Cleaner, CleanedTransactionMetadata, RecordFilter; KIP-534.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
+from operator import itemgetter
 
 from protocol.records.batch import BatchHeader, MalformedBatch, iter_headers, read_header, verify
 from protocol.records.control import ControlKind, parse
@@ -103,6 +105,7 @@ class PartitionCleaning:
         self._horizons_end = horizons_end
         self._horizon_ms = min(now_ms + delete_retention_ms, LATEST_MS)
         self._aborted: dict[int, list[tuple[int, int]]] = {}
+        """By producer, ascending: each of its transactions begins above the marker of the one before."""
         for each in aborted:
             self._aborted.setdefault(each.producer_id, []).append((each.first_offset, each.last_offset))
         self._with_records: set[int] = set()
@@ -144,7 +147,8 @@ class PartitionCleaning:
         if not header.is_transactional:
             return False
         ranges = self._aborted.get(header.producer_id, ())
-        return any([first <= header.base_offset <= last for first, last in ranges])
+        behind = bisect_right(ranges, header.base_offset, key=itemgetter(0))
+        return behind > 0 and header.base_offset <= ranges[behind - 1][1]
 
     # -- the batches ------------------------------------------------------------------------------------
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,11 @@ import pytest
 
 from bench.load.wire import record_batch
 from bench.logstore import tables
+from bench.logstore.client import open_loop
 from bench.logstore.command import main
 from bench.logstore.experiments import FULL, NAMES, QUICK, Run, perform, plan
 from bench.logstore.naive import SecondLog
+from bench.logstore.node import COUNT, HOST, LENGTH
 from bench.logstore.replicas import Load, Store, written_between
 from bench.settings import FLUSH, OS
 from protocol.records.batch import patch, read_header
@@ -70,6 +75,33 @@ def test_what_one_replica_wrote_is_told_per_payload_byte_and_commit() -> None:
     assert told["flushes_per_commit"] == 1.0
     assert told["bytes_per_payload_byte"] == {"log": 1.1, "index": 0.01}
     assert told["lost"] == 2
+
+
+def test_what_was_due_in_the_window_and_is_answered_after_it_has_a_latency_too() -> None:
+    silence_s = 0.6
+
+    def store(listener: socket.socket) -> None:
+        stream, _ = listener.accept()
+        silent_until = time.monotonic() + silence_s
+        received, answered = bytearray(), 0
+        with stream:
+            while data := stream.recv(1 << 16):
+                received += data
+                frame = LENGTH.size + LENGTH.unpack_from(received)[0]
+                time.sleep(max(silent_until - time.monotonic(), 0.0))
+                whole = len(received) // frame
+                if whole > answered:
+                    answered = whole
+                    stream.sendall(COUNT.pack(whole))
+
+    with socket.create_server((HOST, 0)) as listener:
+        thread = threading.Thread(target=store, args=(listener,))
+        thread.start()
+        job = {"port": listener.getsockname()[1], "batch": 1, "payload_bytes": 64, "rate": 100}
+        found = open_loop({**job, "stream_bytes_per_s": 0, "warmup_s": 0.1, "seconds": 0.2})
+        thread.join()
+    assert found["payloads_per_s"] == 0.0
+    assert found["p50_ms"] >= (silence_s - 0.3) * 1e3
 
 
 @pytest.mark.parametrize("naive", [False, True])
