@@ -177,7 +177,7 @@ def facts(result: dict[str, Any]) -> str:
 
 
 def with_failures(parts: list[str], result: dict[str, Any]) -> str:
-    """A section of these parts, and at its end what failed."""
+    """A section of these parts, the empty ones left out, and at its end what failed."""
     if result["failures"]:
         parts.append("Failed: " + "; ".join(text.splitlines()[0] for text in result["failures"]))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -12,6 +12,7 @@ from bench import origins
 from bench.baselines.targets import TARGETS, WORDS
 from bench.full.cells import cells_of
 from bench.full.rows import failures_of, is_comparison, paths_of
+from bench.full.work import MEMORY_S
 from bench.full.workloads import read_all
 from bench.kept import Unreadable, read
 from bench.tables import facts
@@ -156,10 +157,12 @@ def section(result: dict[str, Any]) -> str:
         "## The grid",
         f"{sum(not failures_of(row) for row in result['rows'])} of {result['cells']:,} cells have been "
         "measured; `python -m bench full` goes on with the others, some ten hours for all. Workloads are "
-        "the files of `bench/workloads`, cells medians over their rounds; a cell's row in "
-        "`bench/results/full` has its CPU, memory, flushes and device bytes as well, and names the file "
-        "of its raw nanoseconds. Cells that are whole comparisons have sections of their own. A `rate` of "
-        "0 is as fast as it goes; else latency counts from when a request was due. An acknowledged write:",
+        "the files of `bench/workloads`, cells medians over their rounds (two where a workload says nothing "
+        "else, no intervals); a cell's row in `bench/results/full` has its CPU, memory, flushes and device "
+        "bytes as well, and the name and SHA-256 of the file of its raw nanoseconds, which stays on the "
+        f"machine that measured. Brokers in memory are measured for {MEMORY_S[1]:g} s at most, as they would "
+        "fill it. Cells that are whole comparisons have sections of their own. A `rate` of 0 is as fast as "
+        "it goes; else latency counts from when a request was due. An acknowledged write:",
         "\n".join(legend),
         facts(result),
         *tables(result),

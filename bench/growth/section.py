@@ -6,6 +6,7 @@ from typing import Any
 
 from bench.growth.axes import FLAT, RATE
 from bench.growth.command import disturbed, table
+from bench.growth.slopes import EXPLAINED
 from bench.tables import facts
 
 PICTURE = "growth.svg"
@@ -23,7 +24,9 @@ def section(result: dict[str, Any]) -> str:
         f"is the same at every step, {RATE:,} requests/s of one 1 KB record each in an open loop: CPU and "
         "latency differ by what grew alone; over the log, everything is evicted from the page cache "
         "before the start and before the reads. A slope is that of the line through the logarithms: 0 is "
-        f"flat, 1 linear; up to {FLAT:g} either way is called flat. *Stays flat* is the project's promise.",
+        f"flat, 1 linear; up to {FLAT:g} either way is called flat, and steeper ones that explain less than "
+        f"{EXPLAINED:g} of the spread (R²) no trend. *Stays flat* is the project's promise. Figures that are "
+        "0 at some step, too small to measure, have no line.",
         facts(result),
         f"![How cost grows]({PICTURE})",
         table(result, "github"),

@@ -1,6 +1,7 @@
 """How a figure grows: a straight line through the logarithms of values and figures. Pure.
 
-A slope of 0 is flat, 1 is linear; figures grow as value ** slope. Least squares, all steps alike.
+A slope of 0 is flat, 1 is linear; figures grow as value ** slope. Least squares, all steps alike. Where a
+figure is 0 at some step it was too small to measure, and there is no line.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from bench.growth.axes import FLAT
 
 LINEAR = 0.15
 """Within this of 1 a slope is called linear."""
+EXPLAINED = 0.5
+"""A line that is not flat and explains less of the spread than this is no trend."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class Fit:
     def word(self) -> str:
         if abs(self.slope) <= FLAT:
             return "flat"
+        if self.r_squared < EXPLAINED:
+            return "no trend"
         if self.slope < 0:
             return "falls"
         if self.slope < 1 - LINEAR:
@@ -36,7 +41,10 @@ class Fit:
 
 
 def fit(points: Sequence[tuple[float, float]]) -> Fit | None:
-    """The line through (value, figure) pairs; None where fewer than three have both above zero."""
+    """The line through (value, figure) pairs; None where fewer than three have both above zero, or a figure
+    is not."""
+    if any(y <= 0 for _, y in points):
+        return None
     logs = [(math.log(x), math.log(y)) for x, y in points if x > 0 and y > 0]
     if len(logs) < 3 or len({x for x, _ in logs}) < 2:
         return None

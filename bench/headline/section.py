@@ -7,6 +7,8 @@ from typing import Any
 from bench.headline.goals import GOALS, RATIOS
 from bench.tables import facts, reservations, table, written_table
 
+PICTURE = "headline.svg"
+"""Beside the page: `make bench-page` draws it."""
 WHY = "[decision 30](decisions/0030-tried-for-speed.md)"
 
 
@@ -33,9 +35,10 @@ def _how(result: dict[str, Any], counted: str) -> list[str]:
     return [
         "A *ratio* is the geometric mean over pairs of neighbouring sessions "
         f"({counted}), each in a fresh process and directory, with its 95 % interval (Student's t of the "
-        "logarithms). *A/A* is how far two neighbouring sessions of the same broker were apart at most, as a "
-        "factor: a ratio nearer to 1 than that says nothing. A question mark: the interval holds the goal's "
-        "bound, so that another run may end otherwise.",
+        "logarithms). The columns before it are medians over all sessions, so that dividing them gives a "
+        "somewhat different number. *A/A* is how far two neighbouring sessions of the same broker were apart "
+        "at most, as a factor: a ratio nearer to 1 than that says nothing. A question mark: the interval "
+        "holds the goal's bound, so that another run may end otherwise.",
         "*Durable vs as shipped*: a Lockstep that flushes each acknowledged write against a Kafka that "
         "flushes none.",
         f"*Three nodes* a side share this machine and disk; Kafka's have a heap of {result['heap']} each, "
@@ -44,14 +47,29 @@ def _how(result: dict[str, Any], counted: str) -> list[str]:
         "([decision 34](decisions/0034-spares.md)).",
         "*Throughput* is that of Kafka's own load tool with its producer's defaults "
         f"({_properties(result)}) into one partition; its virtual machine compiles meanwhile: {blocks}. With "
-        "records of 100 bytes the tool itself takes most of the machine (*client, of a CPU*, below): that "
-        "row compares little but clients.",
+        "records of 100 bytes the tool itself takes most of the machine (*client, of a CPU*, below) unless "
+        "it waits for Kafka's flushes: *durable vs as shipped* compares little but clients there.",
         "*Producers* are connections of a client of our own; each sends one record of 1 KB a request and "
         "waits for the answer.",
         "The *catch-up read* finds its backlog in the page cache. *Memory*: alone, Kafka has the heap of "
         "1 GB it ships with, not the least it would run in. A session of Kafka's serves both policies one "
-        "after the other, so that at the *kill -9* it has twice the topics, and one backlog as Lockstep has.",
+        "after the other, so that at the *kill -9* it has twice the topics, and one backlog as Lockstep has, "
+        "which was written without flushes.",
+        f"*kill -9 to first ack* counts from the start of the new process.{_first_starts(result)} By its "
+        "documentation a Kafka as shipped does not register a broker again before "
+        "`broker.session.timeout.ms`, 9 s, has passed: most of its time is this timer, not work (the two "
+        "were not measured apart).",
     ]
+
+
+def _first_starts(result: dict[str, Any]) -> str:
+    """How long the baseline's first starts took, as a sentence; empty where none was kept."""
+    took = [
+        session["start_s"]
+        for session in result["sessions"]
+        if session["side"] == "baseline" and session.get("nodes") == 1 and "start_s" in session
+    ]
+    return f" First starts of Kafka's sessions took {min(took):.1f} to {max(took):.1f} s." if took else ""
 
 
 def section(result: dict[str, Any]) -> str:
@@ -73,6 +91,8 @@ def section(result: dict[str, Any]) -> str:
         f"No figures, and so not met: {'; '.join(absent)}." if absent else "",
         facts(result),
         reservations(result),
+        f"![Every ratio with its interval, and the goals]({PICTURE})",
+        "*The picture*: right is better, whatever the unit; lines are the intervals, red marks the goals.",
         table(result, "github"),
         "### What the headline's blocks asked of the disk and the processor",
         "A block of three nodes begins with n3; its figures are all nodes' together. *fill* writes the "

@@ -1,11 +1,11 @@
 """The open loop of seed 001's client: the job "open_loop" of the load generator (`bench/load`).
 
 Owns: sending one request (an atomic batch) whenever one is due, and when each was committed. A request's
-latency counts from the moment it was due, so that a store that falls behind is not flattered, and is that of
-the requests due in the window, whenever they are answered; throughput is of the answers in it, which a backlog
-from the warm-up can make more than what was offered. A stream that takes no more makes the client late, which
-shows as throughput below that. Sends the same bytes again and again. Does not retry: a closed stream ends
-the run.
+latency counts from the moment it was due, so that a store that falls behind is not flattered, and is that
+of the requests due in the window, whenever they are answered; throughput is of the answers in it, which a
+backlog from the warm-up can make more than what was offered. A stream that takes no more makes the client
+late, which shows as throughput below that. Sends the same bytes again and again. Does not retry: a closed
+stream ends the run.
 """
 
 from __future__ import annotations

@@ -33,9 +33,14 @@ def section(result: dict[str, Any]) -> str:
         "*7a*: ours over the naive store's: bytes that the stores wrote (files filled with zeros "
         "included), bytes in their logs, bytes that reached the device, space allocated. *Most CPU*: who "
         "used most of one CPU, and all processes together; the machine is saturated where all together "
-        f"use all of its {result['machine']['cpus']} CPUs. The last table of each policy itemises what a "
-        "replica wrote for a byte of payload in 7c; segments were recycled, nothing was cleaned.",
+        f"use all of its {result['machine']['cpus']} CPUs. Each row is one run of {axes['seconds']:g} s; "
+        "more than 100 % of what was offered is what had waited since before it. The last table of each "
+        "policy itemises what a replica wrote for a byte of payload in 7c; segments were recycled, nothing "
+        "was cleaned.",
     ]
+    repeated = sum(bool(run["figures"].get("repeated")) for run in result["runs"])
+    if repeated:
+        parts.append(f"{repeated} of {len(result['runs'])} runs failed once and were repeated.")
     if result["failures"]:
         parts.append(f"{len(result['failures'])} runs failed twice and are left out.")
     return "\n\n".join(parts) + "\n"

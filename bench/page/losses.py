@@ -15,6 +15,7 @@ LESS_IS_BETTER = frozenset({"ms", "s", "MB", "KiB"})
 
 ROUNDED = 0.005
 """What is shown as 1.00 is neither won nor lost."""
+HEADS = ["measured by", "", "ratio", "may be noise"]
 UNEQUAL = "durable vs as shipped"
 """In the titles of ratios whose sides do not promise the same."""
 
@@ -43,7 +44,7 @@ def _within_noise(row: dict[str, Any]) -> str:
         return "the interval holds 1"
     if noise is not None and 1 / noise <= row["value"] <= noise:
         return "within the A/A spread"
-    return ""
+    return "no interval" if low is None and noise is None else "no"
 
 
 def losses(results: list[dict[str, Any]]) -> list[list[str]]:
@@ -74,6 +75,7 @@ def section(results: list[dict[str, Any]]) -> str:
         f"Of {total} ratios to Apache Kafka on this page Kafka is better in these {len(rows)}; {unequal} of "
         "them are a Lockstep that flushes every write against a Kafka that flushes none. The grid has "
         "figures and no ratios: what is lost there stands under each of its tables.",
-        tabulate(rows, headers=["measured by", "", "ratio", ""], tablefmt="github", disable_numparse=True),
+        "Rows without an interval may be noise where they are near 1.",
+        tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True),
     ]
     return "\n\n".join(parts) + "\n"

@@ -17,6 +17,8 @@ from bench.player.tables import seen_here
 
 HEADS = ["seed", "figure", "the seed", "here", "section"]
 Rows = list[list[str]]
+ALL = 0.98
+"""Of what was offered: so much counts as all of it."""
 
 
 def _span(values: list[float], unit: str) -> str:
@@ -35,16 +37,31 @@ def logstore_rows(result: dict[str, Any]) -> Rows:
     if naive:
         written, space = ([each[name] for each in naive.values()] for name in ("written", "space"))
         add("7a", f"writes {_span(written, '')}, space {_span(space, '')} of the naive store's")
-    batches = [run["figures"]["mb_per_s"] for run in _of_size(result, "7b", 1024)]
+    batches = _of_size(result, "7b", 1024)
     if batches:
-        add("7b", f"1 KB, all batch sizes: {_span(batches, 'MB/s')}")
+        rates = [run["figures"]["mb_per_s"] for run in batches]
+        used = [run["figures"]["cpu_share"]["leader"] for run in batches]
+        add(
+            "7b",
+            f"1 KB, all batch sizes: {_span(rates, 'MB/s')}{_offered(batches)}; the leader took "
+            f"{max(used):.0%} to {min(used):.0%} of a CPU",
+        )
     saturated = [run["figures"]["mb_per_s"] for run in _of_size(result, "7c", 4096)]
     if saturated:
         add("7c", f"4 KB: at most {max(saturated):,.1f} MB/s")
-    replicas = [run["figures"]["mb_per_s"] for run in _of_size(result, "7d", 1024)]
+    replicas = _of_size(result, "7d", 1024)
     if replicas:
-        add("7d", f"1 KB, 1 to 5 replicas: {_span(replicas, 'MB/s')}")
+        rates = [run["figures"]["mb_per_s"] for run in replicas]
+        words = f"1 KB, 1 to 5 replicas: {_span(rates, 'MB/s')}{_offered(replicas)}"
+        larger = [f"{run['figures']['mb_per_s']:.1f}" for run in _of_size(result, "7d", 4096)]
+        add("7d", words + (f"; 4 KB: {', '.join(larger)} MB/s" if larger else ""))
     return found
+
+
+def _offered(runs: list[dict[str, Any]]) -> str:
+    """Says so where every run took all that was offered: it could not have taken more."""
+    whole = all(run["figures"]["payloads_per_s"] >= ALL * run["load"]["rate"] for run in runs)
+    return ", all that was offered" if whole else ""
 
 
 def _of_size(result: dict[str, Any], experiment: str, payload_bytes: int) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from bench.player.points import FULL
 from bench.player.tables import summary
-from bench.tables import facts, table
+from bench.tables import facts, reservations, table
 
 KIND, ALONE = "player", "player_stalled"
 """Of results: all of it, or `python -m bench player stalled`."""
@@ -36,6 +36,7 @@ def section(result: dict[str, Any]) -> str:
         f"{axes['two_level_transactions']:,} transactions, each appended as soon as the one before is "
         "acknowledged.",
         facts(result),
+        reservations(result),
         f"![Seed 000's figures 9 to 13, recoveries, dummies]({PICTURE})",
         summary(result, "github"),
         "### Against Kafka\n\n"
@@ -54,6 +55,7 @@ def stalled(result: dict[str, Any]) -> str:
         "as long as is written; then it goes on, and must get all that it has missed, once and in order. "
         "Blocks without and with it take turns. Memory is that of a player in a process of its own.",
         facts(result),
+        reservations(result),
         summary(result, "github"),
         table(result, "github"),
     ]

@@ -26,10 +26,12 @@ class Measured(NamedTuple):
 
 
 def blocks_by_name(result: dict[str, Any]) -> dict[str, Figures]:
-    """Every block's figures, each the median over the sessions that had it; blocks in order."""
+    """Every proven block's figures, each the median over the sessions that had it; blocks in order."""
     found: dict[str, list[dict[str, Any]]] = {}
     for session in result["sessions"]:
         for block in session["blocks"]:
+            if not block.get("proven", True):
+                continue
             found.setdefault(block["name"], []).append(block["figures"])
     return {name: _medians(each) for name, each in found.items()}
 

@@ -8,9 +8,15 @@ from typing import Any
 from tabulate import tabulate
 
 from bench.settings import RECORD_BYTES
-from bench.tables import facts, table, with_failures, written_blocks
+from bench.tables import facts, reservations, table, with_failures, written_blocks
 
 Block = dict[str, Any]
+
+CLIENT_SLEEPS = (
+    "Of Kafka's time much is its client's sleep of 20 to 100 ms after CONCURRENT_TRANSACTIONS "
+    "([decision 20](decisions/0020-transactions.md)): one producer with one transaction after the other is "
+    "the worst case for it."
+)
 
 
 def transactions(result: dict[str, Any]) -> str:
@@ -28,8 +34,9 @@ def transactions(result: dict[str, Any]) -> str:
         f"1 or 10 partitions and commits, again and again. Both sides flush: Apache Kafka with "
         f"log.flush.interval.messages=1 for every topic, its internal ones included; a heap of "
         f"{result['heap']} each. *1 group*: lockstep.data.groups=1, so that a commit is one entry; *default "
-        "groups*: partitions and coordinators are spread, and a commit takes two steps.",
+        "groups*: partitions and coordinators are spread, and a commit takes two steps. " + CLIENT_SLEEPS,
         facts(result),
+        reservations(result),
         table(result, "github"),
         tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True),
     ]
@@ -70,8 +77,10 @@ def atomic(result: dict[str, Any]) -> str:
         "its client: the difference is what the client costs. Lockstep's topic has lockstep.locks=true, its "
         "records ask for no locks. Both sides flush, as for transactions above; a heap of "
         f"{result['heap']} each. *1 group*: lockstep.data.groups=1. *Default "
-        "groups*: as many as by default, the topic's partitions in one of them (lockstep.group=1).",
+        "groups*: as many as by default, the topic's partitions in one of them (lockstep.group=1). "
+        + CLIENT_SLEEPS,
         facts(result),
+        reservations(result),
         table(result, "github"),
         tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True),
     ]

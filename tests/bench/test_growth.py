@@ -34,8 +34,12 @@ def test_a_slope_is_the_power_and_has_a_name(power: float, word: str) -> None:
 def test_two_points_or_nothings_make_no_line() -> None:
     assert fit([(1.0, 1.0), (10.0, 2.0)]) is None
     assert fit([(1.0, 0.0), (10.0, 0.0), (100.0, 3.0)]) is None
-    scattered = fit([(1.0, 1.0), (10.0, 5.0), (100.0, 1.0), (1000.0, 5.0)])
-    assert scattered is not None and 0 < scattered.r_squared < 0.5
+    too_small = [(1.0, 0.001), (10.0, 0.001), (100.0, 0.001), (1000.0, 0.0)]
+    assert fit(too_small) is None, "a step that was too small to measure is not left out of the line"
+    scattered = fit([(1.0, 1.0), (10.0, 5.0), (100.0, 2.0), (1000.0, 50.0)])
+    assert scattered is not None and scattered.r_squared > 0.5 and scattered.word == "below linear"
+    scattered = fit([(1.0, 1.0), (10.0, 50.0), (100.0, 1.0), (1000.0, 50.0)])
+    assert scattered is not None and 0 < scattered.r_squared < 0.5 and scattered.word == "no trend"
 
 
 def _steps(directory: Path, axis: str, figures: dict[int, dict[str, float]]) -> None:

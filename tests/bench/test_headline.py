@@ -11,6 +11,7 @@ import pytest
 from bench.compare import BASELINE, SUBJECT, compare
 from bench.headline.command import Planned, main, plan_sessions
 from bench.headline.goals import GOALS, RATIOS
+from bench.headline.plots import draw, panels_of, times_better
 from bench.headline.work import ROWS
 from bench.intervals import with_intervals
 from bench.page.document import page
@@ -135,6 +136,18 @@ def test_what_speaks_against_the_figures_is_said() -> None:
     assert "compiler threads still" not in page([quiet]) and "tried once more" not in page([quiet])
 
 
+def test_the_picture_has_every_ratio_and_right_is_better(tmp_path: Path) -> None:
+    result = _result([90.0, 95.0], 100.0)
+    memory = {"ratio": "memory", "title": "resident memory", "unit": "MB", "value": 0.1}
+    result["comparison"].append(memory | {"subject": 1.0, "baseline": 10.0})
+    drawn = [(title, [row["unit"] for row in rows]) for title, rows in panels_of(result).items()]
+    assert [units for _, units in drawn] == [["requests/s"], ["requests/s"], ["MB"]]
+    assert times_better(memory, 0.1) == pytest.approx(10.0)
+    assert times_better(result["comparison"][0], 0.92) == 0.92
+    draw(result, tmp_path / "headline.svg")
+    assert "resident memory" in (tmp_path / "headline.svg").read_text()
+
+
 def test_our_own_figures_are_not_another_brokers() -> None:
     result = _result([300.0, 300.0], 100.0)
     own = {"ratio": "x", "title": "growth", "unit": "MB", "subject": 2.0, "baseline": 1.0, "value": 2.0}
@@ -149,5 +162,7 @@ def test_who_wins_everything_loses_nothing_and_noise_is_called_so() -> None:
     assert "In none of" in section([_result([300.0, 300.0], 100.0)])
     ((*_, noise), _) = losses([_result([70.0, 140.0], 104.0)])
     assert noise == "the interval holds 1"
+    assert [row[-1] for row in losses([_result([90.0, 91.0], 100.0)])] == ["no", "no"]
+    assert [row[-1] for row in losses([_result([90.0], 100.0)])] == ["no interval", "no interval"]
     assert section([]) == ""
     assert set(ROWS) >= {"produce", "restart"}

@@ -131,7 +131,7 @@ def test_the_page_has_a_section_of_each_kind() -> None:
         "comparison": compare(sessions, [], NODES_GOALS, NODES_RATIOS),
         "sessions": sessions,
     }
-    axes = {"batch": 32, "batch_rate": 10_000}
+    axes = {"batch": 32, "batch_rate": 10_000, "seconds": 2.0}
     store = {**shared, "kind": "logstore", "axes": axes, "stream_bytes_per_s": 87_000_000, "runs": []}
     text = page([store, nodes])
     assert text.index("## Three nodes") < text.index("## Seed 001's experiments")

@@ -35,28 +35,35 @@ def test_seed_001_stands_beside_what_was_flushed_here() -> None:
         "runs": [
             _run("7a", 128, False, **_naive(1.1, 100)),
             _run("7a", 128, True, **_naive(2.2, 250)),
-            _run("7b", 1024, mb_per_s=10.0),
-            _run("7b", 1024, mb_per_s=10.5),
+            _run("7b", 1024, mb_per_s=10.0, payloads_per_s=990.0, cpu_share={"leader": 0.5}),
+            _run("7b", 1024, mb_per_s=10.5, payloads_per_s=1100.0, cpu_share={"leader": 0.1}),
             _run("7b", 512, mb_per_s=99.0),
+            _run("7d", 1024, mb_per_s=30.0, payloads_per_s=990.0),
+            _run("7d", 1024, mb_per_s=20.0, payloads_per_s=600.0),
+            _run("7d", 4096, mb_per_s=81.8),
             _run("7c", 4096, mb_per_s=80.0),
             {**_run("7c", 4096, mb_per_s=900.0), "store": {"flush": False}},
         ]
     }
     found = {row[1]: row[3] for row in seeds.logstore_rows(result)}
     assert found["7a"] == "writes 0.50, space 0.40 of the naive store's"
-    assert found["7b"] == "1 KB, all batch sizes: 10.00 to 10.50 MB/s"
+    assert found["7b"] == (
+        "1 KB, all batch sizes: 10.00 to 10.50 MB/s, all that was offered; "
+        "the leader took 50% to 10% of a CPU"
+    )
     assert found["7c"] == "4 KB: at most 80.0 MB/s"
-    assert "7d" not in found
+    assert found["7d"] == "1 KB, 1 to 5 replicas: 20.00 to 30.00 MB/s; 4 KB: 81.8 MB/s"
 
 
 def test_seed_000_has_both_loops_and_a_bound_takes_the_highest() -> None:
     def block(system: str, loop: str, point: Point, **figures: float) -> dict[str, Any]:
-        return {"name": block_name(system, loop, point), "figures": {"per_s": 8.0, **figures}}
+        return {"name": block_name(system, loop, point), "figures": {"per_s": 8.0, **figures}, "proven": True}
 
     blocks = [
         block(GRPC, OPEN, Point(2, 10), player_mean_ms=0.2),
         block(GRPC, OPEN, Point(20, 10), player_mean_ms=0.3),
         block(TRANSACTIONS, OPEN, Point(10, 10), apply_mean_ms=70.0),
+        {**block(GRPC, OPEN, Point(20, 10), player_mean_ms=9.9), "proven": False},
     ]
     axes = {"targets_keys": FULL.targets_keys, "keys_targets": FULL.keys_targets}
     result = {"axes": axes, "sessions": [{"blocks": blocks}]}
