@@ -29,6 +29,7 @@ from broker.metadata import Cluster
 from broker.producer_ids import ProducerIds
 from broker.retention import Retention
 from broker.router import Router
+from broker.scrubbing import Scrubbing
 from broker.settings.config import Settings
 from broker.staging.ending import StagedEnds
 from broker.staging.expiration import StagedExpiration
@@ -54,6 +55,7 @@ class Parts:
     staged_expiration: StagedExpiration
     retention: Retention
     compaction: Compaction
+    scrubbing: Scrubbing
     services: Services
     connections: Connections
     peering: Peering | None
@@ -110,7 +112,7 @@ def assemble(
         cluster, hosting, topics, groups, expiration, transactions,
         TransactionExpiration(transactions, cluster),
         StagedExpiration(services.staged_ends, cluster, clock_ms), retention, Compaction(cluster, clock_ms),
-        services, connections, peering, services.node,
+        Scrubbing(cluster), services, connections, peering, services.node,
     )  # fmt: skip
 
 

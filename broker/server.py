@@ -231,6 +231,7 @@ class Broker:
         await self._listen_for_metrics(parts)
         self._background(parts.retention.run(settings.log_retention_check_interval_ms / 1000))
         self._background(parts.compaction.run())
+        self._background(parts.scrubbing.run())
         self._background(parts.expiration.run())
         self._background(parts.transaction_expiration.run())
         self._background(parts.staged_expiration.run())

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
 from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed, the_one
+from lockstep.tries import Tries
 from protocol.bootstrap import bootstrap_addresses
 from protocol.config_resources import ConfigOperation, ResourceType
 from protocol.errors import ErrorCode
@@ -79,9 +80,10 @@ T = TypeVar("T")
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-_RETRY_PAUSE_S: Final = 0.05
 _SETTLE_S: Final = 5.0
 """How long a topic that was just asked for may take to get its leaders."""
+_CUT_OFF_AFTER_S: Final = 2.0
+"""So long may it have none until another broker is asked: in less than `_SETTLE_S`."""
 _NOT_YET: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -131,6 +133,8 @@ class Client:
         self._client_id = client_id
         self.timeout_s = timeout_s
         self._first: Connection | None = None
+        self._first_since = 0.0
+        """When that connection was made."""
         self._addresses: dict[int, tuple[str, int]] = {}
         self._leaders: dict[int, Connection] = {}
         self._controller_id = -1
@@ -426,9 +430,10 @@ class Client:
         await self._metadata([], create=False)
         return [await self._node(node_id) for node_id in self._addresses]
 
-    def suspect(self) -> None:
-        """Whoever is asked about all others may be cut off from them: ask another one from now on."""
-        if self._first is not None:
+    def suspect(self, for_s: float = 0.0) -> None:
+        """Whoever is asked about all others may be cut off from them: ask another one from now on, unless
+        this one was chosen less than `for_s` ago: many may see the same, and it is one that they leave."""
+        if self._first is not None and asyncio.get_running_loop().time() - self._first_since >= for_s:
             self._first.close()
 
     async def any_broker(self) -> Connection:
@@ -464,6 +469,7 @@ class Client:
         for host, port in known:
             try:
                 self._first = await self._connect(host, port)
+                self._first_since = asyncio.get_running_loop().time()
                 return self._first
             except ConnectionFailed as error:
                 failure = failure or error
@@ -530,13 +536,13 @@ class Client:
     async def _patiently(self, ask: Callable[[], Awaitable[T]], waits_for: tuple[ErrorCode, ...]) -> T:
         """`ask`, again and again while it is refused with one of `waits_for`, for a few seconds."""
         deadline = asyncio.get_running_loop().time() + min(self.timeout_s, _SETTLE_S)
+        tries = Tries(deadline, self, _CUT_OFF_AFTER_S)
         while True:
             try:
                 return await ask()
             except BrokerError as error:
-                if error.code not in waits_for or asyncio.get_running_loop().time() > deadline:
+                if error.code not in waits_for or not await tries.again():
                     raise
-            await asyncio.sleep(_RETRY_PAUSE_S)
 
 
 def _without_errors(answer: MetadataResponse) -> list[MetadataResponseTopic]:

@@ -1,10 +1,9 @@
 """One topic of a cluster, followed while its leaders move and its brokers come and go.
 
-Owns: the topic as the cluster's metadata last said it; which refusals pass by themselves, and the pauses
-between one try and the next. Invariants: it is the same topic for as long as this lives: one that was made
-anew under its name is another one. Only questions are asked again here; what is not a question is for the
-caller, who knows what it means to do it twice. `problem` says that a question has had no answer for long.
-Does not: close its client; know what is read.
+Owns: the topic as the cluster's metadata last said it; which refusals pass by themselves. Invariants: it is
+the same topic for as long as this lives: one that was made anew under its name is another one. Only questions
+are asked again here; what is not a question is for the caller, who knows what it means to do it twice.
+`problem` says that a question has had no answer for long. Does not: close its client; know what is read.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from typing import Final, TypeVar
 
 from lockstep.client import LATEST, Client, FetchedPartition, Topic
 from lockstep.connection import BrokerError, ClientError, Connection, ConnectionFailed
+from lockstep.tries import Tries
 from protocol.errors import ErrorCode
 
 T = TypeVar("T")
-
-PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 SILENT_AFTER_S: Final = 5.0
 """So long is an answer waited for before that is called a problem: leaders move in less."""
@@ -48,29 +46,6 @@ PASSING: Final = frozenset(
 
 class TopicGone(ClientError):
     """There is no such topic any more, or one of its name that is another one."""
-
-
-class Tries:
-    """Pauses between one try and the next, until a deadline of the running loop."""
-
-    __slots__ = ("_count", "_deadline")
-
-    def __init__(self, deadline: float = float("inf")) -> None:
-        self._deadline = deadline
-        self._count = 0
-
-    @property
-    def left_s(self) -> float:
-        return max(0.001, self._deadline - asyncio.get_running_loop().time())
-
-    async def again(self) -> bool:
-        """Wait a little; False where the time is over."""
-        pause_s = PAUSES_S[min(self._count, len(PAUSES_S) - 1)]
-        self._count += 1
-        if asyncio.get_running_loop().time() + pause_s >= self._deadline:
-            return False
-        await asyncio.sleep(pause_s)
-        return True
 
 
 class FollowedTopic:
@@ -139,8 +114,7 @@ class FollowedTopic:
         Raises TopicGone, ClientError for good, and what was said last when the patience is over.
         """
         loop = asyncio.get_running_loop()
-        tries = Tries(loop.time() + patience_s)
-        suspect_from = loop.time()
+        tries = Tries(loop.time() + patience_s, self.client, SILENT_AFTER_S)
         try:
             while True:
                 try:
@@ -149,11 +123,8 @@ class FollowedTopic:
                     if isinstance(error, BrokerError) and error.code not in PASSING:
                         raise
                     if self._silent_since is None:
-                        self._silent_since = suspect_from = loop.time()
+                        self._silent_since = loop.time()
                     self._why_silent = str(error)
-                    if loop.time() - suspect_from >= SILENT_AFTER_S:
-                        suspect_from = loop.time()
-                        self.client.suspect()
                     if not await tries.again():
                         raise
                 await self.refresh()

@@ -21,7 +21,7 @@ from storage.log.marks import is_changed
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Append, Message
 from storage.raft.raft import Raft
-from storage.types import CONTROL_PARTITION, DirectoryEntry, Frame, FrameKind
+from storage.types import CONTROL_PARTITION, CorruptLog, DirectoryEntry, Frame, FrameKind
 
 log_of_entries = logging.getLogger(__name__)
 
@@ -79,6 +79,7 @@ class Outgoing:
         error = done.exception()
         if error is not None:
             # A request that is not sent is like one that is lost: the core sends again.
+            self._log.rot_met = self._log.rot_met or isinstance(error, CorruptLog)
             log_of_entries.warning(
                 "group %d: entries for member %d: %s", self._log.group_id, message.to, error
             )

@@ -94,7 +94,7 @@ class LogGroup:
         self._options = options
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(3, thread_name_prefix=f"group-{options.group_id}")
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"group-{options.group_id}")
         self._waiters = Waiters(tell)
         self._read_ahead = ReadAhead(self._loop, partial(gaps.read, log, wait=False))
         self._open_waiters: list[Waiter] = []
@@ -435,12 +435,10 @@ class LogGroup:
         """As `Replica.clean`."""
         return await self._replica.clean(wanted, now_ms, memory_bytes, breathe)
 
-    async def scrub(self, sequence: int) -> tuple[int, int] | None:
+    async def scrub(self, sequence: int, breathe: Callable[[int], None]) -> tuple[int, int] | None:
         """Read a sealed segment through; a rotten one is fetched from the other members and written afresh.
-
-        The first and last index of what has rotted; None where all of it verifies. Raises OSError.
-        """
-        rotten: tuple[int, int] | None = await self._replica.repairing.scrub(sequence)
+        The first and last index of what has rotted; None where all verifies. Raises OSError, ScrubEnded."""
+        rotten: tuple[int, int] | None = await self._replica.repairing.scrub(sequence, breathe)
         return rotten
 
     # --- the group's own entries --------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from storage.raft.progress import SendState
 from storage.raft.raft import Raft
 from storage.raft.ready import Ready
 from storage.shipping import Arrival, Piece, Shipment
-from storage.types import Checkpoint, StorageFull
+from storage.types import Checkpoint, CorruptLog, StorageFull
 
 log_of_installs = logging.getLogger(__name__)
 
@@ -159,6 +159,7 @@ class Installing:
         error = done.exception()
         if error is not None:
             # Retention has freed what was being shipped, or it does not verify: the next try starts afresh.
+            self._log.rot_met = self._log.rot_met or isinstance(error, CorruptLog)
             log_of_installs.warning("group %d: shipping to %d ended: %s", self._log.group_id, peer, error)
             self._shipments.pop(peer, None)
             return

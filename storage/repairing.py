@@ -30,6 +30,10 @@ ANSWER_SECONDS = 1.0
 """How long a member may take to answer before the next one is asked."""
 
 
+class ScrubEnded(Exception):
+    """The member stops while a segment is read through."""
+
+
 class _Repair:
     """A segment that is being fetched."""
 
@@ -79,6 +83,7 @@ class Repairing:
         "_raft",
         "_repair",
         "_send",
+        "_stopped",
         "_threads",
         "_timer",
         "repaired",
@@ -101,6 +106,7 @@ class Repairing:
         self._on_others_bytes = on_others_bytes
         self._loop = loop
         self._threads = threads
+        self._stopped = False
         self._repair: _Repair | None = None
         self._asking: set[int] = set()
         """Members for whom entries are being read: one request each; looked into, never walked."""
@@ -109,14 +115,25 @@ class Repairing:
         """Segments written afresh since the start."""
 
     def stop(self) -> None:
-        """Ask nobody any more."""
+        """Ask nobody any more, and read nothing."""
+        self._stopped = True
+        self._give_up()
+
+    def _give_up(self) -> None:
         self._repair = None
         if self._timer is not None:
             self._timer.cancel()
 
-    def scrub(self, sequence: int) -> asyncio.Future[tuple[int, int] | None]:
-        """Read a sealed segment through; where it has rotted a repair begins. The result: what has rotted."""
-        scrub = self._loop.run_in_executor(self._threads, self._log.scrub, sequence)
+    def scrub(self, sequence: int, breathe: Callable[[int], None]) -> asyncio.Future[tuple[int, int] | None]:
+        """Read a sealed segment through; where it has rotted a repair begins. The result: what has rotted.
+        Raises OSError, and ScrubEnded."""
+
+        def go_on(count: int) -> None:
+            if self._stopped:
+                raise ScrubEnded
+            breathe(count)
+
+        scrub = self._loop.run_in_executor(self._threads, self._log.scrub, sequence, go_on)
         scrub.add_done_callback(partial(self._scrubbed, sequence))
         return scrub
 
@@ -153,7 +170,7 @@ class Repairing:
             log_of_repairs.error(
                 "group %d: no member has the entries of segment %d", self._log.group_id, repair.sequence
             )
-            self.stop()
+            self._give_up()
             return
         peer = others[0]
         repair.tried.append(peer)

@@ -3,7 +3,8 @@
 Owns: one timing loop and the list of steps; no sockets but those of the "delivery" rows, which are loopback.
 `--record` adds them to a history by commit, which names the commit that a step became slower with.
 Figures are for looking at one's own change before and after, on one machine; nothing is compared with another
-broker and no durability is claimed ("flush" rows say what the disk under --directory takes).
+broker and no durability is claimed ("flush" rows say what the disk under --directory takes). References tell
+how fast the machine itself is: they are measured before and after the other steps.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -69,10 +71,38 @@ def microseconds(step: Callable[[], object]) -> float:
     return statistics.median(means) * 1e6
 
 
+class _Counted:
+    """Something with an attribute."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+def _python() -> int:
+    """Attributes, a dict and ints. Never to be changed: records are compared by it."""
+    counted = _Counted()
+    places: dict[int, int] = {}
+    for number in range(200):
+        counted.count += number & 7
+        places[number & 31] = places.get(number & 31, 0) + counted.count
+    return counted.count + len(places)
+
+
+def reference_steps() -> Iterator[Step]:
+    """What is not the project's: plain Python, and the checksum of a C library."""
+    yield f"{history.REFERENCE}attributes, a dict and ints", _python
+    batch = record_batch(1, RECORD_BYTES, 1_700_000_000_000)
+    large = record_batch(FILL_BATCH_RECORDS, RECORD_BYTES, 1_700_000_000_000)
+    header, large_header = read_header(batch), read_header(large)
+    yield "CRC-32C of 1 KB", lambda: verify(batch, 0, header)
+    yield "CRC-32C of 15 KB", lambda: verify(large, 0, large_header)
+
+
 def codec_steps() -> Iterator[Step]:
     """Produce v9 with one 1 KB record in, its response out."""
     batch = record_batch(1, RECORD_BYTES, 1_700_000_000_000)
-    large = record_batch(FILL_BATCH_RECORDS, RECORD_BYTES, 1_700_000_000_000)
     frame = memoryview(bytes(ProduceTemplate("bench-topic", {0: batch}, 1).request))[4:]
     _, body = read_request_header(frame)
     response = ProduceResponse(
@@ -86,9 +116,6 @@ def codec_steps() -> Iterator[Step]:
     yield "decode Produce v9, 1 record", lambda: decode(ProduceRequest, 9, frame, body)
     yield "encode its response", lambda: encode(response, 9)
     yield "batch header", lambda: read_header(batch)
-    header, large_header = read_header(batch), read_header(large)
-    yield "CRC-32C of 1 KB", lambda: verify(batch, 0, header)
-    yield "CRC-32C of 15 KB", lambda: verify(large, 0, large_header)
     yield "copy 1 KB out of the receive buffer", lambda: bytearray(batch)
 
 
@@ -239,8 +266,21 @@ def read_steps(directory: Path) -> Iterator[Step]:
     yield "read 1 MiB, tail cache", lambda: log.read(number, end - 900, READ_BYTES, end)
 
 
+def between(references: Sequence[Step], others: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """The references before and after the others, and those: the machine's speed may change meanwhile."""
+    before = [microseconds(step) for _, step in references]
+    found = others()
+    after = [microseconds(step) for _, step in references]
+    means = map(statistics.geometric_mean, zip(before, after, strict=True))
+    return dict(zip((name for name, _ in references), means, strict=True)) | found
+
+
 def measured(directory: Path | None) -> dict[str, float]:
     """Microseconds of every step. Args: directory: where data directories are made."""
+    return between([*reference_steps()], partial(_own, directory))
+
+
+def _own(directory: Path | None) -> dict[str, float]:
     found = {name: microseconds(step) for name, step in [*codec_steps(), *envelope_steps(), *raft_steps()]}
     for size in (1, 100):
         found[f"delivery of an Append, {size} KB"] = uvloop.run(_delivery(size << 10))
@@ -282,6 +322,12 @@ def _recorded(steps: dict[str, float], options: argparse.Namespace) -> int:
     history.append(options.history, entry)
     known = [each for each in history.read(options.history) if history.comparable(each, entry)]
     say(f"recorded: {entry['commit'][:12]}, {len(known)} records of this kind of machine")
+    factor = history.newest_factor(known)
+    if factor is not None:
+        words = f"the references take {factor:.2f} times as long as usual"
+        say(f"{words}: a step is judged by what is beyond that")
+    others = ", ".join(each for each in steps if not history.is_judged(each))
+    say(f"not judged: references, and what waits for the disk ({others})")
     slower = history.regressions(known)
     for regression in slower:
         say(f"SLOWER: {regression}")

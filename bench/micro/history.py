@@ -3,7 +3,9 @@
 Owns: the file's format (JSON lines, oldest first; one line is one commit on one machine), what may be
 compared (the same processor, Python and kind of disk), and the judgement. A step is slower where it takes
 SLOWER times the median of the records before, and stays so in every record after: one slow run is no
-regression. Measures nothing.
+regression. A virtual machine is itself slower in some hours: what is compared is a step's time divided by
+that of the references, steps that are not the project's. They are not judged themselves, nor are steps that
+wait for the disk, which no processor's speed explains. Measures nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +25,21 @@ SLOWER: Final = 1.25
 WINDOW: Final = 5
 """Records before a commit that its figures are compared with."""
 
+REFERENCE: Final = "reference: "
+_REFERENCES: Final = (REFERENCE, "CRC-32C of ")
+"""How their names begin. The CRC is a C library's."""
+_WAITS: Final = ", flush"
+"""In the names of steps that wait for the disk."""
+
 Record = dict[str, Any]
 _SAME: Final = ("processor", "cpus", "python", "file_system")
 
 
 class Regression(NamedTuple):
-    """A step that became slower, with the first record that shows it and the last one before."""
+    """A step that became slower, with the first record that shows it and the last one before.
+
+    Both times are what the step takes at the speed that the machine had in the newest record.
+    """
 
     step: str
     before_us: float
@@ -38,8 +49,8 @@ class Regression(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.step}: {self.after_us:.2f} us with {self.commit[:12]}, {self.before_us:.2f} us before "
-            f"(git log {self.last_good[:12]}..{self.commit[:12]})"
+            f"{self.step}: {self.after_us:.2f} us with {self.commit[:12]}, {self.before_us:.2f} us before, "
+            f"at the machine's speed of now (git log {self.last_good[:12]}..{self.commit[:12]})"
         )
 
 
@@ -76,6 +87,30 @@ def comparable(one: Record, other: Record) -> bool:
     return all(one["machine"][name] == other["machine"][name] for name in _SAME)
 
 
+def is_judged(step: str) -> bool:
+    """Whether a step can become slower by a change of ours, and by little else."""
+    return not step.startswith(_REFERENCES) and _WAITS not in step
+
+
+def machine_factor(now: Record, before: Record) -> float | None:
+    """How many times as long the references took as before; None where the two have none in common."""
+    common = [step for step in now["steps"] if step.startswith(_REFERENCES) and step in before["steps"]]
+    if not common:
+        return None
+    return statistics.geometric_mean(now["steps"][step] / before["steps"][step] for step in common)
+
+
+def newest_factor(records: Sequence[Record]) -> float | None:
+    """How many times as long the references took in the newest record as is usual; None where nobody knows.
+
+    Args:
+        records: of one kind of machine, oldest first.
+    """
+    factors = [machine_factor(records[-1], each) for each in records[-1 - WINDOW : -1]]
+    known = [factor for factor in factors if factor is not None]
+    return statistics.median(known) if known else None
+
+
 def regressions(records: Sequence[Record]) -> list[Regression]:
     """Every step that is slower now than it was, with the commit that it became so with.
 
@@ -83,23 +118,29 @@ def regressions(records: Sequence[Record]) -> list[Regression]:
         records: of one kind of machine, oldest first.
     """
     found = []
-    for step in records[-1]["steps"] if records else ():
+    for step in filter(is_judged, records[-1]["steps"] if records else ()):
         measured = [each for each in records if step in each["steps"]]
-        slower = _first_slower([each["steps"][step] for each in measured])
-        if slower is None:
+        place = _first_slower(measured, step)
+        if place is None:
             continue
-        place, before = slower
-        after = statistics.median(each["steps"][step] for each in measured[place:])
+        before = _usual(measured[max(0, place - WINDOW) : place], step, records[-1])
+        after = _usual(measured[place:], step, records[-1])
         found.append(
             Regression(step, before, after, measured[place]["commit"], measured[place - 1]["commit"])
         )
     return found
 
 
-def _first_slower(figures: Sequence[float]) -> tuple[int, float] | None:
-    """The first place from which on all are slower than before it, and what was usual before."""
-    for place in range(1, len(figures)):
-        usual = statistics.median(figures[max(0, place - WINDOW) : place])
-        if all(figure > SLOWER * usual for figure in figures[place:]):
-            return place, usual
+def _first_slower(measured: Sequence[Record], step: str) -> int | None:
+    """The first place from which on all are slower than what was usual before it."""
+    for place in range(1, len(measured)):
+        before = measured[max(0, place - WINDOW) : place]
+        if all(each["steps"][step] > SLOWER * _usual(before, step, each) for each in measured[place:]):
+            return place
     return None
+
+
+def _usual(records: Sequence[Record], step: str, then: Record) -> float:
+    """What a step usually took in these, at the speed that the machine had in the record `then`."""
+    took = [float(each["steps"][step]) * (machine_factor(then, each) or 1.0) for each in records]
+    return statistics.median(took)

@@ -20,7 +20,7 @@ from pathlib import Path
 from bench import argument_types
 from bench.kept import LOCAL_RESULTS
 from bench.nodes3.session import NODES
-from bench.profile import split
+from bench.profile import split, stages
 from bench.progress import say
 from bench.rows import PERFORMANCE_TOOL, produce
 from bench.session import Session
@@ -41,12 +41,10 @@ def folded_shares(folded: str) -> tuple[Counter[str], Counter[str], int]:
     own: Counter[str] = Counter()
     total: Counter[str] = Counter()
     samples = 0
-    for line in folded.splitlines():
-        stack, _, count = line.rpartition(" ")
+    for stack, number in stages.stacks(folded):
         if _OTHER_THREAD in stack:
             continue
         frames = [_LINE.sub(")", frame) for frame in stack.split(";")]
-        number = int(count)
         samples += number
         own[frames[-1]] += number
         for frame in set(frames):

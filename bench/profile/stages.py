@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, Final
 
 from tabulate import tabulate
@@ -32,6 +33,7 @@ MEANING: Final = {
 }
 
 _FRAME = re.compile(r"^(?P<function>.*) \((?P<path>.*?)(:\d+)?\)$")
+_COUNTED = re.compile(r"(?P<stack>.*) (?P<count>[0-9]+)", re.DOTALL)
 _THREAD = re.compile(r"^thread \(\d+\):(?: (?P<name>.*))?$")
 _RULES: Final = (
     # (pattern over "function path", stage); the first that fits a frame decides
@@ -66,20 +68,35 @@ def stage_of(frames: list[str]) -> str:
     return REST
 
 
+def stacks(folded: str) -> Iterator[tuple[str, int]]:
+    """Each folded stack, with its samples.
+
+    A frame's name may hold newlines: a stack ends with the line that ends with a count. One that is cut short
+    by the end of the file has none, and is left out.
+    """
+    pieces = ""
+    for line in folded.split("\n"):
+        found = _COUNTED.fullmatch(line)
+        if found is None:
+            pieces += line
+        else:
+            yield pieces + found["stack"], int(found["count"])
+            pieces = ""
+
+
 def split(folded: str) -> Counter[str]:
     """Samples by stage. ValueError where the stacks do not name their threads."""
     counted: Counter[str] = Counter()
-    for line in folded.splitlines():
-        stack, _, count = line.rpartition(" ")
+    for stack, count in stacks(folded):
         thread, *frames = stack.split(";")
         named = _THREAD.match(thread)
         if named is None:
             raise ValueError(f"a stack without its thread's name: {thread!r}; py-spy needs --threads")
         name = named["name"] or ""  # a thread that just begins or ends has none
         if name == "MainThread":
-            counted[stage_of(frames)] += int(count)
+            counted[stage_of(frames)] += count
         elif "-flush" in name and any(frame.startswith("Flusher._flush ") for frame in frames):
-            counted[FLUSH_THREAD] += int(count)
+            counted[FLUSH_THREAD] += count
     return counted
 
 

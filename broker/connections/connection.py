@@ -3,8 +3,9 @@
 Invariants: requests are dispatched in order and may be answered in any; replies leave in order. A
 connection's output of one loop turn is one `writelines`. A connection is not read from while too much of
 it is unanswered or unsent, or of all clients' requests unfinished, so no client can make the broker hold
-more than its limits. Whatever a client sends, or a handler does, ends at most this connection. An idle
-connection keeps a few KB.
+more than its limits; nor once its requests have taken long enough for one turn, so that none holds up the
+others. Whatever a client sends, or a handler does, ends at most this connection. An idle connection keeps a
+few KB.
 Does not: decode requests (`broker/router.py`), know what they mean, or count others' (`connections.py`).
 """
 
@@ -27,6 +28,12 @@ ONE_AT_A_TIME: Final = (ApiKey.FETCH).to_bytes(2, "big")
 """A second Fetch of a connection waits for the first: each may hold tens of megabytes."""
 AT_ONCE: Final = (Struct, Encoded)
 """What is an answer already; anything else becomes one."""
+SMALL_FRAME_BYTES: Final = 4096
+"""A request of up to so much is taken though there is no room: what consumers ask, heartbeats and the like
+must not wait behind batches of a megabyte. All of them together get a quarter of the room more."""
+TURN_SECONDS: Final = 0.02
+"""After so long one connection's requests leave the others their turn: a batch may take 0.7 s where its
+records must be opened, and a pipeline of them minutes, in which followers would hear nothing."""
 HURRIED_SECONDS: Final = 30.0
 """How long a connection may make no progress while others wait for its room, or after its close."""
 HURRIED_BYTES: Final = 512 << 10
@@ -39,6 +46,8 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_active",
         "_alone",
+        "_busy_seconds",
+        "_busy_since",
         "_closing",
         "_context",
         "_fetching",
@@ -52,6 +61,7 @@ class Connection(asyncio.BufferedProtocol):
         "_reader",
         "_reading",
         "_replies",
+        "_resting",
         "_shared",
         "_stalled",
         "_swept_received",
@@ -85,6 +95,10 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._fetching = False
         self._going_on = False
+        self._resting = False
+        """It has had its turn; `go_on` does nothing before the next one."""
+        self._busy_seconds = self._busy_since = 0.0
+        """How long requests have been dispatched since the last rest; and since when now."""
         self._active = True
         self._idle_since = 0.0
         self._swept_received = self._swept_unsent = 0
@@ -156,6 +170,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- requests -----------------------------------------------------------------------------------------
 
     def _dispatch_all(self, frames: list[memoryview]) -> None:
+        self._busy_since = self._shared.clock()
         for place, frame in enumerate(frames):
             if self._must_wait(frame):
                 self._stalled = deque(frames[place:])
@@ -163,6 +178,10 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._dispatch(frame)
             if self._closing:
+                return
+            if self._must_rest():
+                self._stalled = deque(frames[place + 1 :])
+                self._pause_reading()
                 return
 
     def _must_wait(self, frame: memoryview) -> bool:
@@ -175,21 +194,44 @@ class Connection(asyncio.BufferedProtocol):
             return True
         if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
             return True
-        if 0 <= self._shared.max_in_flight_bytes < self._shared.in_flight_bytes:  # is_full, inline
+        room, taken = self._shared.max_in_flight_bytes, self._shared.in_flight_bytes
+        if 0 <= room < taken and (len(frame) > SMALL_FRAME_BYTES or room + room // 4 < taken):
             self._shared.starve(self)
             return True
         return False
 
+    def _must_rest(self) -> bool:
+        """Has it had its turn? Then `go_on` goes on in the next one.
+
+        Counted from the last rest: several reads and answers of one turn may each have it dispatch something.
+        """
+        now = self._shared.clock()
+        self._busy_seconds += now - self._busy_since
+        self._busy_since = now
+        if self._busy_seconds < TURN_SECONDS or self._closing:
+            return False
+        self._busy_seconds = 0.0
+        self._resting = True
+        self._shared.loop.call_soon(self._end_rest)
+        return True
+
+    def _end_rest(self) -> None:
+        self._resting = False
+        self.go_on()
+
     def go_on(self) -> None:
         """Something made room: take the requests that wait, then read again."""
-        if self._going_on:
-            return  # an answer that was there at once: the loop below goes on anyway
+        if self._going_on or self._resting:
+            return  # an answer that was there at once: the loop below goes on anyway, or the next turn does
         self._going_on = True
+        self._busy_since = self._shared.clock()
         try:
             while self._stalled and not self._closing:
                 if self._must_wait(self._stalled[0]):
                     return
                 self._dispatch(self._stalled.popleft())
+                if self._must_rest():
+                    return
         finally:
             self._going_on = False
         self._stalled = None

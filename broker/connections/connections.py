@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from broker.connections.unfinished_frames import UnfinishedFrames
@@ -35,6 +37,8 @@ class Connections:
         self.services = services
         self.router = router
         self.loop = loop
+        self.clock: Callable[[], float] = time.perf_counter
+        """Seconds; read once for each request."""
         self.max_frame_bytes = settings.socket_request_max_bytes
         self.max_in_flight = settings.lockstep_connection_max_in_flight
         self.write_buffer_bytes = settings.lockstep_connection_write_buffer_bytes

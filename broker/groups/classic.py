@@ -21,6 +21,8 @@ MEMBER_BYTES: Final = 3 << 10
 """What a member without metadata is counted as: itself, its timer, and its place in the committed state."""
 PENDING_BYTES: Final = 1 << 10
 """What an id handed out and not yet used is counted as, without its text."""
+GROUP_BYTES: Final = 1 << 10
+"""What a group without members is counted as, without its id."""
 PROTOCOL_BYTES: Final = 160
 """What a protocol takes besides its name and metadata, which may be empty."""
 
@@ -354,6 +356,7 @@ class ClassicGroup:
     def held_bytes(self) -> int:
         """About how much memory it takes."""
         counted = MEMBER_BYTES * len(self.members) + PENDING_BYTES * len(self.pending)
+        counted += group_bytes(self.group_id)
         return counted + self.protocol_bytes + self.name_bytes + self.assignment_bytes
 
     # --- who waits ----------------------------------------------------------------------------------------
@@ -403,6 +406,11 @@ class ClassicGroup:
                 supported[name] = count
             else:
                 del supported[name]
+
+
+def group_bytes(group_id: str) -> int:
+    """About the memory that a group without members takes."""
+    return GROUP_BYTES + text_bytes(group_id)
 
 
 def bytes_of(protocols: Iterable[tuple[str, bytes]]) -> int:

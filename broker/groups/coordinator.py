@@ -17,7 +17,7 @@ from typing import Final
 
 from broker.context import Deferred
 from broker.groups.answers import GroupAnswer, JoinAnswer, SyncAnswer, join_error, sync_error
-from broker.groups.classic import ClassicGroup, State, assigned_bytes, bytes_of, protocols_of
+from broker.groups.classic import ClassicGroup, State, assigned_bytes, bytes_of, group_bytes, protocols_of
 from broker.groups.joining import Joining, join
 from broker.groups.live_group import LiveGroup
 from broker.groups.records import group_record, offset_record
@@ -40,9 +40,6 @@ from protocol.messages.sync_group import SyncGroupRequest
 
 log = logging.getLogger("lockstep.groups")
 
-GROUP_BATCHES: Final = 16
-"""Metadata one group may hold, in largest batches: what is written of it must fit one, and clients offer two
-or three protocols of which one is written."""
 MEMBERS_SHARE: Final = 1.25
 """So much of `lockstep.groups.max.bytes` those that are members already may fill."""
 OWN_REBALANCE_TIMEOUT_SINCE: Final = 1
@@ -51,18 +48,23 @@ CLASSIC: Final = "classic"
 
 
 class GroupCoordinator:
-    """Args: store: where its groups are written; settings: the broker's."""
+    """Args: store: where its groups are written; settings: the broker's; batch_bytes: the largest batch."""
 
-    def __init__(self, store: Store, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        loop: asyncio.AbstractEventLoop,
+        batch_bytes: Callable[[], int],
+    ) -> None:
         self._store = store
         self._limits = GroupLimits(
             min_session_timeout_ms=settings.group_min_session_timeout_ms,
             max_session_timeout_ms=settings.group_max_session_timeout_ms,
             initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
             max_size=settings.group_max_size,
-            max_group_bytes=GROUP_BATCHES * settings.message_max_bytes,
-            max_record_bytes=settings.message_max_bytes,
             max_total_bytes=settings.lockstep_groups_max_bytes,
+            batch_bytes=batch_bytes,
         )
         self._around = Surroundings(store, self._limits, loop, self._settled)
         self._live: dict[str, LiveGroup] = {}
@@ -241,6 +243,8 @@ class GroupCoordinator:
         held_bytes, most = self._around.held_bytes, self._limits.max_total_bytes
         live = self._live.get(group_id)
         member = None if live is None else live.group.members.get(member_id)
+        if live is None:
+            offered_bytes += group_bytes(group_id)
         if member is None:
             return held_bytes + offered_bytes <= most
         added_bytes = offered_bytes - member.protocol_bytes

@@ -6,7 +6,7 @@ long after its last commit, unless a member subscribes to the topic. A group wit
 Invariants: only groups coordinated here are touched; nothing expires that a transaction may change yet; what
 is decided from committed state is written only while nothing of the group is under way, so that no tombstone
 follows a commit it does not know of; a topic is taken for gone on the word of the controller alone, for
-another node may not have heard of a new one yet.
+another node may not have heard of a new one yet; what is old is told by this node's clock alone.
 Source: Kafka's OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Final
 
 from broker.groups.classic import State
@@ -48,11 +48,20 @@ class Expiration:
 
     async def run(self) -> None:
         """Look every so often, until cancelled; at once for topics whose deletion a crash cut short."""
-        for store, _ in self._groups.of_log_groups():
-            await self._forget(store, self._lost_topics(store))
+        await self._guarded(self._forget_lost())
         while True:
             await asyncio.sleep(self._cluster.settings.offsets_retention_check_interval_ms / 1000)
-            await self.enforce()
+            await self._guarded(self.enforce())
+
+    async def _guarded(self, look: Awaitable[object]) -> None:
+        try:
+            await look
+        except Exception:  # a group may be given up in the midst of it; offsets only pile up where this ends
+            log.exception("a look at committed offsets failed")
+
+    async def _forget_lost(self) -> None:
+        for store, _ in self._groups.of_log_groups():
+            await self._forget(store, self._lost_topics(store))
 
     async def enforce(self) -> int:
         """Once over all groups; how many offsets are to go."""
@@ -126,7 +135,7 @@ class Expiration:
         if store.is_under_way(group_id) or not coordinator.exists(group_id):
             return 0
         retention_ms = self._cluster.settings.offsets_retention_minutes * MINUTE_MS
-        places = expired(store, coordinator, group_id, store.time_ms(), retention_ms)
+        places = expired(store, coordinator, group_id, store.clock_ms(), retention_ms)
         offsets = store.state.offsets(group_id)
         is_over = len(places) == len(offsets) and coordinator.is_empty(group_id)
         is_over = is_over and not store.state.pending(group_id)

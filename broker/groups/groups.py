@@ -62,7 +62,7 @@ class Groups(Coordination[HostedGroups]):
         """
         self._require_unhosted(number)
         store = GroupStore(group, state, partial(self._led_partition, number), self._clock_ms, appender)
-        coordinator = GroupCoordinator(store, self._cluster.settings, self._loop)
+        coordinator = GroupCoordinator(store, self._cluster.settings, self._loop, self._batch_bytes)
         self._hosted[number] = HostedGroups(store, coordinator)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
@@ -97,6 +97,10 @@ class Groups(Coordination[HostedGroups]):
     def of_log_groups(self) -> list[tuple[GroupStore, GroupCoordinator]]:
         """Store and coordinator of every log group that is led here and loaded."""
         return [(each.store, each.coordinator) for each in self._serving()]
+
+    def _batch_bytes(self) -> int:
+        topic = self._find()
+        return self._cluster.settings.message_max_bytes if topic is None else topic.config.max_message_bytes
 
     def of_log_group(self, number: int) -> tuple[GroupStore, GroupCoordinator]:
         """Those of one log group. Raises Refused where it is not led here, or not loaded."""

@@ -53,9 +53,10 @@ def join(live: LiveGroup, joining: Joining, limits: GroupLimits, outbox: Outbox)
     """Take in one JoinGroup."""
     group, answer, member_id = live.group, joining.answer, joining.member_id
     if not _has_room(group, member_id, joining.protocols, limits):
-        if member_id in group.members:
-            live.drop(member_id)
+        if live.drop(member_id):
             live.membership_changed()
+        else:  # perhaps an id that was handed out, and is waited for
+            live.complete_join_if_all_there()
         answer.complete(join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif not group.supports(joining.protocol_type, joining.protocols):
         answer.complete(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))

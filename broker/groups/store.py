@@ -108,6 +108,10 @@ class GroupStore:
         """The time to write into records. Like the log's it never goes back."""
         return max(self._clock_ms(), self.group.time_ms)
 
+    def clock_ms(self) -> int:
+        """The time to tell by what is old: by the log's, all of it would be after one frame of the future."""
+        return self._clock_ms()
+
     def partition(self, group_id: str) -> PartitionLog | None:
         """The partition that holds a group's records; None where there is none here."""
         return self._partition_of(group_id)

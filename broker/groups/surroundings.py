@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.groups.answers import Outbox
 from broker.groups.records import Record
@@ -14,6 +14,10 @@ from protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from broker.groups.live_group import LiveGroup
+
+GROUP_BATCHES: Final = 16
+"""Metadata one group may hold, in largest batches: what is written of it must fit one, and clients offer two
+or three protocols of which one is written."""
 
 
 class Store(Protocol):
@@ -33,12 +37,20 @@ class GroupLimits:
     max_session_timeout_ms: int
     initial_rebalance_delay_ms: int
     max_size: int
-    max_group_bytes: int
-    """Metadata that the members of one group may bring."""
-    max_record_bytes: int
-    """What is written of a generation must fit one batch, as in Kafka."""
     max_total_bytes: int
     """Memory that all live groups of a coordinator may take."""
+    batch_bytes: Callable[[], int]
+    """The largest batch of `__consumer_offsets` as that is configured now."""
+
+    @property
+    def max_group_bytes(self) -> int:
+        """Metadata that the members of one group may bring."""
+        return GROUP_BATCHES * self.batch_bytes()
+
+    @property
+    def max_record_bytes(self) -> int:
+        """What is written of a generation must fit one batch, as in Kafka."""
+        return self.batch_bytes()
 
 
 class Surroundings:

@@ -7,11 +7,12 @@ Source: Kafka's ConfigHelper for which resource names are refused and how.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from broker.cluster_image import GROUP_CONFIGS, WHOLE_CLUSTER
-from broker.config_changes import check_node
-from broker.context import Answer, ClientContext
+from broker.config_changes import RESOURCES_AT_ONCE, check_node
+from broker.context import ClientContext
 from broker.refused import Refused
 from broker.settings.described_config import (
     Described,
@@ -43,13 +44,17 @@ NEED_NOT_EXIST: Final = (ResourceType.CLIENT_METRICS, ResourceType.GROUP)
 MAX_THAT_NEED_NOT_EXIST: Final = 1_000
 
 
-def handle(context: ClientContext, header: RequestHeader, request: DescribeConfigsRequest) -> Answer:
+async def handle(
+    context: ClientContext, header: RequestHeader, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
     """One result per resource. A few bytes name hundreds of configurations: so each resource only once."""
     shown = _Shown(request)
     named: set[tuple[int, str]] = set()
     made_up = 0
     results: list[DescribeConfigsResult] = []
-    for resource in request.resources:
+    for number, resource in enumerate(request.resources, 1):
+        if number % RESOURCES_AT_ONCE == 0:
+            await asyncio.sleep(0)
         place = resource.resource_type, resource.resource_name
         made_up += resource.resource_type in NEED_NOT_EXIST
         problem = None

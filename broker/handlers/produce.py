@@ -4,8 +4,9 @@ Versions 3 to 13 are served and 0 to 13 advertised: old librdkafka takes a lowes
 compression" (KAFKA-18659). 7 allows zstd (KIP-110); 8 carries an error's text (KIP-467); 10 names the leader
 to whom it is not here (KIP-951); 11 knows TRANSACTION_ABORTABLE, 12 adds partitions to the transaction
 (KIP-890, `broker/transactions/gate.py`); 13 names topics by id (KIP-516). acks=1 is answered like acks=all;
-acks=0 has no response, and a refusal closes the connection as Kafka does: transactions may use them, too;
-locks may not, since nobody would hear of a refusal.
+acks=0 has no response, but its place among the unanswered until the commit, so that its producer is held back
+like others; a refusal closes the connection as Kafka does. Transactions may use it, too; locks may not, since
+nobody would hear of a refusal.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
     if is_unanswered:
         if produced.refusal is not None:
             raise UnacknowledgedRefusal(str(produced.refusal))
-        return _Unanswered(produced) if isinstance(produced, _Gated) and produced.held else None
+        return _Unanswered(produced) if produced.held or produced.groups else None
     if produced.is_moved:
         produced.tell_leaders(response)
     if produced.held:
@@ -384,20 +385,35 @@ class _LaterAnswer(Deferred):
 
 
 class _Unanswered(Deferred):
-    """acks=0: nothing to say in the end, unless there is a refusal."""
+    """acks=0: nothing to say in the end, unless there is a refusal. Until all of it is committed, or lost, it
+    counts as unanswered: that is what holds back a producer which waits for nothing."""
 
-    __slots__ = ("_produced",)
+    __slots__ = ("_pending", "_produced")
 
-    def __init__(self, produced: _Gated) -> None:
+    def __init__(self, produced: _Produced) -> None:
         super().__init__()
         self._produced = produced
-        produced.when_settled = self._settled
+        self._pending = 0
+        if isinstance(produced, _Gated):
+            produced.when_settled = self._settled
+        self._settled()
 
     def _settled(self) -> None:
-        refusal = self._produced.refusal
-        if self._produced.held:
+        groups, self._produced.groups = self._produced.groups, []
+        self._pending += len(groups)
+        for group in groups:
+            group.when_committed(self._committed)
+        self._look()
+
+    def _committed(self, error: BaseException | None) -> None:
+        self._pending -= 1
+        self._look()
+
+    def _look(self) -> None:
+        if self.done or self._produced.held:
             return
+        refusal = self._produced.refusal
         if refusal is not None:
             self.fail(UnacknowledgedRefusal(str(refusal)))
-        else:
+        elif self._pending == 0:
             self.complete(None)

@@ -122,10 +122,13 @@ class _Commit:
                 return self.refused(refused.error)
 
     def _records(self, time_ms: int) -> tuple[list[TxnOffsetCommitResponsePartition], list[Record]]:
-        """What to write, and whose answers it is; metadata that is too long is refused on its own."""
+        """What to write, and whose answers it is; what is too long or is gone is refused on its own."""
         longest = self._context.services.settings.offset_metadata_max_bytes
         stored, records = [], []
         for topic, partition, answer in self.valid:
+            if topic.deleted:  # while the transaction's coordinator was asked
+                answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
             metadata = partition.committed_metadata or ""
             if is_too_long(metadata, longest):
                 answer.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE

@@ -52,8 +52,9 @@ class ConnectionSettings:
         "queued.max.request.bytes",
         Kind.LONG,
         256 * MIB,
-        "Bytes of requests taken in and not yet answered, over all connections. Beyond it no connection is "
-        "read from. Large requests of which a part has come count, and wait, all but one; -1: no limit.",
+        "Bytes of requests taken in and not yet answered, over all connections. Beyond it requests wait and "
+        "their connections are not read from; those of up to 4 KiB once it is a quarter more. Large requests "
+        "of which a part has come count, and wait, all but one; -1: no limit.",
         minimum=-1,
     )
     lockstep_connection_max_in_flight: int = setting(

@@ -55,3 +55,10 @@ class DataLogSettings:
         "Kept free in the log for deletions and log starts, so that a full disk can be emptied again.",
         minimum=64 * KIB,
     )
+    lockstep_scrub_interval_ms: int = setting(
+        "lockstep.scrub.interval.ms",
+        Kind.LONG,
+        7 * 24 * 3600 * 1000,
+        "How often each log file is read through for rot, which is then repaired from other nodes; 0: never.",
+        minimum=0,
+    )

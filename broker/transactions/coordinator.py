@@ -168,6 +168,10 @@ class TransactionCoordinator:
         """The time to write into records. Like the log's it never goes back."""
         return max(self._clock_ms(), self.group.time_ms)
 
+    def clock_ms(self) -> int:
+        """The time to tell by what is old: by the log's, all of it would be after one frame of the future."""
+        return self._clock_ms()
+
     # --- what is asked ------------------------------------------------------------------------------------
 
     async def init(self, transactional_id: str, timeout_ms: int, expected: Identity | None) -> Identity:
@@ -321,7 +325,7 @@ class TransactionCoordinator:
 
     async def _forget_expired(self, transactional_id: str, expiration_ms: int, answer: Answer) -> None:
         current = self.state.get(transactional_id)
-        if current is not None and is_expired(current, self.time_ms(), expiration_ms):
+        if current is not None and is_expired(current, self.clock_ms(), expiration_ms):
             await self._write(transactional_id, None)
             self._last_epochs.pop(transactional_id, None)
 

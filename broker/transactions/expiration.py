@@ -77,7 +77,7 @@ class TransactionExpiration:
         for coordinator in self._transactions.coordinators():
             for name in list(coordinator.state.ids):
                 current = coordinator.state.get(name)
-                if current is not None and is_expired(current, coordinator.time_ms(), expiration_ms):
+                if current is not None and is_expired(current, coordinator.clock_ms(), expiration_ms):
                     coordinator.forget_expired(name, expiration_ms)
                     found += 1
                 looked += 1

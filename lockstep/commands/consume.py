@@ -22,6 +22,8 @@ from lockstep.failures import CommandFailed, told_to_user
 
 if TYPE_CHECKING:
     from lockstep.client import Client, FetchedPartition, Topic
+    from protocol.records.batch import BatchHeader, Buffer
+    from protocol.records.committed import CommittedReader
     from protocol.records.record import Record
 
 _WAIT_MS = 500
@@ -50,6 +52,12 @@ def add_to(families: Families) -> None:
         "earliest (as --from-beginning) and latest",
     )
     consume.add_argument("-f", "--follow", action="store_true", help="wait for new records at the end")
+    consume.add_argument(
+        "--committed",
+        action="store_true",
+        help="as read_committed: nothing of transactions that were aborted or are open; ends before the "
+        "first that is open",
+    )
     consume.add_argument(
         "-n", "--max-records", type=whole_number, metavar="N", help="stop after so many records"
     )
@@ -103,7 +111,9 @@ async def _consume(options: argparse.Namespace) -> None:
         followed = followed_topic(client, topic)
 
         async def fetched() -> list[FetchedPartition]:
-            return await client.fetch(followed.topic, reading.offsets, max_wait_ms=_WAIT_MS)
+            return await client.fetch(
+                followed.topic, reading.offsets, max_wait_ms=_WAIT_MS, committed=options.committed
+            )
 
         left = options.max_records
         async with silence_said(followed):
@@ -122,10 +132,11 @@ async def _consume(options: argparse.Namespace) -> None:
 class _Reading:
     """Where each partition is read next, and where to stop."""
 
-    def __init__(self, offsets: dict[int, int], ends: dict[int, int] | None) -> None:
+    def __init__(self, offsets: dict[int, int], ends: dict[int, int] | None, committed: bool) -> None:
         self.offsets = offsets
         """Of the partitions that are not at their end yet."""
         self._ends = ends
+        self._committed = committed
 
     @classmethod
     async def begin(
@@ -133,9 +144,9 @@ class _Reading:
     ) -> _Reading:
         from lockstep.client import EARLIEST, LATEST
 
-        ends = await client.offsets(topic, chosen, LATEST)
+        ends = await client.offsets(topic, chosen, LATEST, committed=options.committed)
         if not options.from_beginning and options.offset in (None, _LATEST):
-            return cls(dict(ends), None)
+            return cls(dict(ends), None, options.committed)
         starts = await client.offsets(topic, chosen, EARLIEST)
         if options.offset not in (None, _EARLIEST):
             for index in chosen:
@@ -144,20 +155,22 @@ class _Reading:
                     raise CommandFailed(f"partition {index} of {topic.name} ends at offset {ends[index]}")
                 starts[index] = max(starts[index], wanted)
         if options.follow:
-            return cls(starts, None)
-        return cls({index: start for index, start in starts.items() if start < ends[index]}, ends)
+            return cls(starts, None, options.committed)
+        unread = {index: start for index, start in starts.items() if start < ends[index]}
+        return cls(unread, ends, options.committed)
 
     def records(self, found: list[FetchedPartition]) -> Iterator[tuple[int, Record]]:
         """(partition, record) of what came, from the wanted offsets on; moves the offsets on."""
-        from protocol.records.batch import MalformedBatch, iter_headers, verify
+        from protocol.records.batch import MalformedBatch, iter_headers
+        from protocol.records.committed import CommittedReader
         from protocol.records.record import iter_records
 
         for partition in found:
             index = partition.index
+            reader = CommittedReader(partition.aborted) if self._committed else None
             try:
                 for pos, header in iter_headers(partition.records):
-                    verify(partition.records, pos, header)
-                    if not header.is_control:
+                    if _sees(reader, partition.records, pos, header):
                         for record in iter_records(partition.records, pos):
                             if record.offset >= self.offsets[index] and not self._is_beyond(
                                 index, record.offset
@@ -173,6 +186,16 @@ class _Reading:
 
     def _is_beyond(self, index: int, offset: int) -> bool:
         return self._ends is not None and offset >= self._ends[index]
+
+
+def _sees(reader: CommittedReader | None, records: Buffer, pos: int, header: BatchHeader) -> bool:
+    """Whether the records of the batch at `pos` are shown. Raises MalformedBatch."""
+    from protocol.records.batch import verify
+
+    if reader is not None:
+        return reader.sees(records, pos, header)
+    verify(records, pos, header)
+    return not header.is_control
 
 
 def _print(topic: str, index: int, record: Record, options: argparse.Namespace) -> None:

@@ -14,7 +14,8 @@ from typing import Final
 
 from lockstep.client import EARLIEST, LATEST, Client
 from lockstep.connection import BrokerError, Unsupported
-from lockstep.followed_topic import FollowedTopic, TopicGone, Tries
+from lockstep.followed_topic import FollowedTopic, TopicGone
+from lockstep.tries import Tries
 from player.source.cutting import cut
 from player.source.log_id import log_id
 from player.source.seam import Bounds, Chunk, RangeLost, SourceEnded

@@ -26,7 +26,7 @@ from lockstep.connection import (
     Unsupported,
     the_one,
 )
-from lockstep.followed_topic import PASSING, FollowedTopic, TopicGone, Tries
+from lockstep.followed_topic import PASSING, SILENT_AFTER_S, FollowedTopic, TopicGone
 from lockstep.transactions.log import (
     Append,
     AppendExpired,
@@ -38,6 +38,7 @@ from lockstep.transactions.log import (
 )
 from lockstep.transactions.model import RequestId
 from lockstep.transactions.records import Identity, batch_of, committed_in, refusal_of
+from lockstep.tries import Tries
 from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
 from protocol.ids import written_id
@@ -183,7 +184,7 @@ class RemoteLog:
         """One with nothing under way. Raises AppendExpired."""
         if self._lanes:
             return self._lanes.pop()
-        tries = Tries(deadline)
+        tries = Tries(deadline, self._client, SILENT_AFTER_S)
         while True:
             try:
                 return _Lane(*await self._client.producer_id())
@@ -204,7 +205,7 @@ class RemoteLog:
             )
             for partition, part in append.parts.items()
         }
-        tries, is_open, is_sent = Tries(deadline), False, False
+        tries, is_open, is_sent = Tries(deadline, self._client, SILENT_AFTER_S), False, False
         while True:
             problem: Exception
             try:
@@ -266,7 +267,8 @@ class RemoteLog:
         lane = self._unsettled.pop(append.request, None)
         if lane is None:
             raise AppendUnknown("it cannot be fenced any more")
-        tries = Tries(asyncio.get_running_loop().time() + timeout_s)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        tries = Tries(deadline, self._client, SILENT_AFTER_S)
         partitions = list(append.parts)
         while True:
             try:

@@ -20,14 +20,14 @@ from player.core.routing import BadRoute, Parts
 from player.routing.seam import Choice
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, Buffer, MalformedBatch, read_header
 from protocol.records.compression import Codec, decompress
-from protocol.records.filtering import remade, with_value
+from protocol.records.filtering import MOST_RECORDS, remade, with_value
 from protocol.records.record import Record, located_records
 
 PLAIN_BYTES: Final = 256 * 1024
 
 
 class RouteFailed(ValueError):
-    """A choice raised an error, or a batch cannot be read."""
+    """A choice raised an error, or a batch cannot be read, or is not: it has more than `MOST_RECORDS`."""
 
 
 class Reframing:
@@ -43,6 +43,9 @@ class Reframing:
         assert isinstance(payload, bytes)
         try:
             header = read_header(payload)
+            if header.record_count > MOST_RECORDS:
+                text = f"has {header.record_count} records, and is not opened: {MOST_RECORDS} at most"
+                raise RouteFailed(f"the batch at {entry.position} {text}")
             data = memoryview(decompress(header.codec, memoryview(payload)[BATCH_HEADER_BYTES:]))
             records = list(located_records(header, data))
         except MalformedBatch as error:

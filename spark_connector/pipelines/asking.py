@@ -9,14 +9,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from protocol.config_resources import ResourceType
 from protocol.errors import ErrorCode
-from protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from spark_connector.connection import BrokerError, Cluster, list_offsets
+from spark_connector.connection import Cluster, list_offsets, topic_configs
 from spark_connector.options import LATEST
 
 SETTLING: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
@@ -48,18 +42,4 @@ def offsets_of(cluster: Cluster, topic: str, timestamp: int, *, committed: bool 
 
 def config_of(cluster: Cluster, topic: str, name: str) -> str | None:
     """One configuration of a topic; None where the broker knows none of that name. BrokerError."""
-    resource = DescribeConfigsResource(
-        resource_type=ResourceType.TOPIC, resource_name=topic, configuration_keys=[name]
-    )
-
-    def ask() -> str | None:
-        request = DescribeConfigsRequest(resources=[resource])
-        for result in cluster.any().call(request, DescribeConfigsResponse).results:
-            if result.error_code:
-                raise BrokerError(result.error_code, f"topic {topic}", result.error_message)
-            for each in result.configs:
-                if each.name == name:
-                    return each.value
-        return None
-
-    return cluster.retried(ask)
+    return topic_configs(cluster, topic, [name]).get(name)

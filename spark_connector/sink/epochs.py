@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.errors import ErrorCode
 from protocol.lock_words import HWM, WRITE
@@ -30,7 +30,7 @@ from protocol.staged_messages import (
     StagedRecord,
     StagedTopic,
 )
-from spark_connector.connection import BrokerError, ClientError, Cluster
+from spark_connector.connection import BrokerError, ClientError, Cluster, ConnectionFailed
 from spark_connector.sink.stage import Written
 
 COMMIT_PARTITION: Final = 0
@@ -80,6 +80,15 @@ class EpochRecord:
         except ValueError:
             pass
         return None
+
+
+class _End(NamedTuple):
+    """What is to be ended, and whom to ask: the leader of this partition."""
+
+    topic: str
+    partition: int
+    request: LockstepStagedRequest
+    about: str
 
 
 class Epochs:
@@ -133,34 +142,56 @@ class Epochs:
                 )
 
     def abort(self, stages: Sequence[Written]) -> None:
-        """End what is open of them. Raises as `commit`; what cannot be reached expires by itself."""
-        for stage in _open(stages):
-            topic, partition = stage.places[0]
-
-            def ask(topic: str = topic, partition: int = partition, stage: Written = stage) -> None:
-                request = LockstepStagedRequest(query=self._query, stages=[_told(stage)])
-                answer = self._cluster.leader(topic, partition).call(request, LockstepStagedResponse)
-                if answer.error_code:
-                    raise BrokerError(
-                        answer.error_code, f"abort of stage {stage.producer_id}", answer.error_message
-                    )
-
-            self._cluster.retried(ask, also=COMMITS_AGAIN)
+        """End what is open of them, each also where another one fails. Raises as `commit`; what cannot be
+        reached expires by itself."""
+        self._end(
+            _End(
+                *stage.places[0],
+                LockstepStagedRequest(query=self._query, stages=[_told(stage)]),
+                f"abort of stage {stage.producer_id}",
+            )
+            for stage in _open(stages)
+        )
 
     def abandon(self, topics: Iterable[str]) -> None:
-        """End everything that the query has open in the log groups of these topics. Raises as `commit`."""
-        for name in sorted(set(topics)):
-
-            def ask(name: str = name) -> None:
-                request = LockstepStagedRequest(query=self._query, abandoned=[name])
-                answer = self._cluster.leader(name, 0).call(request, LockstepStagedResponse)
-                if answer.error_code:
-                    about = f"what query {self._query} has open around {name}"
-                    raise BrokerError(answer.error_code, about, answer.error_message)
-
-            self._cluster.retried(ask, also=COMMITS_AGAIN)
+        """End everything that the query has open in the log groups of these topics. Raises as `abort`."""
+        self._end(
+            _End(
+                name,
+                0,
+                LockstepStagedRequest(query=self._query, abandoned=[name]),
+                f"what query {self._query} has open around {name}",
+            )
+            for name in sorted(set(topics))
+        )
 
     # --- within -------------------------------------------------------------------------------------------
+
+    def _end(self, wanted: Iterable[_End]) -> None:
+        """All of them, as far as that can be done. Raises what failed first in the last round."""
+        left = dict(enumerate(wanted))
+
+        def ask() -> None:
+            failure: ClientError | None = None
+            silent: set[str] = set()
+            for number, each in list(left.items()):
+                if each.topic in silent:  # whoever leads it has used up its time once
+                    continue
+                try:
+                    leader = self._cluster.leader(each.topic, each.partition)
+                    answer = leader.call(each.request, LockstepStagedResponse)
+                    if answer.error_code:
+                        raise BrokerError(answer.error_code, each.about, answer.error_message)
+                except ClientError as error:
+                    failure = failure or error
+                    if isinstance(error, ConnectionFailed):
+                        silent.add(each.topic)
+                else:
+                    del left[number]
+            if failure is not None:
+                raise failure
+
+        self._cluster.retried(ask, also=COMMITS_AGAIN)
 
     def _try(
         self, record: EpochRecord, mark: int, stages: Sequence[Written]

@@ -2,13 +2,15 @@
 
 Owns: the sequences of each partition, what is sent and not yet answered. Invariants: batches of a partition
 are appended in the order they were put, each once: what was lost on its way is sent again with the sequence
-it had, which the broker knows again; `finish` returns only when everything is committed by the brokers.
+it had, which the broker knows again; `finish` returns only when everything is committed by the brokers; what
+would leave the stage's log group is not sent, since one commit, or one abort, could not end it with the rest.
 Does not: make batches' contents, or end the stage (`epochs`). Source: docs/staged.md; KIP-98 for sequences.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,14 +92,16 @@ class StageWriter:
         self._query = query
         self._codec = codec
         self._producer_id = -1
+        self._groups: dict[str, list[int]] = {}
+        """By topic that was written to: the log groups that its partitions are in."""
         self._sequences: dict[Place, int] = {}
         self._sent: deque[_Sent] = deque()
         self._records = 0
 
     def put(self, topic: str, partition: int, body: Body) -> None:
         """Send a batch; may wait for earlier ones. Raises ClientError; the stage is of no use then."""
-        if self._producer_id < 0:
-            self._producer_id = new_stage(self._cluster, self._query).producer_id
+        if topic not in self._groups:
+            self._begin(topic)
         while len(self._sent) >= MOST_SENT:
             self._take_first()
         place = topic, partition
@@ -124,6 +128,15 @@ class StageWriter:
         return Written(self._producer_id, tuple(self._sequences), self._records)
 
     # --- within -------------------------------------------------------------------------------------------
+
+    def _begin(self, topic: str) -> None:
+        """Before the first batch for it. Raises ClientError where it would leave the stage's log group."""
+        answer = new_stage(self._cluster, self._query, [topic])
+        groups = self._groups | {each.name: each.group_ids for each in answer.topics}
+        groups_of(groups)
+        self._groups = groups
+        if self._producer_id < 0:
+            self._producer_id = answer.producer_id
 
     def _take_first(self) -> None:
         """The oldest batch is committed when this returns."""
@@ -180,6 +193,21 @@ def new_stage(cluster: Cluster, query: str, topics: list[str] | None = None) -> 
         return answer
 
     return cluster.retried(ask, also=(ErrorCode.KAFKA_STORAGE_ERROR,))
+
+
+def groups_of(told: Mapping[str, Sequence[int]]) -> list[int]:
+    """The log group that all of these topics are in, none where none of them is known.
+
+    Args: told: what `new_stage` answers, by topic. Raises ClientError where there are several.
+    """
+    groups = sorted({group for each in told.values() for group in each})
+    if len(groups) > 1:
+        where = "; ".join(f"{name} in {', '.join(map(str, each))}" for name, each in told.items() if each)
+        raise ClientError(
+            f"the exactly-once sink writes to one log group, and this is in {len(groups)} ({where}); make "
+            "the topics with the same lockstep.group"
+        )
+    return groups
 
 
 def require_staging(connection: Connection) -> Connection:

@@ -1,7 +1,7 @@
 """Where a query's commit records go: a topic in the log group of what it writes, made where it is missing.
 
-Invariants: stages and their record are in one log group, else nothing is begun; a commit topic keeps locks
-and all of its records. Does not: write. Source: docs/staged.md.
+Invariants: stages and their record are in one log group, else nothing is committed; a commit topic keeps
+locks and all of its records, else it is refused. Does not: write. Source: docs/staged.md.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from spark_connector.connection import BrokerError, ClientError, Cluster
-from spark_connector.sink.stage import new_stage
+from spark_connector.connection import BrokerError, Cluster, topic_configs
+from spark_connector.options import OptionError
+from spark_connector.sink.settings import COMMIT_TOPIC
+from spark_connector.sink.stage import groups_of, new_stage
 
-COMMIT_CONFIGS: Final = {"lockstep.locks": "true", "retention.ms": "-1", "retention.bytes": "-1"}
+LOCKS: Final = "lockstep.locks"
+POLICY: Final = "cleanup.policy"
+COMMIT_CONFIGS: Final = {LOCKS: "true", "retention.ms": "-1", "retention.bytes": "-1"}
 CREATE_TIMEOUT_MS: Final = 30_000
 
 
@@ -29,7 +33,8 @@ def commit_topic(cluster: Cluster, query: str, topics: Iterable[str], chosen: st
     Args:
         topics: all that the query writes to.
         chosen: by the option; None for the one that belongs to the log group.
-    Raises ClientError: several log groups, a topic that is not there, a broker that refuses.
+    Raises ClientError: several log groups, a topic that is not there, a broker that refuses; OptionError for
+    a chosen one that would lose records.
     """
     wanted = sorted(set(topics))
     asked = [*wanted, *([chosen] if chosen else [])]
@@ -39,17 +44,33 @@ def commit_topic(cluster: Cluster, query: str, topics: Iterable[str], chosen: st
             raise BrokerError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", "there is no such topic: make it first"
             )
-    groups = sorted({group for name in asked for group in told.get(name, [])})
-    if len(groups) > 1:
-        where = "; ".join(f"{name} in {', '.join(map(str, told[name]))}" for name in asked if told.get(name))
-        raise ClientError(
-            f"the exactly-once sink writes to one log group, and this is in {len(groups)} ({where}); make "
-            "the topics with the same lockstep.group"
-        )
-    name = chosen or f"lockstep-spark-commits-{groups[0]}"
-    if not chosen or not told.get(chosen):
-        _create(cluster, name, groups[0])
+    (group,) = groups_of(told)
+    name = chosen or f"lockstep-spark-commits-{group}"
+    if chosen and told.get(chosen):
+        _require_kept(cluster, chosen)
+    else:
+        _create(cluster, name, group)
     return name
+
+
+def _require_kept(cluster: Cluster, chosen: str) -> None:
+    """Raises OptionError. Where retention takes a query's last record, its lock stays, and no later commit is
+    taken."""
+    also = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,)
+    found = topic_configs(cluster, chosen, [*COMMIT_CONFIGS, POLICY], also=also)
+    deletes = "delete" in (found.get(POLICY, "delete") or "").split(",")
+    wrong = [
+        f"{name}={found.get(name)}"
+        for name, wanted in COMMIT_CONFIGS.items()
+        if found.get(name) != wanted and (deletes or name == LOCKS)
+    ]
+    if wrong:
+        said = ", ".join(f"{name}={value}" for name, value in COMMIT_CONFIGS.items())
+        raise OptionError(
+            COMMIT_TOPIC,
+            f"{chosen} has {', '.join(wrong)}, and commits need a topic that forgets nothing: set {said}, "
+            "or leave the option out",
+        )
 
 
 def _create(cluster: Cluster, name: str, group_id: int) -> None:

@@ -98,6 +98,8 @@ class DataLog(ReplacingLog):
         self._reader = LogReader(fs, table, SharedReads(options.shared_reads_bytes))
         self.lsns = LsnLookup(table, self._frame_reader)
         """For any thread, too."""
+        self.rot_met = False
+        """Who meets a frame that does not verify says so here; who scrubs takes it back."""
         self._replay_from = found.checkpoints[-1].place if found.checkpoints else 0
         self.checkpoint: Checkpoint | None = found.checkpoints[-1].checkpoint if found.checkpoints else None
         """What was loaded at open; `replay` gives the frames after it."""
@@ -473,10 +475,12 @@ class DataLog(ReplacingLog):
 
     # -- rot and cleaning -------------------------------------------------------------------------------
 
-    def scrub(self, sequence: int) -> tuple[int, int] | None:
+    def scrub(
+        self, sequence: int, breathe: Callable[[int], None] = lambda count: None
+    ) -> tuple[int, int] | None:
         """`Rewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
         whole or gone. For any thread."""
-        return self._rewriter.scrub(sequence)
+        return self._rewriter.scrub(sequence, breathe)
 
     def rewritable(self, sequence: int, later: bool = False) -> bool:
         """Whether `rewrite_segment` may take this segment now: below the checkpoint, and no kept checkpoint

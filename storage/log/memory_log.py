@@ -48,7 +48,7 @@ class MemoryLog:
         self.checkpoint: Checkpoint | None = None
         self.hard_state = HardState()
         self.flushed_index = 0
-        self.disk_full = False
+        self.disk_full = self.rot_met = False
         """Set by the test: no room for another frame."""
         self.flush_fails = False
         self._origin: bytes | None = None
@@ -305,7 +305,9 @@ class MemoryLog:
     def free_dead_segments(self, log_starts: Callable[[int], int]) -> int:
         return 0
 
-    def scrub(self, sequence: int) -> tuple[int, int] | None:
+    def scrub(
+        self, sequence: int, breathe: Callable[[int], None] = lambda count: None
+    ) -> tuple[int, int] | None:
         return None
 
     def origin(self, told: bytes) -> bytes:

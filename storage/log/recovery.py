@@ -175,11 +175,12 @@ class Recovery:
         oldest = state.oldest_sequence
         live = [s for s in present if s >= oldest and s not in freed]
         start = self._start = placed.place >> 32 if placed is not None else oldest
-        if placed is None and (oldest > 1 or freed):
+        missing = freed.first_missing(oldest, set(live))
+        # Tombstones above that are of an installation that was not finished.
+        if placed is None and (oldest > 1 or freed.any_below(missing)):
             raise CorruptLog(
                 f"{directory}: segments were freed, but no checkpoint is whole: {broken or 'no file'}"
             )
-        missing = freed.first_missing(oldest, set(live))
         if missing < start or (missing == start and placed is not None):
             raise CorruptLog(f"{directory / segment_name(missing)}: the segment is missing")
         begun = 0 if self._salvaged_state else state.generation_start

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from storage.log.batch_index import BatchIndex, IndexHeader, add_to_index, encode_index
-from storage.log.file_system import FileSystem, read_whole
+from storage.log.file_system import FileSystem, read_whole, unless_lost
 from storage.log.format import (
     BATCH_LENGTH_OFFSET,
     BATCH_PREFIX,
@@ -32,7 +32,7 @@ from storage.log.format import (
 )
 from storage.log.frame_reading import FrameReader
 from storage.log.housekeeping import Housekeeping
-from storage.log.marks import ENTRY_REMOVED, ENTRY_SHORTENED
+from storage.log.marks import ENTRY_REMOVED, ENTRY_SHORTENED, is_changed
 from storage.log.scan import LogTail, SegmentScan
 from storage.log.segment_rewrite import SegmentRewrite
 from storage.log.segments import Segment, SegmentTable, index_name
@@ -87,16 +87,17 @@ class Rewriter:
 
     # -- looking for rot --------------------------------------------------------------------------------
 
-    def scrub(self, sequence: int) -> tuple[int, int] | None:
+    def scrub(self, sequence: int, breathe: Callable[[int], None] = _go_on) -> tuple[int, int] | None:
         """Read all of a sealed segment: the first and last index that it needs from elsewhere, or None
-        where all verifies. A damaged index file is made again from the frames."""
+        where all verifies. A damaged index file is made again from the frames. `breathe` as `clean`. Raises
+        OSError where it cannot be read for another reason than that the disk has lost it."""
         held = self._table.acquire(sequence)
         if held is None or held.summary is None:
             if held is not None:
                 self._table.release(held)
             return None
         try:
-            batches = self._verified(held)
+            batches = unless_lost(lambda: self._verified(held, breathe))
             if batches is not None and not self._index_is_whole(held, batches):
                 held.indexed, held.batches = False, batches
                 self._house.add_unindexed(held)
@@ -104,7 +105,7 @@ class Rewriter:
         finally:
             self._table.release(held)
 
-    def _verified(self, held: Segment) -> dict[int, BatchIndex] | None:
+    def _verified(self, held: Segment, breathe: Callable[[int], None]) -> dict[int, BatchIndex] | None:
         batches: dict[int, BatchIndex] = {}
         header = self._header(held)
         if header is None or (header.first_index, header.chain) != (held.first_index, held.chain):
@@ -112,6 +113,7 @@ class Rewriter:
         scan = self._scan(held)
         for frame in scan.frames():
             add_to_index(batches, frame.entries, frame.payload_offset)
+            breathe(frame.end - frame.offset)
         whole = scan.offset == held.end and scan.tail.chain == held.tail.chain
         return batches if whole else None
 
@@ -147,8 +149,8 @@ class Rewriter:
     ) -> None:
         """Write a sealed segment afresh from frames that another node has shipped: all of its frames, or,
         with the chain value before them and the partitions' log starts, those after dead ones that no node
-        has any more. ValueError where they are not those, or the segment must stay as it is; FramesGone
-        where it has been freed or replaced meanwhile; StorageFull."""
+        has any more. What had been cleaned away here stays away. ValueError where they are not those, or the
+        segment must stay as it is; FramesGone where it has been freed or replaced meanwhile; StorageFull."""
         with self._lock:
             self._repair(sequence, frames, chain, log_starts)
 
@@ -167,7 +169,32 @@ class Rewriter:
         indexes = [frame.index for frame in frames]
         if indexes != list(range(first, segment.tail.index + 1)):
             raise ValueError(f"segment {sequence} has frames {segment.first_index} to {segment.tail.index}")
-        self._rewrite(segment, frames, chain if first > segment.first_index else None)
+        if sequence >= self._house.freeable_below() and any(is_changed(frame) for frame in frames):
+            raise ValueError(f"segment {sequence} may be replayed from, and comes with batches cleaned away")
+        self._rewrite(
+            segment, self._as_cleaned(segment, frames), chain if first > segment.first_index else None
+        )
+
+    def _as_cleaned(self, segment: Segment, frames: Sequence[Frame]) -> Iterator[Frame]:
+        """Without the batches that this log had no more, as its index says: the tombstone that deleted
+        them may be gone as well."""
+        gone: dict[int, frozenset[int]] = {}
+        readable = True
+        for frame in frames:
+            for entry in frame.directory:
+                if readable and entry.partition not in gone:
+                    try:
+                        gone[entry.partition] = self._cleaned_away(segment, entry.partition)
+                    except (CorruptLog, OSError):  # the index is lost as well
+                        readable = False
+            yield cleaned(frame, lambda entry, _: entry.base_offset not in gone.get(entry.partition, ()))
+
+    def _cleaned_away(self, segment: Segment, partition: int) -> frozenset[int]:
+        """The base offsets of a partition's batches that are gone. CorruptLog, OSError."""
+        index = self._table.index_of(segment, partition, load=True)
+        if index is None:
+            return frozenset()
+        return frozenset(base for base, length in zip(index.bases, index.lengths, strict=True) if not length)
 
     def _must_be_droppable(
         self, segment: Segment, frames: Sequence[Frame], log_starts: Callable[[int], int]

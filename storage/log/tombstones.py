@@ -56,8 +56,8 @@ class Freed:
         self._runs = merged(runs_of(names))
         self._firsts = [first for first, _ in self._runs]
 
-    def __bool__(self) -> bool:
-        return bool(self._runs)
+    def any_below(self, sequence: int) -> bool:
+        return bool(self._firsts) and self._firsts[0] < sequence
 
     def __contains__(self, sequence: int) -> bool:
         return self._last_of_run(sequence) >= sequence

@@ -41,7 +41,8 @@ class PeerLimits:
     large_bytes: int = 64 << 10
     """Questions and answers beyond this travel on the bulk link."""
     asks: int = 256
-    """Questions of one peer that are being answered."""
+    """Questions of one peer and one kind that are being answered: those of a kind may wait for what another
+    kind brings, and must not keep it out."""
     strangers: int = 64
     """Connections that have not greeted; the oldest makes way."""
     dial_seconds: float = 3.0

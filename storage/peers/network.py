@@ -135,7 +135,8 @@ class PeerNetwork:
         self._servers: list[asyncio.Server] = []
         self._strangers: dict[Incoming, None] = {}
         self._incoming: dict[tuple[int, bool], Incoming] = {}
-        self._answering: dict[asyncio.Task[None], int] = {}
+        self._answering: dict[asyncio.Task[None], tuple[int, int]] = {}
+        """Questions that are being answered: whose, and of which kind."""
         self._ending: set[asyncio.Task[None]] = set()
         # Not from 0: an answer to who had our node id before us must not be taken for ours.
         self._next_ask = random.getrandbits(48)
@@ -366,11 +367,12 @@ class PeerNetwork:
             raise MalformedMessage(f"a {type(words).__name__} in the midst of a conversation")
 
     def _asked(self, node_id: int, asked: Asked) -> None:
-        if sum(each == node_id for each in self._answering.values()) >= self.limits.asks:
+        slot = node_id, asked.topic
+        if sum(each == slot for each in self._answering.values()) >= self.limits.asks:
             self._answer(node_id, Answered(ask_id=asked.ask_id, error=TOO_MANY_QUESTIONS))
             return
         task = self.loop.create_task(self._answered(node_id, asked.ask_id, asked.topic, bytes(asked.body)))
-        self._answering[task] = node_id
+        self._answering[task] = slot
         task.add_done_callback(self._answering.pop)
 
     async def _answered(self, node_id: int, ask_id: int, kind: int, body: bytes) -> None:

@@ -9,7 +9,16 @@ import pytest
 
 from bench.kept import Unreadable
 from bench.micro import command as micro
-from bench.micro.history import append, comparable, read, record, regressions
+from bench.micro.history import (
+    append,
+    comparable,
+    is_judged,
+    machine_factor,
+    newest_factor,
+    read,
+    record,
+    regressions,
+)
 from bench.micro.raft import KEPT_ENTRIES, following_step, leading_step
 
 MACHINE = {"processor": "P", "cpus": 2, "python": "3.11", "file_system": "ext4", "kernel": "6", "more": 1}
@@ -41,6 +50,63 @@ def test_slow_growth_is_seen_against_the_records_before_it() -> None:
     # no commit alone is a quarter slower than the one before, the last three are than what was usual
     (found,) = regressions(_history(10.0, 10.0, 10.0, 11.5, 13.0, 13.2, 13.1))
     assert found.commit == "c4"
+
+
+PYTHON, SHORT, LONG = "reference: attributes, a dict and ints", "CRC-32C of 1 KB", "CRC-32C of 15 KB"
+
+
+def _of(commit: str, steps: dict[str, float]) -> dict[str, Any]:
+    return record(steps, MACHINE, {"commit": commit, "dirty": False}, "2026-01-01T00:00:00Z")
+
+
+def _referring(*figures: tuple[float, dict[str, float]]) -> list[dict[str, Any]]:
+    return [_of(f"c{at}", {"decode": figure, **others}) for at, (figure, others) in enumerate(figures)]
+
+
+def test_a_machine_that_became_slower_makes_no_step_slower() -> None:
+    fast, slow = {SHORT: 0.4, LONG: 0.8}, {SHORT: 0.5, LONG: 1.44}  # by 1.25 and 1.8: by 1.5
+    assert machine_factor(_of("b", slow), _of("a", fast)) == pytest.approx(1.5)
+    records = _referring((10.0, fast), (10.2, fast), (15.1, slow), (15.2, slow))
+    assert regressions(records) == []
+    assert newest_factor(records) == pytest.approx(1.5)  # two of the three before were fast
+
+
+def test_what_a_step_takes_beyond_the_machine_is_a_regression() -> None:
+    fast, slow = {LONG: 0.8}, {LONG: 1.2}
+    (found,) = regressions(_referring((10.0, fast), (20.0, slow), (20.2, slow)))
+    assert (found.step, found.commit) == ("decode", "c1")
+    assert (found.before_us, found.after_us) == pytest.approx((15.0, 20.1))
+    assert "15.00 us before, at the machine's speed of now" in str(found)
+    # a machine that became faster does not hide it
+    (found,) = regressions(_referring((10.0, slow), (10.1, fast)))
+    assert found.before_us == pytest.approx(20.0 / 3)
+
+
+def test_records_are_compared_by_the_references_that_both_have() -> None:
+    old, new, none = _of("a", {LONG: 0.8}), _of("b", {LONG: 1.2, PYTHON: 9.0}), _of("c", {"decode": 1.0})
+    assert machine_factor(new, old) == pytest.approx(1.5)
+    assert machine_factor(_of("d", {LONG: 1.2, PYTHON: 36.0}), new) == pytest.approx(2.0)
+    assert machine_factor(new, none) is None
+    assert newest_factor([new]) is None and newest_factor([none, new]) is None
+    assert regressions(_referring((10.0, {}), (15.0, {LONG: 9.0})))[0].before_us == 10.0
+
+
+def test_references_and_what_waits_for_the_disk_are_not_judged() -> None:
+    disk, group = "group turn, 1 x 1 KB, flush", "group turn, 1 x 1 KB, no flush"
+    before = {PYTHON: 9.0, SHORT: 0.4, disk: 100.0, group: 20.0}
+    after = {PYTHON: 18.0, SHORT: 0.2, disk: 300.0, group: 30.0}  # together the two say: as fast as before
+    (found,) = regressions([_of("a", before), _of("b", after)])
+    assert found.step == group and not is_judged(disk)
+
+
+def test_references_are_measured_before_the_others_and_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = iter([1.0, 3.0, 7.0, 4.0, 12.0])
+    monkeypatch.setattr(micro, "microseconds", lambda step: next(taken))
+    steps: list[micro.Step] = [(PYTHON, lambda: None), (SHORT, lambda: None)]
+    found = micro.between(steps, lambda: {"decode": next(taken)})
+    assert found == pytest.approx({PYTHON: 2.0, SHORT: 6.0, "decode": 7.0})
+    assert [name for name, _ in micro.reference_steps()] == [PYTHON, SHORT, LONG]
+    assert all(is_judged(name) for name, _ in micro.codec_steps())
 
 
 def test_a_commit_has_one_record_for_each_kind_of_machine(tmp_path: Path) -> None:
@@ -79,6 +145,22 @@ def test_a_tree_with_changes_is_not_recorded(
         assert micro.main(words) == status
     assert "SLOWER: decode: 2.00 us with b, 1.00 us before" in capsys.readouterr().err
     assert len(read(path)) == 3
+
+
+def test_the_machine_is_told_apart_from_the_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--record", "--history", str(tmp_path / "history.jsonl")]
+    monkeypatch.setattr(micro, "machine_facts", lambda directory: MACHINE)
+    for commit, reference, decode, status in (("a", 0.5, 1.0, 0), ("b", 1.0, 2.0, 0), ("c", 1.0, 3.0, 1)):
+        steps = {LONG: reference, "decode": decode}
+        monkeypatch.setattr(micro, "code_facts", lambda commit=commit: {"commit": commit, "dirty": False})
+        monkeypatch.setattr(micro, "measured", lambda directory, steps=steps: steps)
+        assert micro.main(words) == status
+    told = capsys.readouterr().err
+    assert "the references take 2.00 times as long as usual" in told
+    assert f"not judged: references, and what waits for the disk ({LONG})" in told
+    assert "SLOWER: decode: 3.00 us with c, 2.00 us before, at the machine's speed of now" in told
 
 
 def test_raft_steps_can_be_repeated_for_ever() -> None:

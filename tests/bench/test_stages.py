@@ -9,6 +9,7 @@ import pytest
 
 from bench.page.document import page
 from bench.profile import stages
+from bench.profile.command import folded_shares
 from bench.profile.split import measured
 from bench.profile.stages import (
     APPEND,
@@ -94,6 +95,19 @@ def test_a_slow_disks_thread_stands_beside_the_loop_and_other_threads_do_not_cou
     assert split(_folded(("MainThread", _HANDLED, 3)) + "\n" + nameless) == {PARSE: 3}
     with pytest.raises(ValueError, match="--threads"):
         split("main (x.py:1) 3")
+
+
+def test_a_stack_ends_with_its_count_whatever_its_frames_are_called() -> None:
+    odd = "thread (7): MainThread;<native> (\n;odd\x0b\u2028 (x.py:1);Router.answer (broker/router.py:9) 3"
+    folded = f"{odd}\nthread (7): MainThread;main (lockstep/cli.py:86) 4\nthread (7): MainThread;cut short ("
+    assert list(stages.stacks(folded)) == [
+        (odd.replace("\n", "").removesuffix(" 3"), 3),
+        ("thread (7): MainThread;main (lockstep/cli.py:86)", 4),
+    ]
+    assert split(folded) == {PARSE: 3, REST: 4}
+    own, total, samples = folded_shares(folded)
+    assert (own["main (lockstep/cli.py)"], total["Router.answer (broker/router.py)"], samples) == (4, 3, 7)
+    assert list(stages.stacks("")) == []
 
 
 def test_the_loops_own_time_is_what_the_processor_gave_beyond_the_stages() -> None:

@@ -16,7 +16,7 @@ from broker.server import Broker
 from broker.topic_rules import check_name
 from protocol.errors import ErrorCode
 from storage.group import Backlogged
-from storage.types import StorageError
+from storage.types import NotLeader, StorageError
 from tests.broker.conftest import StartBroker
 from tests.broker.left_behind import copy_as_killed
 from tests.broker.wire import Client, batch, records_of
@@ -45,6 +45,14 @@ def plan_error(broker: Broker, name: str, partitions: int, replicas: int, **conf
     with pytest.raises(Refused) as refused:
         broker.services.topics.plan(name, partitions, replicas, configs)
     return refused.value.error
+
+
+def is_free(broker: Broker, name: str) -> bool:
+    try:
+        broker.services.topics.plan(name, 1, 1, {})
+    except Refused:
+        return False
+    return True
 
 
 async def test_plans_refused(start_broker: StartBroker) -> None:
@@ -100,6 +108,31 @@ async def test_deleted_once(broker: Broker, client: Client) -> None:
     assert results[1].error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert broker.services.cluster.image.topics == {}
     await client.create("t")
+
+
+async def test_a_deletion_that_is_recorded_is_no_failure(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was told so tried again, and heard that there is no such topic."""
+    monkeypatch.setattr("broker.topics.RETRY_SECONDS", 0.02)
+    broker = await start_broker()
+    topics, cluster = broker.services.topics, broker.services.cluster
+    topic = await topics.create(topics.plan("t", 1, 1, {}))
+
+    async def led_nowhere(number: int, topic_id: bytes, first_index: int = 0) -> None:
+        raise NotLeader("nobody leads the group")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(topics.commands, "close", led_nowhere)
+        await topics.delete(topic)
+        assert cluster.topics() == []
+        assert plan_error(broker, "t", 1, 1) == ErrorCode.TOPIC_ALREADY_EXISTS
+    for _ in range(250):
+        if is_free(broker, "t"):
+            break
+        await asyncio.sleep(0.02)
+    assert cluster.image.topics == {}
+    await topics.create(topics.plan("t", 1, 1, {}))
 
 
 async def test_topics_survive_a_restart(start_broker: StartBroker) -> None:

@@ -227,6 +227,7 @@ class Handlers:
             self._receive(connection, frame)
             if not transport.reading:
                 await self._settle(connection)
+                await asyncio.sleep(0)  # it may only have had its turn
                 if not transport.reading:
                     break
         await self._settle(connection)

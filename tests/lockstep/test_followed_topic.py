@@ -10,7 +10,7 @@ import pytest
 from lockstep import followed_topic as module
 from lockstep.client import Client, Topic
 from lockstep.connection import BrokerError, ClientError, ConnectionFailed, Unsupported
-from lockstep.followed_topic import FollowedTopic, TopicGone, Tries
+from lockstep.followed_topic import FollowedTopic, TopicGone
 from protocol.errors import ErrorCode
 
 OLD = Topic("t", bytes(15) + b"1", False, ())
@@ -83,7 +83,7 @@ async def test_who_has_no_answer_for_long_is_suspected(monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "SILENT_AFTER_S", 0.1)
     client, suspected = Metadata(MOVED), 0
 
-    def suspect() -> None:
+    def suspect(for_s: float) -> None:
         nonlocal suspected
         suspected += 1
 
@@ -91,10 +91,11 @@ async def test_who_has_no_answer_for_long_is_suspected(monkeypatch: pytest.Monke
     no_leader = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, "t")
     _, ask = failing(*[no_leader] * 4)
     assert await FollowedTopic(client, OLD).patiently(ask) == "answered"  # type: ignore[arg-type]
-    assert suspected == 1, "a leader had a tenth of a second to be elected, whoever comes next has one, too"
+    assert suspected >= 1, "a leader had a tenth of a second to be elected"
+    before = suspected
     _, ask = failing(no_leader)
     assert await FollowedTopic(client, OLD).patiently(ask) == "answered"  # type: ignore[arg-type]
-    assert suspected == 1
+    assert suspected == before, "and so has one at the next question"
 
 
 async def test_patience_ends_with_what_was_said_last() -> None:
@@ -145,12 +146,3 @@ async def test_nothing_is_asked_once_the_client_is_closed() -> None:
     _, ask = failing(ConnectionFailed("broke"))
     with pytest.raises(ClientError, match="closed"):
         await followed.patiently(ask)  # type: ignore[arg-type]
-
-
-async def test_tries_end_at_their_deadline() -> None:
-    loop = asyncio.get_running_loop()
-    tries = Tries(loop.time() + 0.1)
-    count = 0
-    while await tries.again():
-        count += 1
-    assert 0 < count < 4 and 0.001 <= tries.left_s <= 0.1

@@ -37,6 +37,10 @@ KEEP_S = 2.0
 """How often a node does what the broker does now and then."""
 
 
+def _at_once(_: int) -> None:
+    """Scrubbing without pauses."""
+
+
 class State(Enum):
     """Where a node is in its life."""
 
@@ -173,7 +177,7 @@ class Node:
             )
             self._scrubbed += 1
             for segment in wanted:
-                scrub = self.loop.create_task(group.scrub(segment.sequence), name="scrub")
+                scrub = self.loop.create_task(group.scrub(segment.sequence, _at_once), name="scrub")
                 scrub.add_done_callback(self._kept)
         self.loop.call_later(KEEP_S, self.keep)
 

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import shutil
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from storage.log.options import LogOptions
 from storage.log.recent_frames import RecentFrames
 from storage.partition import PartitionLog
 from storage.raft.messages import Append
+from storage.repairing import ScrubEnded
 from storage.types import Frame, NotLeader
 from tests.storage.cluster import Cluster, append
 from tests.storage.log.frames import whole, whole_batches
@@ -240,12 +242,35 @@ async def test_a_rotten_segment_is_fetched_from_a_peer(tmp_path: Path) -> None:
     file = path / f"{segment.sequence:016d}.segment"
     whole = file.read_bytes()
     flip(file, len(whole) // 2)
-    assert await follower.scrub(segment.sequence) == (segment.first_index, segment.last_index)
+    assert await follower.scrub(segment.sequence, lambda count: None) == (
+        segment.first_index,
+        segment.last_index,
+    )
     await cluster.until(lambda: follower._replica.repairing.repaired == 1)
-    assert await follower.scrub(segment.sequence) is None
+    assert await follower.scrub(segment.sequence, lambda count: None) is None
     read = follower.log.read_cold(partition.number, 0, 1 << 20, 10)
     assert read.total_bytes > 0
     await cluster.stop()
+    assert not cluster.fatal
+
+
+async def test_a_stop_does_not_wait_for_a_file_that_is_read_through(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    await filled(cluster)
+    follower = next(g for g in cluster.groups.values() if not g.is_leader)
+    await cluster.until(lambda: len(follower.log.segments()) > 0)
+    breaths = threading.Semaphore(0)
+
+    def breathe(_: int) -> None:
+        breaths.release()
+        time.sleep(0.2)
+
+    scrub = asyncio.ensure_future(follower.scrub(follower.log.segments()[0].sequence, breathe))
+    await asyncio.to_thread(breaths.acquire)
+    await cluster.stop()
+    with pytest.raises(ScrubEnded):
+        await scrub
     assert not cluster.fatal
 
 
@@ -268,9 +293,9 @@ async def test_a_rotten_first_segment_is_repaired_without_dead_frames_that_all_o
     begin = min(group.log.oldest_index for group in cluster.groups.values() if group is not follower)
     assert segment.first_index < begin <= segment.last_index
     flip(tmp_path / "3" / f"{segment.sequence:016d}.segment", 900_000)
-    assert await follower.scrub(segment.sequence) is not None
+    assert await follower.scrub(segment.sequence, lambda count: None) is not None
     await cluster.until(lambda: follower._replica.repairing.repaired == 1)
-    assert await follower.scrub(segment.sequence) is None
+    assert await follower.scrub(segment.sequence, lambda count: None) is None
     assert follower.log.oldest_index == begin
     read = [group.log.read_cold(partition.number, 12, 1 << 30, 60).buffers for group in (leader, follower)]
     assert whole(read[0]) == whole(read[1])

@@ -79,6 +79,7 @@ class Rig:
         self.versions, self.fetches = Scripted(ApiKey.API_VERSIONS), Scripted(ApiKey.FETCH)
         router = Router(services, [self.versions, self.fetches])
         self.shared = Connections(services, router, broker.settings, asyncio.get_running_loop())
+        self.shared.clock = lambda: 0.0  # no request takes any time, unless the test says so
         for name, value in limits.items():
             setattr(self.shared, name, value)
         self.transport = Transport()
@@ -115,3 +116,8 @@ class Rig:
 
 def ask(correlation_id: int) -> bytes:
     return frame(ApiVersionsRequest(), 0, correlation_id)
+
+
+def large_ask(correlation_id: int) -> bytes:
+    """One that is no longer small: 5,010 bytes."""
+    return frame(ApiVersionsRequest(), 0, correlation_id, client_id="x" * 5_000)

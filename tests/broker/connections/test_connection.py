@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 import struct
@@ -83,6 +84,63 @@ async def test_answers_at_once_do_not_recurse(broker: Broker) -> None:
     rig.versions.now = done
     rig.answer(0)
     assert await rig.sent() == list(range(3000))
+
+
+def take_long(rig: Rig) -> None:
+    """Each request takes 8 ms from now on: with the third one a turn is over."""
+    rig.shared.clock = (number * 0.008 for number in itertools.count()).__next__
+
+
+async def test_requests_that_take_long_leave_others_their_turn(broker: Broker) -> None:
+    """Batches of one read whose records had to be opened held the loop for two minutes."""
+    rig = Rig(broker)
+    take_long(rig)
+    rig.receive(*(ask(number) for number in range(1, 9)))
+    assert rig.asked() == [1, 2, 3]
+    assert not rig.transport.reading
+    rig.answer(1)
+    assert rig.asked() == [1, 2, 3], "whatever makes room, it is the others' turn"
+    await asyncio.sleep(0)
+    assert rig.asked() == list(range(1, 7))
+    assert not rig.transport.reading
+    await asyncio.sleep(0)
+    assert rig.asked() == list(range(1, 9))
+    assert rig.transport.reading
+    for number in range(2, 9):
+        rig.answer(number)
+    assert await rig.sent() == list(range(1, 9))
+    assert rig.shared.in_flight_bytes == 0
+
+
+async def test_reads_and_answers_of_one_turn_are_counted_together(broker: Broker) -> None:
+    """The loop may read a connection 32 times in a turn, and a commit answer hundreds of its requests."""
+    rig = Rig(broker, max_in_flight=4)
+    take_long(rig)
+    for number in (1, 2, 3):
+        rig.receive(ask(number))
+    assert not rig.transport.reading
+    await asyncio.sleep(0)
+    assert rig.transport.reading
+    rig.receive(*(ask(number) for number in range(4, 9)))
+    assert rig.asked() == [1, 2, 3, 4]
+    for number in (1, 2, 3):
+        rig.answer(number)
+    assert rig.asked() == [1, 2, 3, 4, 5, 6], "the third answer makes room, too"
+    await asyncio.sleep(0)
+    assert rig.asked() == [1, 2, 3, 4, 5, 6, 7]
+
+
+async def test_a_connection_may_close_while_others_have_their_turn(broker: Broker) -> None:
+    rig = Rig(broker)
+    take_long(rig)
+    rig.receive(*(ask(number) for number in range(1, 9)))
+    rig.versions.asked[0][1].fail(ValueError("planted"))
+    assert rig.transport.closed
+    await asyncio.sleep(0)
+    rig.connection.connection_lost(None)
+    await asyncio.sleep(0)
+    assert rig.asked() == [1, 2, 3]
+    assert rig.shared.in_flight_bytes == 0
 
 
 async def test_a_client_that_does_not_read_is_not_read_from(broker: Broker) -> None:
@@ -196,13 +254,13 @@ async def test_an_answer_that_waits_for_an_older_one_is_not_idleness(broker: Bro
 
 async def test_who_waits_for_the_room_of_others_is_not_idle(broker: Broker) -> None:
     rig = Rig(broker, max_in_flight_bytes=20)
-    rig.shared.taken(21)
+    rig.shared.taken(26)
     rig.receive(ask(1))
     for now in (0.0, 100.0, 200.0):
         rig.connection.sweep(now, 150)
     assert rig.asked() == []
     assert not rig.transport.closed
-    rig.shared.done(21)
+    rig.shared.done(26)
     await asyncio.sleep(0)
     assert rig.asked() == [1]
 

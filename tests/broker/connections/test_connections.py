@@ -11,7 +11,7 @@ from broker.connections.connection import Connection
 from broker.server import Broker
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.broker.conftest import StartBroker
-from tests.broker.connections.rig import Rig, Transport, ask
+from tests.broker.connections.rig import Rig, Transport, ask, large_ask
 from tests.broker.wire import Client, fetch_request
 
 
@@ -29,6 +29,31 @@ async def test_bytes_in_flight_over_all_connections(broker: Broker) -> None:
     rig.answer(2)
     await asyncio.sleep(0)
     assert rig.asked() == [1, 2, 3, 4]
+
+
+async def test_small_requests_do_not_wait_for_the_large_ones_of_others(broker: Broker) -> None:
+    """Heartbeats and fetches did, for as long as producers of megabytes had all the room."""
+    rig = Rig(broker, max_in_flight_bytes=10_000)
+    other = Connection(rig.shared, "PLAINTEXT")
+    other.connection_made(Transport())  # type: ignore[arg-type]
+
+    def receive(request: bytes) -> None:
+        other.get_buffer(-1)[: len(request)] = request
+        other.buffer_updated(len(request))
+
+    rig.receive(large_ask(1))
+    rig.receive(large_ask(2))
+    rig.receive(large_ask(3), ask(4))
+    assert rig.asked() == [1, 2]  # what is behind a large one on its own connection stays there
+    receive(ask(5))
+    assert rig.asked() == [1, 2, 5]
+    rig.shared.taken(2_500)
+    receive(ask(6))
+    assert rig.asked() == [1, 2, 5], "their room has an end, too"
+    rig.shared.done(2_500)
+    rig.answer(1)
+    await asyncio.sleep(0)
+    assert rig.asked() == [1, 2, 5, 3, 4, 6]
 
 
 async def test_a_stop_takes_no_more_requests(broker: Broker) -> None:

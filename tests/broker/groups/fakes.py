@@ -137,9 +137,15 @@ class World:
 
     def start(self) -> GroupCoordinator:
         """A new coordinator on the same committed state, as after a restart."""
-        self.coordinator = GroupCoordinator(self.store, self.settings, self.loop)  # type: ignore[arg-type]
+        self.coordinator = self.unloaded()
         self.coordinator.load()
         return self.coordinator
+
+    def unloaded(self) -> GroupCoordinator:
+        """One that knows nothing yet."""
+        store: Any = self.store
+        loop: Any = self.loop
+        return GroupCoordinator(store, self.settings, loop, lambda: self.settings.message_max_bytes)
 
     def ask_join(self, group: str = "g", member: str = "", **more: Any) -> Any:
         """A JoinGroup, answered or not."""

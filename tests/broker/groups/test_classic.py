@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.groups.classic import (
+    GROUP_BYTES,
     MAX_GENERATION,
     MEMBER_BYTES,
     PENDING_BYTES,
@@ -196,7 +197,8 @@ def test_generations() -> None:
 
 def test_timeouts_and_size() -> None:
     group = ClassicGroup("g", 1)
-    assert (group.rebalance_timeout_ms, group.held_bytes) == (0, 0)
+    empty = GROUP_BYTES + len("g")
+    assert (group.rebalance_timeout_ms, group.held_bytes) == (0, empty)
     group.add(member("a", rebalance_ms=5), "consumer")
     group.add(member("b", rebalance_ms=9), "consumer")
     assert group.rebalance_timeout_ms == 9
@@ -205,7 +207,7 @@ def test_timeouts_and_size() -> None:
     names = group.name_bytes
     group.hand_out("c")
     assert group.name_bytes == names + 1
-    assert group.held_bytes == 2 * size + 2 * MEMBER_BYTES + PENDING_BYTES + names + 1
+    assert group.held_bytes == empty + 2 * size + 2 * MEMBER_BYTES + PENDING_BYTES + names + 1
     group.update(group.members["a"], (("x", b"12345"),), 1, 1)
     assert group.protocol_bytes == size + 6 + PROTOCOL_BYTES
     group.rename(group.members["b"], "\U0001f600" * 5)
@@ -213,7 +215,7 @@ def test_timeouts_and_size() -> None:
     group.remove("a")
     group.remove("\U0001f600" * 5)
     group.remove("c")
-    assert (group.protocol_bytes, group.held_bytes) == (0, 0)
+    assert (group.protocol_bytes, group.held_bytes) == (0, empty)
 
 
 def _to_stable(group: ClassicGroup) -> None:

@@ -90,8 +90,7 @@ def completing_in(world: World, group: str) -> Any:
 
 def test_before_it_is_loaded(world: World) -> None:
     leader, _ = world.stable(2)
-    coordinator = type(world.coordinator)(world.store, world.settings, world.loop)  # type: ignore[arg-type]
-    world.coordinator = coordinator
+    coordinator = world.coordinator = world.unloaded()
     assert error_of(world.ask_join()) is E.COORDINATOR_LOAD_IN_PROGRESS
     assert world.heartbeat(leader) is E.NONE, "its group is being loaded: it need not know"
     coordinator.load()

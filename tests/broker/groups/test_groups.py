@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from broker.refused import Refused
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from tests.broker.conftest import StartBroker
+from tests.broker.handlers.configs import BROKER, SET, TOPIC, alter
 from tests.broker.wire import Client
 
 MINUTE_MS = 60_000
@@ -174,6 +176,59 @@ async def test_expired_groups_go_and_busy_ones_stay(broker: Broker, client: Clie
     assert groups.store("mixed").state.offsets("mixed") == {("t", 1): new}
     left = {group_id for store, _ in groups.of_log_groups() for group_id in store.state.group_ids()}
     assert left == {"mixed", "busy"}
+
+
+async def test_a_leader_whose_clock_was_ahead_makes_no_offset_old(broker: Broker, client: Client) -> None:
+    """Its time stays in the log when the clock is right again."""
+    groups = broker.services.groups
+    await groups.ready()
+    await client.create("t")
+    store = groups.store("g")
+    now_ms = store.time_ms()
+    emptied = GroupMetadata("consumer", 2, None, None, now_ms, ())
+    await write(
+        broker,
+        "g",
+        group_record("g", emptied),
+        offset_record("g", "t", 0, CommittedOffset(1, commit_time_ms=now_ms)),
+    )
+    store.group._replica.time_ms += 2 * RETENTION_MS
+    assert store.time_ms() > now_ms + RETENTION_MS
+    assert await Expiration(groups, broker.services.cluster).enforce() == 0
+    await store.group.committed()
+    assert set(store.state.offsets("g")) == {("t", 0)}
+
+
+async def test_a_look_that_fails_is_not_the_last(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_broker(offsets_retention_check_interval_ms="10")
+    groups = broker.services.groups
+    mistakes = [RuntimeError("a mistake of ours"), RuntimeError("another")]
+    looked = asyncio.Event()
+
+    def of_log_groups() -> list[Any]:
+        if mistakes:
+            raise mistakes.pop()
+        looked.set()
+        return []
+
+    monkeypatch.setattr(groups, "of_log_groups", of_log_groups)
+    await asyncio.wait_for(looked.wait(), 5)
+    assert caplog.text.count("a look at committed offsets failed") == 2
+
+
+async def test_the_largest_record_of_a_group_is_what_the_topic_says_now(
+    broker: Broker, client: Client
+) -> None:
+    groups = broker.services.groups
+    await groups.ready()
+    limits = groups.coordinator("g")._limits
+    assert limits.max_record_bytes == broker.services.cluster.settings.message_max_bytes
+    assert await alter(client, (BROKER, ""), ("message.max.bytes", SET, "150000")) == (0, None)
+    assert limits.max_record_bytes == 150_000
+    assert await alter(client, (TOPIC, CONSUMER_OFFSETS), ("max.message.bytes", SET, "100000")) == (0, None)
+    assert (limits.max_record_bytes, limits.max_group_bytes) == (100_000, 1_600_000)
 
 
 async def test_offsets_of_a_deleted_topic_go_with_it(broker: Broker) -> None:

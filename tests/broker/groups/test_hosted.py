@@ -30,7 +30,7 @@ class Hosted:
         fake: Any = self.group
         self.store = GroupStore(fake, self.world.store.state, lambda group_id: None, lambda: 0)
         loop: Any = self.world.loop
-        self.coordinator = GroupCoordinator(self.world.store, self.world.settings, loop)
+        self.coordinator = GroupCoordinator(self.world.store, self.world.settings, loop, lambda: 1 << 20)
         self.world.coordinator = self.coordinator
         self.hosted = HostedGroups(self.store, self.coordinator)
 

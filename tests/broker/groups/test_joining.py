@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.groups.classic import MEMBER_BYTES
+from broker.groups.classic import MEMBER_BYTES, group_bytes
 from protocol.errors import ErrorCode
 from tests.broker.groups.fakes import (
     DELAY_MS,
@@ -144,6 +144,18 @@ def test_full_group() -> None:
     assert world.state() == "Stable"
 
 
+def test_an_id_that_finds_no_room_any_more_is_not_waited_for() -> None:
+    world = World(group_max_size="3")
+    leader, follower = world.stable(2)
+    late = world.ask_join(client="late").response.member_id
+    newcomer = world.join(client="new")
+    answers = [newcomer, *rejoin(world, leader, follower)]
+    assert not any(each.done for each in answers), "the handed out id may come yet"
+    assert error_of(world.ask_join(member=late, client="late")) is E.GROUP_MAX_SIZE_REACHED
+    assert [error_of(each) for each in answers] == [E.NONE] * 3
+    assert world.state() == "CompletingRebalance"
+
+
 def test_who_joins_again_last_is_left_out_of_a_group_that_became_too_large() -> None:
     world = World()
     members = world.stable(3)
@@ -259,7 +271,7 @@ def test_a_group_holds_so_much_metadata() -> None:
 
 
 def test_all_groups_hold_so_much() -> None:
-    world = World(lockstep_groups_max_bytes=str(3 * MEMBER_BYTES))
+    world = World(lockstep_groups_max_bytes=str(3 * MEMBER_BYTES + group_bytes("g")))
     members = world.stable(3)
     refused = world.ask_join(group="other")
     assert error_of(refused) is E.COORDINATOR_NOT_AVAILABLE
@@ -269,14 +281,14 @@ def test_all_groups_hold_so_much() -> None:
 
 
 def test_ids_handed_out_and_members_take_no_more_than_there_is() -> None:
-    world = World(lockstep_groups_max_bytes="100000")
+    world = World(lockstep_groups_max_bytes="160000")
     ids = [world.ask_join(group=f"g{n}").response.member_id for n in range(50)]
     for n, member_id in enumerate(ids):
         world.ask_join(group=f"g{n}", member=member_id, protocols={"range": b"m" * 20_000})
-    assert world.coordinator._around.held_bytes <= 100_000
+    assert world.coordinator._around.held_bytes <= 160_000
     world.loop.advance(2 * DELAY_MS)
     world.ask_join(group="g0", member=ids[0], protocols={"range": b"m" * 500_000})
-    assert world.coordinator._around.held_bytes <= 125_000
+    assert world.coordinator._around.held_bytes <= 200_000
     # What it had before it may have again.
     again = world.ask_join(group="g0", member=ids[0], protocols={"range": b"m" * 20_000})
     assert not again.done or error_of(again) is E.NONE
@@ -297,6 +309,18 @@ def test_long_names_count(instance: str | None) -> None:
     world = World()
     world.join(client="c" * 30_000, instance=instance, version=5)
     assert world.coordinator._around.held_bytes > 3 * 30_000
+
+
+def test_long_ids_of_groups_count() -> None:
+    world = World(lockstep_groups_max_bytes="100000")
+    answers = [world.ask_join(group=str(number) * 30_000) for number in range(5)]
+    assert [error_of(each) for each in answers] == [
+        *[E.MEMBER_ID_REQUIRED] * 3,
+        *[E.COORDINATOR_NOT_AVAILABLE] * 2,
+    ]
+    assert 3 * 30_000 < world.coordinator._around.held_bytes <= 100_000
+    world.loop.advance(SESSION_MS)
+    assert world.coordinator._around.held_bytes == 0
 
 
 def test_protocols_without_metadata_count() -> None:

@@ -123,6 +123,14 @@ def test_a_generation_that_is_too_large_for_a_batch() -> None:
     assert (world.store.written, world.state()) == ([], "PreparingRebalance")
 
 
+def test_the_largest_record_is_that_of_the_moment(world: World) -> None:
+    leader, _ = completing(world)
+    world.settings = World(message_max_bytes="1000").settings
+    answer = world.sync(leader, {leader.member_id: b"x" * 1_000})
+    assert error_of(answer) is E.UNKNOWN_SERVER_ERROR
+    assert (world.store.written, world.state()) == ([], "PreparingRebalance")
+
+
 def test_a_join_during_the_commit_ends_that_generation(world: World) -> None:
     leader, follower = completing(world)
     world.store.at_once = False

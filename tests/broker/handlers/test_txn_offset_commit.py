@@ -176,6 +176,24 @@ async def test_the_leadership_goes_while_the_coordinator_is_asked(
     assert "g" not in broker.services.groups.store("g").state
 
 
+async def test_a_topic_goes_while_the_coordinator_is_asked(
+    broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.create("kept")
+    gone = broker.services.cluster.topic("t")
+    assert gone is not None
+
+    async def ask(question: Question, places: Sequence[Place]) -> Codes:
+        await broker.services.topics.delete(gone)
+        return dict.fromkeys(places, E.NONE)
+
+    monkeypatch.setattr(broker.services.verification, "ask", ask)
+    request = commit_of(identity, 5)
+    request.topics += [TxnOffsetCommitRequestTopic(name="kept", partitions=request.topics[0].partitions)]
+    assert await errors(client, request) == [E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
+    assert broker.services.groups.store("g").state.pending("g") == {("kept", 0)}
+
+
 @pytest.mark.parametrize(
     ("failure", "told"),
     [

@@ -517,6 +517,20 @@ async def test_ids_that_are_not_used_are_forgotten(start_broker: StartBroker) ->
     assert refused.value.error is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
+async def test_a_leader_whose_clock_was_ahead_makes_no_id_old(one: World) -> None:
+    """Its time stays in the log when the clock is right again."""
+    identity = await one.begin(("t", 0))
+    await one.transactions.end(NAME, *identity, True, 0)
+    await until(one, TransactionState.COMPLETE_COMMIT)
+    for group in one.broker.groups.values():
+        group._replica.time_ms += 10**11
+    expiration_ms = one.broker.services.cluster.settings.transactional_id_expiration_ms
+    assert one.coordinator.time_ms() > one.now.update_ms + expiration_ms
+    assert await one.broker.parts.transaction_expiration.forget_expired() == 0
+    one.coordinator.forget_expired(NAME, expiration_ms)  # whoever asked
+    assert (await one.begin())[0] == identity[0], "after that in the id's line, and as the same producer"
+
+
 # --- a leadership that is over ------------------------------------------------------------------------------
 
 

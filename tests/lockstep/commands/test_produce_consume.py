@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import confluent_kafka
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
@@ -115,6 +116,32 @@ def test_offsets_by_the_names_other_tools_use(command: Run, topic: str) -> None:
     assert command("consume", topic, "--offset", "latest", "-n", "0") == (0, "", "")
     wrong = command("consume", topic, "-o", "middle")
     assert wrong.status == 2 and "'middle' is neither a number nor earliest or latest" in wrong.err
+
+
+def test_committed_records_alone(command: Run, topic: str, running: RunningBroker) -> None:
+    command("topics", "create", topic)
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": running.bootstrap_servers, "transactional.id": f"of-{topic}"}
+    )
+    producer.init_transactions(30)
+    for value, end in (
+        (b"one", producer.commit_transaction),
+        (b"lost", producer.abort_transaction),
+        (b"two", producer.commit_transaction),
+    ):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        producer.flush(30)
+        end(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(30)
+    assert command("consume", topic, "--from-beginning").out == "one\nlost\ntwo\nopen\n"
+    assert command("consume", topic, "--from-beginning", "--committed").out == "one\ntwo\n"
+    assert command("consume", topic, "-o", "2", "--committed").out == "two\n", "from what was aborted"
+    assert command("consume", topic, "-o", "-2", "--committed").out == "two\n", "before the open one"
+    producer.commit_transaction(30)
+    assert command("consume", topic, "--from-beginning", "--committed").out == "one\ntwo\nopen\n"
 
 
 def test_the_bootstrap_option_under_kafkas_name(command: Run, topic: str, running: RunningBroker) -> None:

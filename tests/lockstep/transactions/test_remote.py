@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,8 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from protocol.messages.init_producer_id import InitProducerIdResponse
+from protocol.messages.metadata import MetadataResponse
 from tests.lockstep.transactions.accounts import locked_topic
 from tests.lockstep.transactions.faulty import ANSWER_LOST, ARRIVES, REQUEST_LOST, STUCK, FaultyLog
 
@@ -293,6 +296,45 @@ async def test_a_silent_host_holds_up_nobody_longer_than_one_attempt_takes(
         found = await asyncio.gather(*asking, return_exceptions=True)
     assert isinstance(found[0], asyncio.CancelledError)
     assert waiting == 1 and all(isinstance(each, TimedOut) for each in found[1:])
+    await log.close()
+
+
+@pytest.mark.parametrize("what", ["lane", "append", "fence"])
+async def test_a_broker_that_is_cut_off_from_the_others_is_left(
+    running: RunningBroker, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """It goes on answering, and knows no leader."""
+    name = await locked_topic(running.bootstrap_servers)
+    log = FaultyLog(f"localhost:{running.port},127.0.0.1:{running.port}", name)
+    await log.open()
+    lost = wants(b"lost")
+    if what != "lane":
+        await log.append(wants(b"one"), 10)
+    if what == "fence":
+        log.coming.extend([STUCK] * 50)
+        with pytest.raises(AppendUnknown):
+            await log.append(lost, 0.2)
+        log.coming.clear()
+    real = Connection.call
+
+    async def call(connection: Connection, request: Any, *more: Any, **named: Any) -> Any:
+        answer = await real(connection, request, *more, **named)
+        if connection.host == "localhost" and isinstance(answer, InitProducerIdResponse):
+            answer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if connection.host == "localhost" and isinstance(answer, MetadataResponse):
+            for partition in [each for topic in answer.topics for each in topic.partitions]:
+                partition.leader_id = -1
+        return answer
+
+    monkeypatch.setattr(Connection, "call", call)
+    monkeypatch.setattr("lockstep.transactions.remote.SILENT_AFTER_S", 0.1)
+    await log._followed.refresh()
+    if what == "fence":
+        assert await log.fence(lost, 5) == {0: 2}
+    else:
+        hwm = 0 if what == "append" else -1
+        assert await log.append(wants(b"two", hwm=hwm), 5) == {0: hwm + 1}
+    assert (await log._client.any_broker()).host == "127.0.0.1"
     await log.close()
 
 

@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 from player.core.messages import Entry
 from player.core.routing import BadRoute, routed
 from player.routing.reframing import PLAIN_BYTES, Reframing, RouteFailed
-from protocol.records.batch import iter_headers, read_header, set_log_append_time, verify
+from protocol.records.batch import (
+    BATCH_HEADER_BYTES,
+    iter_headers,
+    read_header,
+    set_log_append_time,
+    verify,
+)
 from protocol.records.compression import Codec
-from protocol.records.filtering import opened, shortened
+from protocol.records.filtering import MOST_RECORDS, opened, shortened
 from protocol.records.record import BatchBuilder, Record, iter_records
 
 BASE = 1000
@@ -169,6 +175,18 @@ def test_what_a_choice_may_not_do(choice: Callable[[Record], Any], words: str) -
 def test_a_batch_that_cannot_be_read() -> None:
     with pytest.raises(RouteFailed, match="the batch at 1000 cannot be read"):
         parts(Entry(1000, bytes(batch(b"a").payload[:-1])))  # type: ignore[index]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_batch_of_too_many_records_is_not_opened(more: int) -> None:
+    payload = batch(b"a", codec=Codec.GZIP).payload
+    assert isinstance(payload, bytes)
+    many = bytearray(payload)
+    many[57:61] = (MOST_RECORDS + more).to_bytes(4, "big")
+    many[BATCH_HEADER_BYTES:] = bytes(len(many) - BATCH_HEADER_BYTES)  # who opens it sees that it is no gzip
+    words = "has 200001 records, and is not opened: 200000 at most" if more else "cannot be read"
+    with pytest.raises(RouteFailed, match=f"the batch at 1000 {words}"):
+        parts(Entry(1000, bytes(many)))
 
 
 @given(

@@ -213,7 +213,7 @@ def expire(node: Node) -> int:
     for group_id in sorted(store.state.group_ids()):
         if store.is_under_way(group_id):
             continue
-        places = expired(store, NO_MEMBERS, group_id, store.time_ms(), RETENTION_MS)
+        places = expired(store, NO_MEMBERS, group_id, store.clock_ms(), RETENTION_MS)
         if places:
             records = [offset_record(group_id, topic, index, None) for topic, index in places]
             store.append(group_id, records, lambda error: None)

@@ -26,7 +26,16 @@ from protocol.messages.incremental_alter_configs import (
 from protocol.records.batch import iter_headers
 from protocol.records.committed import CommittedReader
 from protocol.records.record import BatchBuilder, iter_records
-from spark_connector.connection import BrokerError, ClientError, Cluster, Unsupported
+from spark_connector.connection import (
+    BrokerError,
+    ClientError,
+    Cluster,
+    Connection,
+    ConnectionFailed,
+    Unsupported,
+    list_offsets,
+)
+from spark_connector.options import LATEST, OptionError
 from spark_connector.sink.encoding import bodies
 from spark_connector.sink.epochs import EpochRecord, Epochs, Fenced
 from spark_connector.sink.stage import StageWriter, Written, new_stage, require_staging
@@ -76,6 +85,12 @@ def committed(cluster: Cluster, topic: str, partition: int = 0) -> list[bytes | 
         if reader.sees(records, at, header)
         for each in iter_records(records, at)
     ]
+
+
+def stable(cluster: Cluster, topic: str, partition: int = 0) -> int:
+    """Up to where readers of committed records come."""
+    place = topic, partition
+    return list_offsets(cluster, {place: LATEST}, committed=True)[place]
 
 
 def test_an_epoch_shows_all_of_it(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:
@@ -178,6 +193,40 @@ def test_an_abort_undoes_no_commit(cluster: Cluster, epochs: Epochs, query: str,
     assert committed(cluster, topic) == [b"a"] and committed(cluster, topic, 1) == []
 
 
+def test_an_abort_ends_what_it_can(cluster: Cluster, epochs: Epochs, query: str, topic: str) -> None:
+    foreign = stage(cluster, f"{query} of others", topic, b"a")
+    mine = stage(cluster, query, topic, b"b", partition=1)
+    with pytest.raises(BrokerError, match=f"abort of stage {foreign.producer_id}: ") as refused:
+        epochs.abort([foreign, mine])
+    assert refused.value.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert stable(cluster, topic, 1) == 2, "the batch, and the marker that ends it"
+    mine = stage(cluster, query, topic, b"c", partition=1)
+    with pytest.raises(BrokerError, match="topic a-gone: there is no such topic"):
+        epochs.abandon([topic, "a-gone"])
+    assert stable(cluster, topic, 1) == 4
+    with pytest.raises(BrokerError, match="has ended"):
+        epochs.commit("run", 0, [mine])
+
+
+def test_an_abort_waits_for_no_more_than_one_silence(
+    cluster: Cluster, epochs: Epochs, query: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = [stage(cluster, query, topic, b"v") for _ in range(3)]
+    asked: list[str] = []
+
+    def silent(name: str, partition: int) -> Connection:
+        asked.append(name)
+        if name == topic:
+            raise ConnectionFailed("nobody answers")
+        raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+
+    cluster.timeout_s = 0.0
+    monkeypatch.setattr(cluster, "leader", silent)
+    with pytest.raises(ConnectionFailed, match="nobody answers"):
+        epochs.abort([*written, Written(1, (("another", 0),), 1)])
+    assert asked == [topic, "another"] * 2, "once more at the end of the time, whoever leads by then"
+
+
 def test_a_stage_that_is_gone_refuses_the_epoch(
     cluster: Cluster, epochs: Epochs, query: str, topic: str
 ) -> None:
@@ -240,9 +289,40 @@ def test_several_log_groups_are_refused(query: str) -> None:
         assert commit_topic(cluster, query, ["t2"], None) == "lockstep-spark-commits-2"
 
 
-def _create(cluster: Cluster, name: str, group: int) -> None:
-    configs = [CreatableTopicConfig(name="lockstep.group", value=str(group))]
-    wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=-1, configs=configs)
+def test_several_log_groups_are_refused_before_anything_is_sent_there(query: str) -> None:
+    with (
+        lockstep.testing.broker_in_thread(log_flush="os", lockstep_data_groups="2") as running,
+        Cluster(running.bootstrap_servers, timeout_s=10) as cluster,
+    ):
+        _create(cluster, "both", None, partitions=2)
+        for partition in range(2):
+            with pytest.raises(ClientError, match=r"in 2 \(both in 1, 2\); make the topics with the same"):
+                stage(cluster, query, "both", b"a", partition=partition)
+        for number in (1, 2):
+            _create(cluster, f"t{number}", number)
+        writer = StageWriter(cluster, query)
+        (body,) = bodies(None, [b"a"], None, 1_000, 1 << 20)
+        writer.put("t1", 0, body)
+        with pytest.raises(ClientError, match=r"in 2 \(t1 in 1; t2 in 2\)"):
+            writer.put("t2", 0, body)
+        assert writer.finish().places == (("t1", 0),)
+        Epochs(cluster, "", query).abort([writer.written])
+        assert stable(cluster, "t1") == 2, "the batch, and the marker that ends it"
+        assert [stable(cluster, "t2"), stable(cluster, "both"), stable(cluster, "both", 1)] == [0, 0, 0]
+
+
+def _create(
+    cluster: Cluster, name: str, group: int | None, configs: dict[str, str] | None = None, partitions: int = 1
+) -> None:
+    said = {each.replace("_", "."): value for each, value in (configs or {}).items()}
+    if group is not None:
+        said["lockstep.group"] = str(group)
+    wanted = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=-1,
+        configs=[CreatableTopicConfig(name=each, value=value) for each, value in said.items()],
+    )
     request = CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)
     (result,) = cluster.any().call(request, CreateTopicsResponse).topics
     assert result.error_code == 0, result
@@ -253,6 +333,33 @@ def test_a_commit_topic_that_was_chosen_is_made(cluster: Cluster, query: str, to
     assert commit_topic(cluster, query, [topic], name) == name
     assert commit_topic(cluster, query, [topic], name) == name
     assert Epochs(cluster, name, query).commit("run", 0, [stage(cluster, query, topic, b"a")])
+
+
+@pytest.mark.parametrize(
+    ("configs", "wrong"),
+    [
+        ({}, r"lockstep\.locks=ignore, retention\.ms=604800000"),
+        ({"lockstep_locks": "true"}, r"retention\.ms=604800000"),
+        (
+            {"lockstep_locks": "true", "retention_ms": "-1", "retention_bytes": "1000"},
+            r"retention\.bytes=1000",
+        ),
+        ({"retention_ms": "-1"}, r"lockstep\.locks=ignore"),
+        ({"cleanup_policy": ""}, r"lockstep\.locks=ignore"),
+        ({"lockstep_locks": "true", "cleanup_policy": ""}, None),
+        ({"lockstep_locks": "true", "retention_ms": "-1"}, None),
+    ],
+)
+def test_a_commit_topic_that_was_chosen_forgets_nothing(
+    cluster: Cluster, query: str, topic: str, configs: dict[str, str], wrong: str | None
+) -> None:
+    name = f"kept-{query}"
+    _create(cluster, name, 1, configs)
+    if wrong is None:
+        assert commit_topic(cluster, query, [topic], name) == name
+        return
+    with pytest.raises(OptionError, match=f"^option commitTopic: {name} has {wrong}, and commits need a "):
+        commit_topic(cluster, query, [topic], name)
 
 
 def test_other_brokers_are_told(cluster: Cluster, query: str) -> None:

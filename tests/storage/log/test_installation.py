@@ -220,6 +220,30 @@ def test_a_close_ends_an_installation() -> None:
     agree(DataLog.open(DIRECTORY, GROUP, SMALL, SimulatedFileSystem(disk.now())), model)
 
 
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_member_without_a_checkpoint_that_is_killed_before_the_switch_opens_as_it_was(count: int) -> None:
+    source, checkpoint, _ = leader(free=True)
+    parts = shipment(source, checkpoint.index)
+    log, make = DataLog.open(DIRECTORY, GROUP, SMALL, disk := SimulatedFileSystem()), FrameMaker()
+    for _ in range(count):
+        log.append([make.data((1, 2, b"old"))])
+    log.flush()
+    installation = log.begin_install()
+    for part in parts:
+        installation.add(*part)
+    installation.prepare(checkpoint)
+    assert any(name.endswith(".freed") for name in disk.list_dir(DIRECTORY))
+    log = DataLog.open(DIRECTORY, GROUP, SMALL, disk := SimulatedFileSystem(disk.now()))
+    assert (log.last_index, log.load_checkpoint()) == (count, None)
+    assert not any(
+        name.endswith(".freed") or name.startswith("incoming") for name in disk.list_dir(DIRECTORY)
+    )
+    install(log, parts, checkpoint)
+    log.close()
+    again = DataLog.open(DIRECTORY, GROUP, SMALL, SimulatedFileSystem(disk.now()))
+    assert again.last_index == checkpoint.index
+
+
 def test_a_full_disk_refuses_an_installation_and_changes_nothing() -> None:
     source, checkpoint, _ = leader()
     parts = shipment(source, checkpoint.index)

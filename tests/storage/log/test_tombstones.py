@@ -30,7 +30,7 @@ def test_merged() -> None:
 def test_what_they_stand_for(names: list[str]) -> None:
     freed = Freed(names)
     assert [each for each in range(10) if each in freed] == [3, 4, 5, 7]
-    assert freed and not Freed([])
+    assert freed.any_below(1 << 40) and not freed.any_below(0) and not Freed([]).any_below(1 << 40)
     assert [freed.first_missing(each, {1, 2, 6}) for each in range(9)] == [0, 8, 8, 8, 8, 8, 8, 8, 8]
     assert freed.first_missing(1, {1, 2}) == 6
 

@@ -202,6 +202,27 @@ async def test_a_question_ends_with_its_time_or_its_link() -> None:
             await waiting
 
 
+async def test_questions_of_one_kind_keep_none_of_another_out() -> None:
+    """Those that wait for what another kind brings would all wait until their time is over."""
+    gate = asyncio.Event()
+
+    async def answer(node_id: int, kind: int, body: bytes) -> bytes:
+        if kind == 1:
+            await gate.wait()
+        return body
+
+    async with nodes(2, PeerLimits(asks=2)) as (first, second):
+        second.answer = answer
+        ask = first.network.ask
+        waiting = [asyncio.ensure_future(ask(2, 1, b"%d" % place, 5)) for place in range(2)]
+        await asyncio.sleep(0)  # they are asked before it
+        assert await ask(2, 2, b"x", 5) == b"x"
+        with pytest.raises(PeerError, match="too many"):
+            await ask(2, 1, b"", 5)
+        gate.set()
+        assert await asyncio.gather(*waiting) == [b"0", b"1"]
+
+
 async def _when_busy(node: Node) -> None:
     """Two questions are being answered: the one that ran out of time and one more."""
     await asyncio.sleep(0.02)

@@ -1,0 +1,121 @@
+"""Scrubbing: closed log files are read through every so often, so that rot is found while others have copies.
+
+Owns: whose turn it is, and when. All log groups' files take turns, one at a time, evenly over
+`lockstep.scrub.interval.ms`, from anywhere after a start. Sooner come a file that was found rotten, again and
+again until it verifies, and all files of a group in which somebody else has met rot (`rot_met`).
+Does not: read or verify (`storage/log/rewriting.py`), fetch what has rotted (`storage/repairing.py`), or look
+at the file that is written to: recovery reads that.
+Source: Ceph's deep scrub; protocol-aware recovery of specs of storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from broker.compaction import Pace
+from broker.metadata import Cluster
+from storage.repairing import ScrubEnded
+
+log = logging.getLogger("lockstep.scrubbing")
+
+LOOK_SECONDS: Final = 30.0
+"""How often it is seen whose turn it is."""
+AGAIN_SECONDS: Final = 60.0
+"""A rotten file is read again after so long, then after twice as long, and so on."""
+
+Place = tuple[int, int]
+"""A log file: its log group's number and its sequence."""
+
+
+class Scrubbing:
+    """The loop over one broker's log groups. Args: new_pace: at what a file is read, from bytes a second."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        new_pace: Callable[[float], Callable[[int], None]] = Pace,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._new_pace = new_pace
+        self._seconds = seconds
+        self._looked = seconds()
+        self._owed = 0.0
+        """Files whose turn it is by now."""
+        self._last: Place | None = None
+        """Whose turn it was."""
+        self._soon: deque[Place] = deque()
+        self._rotten: dict[Place, tuple[float, float]] = {}
+        """When it is read again, and the wait after that."""
+
+    async def run(self) -> None:
+        """Look every so often, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> int:
+        """Read the files whose turn it is; how many."""
+        now = self._seconds()
+        elapsed, self._looked = now - self._looked, now
+        places = self._places()
+        interval_s = self._cluster.settings.lockstep_scrub_interval_ms / 1000
+        there = set(places)
+        self._rotten = {place: again for place, again in self._rotten.items() if place in there}
+        self._soon.extend(place for place, (due, _) in self._rotten.items() if due <= now)
+        if interval_s and places:
+            self._owed = min(self._owed + elapsed / interval_s * len(places), len(places))
+            while self._owed >= 1:
+                self._owed -= 1
+                self._soon.append(self._next(places))
+        read = 0
+        while self._soon:
+            read += await self._scrub(self._soon.popleft())
+        return read
+
+    def _places(self) -> list[Place]:
+        """All closed files, ascending; those of a group in which rot was met come soon as well."""
+        found = []
+        for number, group in sorted(self._cluster.groups.items()):
+            places = [(number, segment.sequence) for segment in group.log.segments()]
+            if group.log.rot_met:
+                group.log.rot_met = False
+                self._soon.extend(place for place in places if place not in self._rotten)
+            found += places
+        return found
+
+    def _next(self, places: list[Place]) -> Place:
+        if self._last is None:
+            self._last = random.choice(places)
+        else:
+            self._last = next((place for place in places if place > self._last), places[0])
+        return self._last
+
+    async def _scrub(self, place: Place) -> bool:
+        number, sequence = place
+        group = self._cluster.groups.get(number)
+        if group is None:
+            return False
+        pace = self._new_pace(self._cluster.settings.log_cleaner_io_max_bytes_per_second)
+        try:
+            rotten = await group.scrub(sequence, pace)
+        except ScrubEnded:
+            return False
+        except OSError as error:
+            log.warning("group %d: log file %d cannot be read through: %s", number, sequence, error)
+            return False
+        except Exception:  # a group may be given up in the midst of it; rot gathers where this ends
+            log.exception("group %d: scrubbing of log file %d failed", number, sequence)
+            return False
+        if rotten is None:
+            self._rotten.pop(place, None)
+        else:
+            _, wait_s = self._rotten.get(place, (0.0, AGAIN_SECONDS))
+            self._rotten[place] = self._seconds() + wait_s, 2 * wait_s
+        return True

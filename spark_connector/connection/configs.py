@@ -1,0 +1,41 @@
+"""How a topic is configured: DescribeConfigs, asked of whichever broker answers.
+
+Owns: one question about one topic, asked again while connections break. Does not: change anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from protocol.client_errors import BrokerError
+from protocol.config_resources import ResourceType
+from protocol.errors import ErrorCode
+from protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from spark_connector.connection.cluster import Cluster
+
+
+def topic_configs(
+    cluster: Cluster, topic: str, names: Sequence[str], *, also: Iterable[ErrorCode] = ()
+) -> dict[str, str | None]:
+    """The values of these configurations; a name that the broker does not know is left out.
+
+    Raises BrokerError, ConnectionFailed. Args: also: as of `Cluster.retried`.
+    """
+    resource = DescribeConfigsResource(
+        resource_type=ResourceType.TOPIC, resource_name=topic, configuration_keys=list(names)
+    )
+
+    def ask() -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        request = DescribeConfigsRequest(resources=[resource])
+        for result in cluster.any().call(request, DescribeConfigsResponse).results:
+            if result.error_code:
+                raise BrokerError(result.error_code, f"topic {topic}", result.error_message)
+            found |= {each.name: each.value for each in result.configs if each.name in names}
+        return found
+
+    return cluster.retried(ask, also=also)

@@ -1,0 +1,126 @@
+"""Scrubbing: whose turn it is, rot that is read again until it is whole, and a cluster that mends itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from broker import scrubbing
+from broker.scrubbing import AGAIN_SECONDS, LOOK_SECONDS, Scrubbing
+from tests.broker.conftest import StartCluster
+from tests.broker.wire import batch
+from tests.storage.log.frames import same
+
+HOUR_MS = 3_600_000
+
+
+class Group:
+    """A log group of some closed files; what is read is noted."""
+
+    def __init__(self, read: list[tuple[int, int]], number: int, files: int) -> None:
+        self.files = list(range(1, files + 1))
+        self.log = SimpleNamespace(
+            rot_met=False, segments=lambda: [SimpleNamespace(sequence=each) for each in self.files]
+        )
+        self.rotten: set[int] = set()
+        self.error: Exception | None = None
+        self._read, self._number = read, number
+
+    async def scrub(self, sequence: int, breathe: Callable[[int], None]) -> tuple[int, int] | None:
+        breathe(1)
+        self._read.append((self._number, sequence))
+        if self.error is not None:
+            raise self.error
+        return (1, 2) if sequence in self.rotten else None
+
+
+class World:
+    """Two groups of four and two files, each to be read every hour."""
+
+    def __init__(self, interval_ms: int = HOUR_MS) -> None:
+        self.read: list[tuple[int, int]] = []
+        self.groups = {1: Group(self.read, 1, 4), 2: Group(self.read, 2, 2)}
+        self.now = 0.0
+        settings = SimpleNamespace(
+            lockstep_scrub_interval_ms=interval_ms, log_cleaner_io_max_bytes_per_second=float("inf")
+        )
+        cluster: Any = SimpleNamespace(groups=self.groups, settings=settings)
+        self.scrubbing = Scrubbing(cluster, lambda rate: lambda count: None, lambda: self.now)
+
+    async def until(self, seconds: float) -> list[tuple[int, int]]:
+        """Look every so often; what has been read."""
+        self.read.clear()
+        while self.now < seconds:
+            self.now += LOOK_SECONDS
+            await self.scrubbing.look()
+        return list(self.read)
+
+
+async def test_every_file_has_its_turn_once_in_the_interval_evenly() -> None:
+    world = World()
+    assert len(await world.until(1500)) == 2 and len(await world.until(3690)) == 4
+    first = await world.until(2 * 3600 + 90)
+    assert sorted(first) == [(1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2)]
+    assert await world.until(3 * 3600 + 90) == first, "in the same order again"
+    world.groups[1].files.remove(1)
+    del world.groups[2]
+    assert sorted(await world.until(4 * 3600 + 90)) == [(1, 2), (1, 3), (1, 4)]
+    world.now += 10 * 3600
+    assert sorted(await world.until(world.now + LOOK_SECONDS)) == [(1, 2), (1, 3), (1, 4)], "not ten times"
+    assert await World(interval_ms=0).until(100 * 3600) == []
+
+
+async def test_what_has_rotted_is_read_again_later_and_later_until_it_is_whole() -> None:
+    world = World(interval_ms=1000 * HOUR_MS)
+    group = world.groups[1]
+    group.rotten.add(3)
+    group.log.rot_met = True
+    assert await world.until(LOOK_SECONDS) == [(1, each) for each in (1, 2, 3, 4)]
+    assert not group.log.rot_met
+    assert await world.until(LOOK_SECONDS + AGAIN_SECONDS) == [(1, 3)]
+    assert await world.until(LOOK_SECONDS + 2 * AGAIN_SECONDS) == []
+    assert await world.until(LOOK_SECONDS + 3 * AGAIN_SECONDS) == [(1, 3)]
+    group.rotten.clear()
+    assert await world.until(LOOK_SECONDS + 7 * AGAIN_SECONDS) == [(1, 3)]
+    assert await world.until(LOOK_SECONDS + 100 * AGAIN_SECONDS) == []
+
+
+@pytest.mark.parametrize("error", [OSError("too many open files"), RuntimeError("closed")])
+async def test_a_file_that_cannot_be_read_now_holds_up_no_other(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    world.groups[1].error = error
+    world.groups[1].log.rot_met = world.groups[2].log.rot_met = True
+    assert len(await world.until(LOOK_SECONDS)) == 6
+    assert "group 1: " in caplog.text and str(error) in caplog.text
+
+
+async def test_a_cluster_finds_and_mends_rot_by_itself(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrubbing, "LOOK_SECONDS", 0.05)
+    cluster = await start_cluster(3, lockstep_data_groups="1", lockstep_scrub_interval_ms="500")
+    await cluster.settled()
+    await (await cluster.client(1)).create("t")
+    leading = cluster.leader_of(1)
+    assert leading is not None
+    writer = await cluster.client(leading)
+    for _ in range(60):
+        assert (await writer.produce("t", batch(bytes(100_000)))).error_code == 0
+    node = next(each for each in cluster.brokers if each != leading)
+    group = cluster.brokers[node].groups[1]
+    await cluster.until(lambda: len(group.log.cleanable_segments()) > 0, "a file below two checkpoints")
+    sequence = group.log.cleanable_segments()[0].sequence
+    frames = group.log.ship_frames(1, 20, 1 << 30)
+    path = next((cluster.directory / str(node)).rglob(f"groups/1/{sequence:016d}.segment"))
+    with path.open("r+b") as file:
+        file.seek(500_000)
+        (byte,) = file.read(1)
+        file.seek(500_000)
+        file.write(bytes([byte ^ 0xFF]))
+    await cluster.until(lambda: group.log.scrub(sequence) is None, "the file is whole again")
+    assert all(map(same, frames, group.log.ship_frames(1, 20, 1 << 30)))

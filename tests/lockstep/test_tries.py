@@ -1,0 +1,39 @@
+"""How long is waited between tries, and when somebody else is asked who leads."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lockstep.client import Client
+from lockstep.tries import Tries
+
+
+class Suspecting(Client):
+    """Keeps when it was told to suspect whom it asks."""
+
+    def __init__(self) -> None:
+        super().__init__("nobody:1")
+        self.suspected: list[float] = []
+
+    def suspect(self, for_s: float = 0.0) -> None:
+        self.suspected.append(for_s)
+
+
+async def test_tries_end_at_their_deadline() -> None:
+    loop = asyncio.get_running_loop()
+    tries = Tries(loop.time() + 0.1)
+    count = 0
+    while await tries.again():
+        count += 1
+    assert 0 < count < 4 and 0.001 <= tries.left_s <= 0.1
+
+
+async def test_who_is_asked_is_suspected_once_tries_have_failed_for_long() -> None:
+    client = Suspecting()
+    began = asyncio.get_running_loop().time()
+    tries = Tries(began + 10, client, 0.3)
+    while not client.suspected:
+        assert await tries.again()
+    assert client.suspected == [0.3], "it is for the client to say whether that one is the one it was"
+    assert asyncio.get_running_loop().time() - began >= 0.3, "a leader had time to be elected"
+    assert await tries.again() and client.suspected == [0.3, 0.3], "and whoever comes next"
