@@ -69,6 +69,8 @@ def machine_facts(directory: Path) -> dict[str, Any]:
 
 
 _SOURCES = ("broker", "storage", "protocol", "lockstep", "player", "spark_connector", "bench", "compat_tests")
+_BUT_RESULTS = (".", ":(exclude)bench/results")
+"""Of git's words: what a run keeps is no change of what is measured."""
 
 
 def sources() -> str:
@@ -80,8 +82,8 @@ def sources() -> str:
 
 
 def code_facts() -> dict[str, Any]:
-    """The commit measured, and whether the tree differed from it."""
+    """The commit measured, and whether the tree differed from it in more than results."""
     return {
         "commit": _said("git", "rev-parse", "HEAD"),
-        "dirty": bool(_said("git", "status", "--porcelain", "--untracked-files=no")),
+        "dirty": bool(_said("git", "status", "--porcelain", "--untracked-files=no", "--", *_BUT_RESULTS)),
     }
