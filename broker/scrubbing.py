@@ -1,8 +1,9 @@
 """Scrubbing: closed log files are read through every so often, so that rot is found while others have copies.
 
 Owns: whose turn it is, and when. All log groups' files take turns, one at a time, evenly over
-`lockstep.scrub.interval.ms`, from anywhere after a start. Sooner come a file that was found rotten, again and
-again until it verifies, and all files of a group in which somebody else has met rot (`rot_met`).
+`lockstep.scrub.interval.ms`, from anywhere after a start. Sooner come a file that was found rotten, and all
+files of a group in which somebody else has met rot (`rot_met`): again and again while that is so, but ever
+less often, for it may be that nobody can mend it.
 Does not: read or verify (`storage/log/rewriting.py`), fetch what has rotted (`storage/repairing.py`), or look
 at the file that is written to: recovery reads that.
 Source: Ceph's deep scrub; protocol-aware recovery of specs of storage.
@@ -16,7 +17,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.compaction import Pace
 from broker.metadata import Cluster
@@ -27,32 +28,53 @@ log = logging.getLogger("lockstep.scrubbing")
 LOOK_SECONDS: Final = 30.0
 """How often it is seen whose turn it is."""
 AGAIN_SECONDS: Final = 60.0
-"""A rotten file is read again after so long, then after twice as long, and so on."""
+"""What is rotten is read again after so long, then after twice as long, and so on ..."""
+MOST_SECONDS: Final = 3600.0
+"""... up to this."""
 
 Place = tuple[int, int]
 """A log file: its log group's number and its sequence."""
 
 
+class Again(NamedTuple):
+    """When something is read again, and the wait after that. Seconds."""
+
+    due: float
+    wait_s: float
+
+
+def _after(now: float, before: Again | None) -> Again:
+    wait_s = AGAIN_SECONDS if before is None else before.wait_s
+    return Again(now + wait_s, min(2 * wait_s, MOST_SECONDS))
+
+
 class Scrubbing:
-    """The loop over one broker's log groups. Args: new_pace: at what a file is read, from bytes a second."""
+    """The loop over one broker's log groups.
+
+    Args:
+        new_pace: at what a file is read, from bytes a second.
+        draw: from 0 to 1: how much of a turn is over at a start, so that who is restarted often gets round.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         new_pace: Callable[[float], Callable[[int], None]] = Pace,
         seconds: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         self._cluster = cluster
         self._new_pace = new_pace
         self._seconds = seconds
         self._looked = seconds()
-        self._owed = 0.0
+        self._owed = draw()
         """Files whose turn it is by now."""
         self._last: Place | None = None
         """Whose turn it was."""
         self._soon: deque[Place] = deque()
-        self._rotten: dict[Place, tuple[float, float]] = {}
-        """When it is read again, and the wait after that."""
+        self._rotten: dict[Place, Again] = {}
+        self._met: dict[int, Again] = {}
+        """By log group: when its files are read again, should rot be met there once more."""
 
     async def run(self) -> None:
         """Look every so often, until cancelled."""
@@ -64,11 +86,11 @@ class Scrubbing:
         """Read the files whose turn it is; how many."""
         now = self._seconds()
         elapsed, self._looked = now - self._looked, now
-        places = self._places()
+        places = self._places(now)
         interval_s = self._cluster.settings.lockstep_scrub_interval_ms / 1000
         there = set(places)
         self._rotten = {place: again for place, again in self._rotten.items() if place in there}
-        self._soon.extend(place for place, (due, _) in self._rotten.items() if due <= now)
+        self._soon.extend(place for place, again in self._rotten.items() if again.due <= now)
         if interval_s and places:
             self._owed = min(self._owed + elapsed / interval_s * len(places), len(places))
             while self._owed >= 1:
@@ -79,15 +101,21 @@ class Scrubbing:
             read += await self._scrub(self._soon.popleft())
         return read
 
-    def _places(self) -> list[Place]:
+    def _places(self, now: float) -> list[Place]:
         """All closed files, ascending; those of a group in which rot was met come soon as well."""
         found = []
         for number, group in sorted(self._cluster.groups.items()):
             places = [(number, segment.sequence) for segment in group.log.segments()]
+            found += places
+            before = self._met.get(number)
+            if before is not None and now < before.due:
+                continue
             if group.log.rot_met:
                 group.log.rot_met = False
-                self._soon.extend(place for place in places if place not in self._rotten)
-            found += places
+                self._met[number] = _after(now, before)
+                self._soon.extend(places)
+            else:
+                self._met.pop(number, None)
         return found
 
     def _next(self, places: list[Place]) -> Place:
@@ -109,6 +137,8 @@ class Scrubbing:
             return False
         except OSError as error:
             log.warning("group %d: log file %d cannot be read through: %s", number, sequence, error)
+            if place in self._rotten:
+                self._rotten[place] = _after(self._seconds(), self._rotten[place])
             return False
         except Exception:  # a group may be given up in the midst of it; rot gathers where this ends
             log.exception("group %d: scrubbing of log file %d failed", number, sequence)
@@ -116,6 +146,5 @@ class Scrubbing:
         if rotten is None:
             self._rotten.pop(place, None)
         else:
-            _, wait_s = self._rotten.get(place, (0.0, AGAIN_SECONDS))
-            self._rotten[place] = self._seconds() + wait_s, 2 * wait_s
+            self._rotten[place] = _after(self._seconds(), self._rotten.get(place))
         return True

@@ -82,8 +82,6 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 _SETTLE_S: Final = 5.0
 """How long a topic that was just asked for may take to get its leaders."""
-_CUT_OFF_AFTER_S: Final = 2.0
-"""So long may it have none until another broker is asked: in less than `_SETTLE_S`."""
 _NOT_YET: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -536,7 +534,7 @@ class Client:
     async def _patiently(self, ask: Callable[[], Awaitable[T]], waits_for: tuple[ErrorCode, ...]) -> T:
         """`ask`, again and again while it is refused with one of `waits_for`, for a few seconds."""
         deadline = asyncio.get_running_loop().time() + min(self.timeout_s, _SETTLE_S)
-        tries = Tries(deadline, self, _CUT_OFF_AFTER_S)
+        tries = Tries(deadline)
         while True:
             try:
                 return await ask()

@@ -76,6 +76,7 @@ class Repairing:
 
     __slots__ = (
         "_asking",
+        "_begun",
         "_log",
         "_log_starts",
         "_loop",
@@ -108,6 +109,8 @@ class Repairing:
         self._threads = threads
         self._stopped = False
         self._repair: _Repair | None = None
+        self._begun = 0
+        """Repairs since the start: each begins with another member, whose frames may be refused."""
         self._asking: set[int] = set()
         """Members for whom entries are being read: one request each; looked into, never walked."""
         self._timer: asyncio.TimerHandle | None = None
@@ -154,6 +157,7 @@ class Repairing:
             return
         log_of_repairs.warning("group %d: segment %d has rotted", self._log.group_id, sequence)
         self._repair = _Repair(sequence, first_index, last_index, chain)
+        self._begun += 1
         self._ask()
 
     def _ask(self) -> None:
@@ -172,7 +176,7 @@ class Repairing:
             )
             self._give_up()
             return
-        peer = others[0]
+        peer = others[self._begun % len(others)]
         repair.tried.append(peer)
         self._send(peer, RangeRequest(raft.member_id, peer, raft.term, repair.next_index, repair.last_index))
         if self._timer is not None:

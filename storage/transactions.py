@@ -79,8 +79,9 @@ class PartitionTransactions:
     def aborted_between(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """What a reader from `first_offset` up to `end_offset` must leave out, by rising markers."""
         found = []
-        place = bisect_left(self.aborted, first_offset, key=attrgetter("last_offset"))
-        for transaction in self.aborted[place:]:
+        first = bisect_left(self.aborted, first_offset, key=attrgetter("last_offset"))
+        for place in range(first, len(self.aborted)):  # there may be many, of which few are looked at
+            transaction = self.aborted[place]
             if transaction.first_offset < end_offset:
                 found.append(transaction)
             if transaction.last_stable_offset >= end_offset:

@@ -26,6 +26,8 @@ from protocol.primitives import Buffer, MalformedMessage
 
 ONE_AT_A_TIME: Final = (ApiKey.FETCH).to_bytes(2, "big")
 """A second Fetch of a connection waits for the first: each may hold tens of megabytes."""
+PRODUCE: Final = (ApiKey.PRODUCE).to_bytes(2, "big")
+"""What is written waits for room, however small: it is what takes it."""
 AT_ONCE: Final = (Struct, Encoded)
 """What is an answer already; anything else becomes one."""
 SMALL_FRAME_BYTES: Final = 4096
@@ -195,7 +197,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
             return True
         room, taken = self._shared.max_in_flight_bytes, self._shared.in_flight_bytes
-        if 0 <= room < taken and (len(frame) > SMALL_FRAME_BYTES or room + room // 4 < taken):
+        if 0 <= room < taken and (
+            len(frame) > SMALL_FRAME_BYTES or room + room // 4 < taken or frame[:2] == PRODUCE
+        ):
             self._shared.starve(self)
             return True
         return False

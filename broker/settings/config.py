@@ -232,8 +232,9 @@ class Settings(
     lockstep_uncommitted_max_bytes: int = setting(
         "lockstep.uncommitted.max.bytes",
         Kind.LONG,
-        256 * MIB,
-        "Appended bytes per log group that may wait for the disk before producers are told to try again.",
+        512 * MIB,
+        "Appended bytes per log group that may wait for the disk before producers are told to try again; "
+        "more than `queued.max.request.bytes`, so that they wait for each other instead.",
         minimum=MAX_FRAME_BYTES,
     )
 

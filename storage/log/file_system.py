@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
-from storage.types import Buffer
+from storage.types import Buffer, CorruptLog
 
 T = TypeVar("T")
 WriteBuffer = bytearray | memoryview
@@ -134,6 +134,11 @@ def write_all(fs: FileSystem, fd: int, buffers: Sequence[Buffer], position: int)
 def is_lost(error: OSError) -> bool:
     """Whether the file is not there, or the disk cannot read it: what can be made again then is."""
     return error.errno in _LOST
+
+
+def is_rot(error: BaseException) -> bool:
+    """Whether what was read has changed on the disk, or the disk has lost it."""
+    return isinstance(error, CorruptLog) or (isinstance(error, OSError) and is_lost(error))
 
 
 def unless_lost(read: Callable[[], T], unread: list[OSError] | None = None) -> T | None:

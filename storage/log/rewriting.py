@@ -135,7 +135,7 @@ class Rewriter:
             tail.term,
             tail.time_ms,
         )
-        there = read_whole(self._fs, self._directory / index_name(held.sequence))
+        there = unless_lost(lambda: read_whole(self._fs, self._directory / index_name(held.sequence)))
         return there == b"".join(encode_index(header, summary, batches))
 
     # -- rewriting --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from broker import scrubbing
-from broker.scrubbing import AGAIN_SECONDS, LOOK_SECONDS, Scrubbing
+from broker.scrubbing import AGAIN_SECONDS, LOOK_SECONDS, MOST_SECONDS, Scrubbing
 from tests.broker.conftest import StartCluster
 from tests.broker.wire import batch
 from tests.storage.log.frames import same
@@ -48,7 +48,7 @@ class World:
             lockstep_scrub_interval_ms=interval_ms, log_cleaner_io_max_bytes_per_second=float("inf")
         )
         cluster: Any = SimpleNamespace(groups=self.groups, settings=settings)
-        self.scrubbing = Scrubbing(cluster, lambda rate: lambda count: None, lambda: self.now)
+        self.scrubbing = Scrubbing(cluster, lambda rate: lambda count: None, lambda: self.now, lambda: 0.0)
 
     async def until(self, seconds: float) -> list[tuple[int, int]]:
         """Look every so often; what has been read."""
@@ -86,6 +86,28 @@ async def test_what_has_rotted_is_read_again_later_and_later_until_it_is_whole()
     group.rotten.clear()
     assert await world.until(LOOK_SECONDS + 7 * AGAIN_SECONDS) == [(1, 3)]
     assert await world.until(LOOK_SECONDS + 100 * AGAIN_SECONDS) == []
+
+
+async def test_rot_that_is_met_again_and_again_is_not_looked_for_as_often() -> None:
+    """Of a node alone nobody can mend it, and compaction meets it every few seconds."""
+    world = World(interval_ms=1000 * HOUR_MS)
+    group = world.groups[1]
+    group.rotten.add(3)
+    reads = 0
+    while world.now < 24 * 3600:
+        group.log.rot_met = True
+        reads += len(await world.until(world.now + LOOK_SECONDS))
+    assert 24 * 4 < reads < 2 * 24 * 5 + 50, "once an hour in the end"
+    group.log.rot_met = False
+    await world.until(world.now + 2 * MOST_SECONDS)
+    group.log.rot_met = True
+    assert len(await world.until(world.now + LOOK_SECONDS)) >= 4, "at once, after it was quiet"
+
+
+def test_a_node_that_is_restarted_often_gets_round() -> None:
+    cluster: Any = SimpleNamespace(groups={}, settings=None)
+    owed = [Scrubbing(cluster)._owed for _ in range(50)]
+    assert min(owed) < 0.5 < max(owed)
 
 
 @pytest.mark.parametrize("error", [OSError("too many open files"), RuntimeError("closed")])

@@ -11,7 +11,6 @@ from lockstep.client import EARLIEST, LATEST, Client
 from lockstep.connection import BrokerError, Connection, ConnectionFailed
 from lockstep.testing import RunningBroker
 from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataResponse
 from protocol.records.batch import iter_headers
 from protocol.records.compression import Codec
 from protocol.records.record import BatchBuilder, iter_records
@@ -137,28 +136,6 @@ async def test_who_was_chosen_a_moment_ago_is_not_suspected_with_who_was_before(
         assert await client.any_broker() is first
         client.suspect()
         assert await client.any_broker() is not first
-
-
-async def test_who_knows_no_leader_for_long_is_asked_no_more(
-    running: RunningBroker, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may be cut off from the others, and answer all the same."""
-    async with Client(running.bootstrap_servers) as client:
-        await client.create_topic(topic)
-    real = Connection.call
-
-    async def call(connection: Connection, request: Any, *more: Any, **named: Any) -> Any:
-        answer = await real(connection, request, *more, **named)
-        if isinstance(answer, MetadataResponse) and connection.host == "localhost":
-            for each in answer.topics:
-                each.error_code = ErrorCode.LEADER_NOT_AVAILABLE
-        return answer
-
-    monkeypatch.setattr(Connection, "call", call)
-    monkeypatch.setattr("lockstep.client._CUT_OFF_AFTER_S", 0.1)
-    async with Client(f"localhost:{running.port},127.0.0.1:{running.port}") as client:
-        assert (await client.topic(topic)).name == topic
-        assert (await client.any_broker()).host == "127.0.0.1"
 
 
 async def test_all_topics_are_asked_for_elsewhere_where_a_broker_does_not_know_them(

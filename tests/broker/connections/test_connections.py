@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from broker.connections.connection import Connection
+from broker.connections.connection import PRODUCE, Connection
 from broker.server import Broker
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.broker.conftest import StartBroker
@@ -45,6 +45,7 @@ async def test_small_requests_do_not_wait_for_the_large_ones_of_others(broker: B
     rig.receive(large_ask(2))
     rig.receive(large_ask(3), ask(4))
     assert rig.asked() == [1, 2]  # what is behind a large one on its own connection stays there
+    assert other._must_wait(memoryview(PRODUCE + bytes(100))), "what is written takes the room"
     receive(ask(5))
     assert rig.asked() == [1, 2, 5]
     rig.shared.taken(2_500)
