@@ -55,10 +55,9 @@ def _how(result: dict[str, Any], counted: str) -> list[str]:
         "1 GB it ships with, not the least it would run in. A session of Kafka's serves both policies one "
         "after the other, so that at the *kill -9* it has twice the topics, and one backlog as Lockstep has, "
         "which was written without flushes.",
-        f"*kill -9 to first ack* counts from the start of the new process.{_first_starts(result)} By its "
-        "documentation a Kafka as shipped does not register a broker again before "
-        "`broker.session.timeout.ms`, 9 s, has passed: most of its time is this timer, not work (the two "
-        "were not measured apart).",
+        f"*kill -9 to first ack* counts from the start of the new process.{_first_starts(result)} A Kafka as "
+        "shipped does not register a broker again before `broker.session.timeout.ms`, 9 s, has passed: most "
+        f"of its time is this timer, not work ({WHY} has the two apart).",
     ]
 
 
