@@ -24,7 +24,6 @@ from broker.rolling import EVER, Rolling, waiting
 from storage.cleaner import Wanted, is_half_dead
 from storage.group import LogGroup
 from storage.log.batch_index import SegmentPartition
-from storage.log.file_system import is_rot
 from storage.types import StorageError
 
 log = logging.getLogger("lockstep.compaction")
@@ -188,7 +187,7 @@ class Compaction:
         try:
             return await self._clean(group)
         except (StorageError, OSError) as error:
-            group.log.rot_met = group.log.rot_met or is_rot(error)
+            group.log.reading_failed(error)
             log.warning("group %d: compaction has to wait: %s", group.group_id, error)
         except Exception:  # a group may be given up in the midst of it; files only grow where this ends
             log.exception("group %d: compaction failed", group.group_id)

@@ -15,7 +15,6 @@ import asyncio
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -71,7 +70,6 @@ class Scrubbing:
         """Files whose turn it is by now."""
         self._last: Place | None = None
         """Whose turn it was."""
-        self._soon: deque[Place] = deque()
         self._rotten: dict[Place, Again] = {}
         self._met: dict[int, Again] = {}
         """By log group: when its files are read again, should rot be met there once more."""
@@ -83,40 +81,36 @@ class Scrubbing:
             await self.look()
 
     async def look(self) -> int:
-        """Read the files whose turn it is; how many."""
+        """Read the files whose turn it is, each once; how many."""
         now = self._seconds()
         elapsed, self._looked = now - self._looked, now
-        places = self._places(now)
+        files = {
+            number: [(number, segment.sequence) for segment in group.log.segments()]
+            for number, group in sorted(self._cluster.groups.items())
+        }
+        places = [place for each in files.values() for place in each]
+        self._rotten = {place: self._rotten[place] for place in places if place in self._rotten}
+        soon = [place for number, each in files.items() if self._is_suspect(number, now) for place in each]
+        soon += [place for place, again in self._rotten.items() if again.due <= now]
         interval_s = self._cluster.settings.lockstep_scrub_interval_ms / 1000
-        there = set(places)
-        self._rotten = {place: again for place, again in self._rotten.items() if place in there}
-        self._soon.extend(place for place, again in self._rotten.items() if again.due <= now)
         if interval_s and places:
             self._owed = min(self._owed + elapsed / interval_s * len(places), len(places))
             while self._owed >= 1:
                 self._owed -= 1
-                self._soon.append(self._next(places))
-        read = 0
-        while self._soon:
-            read += await self._scrub(self._soon.popleft())
-        return read
+                soon.append(self._next(places))
+        return sum([await self._scrub(place) for place in dict.fromkeys(soon)])
 
-    def _places(self, now: float) -> list[Place]:
-        """All closed files, ascending; those of a group in which rot was met come soon as well."""
-        found = []
-        for number, group in sorted(self._cluster.groups.items()):
-            places = [(number, segment.sequence) for segment in group.log.segments()]
-            found += places
-            before = self._met.get(number)
-            if before is not None and now < before.due:
-                continue
-            if group.log.rot_met:
-                group.log.rot_met = False
-                self._met[number] = _after(now, before)
-                self._soon.extend(places)
-            else:
-                self._met.pop(number, None)
-        return found
+    def _is_suspect(self, number: int, now: float) -> bool:
+        """Whether rot was met in this group, and it is time to look for it."""
+        before, data_log = self._met.get(number), self._cluster.groups[number].log
+        if before is not None and now < before.due:
+            return False
+        if not data_log.rot_met:
+            self._met.pop(number, None)
+            return False
+        data_log.rot_met = False
+        self._met[number] = _after(now, before)
+        return True
 
     def _next(self, places: list[Place]) -> Place:
         if self._last is None:

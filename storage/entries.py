@@ -16,7 +16,6 @@ from concurrent.futures import Executor
 from crc32c import crc32c
 
 from storage.log.data_log import DataLog
-from storage.log.file_system import is_rot
 from storage.log.format import ENTRY_RAW, decode_frames, frame_buffers, frame_bytes
 from storage.log.marks import is_changed
 from storage.raft.configuration import Configuration
@@ -80,7 +79,7 @@ class Outgoing:
         error = done.exception()
         if error is not None:
             # A request that is not sent is like one that is lost: the core sends again.
-            self._log.rot_met = self._log.rot_met or is_rot(error)
+            self._log.reading_failed(error)
             log_of_entries.warning(
                 "group %d: entries for member %d: %s", self._log.group_id, message.to, error
             )

@@ -24,7 +24,6 @@ from typing import Final
 from storage.checkpointing import CONFIGURATION_SECTION
 from storage.group_options import node_of
 from storage.log.data_log import DataLog
-from storage.log.file_system import is_rot
 from storage.raft.messages import Install, Message
 from storage.raft.progress import SendState
 from storage.raft.raft import Raft
@@ -160,7 +159,7 @@ class Installing:
         error = done.exception()
         if error is not None:
             # Retention has freed what was being shipped, or it does not verify: the next try starts afresh.
-            self._log.rot_met = self._log.rot_met or is_rot(error)
+            self._log.reading_failed(error)
             log_of_installs.warning("group %d: shipping to %d ended: %s", self._log.group_id, peer, error)
             self._shipments.pop(peer, None)
             return

@@ -41,11 +41,11 @@ class Fit:
 
 
 def fit(points: Sequence[tuple[float, float]]) -> Fit | None:
-    """The line through (value, figure) pairs; None where fewer than three have both above zero, or a figure
-    is not."""
+    """The line through (value, figure) pairs; None where a figure is not above zero, or fewer than three
+    values are."""
     if any(y <= 0 for _, y in points):
         return None
-    logs = [(math.log(x), math.log(y)) for x, y in points if x > 0 and y > 0]
+    logs = [(math.log(x), math.log(y)) for x, y in points if x > 0]
     if len(logs) < 3 or len({x for x, _ in logs}) < 2:
         return None
     xs, ys = [x for x, _ in logs], [y for _, y in logs]

@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
             return True
         if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
             return True
-        room, taken = self._shared.max_in_flight_bytes, self._shared.in_flight_bytes
+        room, taken = self._shared.max_in_flight_bytes, self._shared.in_flight_bytes  # is_full, inline
         if 0 <= room < taken and (
             len(frame) > SMALL_FRAME_BYTES or room + room // 4 < taken or frame[:2] == PRODUCE
         ):

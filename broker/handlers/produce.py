@@ -349,44 +349,9 @@ class _Answer(Deferred):
             self.complete(self._waiting_response)
 
 
-class _LaterAnswer(Deferred):
-    """One that waits for coordinators of transactions, and for each commit from when it was appended: what is
-    appended may be lost with a leadership that comes back before the last coordinator has answered."""
-
-    __slots__ = ("_pending", "_produced", "_waiting_response")
-
-    def __init__(self, response: ProduceResponse, produced: _Gated) -> None:
-        super().__init__()
-        self._waiting_response = response
-        self._produced = produced
-        self._pending = 0
-        produced.when_settled = self._settled
-        self._settled()
-
-    def _settled(self) -> None:
-        groups, self._produced.groups = self._produced.groups, []
-        self._pending += len(groups)
-        for group in groups:
-            group.when_committed(partial(self._committed, group))
-        self._look()
-
-    def _committed(self, group: LogGroup, error: BaseException | None) -> None:
-        if error is not None:
-            self._produced.withdraw(self._waiting_response, group)
-            self._produced.is_moved = True
-        self._pending -= 1
-        self._look()
-
-    def _look(self) -> None:
-        if self._pending == 0 and self._produced.held == 0:
-            if self._produced.is_moved:
-                self._produced.tell_leaders(self._waiting_response)
-            self.complete(self._waiting_response)
-
-
-class _Unanswered(Deferred):
-    """acks=0: nothing to say in the end, unless there is a refusal. Until all of it is committed, or lost, it
-    counts as unanswered: that is what holds back a producer which waits for nothing."""
+class _Commits(Deferred):
+    """Waits for coordinators of transactions, and for each commit from when it was appended: what is appended
+    may be lost with a leadership that comes back before the last coordinator has answered."""
 
     __slots__ = ("_pending", "_produced")
 
@@ -402,12 +367,48 @@ class _Unanswered(Deferred):
         groups, self._produced.groups = self._produced.groups, []
         self._pending += len(groups)
         for group in groups:
-            group.when_committed(self._committed)
+            group.when_committed(partial(self._committed, group))
         self._look()
 
-    def _committed(self, error: BaseException | None) -> None:
+    def _committed(self, group: LogGroup, error: BaseException | None) -> None:
+        if error is not None:
+            self._lost(group)
         self._pending -= 1
         self._look()
+
+    def _lost(self, group: LogGroup) -> None:
+        """What was appended there is not committed."""
+
+    def _look(self) -> None:
+        """Something has come: is that all?"""
+        raise NotImplementedError
+
+
+class _LaterAnswer(_Commits):
+    """One with what became of each batch."""
+
+    __slots__ = ("_waiting_response",)
+
+    def __init__(self, response: ProduceResponse, produced: _Gated) -> None:
+        self._waiting_response = response
+        super().__init__(produced)
+
+    def _lost(self, group: LogGroup) -> None:
+        self._produced.withdraw(self._waiting_response, group)
+        self._produced.is_moved = True
+
+    def _look(self) -> None:
+        if self._pending == 0 and self._produced.held == 0:
+            if self._produced.is_moved:
+                self._produced.tell_leaders(self._waiting_response)
+            self.complete(self._waiting_response)
+
+
+class _Unanswered(_Commits):
+    """acks=0: nothing to say in the end, unless there is a refusal. Until all of it is committed, or lost, it
+    counts as unanswered: that is what holds back a producer which waits for nothing."""
+
+    __slots__ = ()
 
     def _look(self) -> None:
         if self.done or self._produced.held:

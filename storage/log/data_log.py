@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from storage.log.batch_index import SegmentPartition
-from storage.log.file_system import FileSystem, RealFileSystem
+from storage.log.file_system import FileSystem, RealFileSystem, is_rot
 from storage.log.format import SEGMENT_HEADER_BYTES, chain_of
 from storage.log.housekeeping import Housekeeping
 from storage.log.lsn_lookup import LsnLookup
@@ -99,7 +99,7 @@ class DataLog(ReplacingLog):
         self.lsns = LsnLookup(table, self._frame_reader)
         """For any thread, too."""
         self.rot_met = False
-        """Who meets a frame that does not verify says so here; who scrubs takes it back."""
+        """Somebody could not read what is here; who scrubs takes it back."""
         self._replay_from = found.checkpoints[-1].place if found.checkpoints else 0
         self.checkpoint: Checkpoint | None = found.checkpoints[-1].checkpoint if found.checkpoints else None
         """What was loaded at open; `replay` gives the frames after it."""
@@ -481,6 +481,10 @@ class DataLog(ReplacingLog):
         """`Rewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
         whole or gone. For any thread."""
         return self._rewriter.scrub(sequence, breathe)
+
+    def reading_failed(self, error: BaseException) -> None:
+        """Whoever reads frames has met this: it may be rot."""
+        self.rot_met = self.rot_met or is_rot(error)
 
     def rewritable(self, sequence: int, later: bool = False) -> bool:
         """Whether `rewrite_segment` may take this segment now: below the checkpoint, and no kept checkpoint

@@ -48,7 +48,8 @@ class MemoryLog:
         self.checkpoint: Checkpoint | None = None
         self.hard_state = HardState()
         self.flushed_index = 0
-        self.disk_full = self.rot_met = False
+        self.rot_met = False
+        self.disk_full = False
         """Set by the test: no room for another frame."""
         self.flush_fails = False
         self._origin: bytes | None = None
@@ -309,6 +310,9 @@ class MemoryLog:
         self, sequence: int, breathe: Callable[[int], None] = lambda count: None
     ) -> tuple[int, int] | None:
         return None
+
+    def reading_failed(self, error: BaseException) -> None:
+        """Memory does not rot."""
 
     def origin(self, told: bytes) -> bytes:
         if self._origin is None:

@@ -78,6 +78,15 @@ def test_what_is_promised_to_stay_flat_is_judged_and_drawn(tmp_path: Path) -> No
     assert "## How cost grows" in text and "0.5 at 1" in text and "5 at 10" in text
 
 
+def test_what_falls_without_a_trend_does_not_grow(tmp_path: Path) -> None:
+    names = {fitted.figure for fitted in BY_NAME["log_gib"].fitted}
+    starts = {1: 5.0, 2: 1.0, 5: 5.0, 10: 1.0}
+    figures = {value: dict.fromkeys(names, 2.0) | {"start_s": took} for value, took in starts.items()}
+    _steps(tmp_path, "log_gib", figures)
+    (row,) = (row for row in fits(gathered(tmp_path)) if "first acknowledgement" in row[1])
+    assert (row[5], row[-1]) == ("no trend", "met")
+
+
 def test_steps_beside_other_work_are_named(tmp_path: Path) -> None:
     quiet = dict.fromkeys([fitted.figure for fitted in BY_NAME["groups"].fitted], 1.0)
     noisy = quiet | {"foreign_cpu_share": 1.1}
