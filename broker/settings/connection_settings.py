@@ -53,8 +53,8 @@ class ConnectionSettings:
         Kind.LONG,
         256 * MIB,
         "Bytes of requests taken in and not yet answered, over all connections. Beyond it requests wait and "
-        "their connections are not read from; those of up to 4 KiB once it is a quarter more. Large requests "
-        "of which a part has come count, and wait, all but one; -1: no limit.",
+        "their connections are not read from; those of up to 4 KiB, but for Produce, once it is a quarter "
+        "more. Large requests of which a part has come count, and wait, all but one; -1: no limit.",
         minimum=-1,
     )
     lockstep_connection_max_in_flight: int = setting(
