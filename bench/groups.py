@@ -33,11 +33,14 @@ def run(session: Session, policy: str) -> None:
         return
     topic = session.topic(policy)
     words = {"topic": topic, "group": f"bench-{topic}"}
-    session.job("commit_loop", producers=COMMITTERS, warmup_s=0.0, seconds=1.0, **words)
+
+    def commits() -> None:
+        session.job("commit_loop", producers=COMMITTERS, warmup_s=0.0, seconds=1.0, **words)
+
+    commits()
     if session.kind == "kafka":
         _flush_offsets_topic(session)
-        # until the compiler is through with this path
-        session.job("commit_loop", producers=COMMITTERS, warmup_s=0.0, seconds=10.0, **words)
+    session.warm(commits)
     _commits(session, policy, words)
     _rebalances(session, policy, words)
     _held(session, policy, words)

@@ -47,15 +47,6 @@ def cpu_seconds(pid: int) -> float:
     return total
 
 
-def written_bytes(pid: int) -> int:
-    """Bytes the process and its children have caused to be written to disks; 0 when it is gone."""
-    total = 0
-    for process in _family(pid):
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            total += process.io_counters().write_bytes
-    return total
-
-
 def thread_cpu_seconds(pid: int) -> float:
     """User and system seconds of the process's first thread so far; 0.0 when it is gone."""
     try:

@@ -73,6 +73,8 @@ class Sizes:
     """For a broker with a just-in-time compiler; the other needs `plain_warmup_s`."""
     warmup_max_s: float
     plain_warmup_s: float = 3.0
+    kind_warmup_max_s: float = 20.0
+    """How long a block's own kind of work is done before it, where the compiler is not quiet sooner."""
     client_warmup_records: int = 0
     """Of the load tool, which compiles itself while it sends them; 0: a third of those that are measured."""
 
@@ -124,6 +126,7 @@ NODES_QUICK = Sizes(
     restart_sessions=1,
     warmup_min_s=6.0,
     warmup_max_s=10.0,
+    kind_warmup_max_s=1.0,
 )
 """Whether it works, not how fast it is: three virtual machines share the cores while they compile."""
 

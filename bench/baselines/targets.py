@@ -15,7 +15,7 @@ from typing import Any, Final
 from bench.baselines import memory, tuned
 from bench.compare import SUBJECT
 from bench.nodes3.session import HEAP, NODES, NodesSession
-from bench.session import Block, Running, Session
+from bench.session import Running, Session
 from bench.settings import FLUSH, OS, Sizes
 from compat_tests.clusters import KafkaCluster
 from compat_tests.kafka_jars import ToolchainMissing, classpath, java_command
@@ -66,7 +66,14 @@ BROKERS: Final = (
     Broker("lockstep", "lockstep", {FLUSH: "lockstep"}),
     Broker("lockstep-os", "lockstep", {OS: "lockstep-os"}),
     Broker("kafka", "kafka", {OS: "kafka", FLUSH: "kafka-flush"}, check=_kafka_check),
-    Broker("kafka-tuned", "kafka", {OS: "kafka-tuned"}, tuned.properties(), tuned.HEAP, check=_kafka_check),
+    Broker(
+        "kafka-tuned",
+        "kafka",
+        {OS: "kafka-tuned", FLUSH: "kafka-tuned-flush"},
+        tuned.properties(),
+        tuned.HEAP,
+        check=_kafka_check,
+    ),
     Broker("tansu", "tansu", {MEMORY: "tansu"}, nodes=(1,), check=memory.tansu_program),
     Broker("kfake", "kfake", {MEMORY: "kfake"}, nodes=(1,), check=memory.kfake_program),
 )
@@ -77,6 +84,7 @@ WORDS: Final = {
     "kafka": "as shipped: the system flushes when it likes",
     "kafka-flush": "flush.messages=1: every acknowledged write is flushed",
     "kafka-tuned": "`bench/baselines/tuned.py`; the system flushes when it likes",
+    "kafka-tuned-flush": "the same with flush.messages=1",
     "tansu": "Rust, memory://: nothing is kept",
     "kfake": "franz-go's fake cluster: nothing is kept",
 }
@@ -138,8 +146,3 @@ def session_of(broker: Broker, nodes: int, sizes: Sizes, parent: Path) -> OneBro
     if nodes not in broker.nodes:
         raise ValueError(f"{broker.name} does not run on {nodes} nodes")
     return OneBroker(broker, sizes, parent) if nodes == 1 else ThreeBrokers(broker, sizes, parent)
-
-
-def target_of(session: OneBroker | ThreeBrokers, block: Block) -> str:
-    """The target's name that a block was measured for."""
-    return session.broker.targets[block["policy"]]

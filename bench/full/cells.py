@@ -10,11 +10,21 @@ import hashlib
 import itertools
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from bench.baselines.targets import TARGETS
 from bench.full.workloads import AXES, Workload
 
+MEASURED_AS: Final = {
+    "produce": 2,
+    "drain": 2,
+    "fan_out": 2,
+    "idle": 2,
+    "start": 1,
+    "groups": 2,
+    "failover": 1,
+}
+"""By kind: raised when its blocks are measured in another way, so that its rows are measured again."""
 _ELSEWHERE = frozenset({"about", "axes", "nodes", "targets"})
 """Of a workload: what is in the cell itself, or only said to people."""
 
@@ -46,7 +56,12 @@ class Cell:
     def definition(self) -> dict[str, Any]:
         """As it is kept in the row."""
         settings = {key: value for key, value in asdict(self.workload).items() if key not in _ELSEWHERE}
-        return {"settings": settings, "nodes": self.nodes, "target": self.target, "point": self.at}
+        found = {"settings": settings, "nodes": self.nodes, "target": self.target, "point": self.at}
+        if self.workload.kind == "command":
+            return found
+        broker = TARGETS[self.target]
+        made = {"broker": {"settings": broker.settings, "heap": broker.heap}}
+        return found | made | {"measured_as": MEASURED_AS[self.workload.kind]}
 
     def __str__(self) -> str:
         return f"{self.workload.name}/{self.name}"

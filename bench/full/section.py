@@ -19,18 +19,40 @@ from bench.tables import facts
 
 KIND = "full"
 SHOWN = {
-    "produce": (("requests_per_s", "/s"), ("p50_ms", "ms"), ("p99_ms", "ms")),
-    "drain": (("drained_gb_per_s", "GB/s"), ("p99_ms", "ms")),
-    "fan_out": (("mb_per_s", "MB/s"),),
-    "idle": (("requests_per_s", "/s"), ("kib_each_connection", "KiB")),
-    "start": (("first_ack_s", "s"),),
-    "groups": (("commits_requests_per_s", "/s"), ("rebalance_start_s", "s"), ("members_kib_each", "KiB")),
-    "failover": (("first_ack_s", "s"),),
+    "produce": (
+        ("requests_per_s", "/s", "requests answered a second"),
+        ("p50_ms", "ms", "p50"),
+        ("p99_ms", "ms", "p99"),
+        ("max_ms", "ms", "the longest of the rounds in the middle"),
+    ),
+    "drain": (("drained_gb_per_s", "GB/s", "read"), ("p99_ms", "ms", "the writer's p99")),
+    "fan_out": (("mb_per_s", "MB/s", "read by all groups together"),),
+    "idle": (
+        ("requests_per_s", "/s", "requests a second of sixteen others"),
+        ("kib_each_connection", "KiB", "resident memory that each connection adds"),
+    ),
+    "start": (
+        ("first_ack_s", "s", "from the new process to its first acknowledgement"),
+        ("first_start_s", "s", "a first start, in an empty directory"),
+    ),
+    "groups": (
+        ("commits_requests_per_s", "/s", "offset commits a second"),
+        ("rebalance_start_s", "s", "until a group of 50 has settled"),
+        ("members_kib_each", "KiB", "resident memory that each idle member adds"),
+    ),
+    "failover": (("first_ack_s", "s", "from the kill to the next acknowledgement"),),
 }
-"""By kind: the figures of a cell, in order, with their units."""
-TIMES = frozenset({"first_ack_s", "p99_ms"})
-"""Of those: where less is better."""
-KAFKAS = ("kafka", "kafka-flush", "kafka-tuned")
+"""By kind: the figures of a cell, in order, with their units and what they are."""
+NOTES = {
+    "idle": "Kafka's memory is growth beyond a heap that is resident already.",
+    "groups": "Kafka's memory is growth beyond a heap that is resident already.",
+    "start": "Most of Kafka's first acknowledgement is its `broker.session.timeout.ms`, 9 s.",
+    "failover": "Most of Kafka's is its `broker.session.timeout.ms`, 9 s.",
+}
+"""By kind: what a reader has to know."""
+MORE_IS_BETTER = ("/s",)
+"""How the units of such figures end; of all others less is better."""
+KAFKAS = ("kafka", "kafka-flush", "kafka-tuned", "kafka-tuned-flush")
 
 Row = dict[str, Any]
 
@@ -43,9 +65,17 @@ def gathered(directory: Path) -> dict[str, Any]:
     """
     paths = paths_of(directory)
     names = ("cell", "settings", "started", "code", "machine")
-    rows: list[Row] = [{"workload": path.parent.name, **read(path, *names)} for path in paths]
+    workloads = read_all()
+    wanted = {
+        str(cell): cell.digest for each in workloads for nodes in each.nodes for cell in cells_of(each, nodes)
+    }
+    found: list[Row] = [{"workload": path.parent.name, **read(path, *names)} for path in paths]
+    files = {each.name for each in workloads}
+    rows = [
+        row for row in found if row["workload"] not in files or wanted.get(row["cell"]) == row.get("digest")
+    ]
     if not rows:
-        raise Unreadable(f"{directory.name} has no rows: python -m bench full")
+        raise Unreadable(f"{directory.name} has no rows of today's workloads: python -m bench full")
     if quick := [row["cell"] for row in rows if row.get("quick")]:
         raise ValueError(f"{quick[0]} is of a quick run, which shows that it works and not how fast it is")
     cells = [row for row in rows if not is_comparison(row)]
@@ -59,7 +89,7 @@ def gathered(directory: Path) -> dict[str, Any]:
         "failures": [],
         "rows": rows,
         "commits": origins.commits_of(cells or rows),
-        "cells": sum(len(cells_of(each, nodes)) for each in read_all() for nodes in each.nodes),
+        "cells": len(wanted),
         **shared,
     }
 
@@ -73,7 +103,7 @@ def _cell(row: Row) -> str:
         return "failed"
     medians = row["medians"]
     shown = SHOWN[row["settings"]["kind"]]
-    return ", ".join(f"{_figure(medians[name])} {unit}" for name, unit in shown if name in medians)
+    return ", ".join(f"{_figure(medians[name])} {unit}" for name, unit, _ in shown if name in medians)
 
 
 def _by_table(rows: list[Row]) -> dict[tuple[str, int], list[Row]]:
@@ -103,31 +133,50 @@ def tables(result: dict[str, Any]) -> list[str]:
         ]
         text = tabulate(lines, headers=["", *targets], tablefmt="github", disable_numparse=True)
         title = f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}"
-        elsewhere, behind = _elsewhere(rows[0]["machine"], result["machine"]), _behind(rows)
-        found.append("\n\n".join(part for part in (title, elsewhere, text, behind) if part))
+        elsewhere = _elsewhere(rows[0]["machine"], result["machine"])
+        found.append(
+            "\n\n".join(part for part in (title, _about(rows[0]), elsewhere, text, _behind(rows)) if part)
+        )
     return found
 
 
+def _about(row: Row) -> str:
+    """What is measured, in words, and what the figures are."""
+    kind = row["settings"]["kind"]
+    about = {each.name: each.about for each in read_all()}.get(row["workload"], "")
+    figures = ", ".join(words for _, _, words in SHOWN[kind])
+    said = (
+        f"{about[:1].upper()}{about[1:]}." if about else "",
+        f"In each cell: {figures}.",
+        NOTES.get(kind, ""),
+    )
+    return " ".join(filter(None, said))
+
+
 def _behind(rows: list[Row]) -> str:
-    """In how many points of a table Lockstep is behind Kafka, by its first figure, or the last where all keep
-    the same rate; empty without both."""
-    at_rates = any(row["point"].get("rate") for row in rows)
-    figure, _ = SHOWN[rows[0]["settings"]["kind"]][-1 if at_rates else 0]
-    points: dict[str, dict[str, float]] = {}
-    for row in rows:
-        if figure in row.get("medians", {}):
-            points.setdefault(json.dumps(row["point"]), {})[row["target"]] = row["medians"][figure]
+    """By which figures, and in how many points of a table, Lockstep is behind a Kafka that promises no more;
+    empty where it is in none. Rates that all keep to are no figures."""
     said = []
-    for other in KAFKAS:
-        pairs = [each for each in points.values() if "lockstep" in each and other in each]
-        lost = sum(_worse(figure, each["lockstep"], each[other]) for each in pairs)
-        said += [f"`{other}` in {lost} of {len(pairs)} points"] if pairs else []
-    words = "last" if at_rates else "first"
-    return f"By the {words} figure `lockstep` is behind {', behind '.join(said)}." if said else ""
+    for figure, unit, words in SHOWN[rows[0]["settings"]["kind"]]:
+        points: dict[str, dict[str, float]] = {}
+        for row in rows:
+            at_rate = figure == "requests_per_s" and row["point"].get("rate")
+            if figure in row.get("medians", {}) and not at_rate:
+                points.setdefault(json.dumps(row["point"]), {})[row["target"]] = row["medians"][figure]
+        behind = []
+        for other in KAFKAS:
+            pairs = [each for each in points.values() if "lockstep" in each and other in each]
+            lost = sum(_worse(unit, each["lockstep"], each[other]) for each in pairs)
+            behind += [f"`{other}` in {lost} of {len(pairs)}"] if lost else []
+        said += [f"- {words}: behind {', '.join(behind)}"] if behind else []
+    if any(row["target"] in KAFKAS for row in rows):
+        head = "Points where `lockstep` is behind:" if said else "`lockstep` is behind in no point."
+        return "\n".join([head, "", *said] if said else [head])
+    return ""
 
 
-def _worse(figure: str, ours: float, theirs: float) -> bool:
-    return ours > theirs if figure in TIMES else ours < theirs
+def _worse(unit: str, ours: float, theirs: float) -> bool:
+    return ours < theirs if unit.endswith(MORE_IS_BETTER) else ours > theirs
 
 
 def _elsewhere(machine: dict[str, Any], newest: dict[str, Any]) -> str:

@@ -25,8 +25,10 @@ from bench.settings import PRODUCERS
 AnySession = OneBroker | ThreeBrokers
 MEMORY_S = (0.5, 2.0)
 """Warm-up and length of a block of brokers that keep all in memory, at most."""
-DRAIN_LEAD_S = 1.0
+DRAIN_LEAD_S = 0.5
 """The writer writes for so long before the reader begins."""
+WARM_S = 1.0
+"""Slices of a block's own work before it is measured."""
 
 
 def measure(session: AnySession, cell: Cell, policy: str, keep: Callable[[bytes], dict[str, Any]]) -> Block:
@@ -77,6 +79,15 @@ def _lanes(session: AnySession, cell: Cell, raw: Path, rate: int) -> dict[str, A
     }
 
 
+def _warm_lanes(session: AnySession, policy: str, words: dict[str, Any]) -> None:
+    """The same lanes for a while on a topic of their own; not where nothing is compiled and all is kept."""
+    if session.kind != "kafka":
+        return
+    topic = session.topic(policy, words["partitions"])
+    less = {**words, "keep": "", "warmup_s": 0.0, "seconds": WARM_S}
+    session.warm(lambda: session.job("lanes", topic=topic, **less))
+
+
 def _produce(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     """Producers at a rate, or as fast as their windows allow."""
     words = _lanes(session, cell, raw, cell.at["rate"])
@@ -85,6 +96,7 @@ def _produce(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
         result = session.job("lanes", topic=topic, **words)
         return {**result, "writes": result["total_requests"]}
 
+    _warm_lanes(session, policy, words)
     outstanding = words["producers"] * words["window"]
     partitions = words["partitions"]
     block = session.measure(str(cell), policy, work, partitions=partitions, max_outstanding=outstanding)
@@ -98,23 +110,29 @@ def _produce(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
 
 
 def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
-    """A backlog is read to its end while a producer goes on writing at its rate."""
+    """A backlog is read again and again while a producer goes on writing at its rate, all its window long."""
     topic, filled = rows.fill(session, policy, cell.at["backlog_mb"] << 20)
     words = _lanes(session, cell, raw, cell.at["rate"])
+    reading_s = words["warmup_s"] + words["seconds"] - DRAIN_LEAD_S
+
+    def both(reading_s: float, **words: Any) -> tuple[Block, Block]:
+        with session.running_job("lanes", topic=topic, **words) as writer:
+            time.sleep(DRAIN_LEAD_S)
+            read = session.job("read_backlog", topic=topic, seconds=reading_s)
+        return session.finish_job(writer), read
 
     def work() -> Block:
-        with session.running_job("lanes", topic=topic, **words) as writer:
-            time.sleep(DRAIN_LEAD_S + words["warmup_s"])
-            read = session.job("read_backlog", topic=topic)
-        written = session.finish_job(writer)
+        written, read = both(reading_s, **words)
         return {
             **written,
             "writes": written["total_requests"],
             "drained_gb_per_s": read["gb_per_s"],
             "drained_s": read["seconds"],
+            "drained_passes": read["passes"],
             "drained_records": read["records"],
         }
 
+    session.warm(lambda: both(WARM_S, **{**words, "warmup_s": 0.0, "seconds": WARM_S}))
     block = session.observe(str(cell), policy, work, max_outstanding=words["window"])
     least = filled["figures"]["total_records"]
     if block["figures"]["drained_records"] < least:
@@ -123,7 +141,9 @@ def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
         )
     figures = block["figures"]
     rows.report(
-        block, f"{figures['drained_gb_per_s']:.2f} GB/s read, writer's p99 {figures['p99_ms']:.2f} ms"
+        block,
+        f"{figures['drained_gb_per_s']:.2f} GB/s read in {figures['drained_passes']} passes, "
+        f"writer's p99 {figures['p99_ms']:.2f} ms",
     )
     return block
 
@@ -136,6 +156,7 @@ def _idle(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     """Sixteen producers beside so many connections that say nothing; what one of these costs in memory."""
     count = cell.at["connections"]
     words = {**_lanes(session, cell, raw, 0), "producers": PRODUCERS, "window": 1, "records": 1}
+    _warm_lanes(session, policy, words)
     with session.held_connections(count) as kib_each:
 
         def work(topic: str) -> Block:

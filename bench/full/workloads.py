@@ -53,7 +53,7 @@ class Workload:
     """Unanswered requests of a producer at most."""
     minutes: float = 0.15
     """Of each timed block."""
-    warmup_s: float = 2.0
+    warmup_s: float = 1.0
     """Before it, in the same block; brokers are warmed up besides."""
     rounds: int = 2
     """Sessions of each broker; an even number is balanced (ABBA)."""

@@ -65,6 +65,7 @@ ONE_QUICK = replace(
     warmup_min_s=4.0,
     warmup_max_s=6.0,
     plain_warmup_s=1.0,
+    kind_warmup_max_s=1.0,
     small_records=60_000,
     small_warmup_records=20_000,
     fan_out_bytes=8 << 20,

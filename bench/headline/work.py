@@ -64,9 +64,13 @@ def _one_policy(session: Session, policy: str, sizes: HeadlineSizes, wanted: fro
 
 
 def fan_out(session: Session, policy: str, total_bytes: int, groups: int = GROUPS) -> Block:
-    """A writer, and groups that read all of it meanwhile; a small one first, which warms this up."""
+    """A writer, and groups that read all of it meanwhile; small ones first, which warm this up."""
     words = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW, "groups": groups}
-    session.job("fan_out", topic=session.topic(policy), total_bytes=total_bytes // WARM_SHARE, **words)
+
+    def small() -> None:
+        session.job("fan_out", topic=session.topic(policy), total_bytes=total_bytes // WARM_SHARE, **words)
+
+    session.warm(small)
 
     def work(topic: str) -> Block:
         result = session.job("fan_out", topic=topic, total_bytes=total_bytes, **words)

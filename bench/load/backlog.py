@@ -60,18 +60,20 @@ def fill(job: Result) -> Result:
 
 
 class Reader:
-    """One connection that reads partition 0 from an offset on, batch by batch; `fetches`: asked so far.
+    """One connection that reads partition 0 from an offset on, batch by batch; `fetches`: asked on it so far.
 
     With `check` the CRC of every batch is verified (outside timed runs).
     """
 
     __slots__ = ("_answers", "_check", "_template", "bytes", "fetches", "offset", "sock")
 
-    def __init__(self, sock: socket.socket, topic: str, offset: int, check: bool = False) -> None:
+    def __init__(
+        self, sock: socket.socket, topic: str, offset: int, check: bool = False, fetches: int = 0
+    ) -> None:
         self.sock = sock
         self.offset = offset
         self.bytes = 0
-        self.fetches = 0
+        self.fetches = fetches
         self._check = check
         self._template = FetchTemplate(
             topic, 0, max_bytes=FETCH_MAX_BYTES, partition_max_bytes=PARTITION_FETCH_BYTES
@@ -113,22 +115,33 @@ class Reader:
 
 
 def read_backlog(job: Result) -> Result:
-    """Read partition 0 from `start_offset` to its end; with `check` as `Reader`."""
+    """Read partition 0 from `start_offset` to its end; with `check` as `Reader`. With `seconds` again and
+    again until so long has passed; its last pass is cut short."""
     first = job.get("start_offset", 0)
+    start = time.perf_counter_ns()
+    until = start + int(job["seconds"] * 1e9) if "seconds" in job else 0
+    fetches = size = records = passes = 0
     with connect(job["host"], job["port"], receive_bytes=RECEIVE_BYTES) as sock:
-        reader = Reader(sock, job["topic"], first, bool(job.get("check")))
-        high_watermark = first + 1
-        start = time.perf_counter_ns()
-        while reader.offset < high_watermark:
-            reader.ask()
-            high_watermark = reader.wait()
+        while not passes or time.perf_counter_ns() < until:
+            reader = Reader(sock, job["topic"], first, bool(job.get("check")), fetches)
+            high_watermark = first + 1
+            while reader.offset < high_watermark:
+                reader.ask()
+                high_watermark = reader.wait()
+                if until and passes and time.perf_counter_ns() >= until:
+                    break
+            fetches = reader.fetches
+            size += reader.bytes
+            records += reader.offset - first
+            passes += 1
         seconds = (time.perf_counter_ns() - start) / 1e9
     return {
-        "requests": reader.fetches,
+        "requests": fetches,
         "seconds": seconds,
-        "bytes": reader.bytes,
-        "records": reader.offset - first,
-        "gb_per_s": reader.bytes / seconds / 1e9,
+        "passes": passes,
+        "bytes": size,
+        "records": records,
+        "gb_per_s": size / seconds / 1e9,
     }
 
 

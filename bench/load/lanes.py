@@ -157,22 +157,31 @@ class _Loop:
         return found
 
 
+def shares(producers: int, ports: list[int]) -> list[tuple[int, list[int]]]:
+    """For each connection the port and the partitions it writes to. Args: ports: of each partition's leader.
+
+    As many connections as partitions or more share partitions; fewer of them share them out, each among those
+    of one leader. Where there are fewer connections than leaders some partitions are nobody's.
+    """
+    if producers >= len(ports):
+        return [(ports[number % len(ports)], [number % len(ports)]) for number in range(producers)]
+    leaders = list(dict.fromkeys(ports))
+    found = []
+    for number in range(producers):
+        port = leaders[number % len(leaders)]
+        led = [partition for partition, each in enumerate(ports) if each == port]
+        found.append(
+            (port, led[number // len(leaders) :: len(range(number % len(leaders), producers, len(leaders)))])
+        )
+    return found
+
+
 def lanes_of(job: Result) -> list[Lane]:
-    """The job's connections: with `ports` each keeps to one partition at its leader, else to all in turn."""
+    """The job's connections, `shares` of the partitions; `ports`: their leaders', where there are several."""
     batch = record_batch(job["records"], job["record_bytes"], time.time_ns() // 1_000_000)
-
-    def template(partition: int) -> ProduceTemplate:
-        return ProduceTemplate(job["topic"], {partition: batch}, job["records"])
-
     made = []
-    for number in range(job["producers"]):
-        if "ports" in job:
-            mine = number % job["partitions"]
-            templates, port = [template(mine)], job["ports"][mine]
-        else:
-            # fewer connections than partitions share them out; more of them share partitions
-            shares = range(number % job["partitions"], job["partitions"], job["producers"])
-            templates, port = [template(index) for index in shares], job["port"]
+    for port, partitions in shares(job["producers"], job.get("ports", [job["port"]] * job["partitions"])):
+        templates = [ProduceTemplate(job["topic"], {each: batch}, job["records"]) for each in partitions]
         made.append(Lane(connect(job["host"], port), templates, job["window"]))
     return made
 

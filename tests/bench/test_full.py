@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from bench.baselines import targets
-from bench.full import command
+from bench.full import cells, command
+from bench.full.cells import cells_of
 from bench.full.rows import figures_of, medians
+from bench.full.workloads import read_all
 from compat_tests.kafka_jars import ToolchainMissing
 
 TINY = """
@@ -203,6 +205,20 @@ def test_other_kinds_of_cells(grid: Grid, kind: str, axes: str, figure: str) -> 
     (row,) = grid.rows().values()
     found = row["medians"]
     assert isinstance(found, dict) and found[figure] > 0
+
+
+def test_a_cell_is_another_one_where_its_broker_or_the_way_it_is_measured_is() -> None:
+    (fan_out,) = (each for each in read_all() if each.name == "fan-out")
+    cell = next(each for each in cells_of(fan_out, 1) if each.target == "kafka-tuned")
+    digest = cell.digest
+    tuned = replace(targets.TARGETS["kafka-tuned"], heap="3G")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(targets.TARGETS, "kafka-tuned", tuned)
+        assert cell.digest != digest
+        patch.undo()
+        patch.setitem(cells.MEASURED_AS, "fan_out", 99)
+        assert cell.digest != digest
+    assert cell.digest == digest
 
 
 def test_unproven_rounds_do_not_count_and_costs_are_of_what_was_acknowledged() -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from bench.full.cells import cells_of
 from bench.full.section import compared, gathered, section, tables
+from bench.full.workloads import read_all
 from bench.origins import MixedMachines
 from bench.page import seeds
 from bench.page.document import page, read
@@ -98,17 +100,17 @@ def _row(directory: Path, workload: str, target: str, nodes: int = 1, **more: An
 
 def test_the_grids_whole_comparisons_are_given_to_the_page_and_are_no_table(tmp_path: Path) -> None:
     rounds = [{"result": {"comparison": [], "kind": "nodes3"}}]
-    _row(tmp_path, "three-nodes", "nodes3", settings={"kind": "command"}, point={}, rounds=rounds)
+    _row(tmp_path, "nodes", "nodes3", settings={"kind": "command"}, point={}, rounds=rounds)
     result = gathered(tmp_path)
-    kept_in = "full/three-nodes/1n-nodes3.json"
+    kept_in = "full/nodes/1n-nodes3.json"
     assert compared(result) == [{"comparison": [], "kind": "nodes3", "kept_in": kept_in}]
-    assert "### three-nodes" not in section(result)
+    assert "### nodes" not in section(result)
 
 
 def test_what_failed_within_a_command_is_told(tmp_path: Path) -> None:
     rounds = [{"result": {"comparison": []}, "failures": ["session 2: broke\nits log"]}]
-    _row(tmp_path, "one-node", "all", settings={"kind": "command"}, point={}, rounds=rounds)
-    assert "- one-node/1n-all: session 2: broke" in section(gathered(tmp_path))
+    _row(tmp_path, "whole", "all", settings={"kind": "command"}, point={}, rounds=rounds)
+    assert "- whole/1n-all: session 2: broke" in section(gathered(tmp_path))
 
 
 def test_rows_of_several_commits_are_counted_and_rows_of_several_machines_refused(tmp_path: Path) -> None:
@@ -138,27 +140,51 @@ def test_each_table_says_where_it_was_measured_if_not_where_the_newest_was(tmp_p
         "machine": {**machine, "kernel": "8"},
         "rounds": [],
     }
-    _row(tmp_path, "locks", "contention", **own)
+    _row(tmp_path, "whole", "contention", **own)
     result = gathered(tmp_path)
     assert result["machine"] == machine, "of the newest cells; a comparison has its own"
     one, three = tables(result)
-    assert "1 node\n\nMeasured elsewhere, kernel: 6.\n\n|" in one and "3 nodes\n\n|" in three
+    assert "\n\nMeasured elsewhere, kernel: 6.\n\n|" in one and "Measured elsewhere" not in three
 
 
-def test_a_table_says_in_how_many_points_lockstep_is_behind_which_kafka(tmp_path: Path) -> None:
+def test_a_table_says_by_which_figures_lockstep_is_behind_which_kafka(tmp_path: Path) -> None:
     for producers, ours, shipped in ((1, 90.0, 100.0), (16, 110.0, 100.0)):
         for target, rate in (("lockstep", ours), ("kafka", shipped), ("kafka-flush", 20.0)):
-            figures = {"requests_per_s": rate}
-            _row(tmp_path, "requests", target, medians=figures, rounds=[], point={"producers": producers})
-    behind = (
-        "By the first figure `lockstep` is behind `kafka` in 1 of 2 points, behind `kafka-flush` in 0 of 2"
-    )
+            figures = {"requests_per_s": rate, "p99_ms": 1.0 if target == "lockstep" else 2.0}
+            point = {"producers": producers}
+            _row(tmp_path, "requests", target, medians=figures, rounds=[], point=point)
+    behind = "is behind:\n\n- requests answered a second: behind `kafka` in 1 of 2\n"
     assert behind in section(gathered(tmp_path))
+    assert "p99: behind" not in section(gathered(tmp_path))
     for target, seconds in (("lockstep", 0.5), ("kafka", 9.0)):
-        _row(
-            tmp_path, "start", target, medians={"first_ack_s": seconds}, rounds=[], settings={"kind": "start"}
-        )
-    assert "is behind `kafka` in 0 of 1 points" in section(gathered(tmp_path))
+        figures = {"first_ack_s": seconds}
+        _row(tmp_path, "starting", target, medians=figures, rounds=[], settings={"kind": "start"})
+    (table,) = (each for each in tables(gathered(tmp_path)) if each.startswith("### starting"))
+    assert "behind in no point" in table and "session.timeout.ms" in table
+
+
+def test_at_a_rate_that_all_keep_to_only_latencies_are_compared(tmp_path: Path) -> None:
+    for target, rate, slow in (("lockstep", 499.0, 1.5), ("kafka", 500.0, 1.0)):
+        figures = {"requests_per_s": rate, "p50_ms": slow}
+        _row(tmp_path, "requests", target, medians=figures, rounds=[], point={"rate": 500})
+    (table,) = tables(gathered(tmp_path))
+    assert "- p50: behind `kafka` in 1 of 1" in table and "requests answered a second: behind" not in table
+
+
+def test_rows_of_a_workload_that_has_changed_since_are_left_out(tmp_path: Path) -> None:
+    cell = next(cell for each in read_all() if each.name == "fan-out" for cell in cells_of(each, 1))
+    row: dict[str, Any] = {
+        "cell": str(cell),
+        "settings": {"kind": "fan_out"},
+        "point": {"groups": 1},
+        "medians": {"mb_per_s": 5.0},
+        "rounds": [],
+    }
+    _row(tmp_path, "fan-out", "lockstep", **row, digest="of yesterday")
+    with pytest.raises(ValueError, match="no rows of today's workloads"):
+        gathered(tmp_path)
+    _row(tmp_path, "fan-out", "lockstep", **row, digest=cell.digest)
+    assert len(gathered(tmp_path)["rows"]) == 1
 
 
 def test_the_grid_has_a_table_a_workload_and_names_what_failed(tmp_path: Path) -> None:

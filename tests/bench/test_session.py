@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
@@ -17,7 +18,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from bench import __main__ as command
-from bench import comparison, device, facts, session
+from bench import comparison, device, facts, process, session
 from bench.children import ended
 from bench.device import NoBlockDevice
 from bench.ending import SIGNALS, not_now
@@ -50,6 +51,29 @@ class Told(Session):
 
 def _measured(told: Told) -> Block:
     return told.measure("work", FLUSH, lambda topic: {"total_records": 10}, max_outstanding=1)
+
+
+def test_a_blocks_own_work_warms_it_up_until_the_compiler_is_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(0)
+    told.sizes, told.target = replace(QUICK, kind_warmup_max_s=60.0), cast(Any, SimpleNamespace(pids=[1]))
+    compiled, worked, now = [0.0], [0], [0.0]
+
+    def work() -> None:
+        worked[0] += 1
+        now[0] += 1.0
+        if told.kind == "kafka":
+            compiled[0] += 0.5 if worked[0] < 4 else 0.01
+
+    monkeypatch.setattr(process, "compiler_seconds", lambda pid: compiled[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    told.warm(work)
+    assert worked == [1], "nothing compiles in a Lockstep"
+    told.kind, worked[0] = "kafka", 0
+    told.warm(work)
+    assert worked == [4]
+    told.sizes, worked[0] = replace(QUICK, kind_warmup_max_s=2.0), 0
+    told.warm(work)
+    assert worked == [2], "it ends in any case"
 
 
 def test_acknowledged_records_that_are_missing_leave_no_block_and_are_not_tried_away() -> None:

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.load.backlog import Reader, fill, side_by_side
+from bench.load.backlog import Reader, fill, read_backlog, side_by_side
 from bench.load.wire import WrongAnswer, record_batch
 from lockstep.testing import RunningBroker, broker_in_thread
 from tests.bench.load.serving import job, serving
@@ -42,6 +42,16 @@ def test_every_reader_reads_everything(backlog: tuple[RunningBroker, int], apart
     done = side_by_side({"host": "localhost", "port": broker.port, "readers": 4, "apart": apart, **BATCH})
     assert whole in (BATCHES - 1, BATCHES)
     assert done["bytes"] == sum(whole - number * apart for number in range(4)) * batch_bytes
+
+
+def test_a_backlog_is_read_once_or_for_a_while(backlog: tuple[RunningBroker, int]) -> None:
+    words = {"host": "localhost", "port": backlog[0].port, **BATCH}
+    once = read_backlog(words)
+    assert once["passes"] == 1 and once["records"] >= (BATCHES - 1) * RECORDS
+    often = read_backlog({**words, "seconds": 0.4})
+    assert often["passes"] > 2 and often["seconds"] == pytest.approx(0.4, abs=0.3)
+    assert (often["passes"] - 1) * once["bytes"] <= often["bytes"] <= often["passes"] * once["bytes"]
+    assert read_backlog({**words, "seconds": 0.0})["records"] == once["records"], "one pass is always whole"
 
 
 def test_a_topic_that_is_not_there_ends_the_run(backlog: tuple[RunningBroker, int]) -> None:

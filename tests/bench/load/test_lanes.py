@@ -13,7 +13,7 @@ import pytest
 
 from bench.load.backlog import Reader
 from bench.load.fan_out import fan_out
-from bench.load.lanes import SPIN_NS, Lane, lanes
+from bench.load.lanes import SPIN_NS, Lane, lanes, shares
 from bench.load.wire import ProduceTemplate, WrongAnswer, record_batch
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
@@ -168,3 +168,16 @@ def test_a_reader_that_is_sent_a_gap_says_so() -> None:
         theirs.sendall(fetch_response(b"t", 2, 0, 2, bytes(batch)))
         with pytest.raises(WrongAnswer, match="offset 5 where 1 was due"):
             reader.receive()
+
+
+def test_every_partition_has_a_producer_where_there_are_enough_and_each_keeps_to_one_leader() -> None:
+    assert shares(3, [9, 9]) == [(9, [0]), (9, [1]), (9, [0])]
+    assert shares(2, [7, 8]) == [(7, [0]), (8, [1])]
+    assert shares(1, [9] * 4) == [(9, [0, 1, 2, 3])]
+    assert shares(3, [9] * 4) == [(9, [0, 3]), (9, [1]), (9, [2])]
+    ports = [7, 8, 9] * 5 + [7]
+    assert shares(1, ports) == [(7, list(range(0, 16, 3)))], "a third of them is one leader's"
+    for producers in range(3, 16):
+        found = shares(producers, ports)
+        assert sorted(each for _, mine in found for each in mine) == list(range(16))
+        assert all({ports[each] for each in mine} == {port} for port, mine in found)
