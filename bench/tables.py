@@ -92,7 +92,8 @@ def written_blocks(result: dict[str, Any]) -> list[tuple[tuple[str, str, str], l
 
 
 def written_table(result: dict[str, Any], style: str = "simple") -> str:
-    """Flushes per acknowledged write of every kind of block (the proof behind the word durable), and CPU.
+    """Flushes per acknowledged write of every kind of block (the proof behind the word durable), CPU, what
+    reached the device and how long the longest answer took.
 
     Where the client used all of one CPU it, and not the broker, may be what was measured.
     """
@@ -104,11 +105,15 @@ def written_table(result: dict[str, Any], style: str = "simple") -> str:
         spent_ms = sum(block["device"]["flush_ms"] for block in blocks)
         cpu = sum(block["broker_cpu_s"] for block in blocks) / writes * 1e6
         mean = f"{spent_ms / flushes:.2f}" if flushes else ""
-        line = [name, policy, result[side], f"{writes:,}", f"{flushes / writes:.3f}", mean, f"{cpu:.0f}"]
+        device_kb = sum(block["device"]["write_bytes"] for block in blocks) / writes / 1000
+        longest = max((block["figures"].get("max_ms", 0.0) for block in blocks), default=0.0)
+        line = [name, policy, result[side], f"{writes:,}", f"{flushes / writes:.3f}", mean, number(device_kb)]
+        line += [f"{cpu:.0f}", number(longest) if longest else ""]
         if with_clients:
             line.append(f"{statistics.median(block['client_cpu_share'] for block in blocks):.0%}")
         rows.append(line)
-    heads = ["block", "policy", "broker", "writes", "flushes/write", "ms/flush", "broker CPU us/write"]
+    heads = ["block", "policy", "broker", "writes", "flushes/write", "ms/flush", "device KB/write"]
+    heads += ["broker CPU us/write", "longest answer, ms"]
     heads += ["client, of a CPU"] if with_clients else []
     return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True)
 

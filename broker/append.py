@@ -1,7 +1,8 @@
 """From a Produce request's bytes to a batch in the log: validate, check sequences, append.
 
 Work is per batch: one header read, one CRC-32C, one copy out of the receive buffer; no record is opened but
-where a topic is compacted, whose records need keys, or has locks (`broker/locks/`).
+where a topic is compacted, whose records need keys, or has locks (`broker/locks/`), and where times ask for
+it (`broker/batch_times.py`).
 A refusal changes nothing: no offset, no sequence. What was appended, or found to be there already, may be
 acknowledged only after the group's next `when_committed`.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from broker.batch_times import settle_times
 from broker.keys import require_keys
 from broker.locks.checks import LockChecks
 from broker.producer_state import (
@@ -27,7 +29,9 @@ from broker.producer_state import (
     ProducerState,
     StaleProducerEpoch,
 )
+from broker.recompression import recompressed
 from broker.refused import Refused
+from broker.settings.config import COMPRESSED_AS_SENT
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
@@ -36,6 +40,7 @@ from protocol.records.batch import (
     CONTROL_FLAG,
     LENGTH_PREFIX_BYTES,
     LOG_APPEND_TIME_FLAG,
+    NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     CorruptBatch,
@@ -55,7 +60,6 @@ ZSTD_SINCE_PRODUCE: Final = 7
 """Older Produce versions may not carry zstd (KIP-110)."""
 STARTS_AT_0_SINCE_PRODUCE: Final = 12
 """Producers of transaction version 2 speak this or later, and begin with sequence 0 (KIP-890)."""
-NO_TIMESTAMP: Final = -1
 MAGIC_AT: Final = 16
 LEAST_RECORD_BYTES: Final = 7
 """A record without key, value and headers."""
@@ -74,6 +78,8 @@ class AppendLimits(Protocol):
 
     @property
     def is_compacted(self) -> bool: ...
+    @property
+    def compression_type(self) -> str: ...
     @property
     def lockstep_locks(self) -> str: ...
     @property
@@ -262,6 +268,9 @@ class Appender:
         locks = self.locks
         if mode != LOCKS_IGNORED or (locks is not None and locks.table.partitions):
             notes = self._check_locks(partition, records, header, mode)
+        if limits.compression_type != COMPRESSED_AS_SENT:
+            records = recompressed(records, header, limits.compression_type, limits.max_message_bytes)
+            header = read_header(records)
         batch = bytearray(records)
         append_time_ms = NO_TIMESTAMP
         if limits.log_append_time:
@@ -269,9 +278,10 @@ class Appender:
             header.crc = set_log_append_time(batch, time_ms)
             header.max_timestamp = time_ms
         else:
-            _check_timestamp(header, limits, time_ms)
             if header.attributes & LOG_APPEND_TIME_FLAG:
                 clear_log_append_time(batch, header)
+            before_ms, after_ms = limits.timestamp_before_max_ms, limits.timestamp_after_max_ms
+            settle_times(batch, header, before_ms, after_ms, time_ms)
         return Ready(partition, batch, header, notes, append_time_ms)
 
     def _require_leader(self) -> None:
@@ -584,16 +594,3 @@ def _validate_transactional(header: BatchHeader, transactional_id: str | None) -
         raise Refused(error, "a transactional batch in a request without a transactional id")
     if header.producer_id < 0:
         raise Refused(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
-
-
-def _check_timestamp(header: BatchHeader, limits: AppendLimits, time_ms: int) -> None:
-    newest = header.max_timestamp
-    if newest == NO_TIMESTAMP:
-        return
-    if newest - time_ms > limits.timestamp_after_max_ms or (
-        time_ms - newest > limits.timestamp_before_max_ms
-    ):
-        raise Refused(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {newest} is out of range: the broker's clock says {time_ms}",
-        )

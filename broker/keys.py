@@ -1,7 +1,7 @@
 """Whether every record of a batch has a key, as a compacted topic demands, and a time.
 
-The one place on the produce path that opens records: nothing else could tell, and compaction would throw away
-what has no key. Only compacted topics pay for it. Source: Kafka's LogValidator.validateRecord.
+Records are opened for it: nothing else could tell, and compaction would throw away what has no key. Only
+compacted topics pay. Source: Kafka's LogValidator.validateRecord.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from broker.membership.placement import MAX_DATA_VOTERS
 from broker.metadata import (
     CONSUMER_OFFSETS,
     CONSUMER_OFFSETS_TOPIC_ID,
@@ -121,7 +122,7 @@ def new_partition_count(name: str, wanted: int, settings: Settings) -> int:
 
 
 def check_replication_factor(replication_factor: int, node_count: int) -> None:
-    """No more copies than nodes; -1 stands for the broker's default. Raises Refused."""
+    """No more copies than nodes, or than a log group has; -1 is the broker's default. Raises Refused."""
     if replication_factor == 0 or replication_factor < -1:
         raise Refused(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -133,6 +134,12 @@ def check_replication_factor(replication_factor: int, node_count: int) -> None:
             f"Unable to replicate the partition {replication_factor} time(s): The target replication "
             f"factor of {replication_factor} cannot be reached because only {node_count} broker(s) are "
             "registered.",
+        )
+    if replication_factor > MAX_DATA_VOTERS:
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replication_factor} time(s): partitions have at most "
+            f"{MAX_DATA_VOTERS} replicas here.",
         )
 
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 
 import pytest
+from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from compat_tests.conftest import NewTopic
 from compat_tests.raw import RawConnection, batch, raw_connection, values_in, with_crc
@@ -227,3 +228,51 @@ def test_mixed_request(raw: RawConnection, new_topic: NewTopic, unused_name: Cal
     }
     assert codes == {(topic, 0): 0, (topic, 1): 0, (topic, 7): 3, (missing, 0): 3}
     assert values_in(raw.fetch(topic, 0, partition=1)["records"]) == [(0, b"p1")]
+
+
+# -- what the broker computes ------------------------------------------------------------------------------
+
+
+@pytest.mark.case(
+    "Produce on the wire", "a batch whose newest time is not told is found by its records' times"
+)
+@pytest.mark.parametrize("codec", [0, 3])
+def test_the_newest_time_is_computed(raw: RawConnection, new_topic: NewTopic, codec: int) -> None:
+    topic, now = new_topic(), int(time.time() * 1000)
+    data = bytearray(batch([b"x", b"y"], timestamp_ms=now, codec=codec))
+    struct.pack_into(">q", data, 35, -1)
+    assert raw.produce(topic, with_crc(data))["error_code"] == 0
+    for wanted, offset in ((now, 0), (now + 1, 1), (now + 2, -1)):
+        found = raw.list_offset(topic, wanted)
+        assert (found["error_code"], found["offset"]) == (0, offset)
+    (newest,) = struct.unpack_from(">q", raw.fetch(topic, 0)["records"], 35)
+    assert newest == now + 1
+
+
+@pytest.mark.case("Produce on the wire", "message.timestamp.before.max.ms counts for every record of a batch")
+def test_each_record_is_within_the_limit(raw: RawConnection, new_topic: NewTopic) -> None:
+    topic = new_topic(configs={"message.timestamp.before.max.ms": "3600000"})
+    now = int(time.time() * 1000)
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 30)
+    for place, stamp in enumerate((now, now - 7_200_000)):
+        builder.append(place, stamp, None, b"x", [])
+    assert raw.produce(topic, bytes(builder.build()))["error_code"] == INVALID_TIMESTAMP
+    assert raw.list_offset(topic, -1)["offset"] == 0
+
+
+@pytest.mark.case("Produce on the wire", "compression.type of a topic is the codec of what is fetched")
+@pytest.mark.parametrize(
+    ("name", "codec"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)]
+)
+def test_a_topics_codec(raw: RawConnection, new_topic: NewTopic, name: str, codec: int) -> None:
+    topic = new_topic(configs={"compression.type": name})
+    for place, sent in enumerate((0, 1, 3)):
+        answer = raw.produce(topic, batch([b"v" * 300, b"w"], codec=sent))
+        assert (answer["error_code"], answer["base_offset"]) == (0, 2 * place)
+    at, records = 0, raw.fetch(topic, 0)["records"]
+    for place in range(3):
+        base_offset, size = struct.unpack_from(">qi", records, at)
+        (attributes,) = struct.unpack_from(">h", records, at + 21)
+        assert (base_offset, attributes & 7) == (2 * place, codec)
+        at += 12 + size
+    assert at == len(records)

@@ -39,6 +39,8 @@ KIND = "growth"
 EXIT_FAILED = 1
 DISTURBED = 0.25
 """Of a processor: figures beside so much other work are named."""
+FAR = 10.0
+"""Rounds that differ by more than this factor have no figure in common."""
 
 Step = dict[str, Any]
 
@@ -168,6 +170,19 @@ def disturbed(result: dict[str, Any]) -> list[str]:
         for step in result["steps"].get(axis.name, [])
         if step["figures"].get("foreign_cpu_share", 0.0) > DISTURBED
     ]
+
+
+def far_apart(result: dict[str, Any]) -> list[str]:
+    """The figures whose rounds differ by more than `FAR`, with the lowest and the highest."""
+    found = []
+    for axis in AXES:
+        for step in result["steps"].get(axis.name, []):
+            for fitted in axis.fitted:
+                values = [each[fitted.figure] for each in step.get("rounds", ()) if fitted.figure in each]
+                if values and min(values) > 0 and max(values) > FAR * min(values):
+                    ends = f"{min(values):.3g} and {max(values):.3g}"
+                    found.append(f"{fitted.unit} at {step['value']:,} {axis.words}: {ends}")
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:

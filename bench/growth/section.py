@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.growth.axes import FLAT, RATE
-from bench.growth.command import disturbed, table
+from bench.growth.command import disturbed, far_apart, table
 from bench.growth.slopes import EXPLAINED
 from bench.tables import facts
 
@@ -15,7 +15,7 @@ PICTURE = "growth.svg"
 
 def section(result: dict[str, Any]) -> str:
     """How cost grows."""
-    noisy = disturbed(result)
+    noisy, apart = disturbed(result), far_apart(result)
     steps = result["steps"].get("connections", [])
     closed = any("held_connections" not in step["figures"] for step in steps)
     parts = [
@@ -33,6 +33,11 @@ def section(result: dict[str, Any]) -> str:
         "Over connections, resident MB and the CPU when idle are of a node whose connections had been closed "
         "again: these steps are of before that was mended."
         if closed
+        else "",
+        "The two rounds of these steps are far apart, so that their figure is of neither: "
+        f"{'; '.join(apart)}. Something was waited for once, which is not known; a closed loop would hardly "
+        "show it."
+        if apart
         else "",
         f"Other work disturbed these steps: {', '.join(noisy)}." if noisy else "",
     ]

@@ -22,7 +22,8 @@ def section(result: dict[str, Any]) -> str:
         f"acks=all, min.insync.replicas=2, records of {RECORD_BYTES} bytes. Apache Kafka: each node broker "
         f"and controller, a heap of {result['heap']} each (Kafka ships 1G). *1 group*: one partition and one "
         "data group in Lockstep. *3 groups*: three partitions, each led by another node, in Lockstep a group "
-        "each. Kafka's acks=all waits for every replica in sync, Lockstep for a majority. The leader is lost "
+        "each; one producer alone writes to one of them. Kafka's acks=all waits for every replica in sync, "
+        "Lockstep for a majority. The leader is lost "
         "by kill -9; the client asks the other nodes every 5 ms, so that no client's back-off is measured. "
         "Kafka's seconds until then are mostly a timer, `broker.session.timeout.ms`, 9 s as shipped.",
         facts(result),

@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import javaproperties
 
@@ -40,6 +40,9 @@ from broker.settings.properties import (
 from broker.settings.transaction_settings import TransactionSettings
 
 HOUR_MS = 3_600_000
+NOT_FLUSHED: Final = "os"
+COMPRESSED_AS_SENT: Final = "producer"
+COMPRESSION_TYPES: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", COMPRESSED_AS_SENT)
 
 MAX_FRAME_BYTES = 16 * MIB
 """A group commit closes at this size, and a record batch never spans two."""
@@ -170,7 +173,7 @@ class Settings(
         Kind.STRING,
         "always",
         "always: an acknowledged batch is on the disk. os: it is in the system's memory, Kafka's default.",
-        choices=("always", "os"),
+        choices=("always", NOT_FLUSHED),
     )
     log_retention_ms: int | None = setting(
         "log.retention.ms", Kind.LONG, None, "How long records are kept; -1 for ever.", minimum=-1
@@ -212,8 +215,9 @@ class Settings(
         "compression.type",
         Kind.STRING,
         "producer",
-        "Batches are kept as the producer sent them; the broker does not compress again.",
-        choices=("producer",),
+        "producer: batches are kept as they were sent. Else topics that set nothing else are compressed anew "
+        "by the broker.",
+        choices=COMPRESSION_TYPES,
     )
     message_max_bytes: int = setting(
         "message.max.bytes",
@@ -407,6 +411,8 @@ def check(settings: Settings) -> None:
     ):
         if replicas > nodes:
             raise ConfigError(name, str(replicas), has)
+        if replicas > MAX_DATA_VOTERS:
+            raise ConfigError(name, str(replicas), f"partitions have at most {MAX_DATA_VOTERS} replicas")
     if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
         raise ConfigError(
             "group.min.session.timeout.ms",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.settings.config import HOUR_MS, Settings
+from broker.settings.config import COMPRESSED_AS_SENT, COMPRESSION_TYPES, HOUR_MS, NOT_FLUSHED, Settings
 from broker.settings.properties import INT64_MAX, ConfigError, Kind, properties_of, setting
 
 LOCKS_IGNORED: Final = "ignore"
@@ -123,19 +123,30 @@ class TopicConfig:
         choices=(LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED),
     )
 
+    compression_type: str = setting(
+        "compression.type",
+        Kind.STRING,
+        COMPRESSED_AS_SENT,
+        "producer: batches are kept as they came. Else the broker compresses anew what came otherwise, on "
+        "the loop that serves everybody: dear where batches are large.",
+        choices=COMPRESSION_TYPES,
+    )
+
     # --- true here, whatever the value ---
     flush_messages: int = setting(
         "flush.messages",
         Kind.LONG,
         INT64_MAX,
-        "Accepted. With log.flush=always every acknowledged batch is on the disk already.",
+        "Without effect: with log.flush=always every acknowledged batch is on the disk already. Refused with "
+        "log.flush=os.",
         minimum=1,
     )
     flush_ms: int = setting(
         "flush.ms",
         Kind.LONG,
         INT64_MAX,
-        "Accepted. With log.flush=always every acknowledged batch is on the disk already.",
+        "Without effect: with log.flush=always every acknowledged batch is on the disk already. Refused with "
+        "log.flush=os.",
         minimum=0,
     )
     segment_bytes: int = setting(
@@ -190,13 +201,6 @@ class TopicConfig:
     )
 
     # --- one value only, so far ---
-    compression_type: str = setting(
-        "compression.type",
-        Kind.STRING,
-        "producer",
-        "Only producer: batches are kept as they came and never compressed again.",
-        choices=("producer",),
-    )
     remote_storage_enable: bool = setting(
         "remote.storage.enable",
         Kind.BOOLEAN,
@@ -268,6 +272,7 @@ def broker_defaults(settings: Settings) -> dict[str, object]:
         "timestamp_after_max_ms": settings.log_message_timestamp_after_max_ms,
         "min_insync_replicas": settings.min_insync_replicas,
         "cleanup_policy": settings.log_cleanup_policy,
+        "compression_type": settings.compression_type,
         "delete_retention_ms": settings.log_cleaner_delete_retention_ms,
         "min_cleanable_dirty_ratio": settings.log_cleaner_min_cleanable_ratio,
         "min_compaction_lag_ms": settings.log_cleaner_min_compaction_lag_ms,
@@ -305,6 +310,14 @@ def topic_config(overrides: Mapping[str, str], settings: Settings) -> TopicConfi
         raise InvalidTopicConfig(
             f"Invalid value {config.min_insync_replicas} for configuration min.insync.replicas: "
             f"must be at most {settings.majority}, the replicas that hold every acknowledged write"
+        )
+    if settings.log_flush == NOT_FLUSHED and (config.flush_messages, config.flush_ms) != (
+        INT64_MAX,
+        INT64_MAX,
+    ):
+        raise InvalidTopicConfig(
+            "flush.messages and flush.ms cannot be kept with log.flush=os: all topics share one log, which "
+            "is flushed as that says"
         )
     if config.lockstep_locks == LOCKS_KEPT and config.is_compacted:
         raise InvalidTopicConfig(

@@ -1,6 +1,6 @@
 """The 61-byte header of a record batch (magic 2), read, verified and patched without opening records.
 
-Owns: the layout of the header, the CRC-32C rule, and the two changes a broker makes to a batch.
+Owns: the layout of the header, the CRC-32C rule, and the changes that a broker makes to a batch.
 
 Invariants: the checksum covers everything from the attributes (byte 21) to the end, so base offset,
 length, partition leader epoch, magic and the checksum itself lie outside it; `patch` therefore needs no
@@ -256,6 +256,14 @@ def clear_log_append_time(batch: bytearray | memoryview, header: BatchHeader) ->
     """Take the flag that a producer has no right to set out of `batch` and `header`, checksummed anew."""
     header.attributes &= ~LOG_APPEND_TIME_FLAG
     _INT16.pack_into(batch, _ATTRIBUTES_AT, header.attributes)
+    header.crc = crc_of(batch, 0, header.total_bytes)
+    _UINT32.pack_into(batch, _CRC_AT, header.crc)
+
+
+def set_max_timestamp(batch: bytearray | memoryview, header: BatchHeader, timestamp_ms: int) -> None:
+    """Say in `batch` and `header` what the newest time among its records is, checksummed anew."""
+    header.max_timestamp = timestamp_ms
+    _INT64.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
     header.crc = crc_of(batch, 0, header.total_bytes)
     _UINT32.pack_into(batch, _CRC_AT, header.crc)
 

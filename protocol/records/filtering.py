@@ -107,6 +107,12 @@ def keyless(batch: Opened) -> list[int]:
     return [at for at, part in enumerate(batch.parts) if part.key is None]
 
 
+def timestamps(batch: Opened) -> list[int]:
+    """When each record of a batch is from, by what it says itself."""
+    base = batch.header.base_timestamp
+    return [wrapped(base + part.timestamp_delta) for part in batch.parts]
+
+
 def beyond_time(batch: Opened) -> list[int]:
     """Which records of a batch have a timestamp of more than 64 bits, by their place in it."""
     base = batch.header.base_timestamp

@@ -163,7 +163,7 @@ def test_the_table_and_the_page_show_ratio_goal_and_proof() -> None:
     for session, flushes in zip(sessions, (300, 100), strict=True):
         session["blocks"][0] |= {
             "writes": 100,
-            "device": {"flushes": flushes, "flush_ms": 50},
+            "device": {"flushes": flushes, "flush_ms": 50, "write_bytes": 4_000},
             "broker_cpu_s": 0.01,
         }
     result = {

@@ -96,6 +96,16 @@ def test_steps_beside_other_work_are_named(tmp_path: Path) -> None:
     )
 
 
+def test_rounds_that_are_far_apart_are_named(tmp_path: Path) -> None:
+    flat = dict.fromkeys([fitted.figure for fitted in BY_NAME["groups"].fitted], 1.0)
+    _steps(tmp_path, "groups", {1: flat, 10: flat, 100: flat})
+    result = gathered(tmp_path)
+    assert "far apart" not in page([result])
+    step = result["steps"]["groups"][1]
+    step["rounds"] = [{"p99_ms": 0.67}, {"p99_ms": 194.3}]
+    assert "p99 ms at 10 consumer groups with a member each: 0.67 and 194." in page([result])
+
+
 def test_a_step_is_measured_once_and_what_remains_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,6 +35,7 @@ class Limits:
     timestamp_before_max_ms: int = 1 << 62
     timestamp_after_max_ms: int = HOUR_MS
     is_compacted: bool = False
+    compression_type: str = "producer"
     lockstep_locks: str = LOCKS_IGNORED
 
 
@@ -207,4 +208,11 @@ def of_transaction(
         producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
     )
     builder.append(timestamp_ms=NOW_MS, key=None, value=b"value")
+    return bytearray(builder.build())
+
+
+def dated(*times_ms: int, codec: Codec = Codec.NONE) -> bytearray:
+    builder = BatchBuilder(codec=codec)
+    for each in times_ms:
+        builder.append(timestamp_ms=each, key=None, value=b"value")
     return bytearray(builder.build())

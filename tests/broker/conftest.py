@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from broker.producer_state import ProducerState
 from broker.server import Broker
 from broker.settings.config import Settings, from_texts
+from storage.group import GroupOptions, LogGroup
+from storage.log.options import LogOptions
+from tests.broker.appends import HOUR_MS, NOW_MS, World
 from tests.broker.cluster.brokers import SMALL, BrokerCluster
 from tests.broker.wire import Client
 
@@ -64,3 +68,19 @@ async def start_cluster(tmp_path: Path) -> AsyncIterator[StartCluster]:
     yield start
     for cluster in started:
         await cluster.close()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """A log group without a server."""
+    producers = ProducerState(HOUR_MS * 24)
+    group = await LogGroup.open(
+        tmp_path,
+        GroupOptions(1, 1, LogOptions(segment_bytes=1 << 20)),
+        clock_ms=lambda: NOW_MS,
+        on_fatal=lambda error: None,
+        tail_machines={"producers": producers},
+    )
+    (partition,) = await group.open_partitions([(bytes(range(16)), 0)])
+    yield World(group, partition, producers)
+    await group.close()

@@ -140,6 +140,7 @@ class _Limits:
     timestamp_before_max_ms = 1 << 62
     timestamp_after_max_ms = 1 << 62
     is_compacted = False
+    compression_type = "producer"
     lockstep_locks = "ignore"
 
 

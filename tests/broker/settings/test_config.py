@@ -72,7 +72,7 @@ def test_a_listener_for_peers_without_peers_warns() -> None:
         "advertised.listeners=OTHER://host:9092",
         "log.dirs=a,b",
         "log.dirs=",
-        "compression.type=zstd",
+        "compression.type=brotli",
         "log.cleanup.policy=compacted",
         "min.insync.replicas=2",
         "default.replication.factor=3",

@@ -45,7 +45,7 @@ def test_this_node_comes_before_the_cluster_before_the_start() -> None:
         ("log.retention.ms", "-2"),
         ("log.message.timestamp.type", "Never"),
         ("log.cleanup.policy", "compacted"),
-        ("compression.type", "zstd"),
+        ("compression.type", "brotli"),
         ("min.insync.replicas", "2"),
         ("max.connections", "0"),
         ("max.connections.per.ip", "0"),

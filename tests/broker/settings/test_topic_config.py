@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.settings.config import Settings, from_texts
+from broker.settings.properties import INT64_MAX
 from broker.settings.topic_config import (
     NOT_YET,
     TOPIC_PROPERTIES,
@@ -48,7 +49,7 @@ def test_defaults_follow_the_broker() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("compression.type", "zstd"),
+        ("compression.type", "brotli"),
         ("retention.ms", "soon"),
         ("retention.ms", "-2"),
         ("max.message.bytes", "99999999"),
@@ -82,6 +83,7 @@ def test_refused_by_name(name: str, value: str) -> None:
         ("min.compaction.lag.ms", "5"),
         ("max.compaction.lag.ms", "5"),
         ("compression.type", "producer"),
+        ("compression.type", "zstd"),
         ("flush.messages", "1"),
         ("segment.bytes", "1048576"),
         ("segment.ms", "60000"),
@@ -91,6 +93,20 @@ def test_refused_by_name(name: str, value: str) -> None:
 )
 def test_accepted(name: str, value: str) -> None:
     assert topic_config({name: value}, Settings()).overrides == {name: value}
+
+
+@pytest.mark.parametrize("name", ["flush.messages", "flush.ms"])
+def test_a_flush_that_is_asked_for_is_not_promised_where_none_is_made(name: str) -> None:
+    with pytest.raises(InvalidTopicConfig, match=name):
+        topic_config({name: "1"}, Settings(log_flush="os"))
+    assert restored_config({name: "1"}, Settings(log_flush="os"))[0].overrides == {}
+    topic_config({name: str(INT64_MAX)}, Settings(log_flush="os"))
+
+
+def test_the_brokers_codec_is_its_topics_default() -> None:
+    settings = from_texts({"compression.type": "lz4"})
+    assert topic_config({}, settings).compression_type == "lz4"
+    assert topic_config({"compression.type": "producer"}, settings).compression_type == "producer"
 
 
 def test_a_stored_value_that_no_longer_holds_is_dropped_with_a_word() -> None:

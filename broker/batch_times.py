@@ -1,0 +1,41 @@
+"""When the records of a batch are from: what its header should say, and how old and how early they may be.
+
+Records are opened in two cases only: where the header's newest time lies before its first, as clients leave
+it that count on the broker to compute it (Sarama until 2025), and where a topic limits how old a record may
+be, as a batch that holds one from now may hold others. Source: Kafka's LogValidator, which reads each record.
+"""
+
+from __future__ import annotations
+
+from broker.refused import Refused
+from protocol.errors import ErrorCode
+from protocol.records.batch import NO_TIMESTAMP, BatchHeader, MalformedBatch, set_max_timestamp
+from protocol.records.filtering import opened, timestamps
+
+
+def settle_times(
+    batch: bytearray, header: BatchHeader, before_max_ms: int, after_max_ms: int, now_ms: int
+) -> None:
+    """Let a batch whose times are its producer's say its newest one, in `batch` and `header`.
+
+    Args:
+        before_max_ms, after_max_ms: how far before and after `now_ms` a record may be.
+    Raises:
+        Refused: INVALID_TIMESTAMP, or INVALID_RECORD where it cannot be opened.
+    """
+    oldest = newest = header.max_timestamp
+    if newest < header.base_timestamp or (header.record_count > 1 and before_max_ms < now_ms):
+        try:
+            stamps = timestamps(opened(batch))
+        except MalformedBatch as error:
+            raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+        newest = max(stamps)
+        oldest = min([each for each in stamps if each != NO_TIMESTAMP], default=NO_TIMESTAMP)
+        if newest != header.max_timestamp:
+            set_max_timestamp(batch, header, newest)
+    for wrong in (newest, oldest):
+        if wrong != NO_TIMESTAMP and (wrong - now_ms > after_max_ms or now_ms - wrong > before_max_ms):
+            raise Refused(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {wrong} is out of range: the broker's clock says {now_ms}",
+            )

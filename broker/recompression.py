@@ -1,0 +1,50 @@
+"""A batch compressed as its topic's `compression.type` says, where its producer did otherwise.
+
+Batches are taken apart as a whole: no record is looked at. Source: Kafka's LogValidator; KIP-390.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.refused import Refused
+from protocol.errors import ErrorCode
+from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch
+from protocol.records.compression import Codec, decompress
+from protocol.records.filtering import remade
+from storage.types import Buffer
+
+CODECS: Final = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+"""By value of the setting; `producer` is none of them."""
+
+
+def recompressed(records: Buffer, header: BatchHeader, compression_type: str, max_bytes: int) -> Buffer:
+    """The one batch in `records` as the topic wants it; itself where it is so already.
+
+    Args:
+        max_bytes: max.message.bytes, which a batch may exceed by it.
+    Raises:
+        Refused: MESSAGE_TOO_LARGE, or INVALID_RECORD where it cannot be opened.
+    """
+    codec = CODECS[compression_type]
+    if header.codec == codec:
+        return records
+    body = memoryview(records)[BATCH_HEADER_BYTES:]
+    try:
+        data = decompress(header.codec, body)
+        made = remade(header, data, header.record_count, header.max_timestamp, codec)
+    except MalformedBatch as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+    if len(made) > max_bytes:
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {len(made)} bytes with compression.type={compression_type}; "
+            f"max.message.bytes is {max_bytes}",
+        )
+    return made
