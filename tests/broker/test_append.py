@@ -151,6 +151,14 @@ async def test_timestamps_are_bounded_or_replaced(world: World) -> None:
     assert [record.timestamp for record in iter_records(stored)] == [NOW_MS]
 
 
+async def test_a_topics_codec_and_times_are_in_the_log(world: World) -> None:
+    data = changed(batch(b"a" * 500), max_timestamp=-1)
+    assert world.append(data, Limits(compression_type="zstd")) == 0
+    await world.group.committed()
+    header = read_header(world.group.read(world.partition, 0, 1 << 20).buffers[0])
+    assert (header.codec, header.max_timestamp) == (Codec.ZSTD, NOW_MS)
+
+
 async def test_a_producer_does_not_choose_whose_clock_counts(world: World) -> None:
     claimed = changed(batch(timestamp_ms=NOW_MS), attributes=LOG_APPEND_TIME_FLAG)
     assert world.append(claimed) == 0

@@ -13,12 +13,14 @@ from protocol.records.batch import (
     BatchHeader,
     CorruptBatch,
     MalformedBatch,
+    clear_log_append_time,
     crc_of,
     iter_headers,
     patch,
     peek_header,
     read_header,
     set_log_append_time,
+    set_max_timestamp,
     verify,
 )
 
@@ -173,3 +175,16 @@ def test_iteration_stops_at_a_cut_batch_and_refuses_anything_else() -> None:
     with pytest.raises(MalformedBatch):
         list(iter_headers(one + b"\x07" * 100))
     assert list(iter_headers(b"")) == []
+
+
+def test_a_brokers_own_changes_are_in_the_bytes_the_header_and_the_checksum() -> None:
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
+    builder.append(0, 5_000, None, b"v", [])
+    batch = bytearray(builder.build())
+    set_log_append_time(batch, 6_000)
+    header = read_header(batch)
+    clear_log_append_time(batch, header)
+    assert header == read_header(batch) and not header.is_log_append_time
+    set_max_timestamp(batch, header, 7_000)
+    assert header == read_header(batch) and header.max_timestamp == 7_000
+    verify(batch, 0, header)

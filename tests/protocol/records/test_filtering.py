@@ -15,6 +15,7 @@ from protocol.records.filtering import (
     opened,
     remade,
     shortened,
+    timestamps,
     with_value,
 )
 from protocol.records.record import BatchBuilder, iter_records
@@ -132,9 +133,11 @@ def test_times_that_no_clock_says_keep_no_batch_from_being_made(base: int, codec
     batch[27:35] = base.to_bytes(8, "big", signed=True)
     was, records = opened(batch), list(iter_records(batch))
     assert beyond_time(was) == ([1, 2, 3] if base == LIMIT - 1 else [])
-    assert [r.timestamp for r in records] == [
-        (base + at * 1000 + LIMIT) % (2 * LIMIT) - LIMIT for at in range(4)
-    ]
+    assert (
+        timestamps(was)
+        == [r.timestamp for r in records]
+        == [(base + at * 1000 + LIMIT) % (2 * LIMIT) - LIMIT for at in range(4)]
+    )
     for horizon_ms in (None, 1_700_000_000_000, LIMIT - 1):
         made, newest = shortened(was, was.parts[1:], horizon_ms)
         assert list(iter_records(made)) == records[1:]
