@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bench.growth.axes import FLAT, RATE
-from bench.growth.command import disturbed, far_apart, table
 from bench.growth.slopes import EXPLAINED
+from bench.growth.steps import disturbed, far_apart, table
 from bench.tables import facts
 
 PICTURE = "growth.svg"

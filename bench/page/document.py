@@ -16,8 +16,8 @@ from bench import kept
 from bench.contention import section as contention
 from bench.feed import section as feed
 from bench.full import section as full
-from bench.growth import command as growth_steps
 from bench.growth import section as growth
+from bench.growth import steps as growth_steps
 from bench.headline import section as headline
 from bench.logstore import section as logstore
 from bench.nodes3 import section as nodes3

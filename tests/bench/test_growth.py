@@ -12,8 +12,9 @@ import pytest
 from bench.alone import LockstepSession
 from bench.growth import plots, work
 from bench.growth.axes import AXES, BY_NAME, FULL, QUICK, RATE
-from bench.growth.command import fits, gathered, main, path_of
+from bench.growth.command import main
 from bench.growth.slopes import fit
+from bench.growth.steps import fits, gathered, path_of
 from bench.page.document import page
 from bench.session import RoundFailed
 from bench.settings import QUICK as SIZES

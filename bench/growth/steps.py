@@ -1,0 +1,139 @@
+"""The steps of `python -m bench growth` on disk, and what they come to: lines, promises, what disturbed them.
+
+Owns: the files, one a step, so that a run that was ended goes on where it was. Measures nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from bench import origins
+from bench.growth.axes import AXES, FLAT, FULL, Axis, Lengths
+from bench.growth.slopes import fit
+from bench.kept import Unreadable, read
+
+KIND = "growth"
+DISTURBED = 0.25
+"""Of a processor: figures beside so much other work are named."""
+FAR = 10.0
+"""Rounds that differ by more than this factor have no figure in common."""
+
+Step = dict[str, Any]
+
+
+def path_of(directory: Path, axis: Axis, value: int) -> Path:
+    return directory / f"{axis.name}-{value}.json"
+
+
+def step_of(directory: Path, axis: Axis, value: int, lengths: Lengths) -> Step | None:
+    """The step's file; None where it is not there, or was measured with other lengths. Unreadable."""
+    path = path_of(directory, axis, value)
+    if not path.exists():
+        return None
+    found = read(path, "axis", "value", "lengths", "figures", "started", "code", "machine")
+    return found if found["lengths"] == asdict(lengths) else None
+
+
+def gathered(directory: Path, lengths: Lengths = FULL) -> dict[str, Any]:
+    """All steps that are there, as one result for the page: `steps` by axis, and the newest step's facts.
+
+    Raises MixedMachines where they are of several machines, Unreadable.
+    """
+    steps = {
+        axis.name: [step for value in axis.values if (step := step_of(directory, axis, value, lengths))]
+        for axis in AXES
+    }
+    found = [step for each in steps.values() for step in each]
+    if not found:
+        raise Unreadable(f"{directory} has no step of `python -m bench growth`")
+    newest = max(found, key=lambda step: str(step["started"]))
+    origins.check_machine(named(found), newest["machine"])
+    shared = {name: newest[name] for name in ("started", "code", "machine")}
+    shared["commits"] = origins.commits_of(found)
+    return {"kind": KIND, "command": "python -m bench growth", "failures": [], "steps": steps, **shared}
+
+
+def named(steps: Sequence[Step]) -> list[tuple[str, Step]]:
+    return [(f"{step['axis']} {step['value']:,}", step) for step in steps]
+
+
+def fits(result: dict[str, Any]) -> list[list[str]]:
+    """A row for each figure of each axis: first and last step, slope and its name, promise kept or MISSED."""
+    rows = []
+    for axis in AXES:
+        steps = result["steps"].get(axis.name, [])
+        for fitted in axis.fitted:
+            figure = fitted.figure
+            has = [each for each in steps if fitted.stays_flat or figure in each["figures"]]
+            points = [(each["value"], each["figures"][figure]) for each in has]
+            line = fit(points)
+            if line is None:
+                if fitted.stays_flat and steps:  # a promise is not dropped for want of figures
+                    rows.append([axis.words, fitted.unit, "", "", "", "", "", "too few steps"])
+                continue
+            first, last = points[0], points[-1]
+            verdict = ""
+            if fitted.stays_flat:
+                verdict = "met" if line.slope <= FLAT else "MISSED"
+            rows.append(
+                [
+                    axis.words,
+                    fitted.unit,
+                    f"{first[1]:,.3g} at {first[0]:,}",
+                    f"{last[1]:,.3g} at {last[0]:,}",
+                    f"{line.slope:+.2f}",
+                    line.word,
+                    f"{line.r_squared:.2f}",
+                    verdict,
+                ]
+            )
+    return rows
+
+
+def promised(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is to stay flat, as rows with a goal: the value is the slope."""
+    return [
+        {
+            "title": f"{unit}, over {words}",
+            "value": float(slope) if slope else None,
+            "goal": "flat",
+            "met": verdict == "met",
+        }
+        for words, unit, _, _, slope, _, _, verdict in fits(result)
+        if verdict
+    ]
+
+
+HEADS = ["over", "", "first", "last", "slope", "", "R²", "stays flat"]
+
+
+def table(result: dict[str, Any], style: str = "simple") -> str:
+    return tabulate(fits(result), headers=HEADS, tablefmt=style, disable_numparse=True)
+
+
+def disturbed(result: dict[str, Any]) -> list[str]:
+    """The steps beside which other work used more of a processor than `DISTURBED`."""
+    return [
+        f"{step['value']:,} {axis.words} ({step['figures']['foreign_cpu_share']:.0%})"
+        for axis in AXES
+        for step in result["steps"].get(axis.name, [])
+        if step["figures"].get("foreign_cpu_share", 0.0) > DISTURBED
+    ]
+
+
+def far_apart(result: dict[str, Any]) -> list[str]:
+    """The figures whose rounds differ by more than `FAR`, with the lowest and the highest."""
+    found = []
+    for axis in AXES:
+        for step in result["steps"].get(axis.name, []):
+            for fitted in axis.fitted:
+                values = [each[fitted.figure] for each in step.get("rounds", ()) if fitted.figure in each]
+                if values and min(values) > 0 and max(values) > FAR * min(values):
+                    ends = f"{min(values):.3g} and {max(values):.3g}"
+                    found.append(f"{fitted.unit} at {step['value']:,} {axis.words}: {ends}")
+    return found
