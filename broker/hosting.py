@@ -38,8 +38,8 @@ from broker.settings.config import Settings
 from broker.transactions.state import SECTION as TRANSACTIONS_SECTION
 from broker.transactions.state import TransactionsState
 from broker.transactions.transactions import Transactions
-from storage.entries import Send
-from storage.group import GroupOptions, LogGroup, alone
+from storage.entries import Send, alone
+from storage.group import GroupOptions, LogGroup
 from storage.group_options import fresh_incarnation, member_of
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog

@@ -28,6 +28,11 @@ log_of_entries = logging.getLogger(__name__)
 Send = Callable[[int, Message], None]
 
 
+def alone(to: int, message: Message) -> None:
+    """The `Send` of a group without peers."""
+    raise AssertionError(f"no peers, but a message to {to}: {message!r}")
+
+
 class Outgoing:
     """What the core sends, with the frames that belong to it.
 

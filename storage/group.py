@@ -26,13 +26,14 @@ from storage import control_partition as control
 from storage import gaps
 from storage.cleaner import Cleaned, Wanted
 from storage.derived_state import DerivedState
-from storage.entries import Send
+from storage.entries import Send, alone
 from storage.group_options import GroupOptions, fresh_incarnation, node_of
 from storage.idle_marker import IdleMarker
 from storage.log.data_log import DataLog
 from storage.log.file_system import FileSystem
 from storage.open_frame import BatchTooLarge, OpenFrame
 from storage.partition import PartitionLog
+from storage.raft.membership import ConfigurationRefused
 from storage.raft.messages import Message
 from storage.read_ahead import ReadAhead
 from storage.recovering import recover
@@ -66,11 +67,6 @@ def tell(waiters: Sequence[Waiter], error: BaseException | None) -> None:
             waiter(error)
         except Exception:
             log_of_groups.exception("a waiter failed")
-
-
-def alone(to: int, message: Message) -> None:
-    """The transport of a group without peers."""
-    raise AssertionError(f"no peers, but a message to {to}: {message!r}")
 
 
 class LogGroup:
@@ -301,6 +297,8 @@ class LogGroup:
         """Begin to hand the leadership to a voter. Raises NotLeader, ConfigurationRefused."""
         if self._open.pending_bytes:
             self._turn()  # what was taken goes along where it can
+        if self.is_leader and self.raft.last_index > self.log.last_index:
+            raise ConfigurationRefused("an entry waits for room on the disk here, and nobody can be sent it")
         self._replica.asked(lambda: self.raft.transfer(member_id, self._replica.now_ms()))
 
     def hand_over(self) -> None:
@@ -451,8 +449,12 @@ class LogGroup:
         return base_offset
 
     async def _command(self, commands: Sequence[control.Command]) -> None:
-        """Commit commands in order, as many batches as they need."""
+        """Commit commands in order, as many batches as they need, all under one leadership: what they rest on
+        (which numbers are free, for one) is known for no longer. Raises as `append`."""
+        leaderships = self._leaderships
         for first in range(0, len(commands), COMMANDS_PER_BATCH):
+            if leaderships != self._leaderships:
+                raise NotLeader(f"group {self.group_id} was not led here all the while")
             values = [control.encode_command(each) for each in commands[first : first + COMMANDS_PER_BATCH]]
             await self.append_values(self.partitions[CONTROL_PARTITION], values)
 
@@ -538,10 +540,8 @@ class LogGroup:
     def _give_up(self, leaderships: int) -> None:
         """Whoever waits since a leadership that is over has waited long enough for what others commit."""
         if leaderships == self._leaderships and not self._closed_for_good:
-            error = NotLeader(
-                f"group {self.group_id} lost the leadership before this was known to be committed"
-            )
-            self._waiters.fail(error)
+            text = f"group {self.group_id} lost the leadership before this was known to be committed"
+            self._waiters.fail(NotLeader(text))
 
     def _tell_leading(self, listener: Callable[[bool], None], leading: bool) -> None:
         if listener not in self.on_leading:
@@ -555,8 +555,7 @@ class LogGroup:
         """As `Owner`."""
         serving = self._replica.serving and not self._closed_for_good
         if serving != self._serving:
-            if serving:
-                self._next_number = self.control.next_number
+            self._next_number = self.control.next_number  # whoever begins to serve has applied all there is
             self._serve(serving)
         applied = self._replica.applier.index
         if applied != self._seen_index:
@@ -583,7 +582,6 @@ class LogGroup:
         self._open.clear()
         waiters, self._open_waiters = self._open_waiters, []
         self._replica.rebuild_tail()
-        self._next_number = self.control.next_number
         tell(waiters, NotLeader(f"group {self.group_id} lost the leadership before it wrote this"))
 
     def on_truncated(self, last_index: int) -> None:

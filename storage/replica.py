@@ -179,11 +179,13 @@ class Replica:
 
     @property
     def serving(self) -> bool:
-        """Whether this member takes entries and has applied everything up to its term's no-op."""
+        """Whether this member takes entries and has applied everything up to its term's no-op, and up to
+        where a hand-over that came to nothing left the log: what it decides rests on all of that."""
         leading = self.raft.leading
         if leading is None or not self.raft.accepting:
             return False
-        return self.applier.index >= leading.no_op_index and self.failed is None
+        whole_index = max(leading.no_op_index, leading.resumed_index)
+        return self.applier.index >= whole_index and self.failed is None
 
     def receive(self, message: Message) -> None:
         """Take a peer's message; one that does not verify is dropped."""

@@ -103,5 +103,5 @@ class Hosted(Generic[C]):
             if leadership == self._leadership and error is None:
                 self.coordinator.load()
 
-        # A leader that did not hand over after all may have entries that are not committed yet.
+        # Others, told of it earlier, may have appended already: that is to be replayed, too.
         self.group.when_committed(replayed)

@@ -1,9 +1,10 @@
 """Handing over (Raft thesis, section 3.10): bring the target up to date, then tell it to stand for election.
 
-While that is under way no proposals are taken; after the transfer timeout they are again. Once the target was
-told it may win at any time within this term, and its voters do not wait for our lease to end: the lease is
-dropped for the rest of the term. Should the target not take over, the leader stands for election itself, as
-told by itself, because in a new term it can have a lease again.
+While that is under way no proposals are taken; after the transfer timeout they are again, and the shell takes
+appends once all that was appended before is applied. Once the target was told it may win at any time within
+this term, and its voters do not wait for our lease to end: the lease is dropped for the rest of the term.
+Should the target not take over, the leader stands for election itself, as told by itself, because in a new
+term it can have a lease again.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def expire(raft: Raft, leading: Leadership) -> bool:
         return True
     leading.transfer_target = NOBODY
     if not leading.lease_dropped:
+        leading.resumed_index = raft.terms.last_index
         return True
     become_follower(raft, raft.term)
     election.stand(raft, transfer=True)

@@ -38,6 +38,7 @@ class Leadership:
         "no_op_index",
         "progress",
         "push_due_ms",
+        "resumed_index",
         "serving",
         "silent_heartbeats",
         "spares",
@@ -58,6 +59,9 @@ class Leadership:
         """Whether this member is the only voter."""
         self.no_op_index = 0
         """The first entry of the term; 0 until it has one."""
+        self.resumed_index = 0
+        """The last entry when a hand-over came to nothing, 0 before that. It may be committed yet,
+        although who waited for it was told to ask again: appends are taken once it is applied."""
         self.serving = False
         """Whether that entry is committed: only then may clients append, and members change."""
         self.wanted_configuration: Configuration | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ class Cluster:
     lost: Callable[[int, int, Message], bool] = lambda sender, to, message: False
     machines: Callable[[int], Mapping[bytes, tuple[str, StateMachine]]] = lambda node: {}
     """What a node's committed batches are replayed into."""
+    seconds: Callable[[], float] = time.monotonic
+    """The monotonic clock of all."""
 
     async def start(self, *nodes: int, voters: tuple[int, ...] | None = None, incarnation: int = 0) -> None:
         """Open these nodes (all voters where none is named); new ones are in this life of theirs."""
@@ -61,6 +64,7 @@ class Cluster:
                 on_fatal=self.fatal.append,
                 commit_machines=self.machines(node),
                 send=lambda to, message, node=node: self._send(node, to, message),  # type: ignore[misc]
+                seconds=self.seconds,
             )
 
     def _send(self, sender: int, to: int, message: Message) -> None:

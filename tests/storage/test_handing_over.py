@@ -1,0 +1,129 @@
+"""A leadership that is handed over, or is not after all: what was taken before goes along, or nothing more is
+taken until it is known what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from storage import group as group_module
+from storage.group import LogGroup
+from storage.raft.membership import ConfigurationRefused
+from storage.raft.messages import Append, AppendResponse, Message
+from storage.types import Frame, NotLeader, StorageFull
+from tests.storage.cluster import Cluster, append
+
+TOPIC = bytes(range(16))
+OTHER_TOPIC = bytes(range(1, 17))
+STEP_SECONDS = 0.005
+
+
+class LoopTime:
+    """A monotonic clock that goes on only as the loop turns: on a busy machine nobody is taken for silent."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(STEP_SECONDS)
+            self.now += STEP_SECONDS
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    """Three members; whoever waits for a commit does so for as long as it takes."""
+    monkeypatch.setattr(group_module, "DOUBT_SECONDS", 3600.0)
+    clock = LoopTime()
+    going_on = asyncio.ensure_future(clock.run())
+    made = Cluster(tmp_path, seconds=clock)
+    await made.start()
+    yield made
+    await made.stop()
+    going_on.cancel()
+    assert not made.fatal
+
+
+def entries_alone(sender: int, to: int, message: Message) -> bool:
+    """What is lost where heartbeats still come through."""
+    return isinstance(message, Append | AppendResponse)
+
+
+def heir_of(leader: LogGroup) -> int:
+    return next(each for each in leader.raft.configuration.voters if each != leader.raft.member_id)
+
+
+async def until_it_has_failed(cluster: Cluster, leader: LogGroup) -> None:
+    """Hand over to one that cannot be brought up to date, until the core takes proposals again: the leader,
+    which has an entry that is not committed, begins to serve once it is."""
+    await cluster.until(lambda: leader.raft.last_index > leader.raft.commit_index)
+    term = leader.term
+    leader.transfer(heir_of(leader))
+    assert not leader.is_leader
+    await cluster.until(lambda: leader.raft.accepting)
+    served = leader.is_leader
+    cluster.lost = lambda sender, to, message: False
+    await cluster.until(lambda: leader.is_leader)
+    assert (served, leader.term) == (False, term)
+
+
+async def test_numbers_of_an_open_that_is_under_way_are_not_given_again(cluster: Cluster) -> None:
+    leader = await cluster.leader()
+    cluster.lost = entries_alone
+    opening = asyncio.ensure_future(leader.open_partitions([(TOPIC, index) for index in range(3)]))
+    await until_it_has_failed(cluster, leader)
+    opened = [*await leader.open_partitions([(OTHER_TOPIC, 0)]), *await opening]
+    assert len({partition.number for partition in opened}) == 4
+    assert [leader.partitions[each.number] for each in opened] == opened
+    for partition in opened:
+        append(leader, partition, b"one of each")
+    await leader.committed()
+    await cluster.agreed()
+
+
+async def test_commands_go_no_further_in_another_leadership(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers were given to all of them as they were begun; another leader may have given them since."""
+    monkeypatch.setattr(group_module, "COMMANDS_PER_BATCH", 1)
+    leader = await cluster.leader()
+    cluster.lost = entries_alone
+    opening = asyncio.ensure_future(leader.open_partitions([(TOPIC, index) for index in range(3)]))
+    await until_it_has_failed(cluster, leader)
+    (other,) = await leader.open_partitions([(OTHER_TOPIC, 0)])
+    with pytest.raises(NotLeader, match="all the while"):
+        await opening
+    assert leader.partitions[other.number] is other
+    opened = [each for each in leader.partitions.values() if each.number]
+    assert [(each.topic_id, each.index) for each in opened] == [(TOPIC, 0), (OTHER_TOPIC, 0)]
+    append(leader, other, b"x")
+    await leader.committed()
+    await cluster.agreed()
+
+
+async def test_what_waits_for_room_is_not_handed_over(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in no log: the heir could not be brought up to date, and meanwhile nobody would serve reads."""
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+
+    def full(frames: Sequence[Frame]) -> None:
+        raise StorageFull("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(leader.log, "append", full)
+        append(leader, partition, b"waits")
+        with pytest.raises(ConfigurationRefused, match="waits for room"):
+            leader.transfer(heir_of(leader))
+        assert leader.is_leader
+        assert append(leader, partition, b"more") == 1
+    await leader.committed()
+    await cluster.agreed()
+    assert {g.partitions[partition.number].high_watermark for g in cluster.groups.values()} == {2}
