@@ -295,8 +295,7 @@ class LogGroup:
 
     def transfer(self, member_id: int) -> None:
         """Begin to hand the leadership to a voter. Raises NotLeader, ConfigurationRefused."""
-        if self._open.pending_bytes:
-            self._turn()  # what was taken goes along where it can
+        self._hand_in()  # what was taken goes along where it can
         if self.is_leader and self.raft.last_index > self.log.last_index:
             raise ConfigurationRefused("an entry waits for room on the disk here, and nobody can be sent it")
         self._replica.asked(lambda: self.raft.transfer(member_id, self._replica.now_ms()))
@@ -511,6 +510,10 @@ class LogGroup:
             self._loop.call_soon(self._turn)
             return
         self._turn_scheduled = False
+        self._hand_in()
+
+    def _hand_in(self) -> None:
+        """Make entries of what was taken, unless that has to wait."""
         if self._replica.stopped or self._replica.busy or not self.raft.accepting:
             return
         self._gathered = self._looks = 0

@@ -127,3 +127,27 @@ async def test_what_waits_for_room_is_not_handed_over(
     await leader.committed()
     await cluster.agreed()
     assert {g.partitions[partition.number].high_watermark for g in cluster.groups.values()} == {2}
+
+
+async def test_what_was_taken_goes_along_although_more_was_waited_for(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy group gathers batches over some turns of the loop; a hand-over waits for no more of them."""
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+    for _ in range(2):
+        append(leader, partition, b"together")
+    await leader.committed()
+    await cluster.agreed()
+    assert leader._busy and not leader._replica.busy
+    rebuilt: list[bool] = []
+    monkeypatch.setattr(leader._replica, "rebuild_tail", lambda: rebuilt.append(True))
+    outcome: list[BaseException | None] = []
+    append(leader, partition, b"the last one")
+    leader.when_committed(outcome.append)
+    heir = heir_of(leader)
+    leader.transfer(heir)
+    await cluster.until(lambda: cluster.groups[heir].is_leader and bool(outcome))
+    assert (outcome, rebuilt) == ([None], [])
+    await cluster.agreed()
+    assert {g.partitions[partition.number].high_watermark for g in cluster.groups.values()} == {3}
