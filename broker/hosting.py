@@ -1,8 +1,8 @@
 """The log groups that this node has a part in: opening them, and what hangs on each.
 
 Owns: which groups are open here, with their state machines, append paths and coordinators; giving up groups
-that were placed elsewhere. Invariants: a group is opened as a founder only once in a directory's life, and
-under a member id that nobody has had ever after (`docs/decisions/0018-the-first-start.md`).
+that were placed elsewhere. Invariants: a group is opened as a founder only once in a directory's life;
+one that never was begins under a member id that nobody has had (`docs/decisions/0018-the-first-start.md`).
 Does not: decide where groups are placed or who is a member (`broker/membership/` does).
 """
 

@@ -24,7 +24,9 @@ def recover(
     log: DataLog, options: GroupOptions, state: DerivedState, now_ms: int, draw: Callable[[int], int]
 ) -> tuple[Raft, int]:
     """The core, and the index up to which `state` has been applied. Raises CorruptLog, NewerFormat."""
-    if options.incarnation and log.last_index == 0 and log.hard_state == HardState():
+    promised_nothing = log.last_index == 0 and log.hard_state == HardState()
+    # With an origin it is no new log: a founder that was stopped before its first vote is who it was.
+    if options.incarnation and promised_nothing and not log.has_origin:
         log.save_hard_state(HardState(incarnation=options.incarnation))
     member_id = member_of(options.node_id, log.hard_state.incarnation)
     checkpoint = log.checkpoint

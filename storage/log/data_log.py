@@ -202,6 +202,11 @@ class DataLog(ReplacingLog):
         """Of all segments, each up to where it is written."""
         return sum(segment.end for segment in self._table.sealed()) + self._offset
 
+    @property
+    def has_origin(self) -> bool:
+        """Whether it was told its origin already: then this is no new log. CorruptLog."""
+        return read_origin(self._fs, self.directory) is not None
+
     def origin(self, told: bytes) -> bytes:
         """What this log was told when this was first asked; now that is `told`. CorruptLog, FlushFailed."""
         found = read_origin(self._fs, self.directory)

@@ -314,6 +314,11 @@ class MemoryLog:
     def reading_failed(self, error: BaseException) -> None:
         """Memory does not rot."""
 
+    @property
+    def has_origin(self) -> bool:
+        """As `DataLog.has_origin`."""
+        return self._origin is not None
+
     def origin(self, told: bytes) -> bytes:
         if self._origin is None:
             self._origin = told

@@ -2,6 +2,7 @@
 
 The order of work, each step safe to repeat after another crash:
 1. the state file: made first in a new directory, so that a directory with segments and no state is damage;
+   an origin without a state is what is left of another life, and goes before that;
 2. the newest whole checkpoint;
 3. segments below it: header and index file's summary, their index rebuilt where the file does not fit;
 4. segments from it on: scanned frame by frame;
@@ -40,6 +41,7 @@ from storage.log.format import (
     position_text,
 )
 from storage.log.leftovers import finish_installation, ready_again, remove_leftovers
+from storage.log.origin_file import ORIGIN_NAME
 from storage.log.salvage import salvaged_state
 from storage.log.scan import LogTail, SegmentScan, highest_promise
 from storage.log.segment_pool import ReadyFile
@@ -144,6 +146,9 @@ class Recovery:
             if name.endswith(".tmp"):
                 fs.unlink(directory / name)
         if state_file is None:
+            if ORIGIN_NAME in names:  # of a life whose promises went with its state
+                fs.unlink(directory / ORIGIN_NAME)
+                fs.fsync_dir(directory)
             state_file = StateFile.create(fs, directory, self._group_id)
         try:
             return self._run(state_file, names)

@@ -12,6 +12,7 @@ from storage.log import segments
 from storage.log.data_log import DataLog
 from storage.log.file_system import RealFileSystem
 from storage.log.format import SEGMENT_HEADER_BYTES
+from storage.log.memory_log import MemoryLog
 from storage.log.options import LogOptions
 from storage.log.writer import PAGE_BYTES
 from storage.types import Buffer, Checkpoint, CorruptLog, Frame, HardState, NewerFormat, OffsetOutOfRange
@@ -305,3 +306,16 @@ def test_a_kind_of_frame_that_is_not_known_is_a_newer_formats(tmp_path: Path) ->
     log.close()
     with pytest.raises(NewerFormat, match="kind 4"):
         DataLog.open(tmp_path / "g", 1, SMALL)
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_an_origin_is_told_once(tmp_path: Path, memory: bool) -> None:
+    log = MemoryLog(1) if memory else DataLog.open(tmp_path / "g", 1, SMALL)
+    assert not log.has_origin
+    assert [log.origin(told) for told in (b"first", b"later")] == [b"first", b"first"]
+    assert log.has_origin
+    log.close()
+    if not memory:
+        again = DataLog.open(tmp_path / "g", 1, SMALL)
+        assert again.has_origin and again.origin(b"later still") == b"first"
+        again.close()
