@@ -21,7 +21,7 @@ from storage.log.scan import LogTail, SegmentScan
 from storage.log.segment_pool import SegmentPool
 from storage.log.segments import Segment, SegmentTable
 from storage.log.writer import LogWriter
-from storage.types import Checkpoint, CorruptLog
+from storage.types import Checkpoint, CorruptLog, FlushFailed
 
 
 class ReplacingLog(LogWriter):
@@ -64,21 +64,32 @@ class ReplacingLog(LogWriter):
         return place
 
     def _flush_to(self, place: int) -> None:
-        """Flush what lies below `place`, whatever `flush` says."""
-        if place <= self._flushed:
+        """Flush what lies below `place`, whatever `flush` says. FlushFailed.
+
+        For a checkpoint, in its thread, something is left to flush only where the other members have
+        committed it while this one's flush is still under way in the flusher's thread. Until that has ended
+        the loop neither appends nor flushes: it never waits for what is done here.
+        """
+        with self._sync:
+            if self._failed:
+                raise FlushFailed(self._failed)
+            if place <= self._flushed:
+                return
+            for segment in self._table:
+                if self._flushed >> 32 <= segment.sequence <= place >> 32:
+                    self._flush_segment(segment.sequence)
+            self._flushed = place
+
+    def _flush_segment(self, sequence: int) -> None:
+        held = self._table.acquire(sequence)
+        if held is None:
             return
-        for segment in self._table:
-            if self._flushed >> 32 <= segment.sequence <= place >> 32:
-                held = self._table.acquire(segment.sequence)
-                if held is None:
-                    continue
-                try:
-                    self._fs.fdatasync(held.fd)
-                except OSError as error:
-                    raise self._fail(f"{held.path}: flush failed: {error}") from error
-                finally:
-                    self._table.release(held)
-        self._flushed = max(self._flushed, place)
+        try:
+            self._fs.fdatasync(held.fd)
+        except OSError as error:
+            raise self._fail(f"{held.path}: flush failed: {error}") from error
+        finally:
+            self._table.release(held)
 
     def _before_first(self, segment: Segment) -> LogTail:
         """What an open segment's first frame follows, from its header."""

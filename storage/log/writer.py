@@ -8,6 +8,7 @@ readers in other threads look at is changed in an order they can bear: bytes fir
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Sequence
 
 from crc32c import crc32c
@@ -73,6 +74,9 @@ class LogWriter:
         self.appended_bytes = 0
         """Markers and frames written since open."""
         self._failed = ""
+        self._sync = threading.Lock()
+        """Held from a sync of the active segment until it is known what came of it: the system tells of a
+        write-back error once per open file, and so to one of two syncs side by side."""
         self._idle_written = True
         self._generation = house.state.generation
         self._flushed = house.state.generation_start
@@ -237,18 +241,21 @@ class LogWriter:
     def flush(self) -> None:
         """Make everything appended durable. With `flush` off it only moves `flushed_index`.
         FlushFailed: what is on the disk is unknown and the process must stop."""
-        if self._failed:
-            raise FlushFailed(self._failed)
-        fd, index, place = self._written
-        if self.options.flush:
+        if not self.options.flush:
+            if self._failed:
+                raise FlushFailed(self._failed)
+            self.flushed_index = max(self.flushed_index, self._written[1])
+            return
+        with self._sync:
+            if self._failed:
+                raise FlushFailed(self._failed)
+            fd, index, place = self._written
             try:
                 self._fs.fdatasync(fd)
             except OSError as error:
                 raise self._fail(f"{self._active.path}: flush failed: {error}") from error
-            if place > self._flushed:
-                self._flushed = place
-        if index > self.flushed_index:
-            self.flushed_index = index
+            self._flushed = max(self._flushed, place)
+            self.flushed_index = max(self.flushed_index, index)
 
     def _fail(self, what: str) -> FlushFailed:
         self._failed = what
@@ -348,7 +355,7 @@ class LogWriter:
         except OSError as error:
             self._fs.close(segment.fd)
             raise self._fail(f"{ready.path}: {error}") from error
+        if self.options.flush:  # before a checkpoint's thread can see the segment, and would flush it again
+            self._flushed = position(segment.sequence, SEGMENT_HEADER_BYTES)
         self._table.add(segment)
         self._activate(segment, SEGMENT_HEADER_BYTES)
-        if self.options.flush:
-            self._flushed = self._segment_position | SEGMENT_HEADER_BYTES

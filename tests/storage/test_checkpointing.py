@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
-from storage import checkpointing
+from storage import checkpointing, flusher
 from storage.group import LogGroup
-from tests.storage.cluster import append
+from tests.storage.cluster import Cluster, append
 from tests.storage.test_group import TOPIC, Tally, checkpointed, open_group
 
 MOST = 50
@@ -56,3 +59,48 @@ async def test_small_batches_do_not_wait_for_the_end_of_the_segment(
         tally = again
         directory = await killed(group, directory)
     await (await open_group(directory, commit={TOPIC: ("tally", Tally())})).close()
+
+
+async def test_a_checkpoint_that_is_ahead_of_the_flush_waits_for_it_in_its_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "SLOW_FLUSH_SECONDS", -1.0)
+    monkeypatch.setattr(flusher, "FAST_FLUSH_SECONDS", -1.0)
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+    await cluster.until(lambda: not leader._replica.busy)
+    log, checkpointer = leader.log, leader._replica.checkpointer
+    disk_is_back, asked = threading.Event(), threading.Event()
+    syncs: list[str] = []
+
+    def slow(fd: int) -> None:
+        if fd == log._fd:
+            syncs.append(threading.current_thread().name)
+            disk_is_back.wait(10)
+        os.fdatasync(fd)
+
+    real = log._flush_to
+
+    def flush_to(place: int) -> None:
+        asked.set()
+        real(place)
+
+    monkeypatch.setattr(log._fs, "fdatasync", slow)
+    monkeypatch.setattr(log, "_flush_to", flush_to)
+    cluster.lost = lambda sender, to, message: not syncs  # no commit before the flush is under way
+    checkpointer.wanted = True
+    append(leader, partition, b"x")
+    await leader.committed()  # by the other two
+    await cluster.until(asked.is_set)
+    await asyncio.sleep(0.05)
+    assert log.flushed_index < log.last_index == leader.applied_index
+    writing = checkpointer.under_way
+    assert writing is not None and not writing.done()
+    disk_is_back.set()
+    await writing
+    assert leader.checkpoint_index == log.flushed_index == log.last_index
+    assert {name.rpartition("_")[0] for name in syncs} == {"group-1-flush"}
+    await cluster.stop()
+    assert not cluster.fatal

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 from storage.log.data_log import DataLog
 from storage.log.file_system import RealFileSystem
 from storage.log.options import LogOptions
 from storage.log.segment_pool import ReadyFile, SegmentPool
-from storage.types import Checkpoint, OffsetOutOfRange
+from storage.types import Checkpoint, FlushFailed, OffsetOutOfRange
 from tests.storage.log.frames import FrameMaker, whole
 
 OPTIONS = LogOptions(
@@ -199,3 +205,51 @@ def test_a_file_that_another_thread_is_making_is_not_made_twice(tmp_path: Path) 
     maker.join()
     assert (pool.ready_count, pool.filled_bytes) == (1, OPTIONS.segment_bytes)
     assert not pool.full and isinstance(pool.take(), ReadyFile)
+
+
+class ErrorToldOnce(RealFileSystem):
+    """A write-back error as Linux tells it: once per open file, to the sync that asks first."""
+
+    def __init__(self) -> None:
+        self.pending: set[int] = set()
+        self.told: Callable[[], None] = lambda: None
+        """Called when a sync has taken an error and has not returned yet."""
+
+    def fdatasync(self, fd: int) -> None:  # type: ignore[override]
+        if fd in self.pending:
+            self.pending.remove(fd)
+            self.told()
+            raise OSError(errno.EIO, "Input/output error")
+        os.fdatasync(fd)
+
+
+@pytest.mark.parametrize("checkpoint_first", [True, False])
+def test_a_write_back_error_fails_both_of_two_syncs(tmp_path: Path, checkpoint_first: bool) -> None:
+    fs = ErrorToldOnce()
+    log, make = DataLog.open(tmp_path / "g", 1, OPTIONS, fs), FrameMaker()
+    log.append([make.data((1, 1, body(0)))])
+    cut = Checkpoint(1, 1, log.next_lsn, log.chain, log.last_time_ms, {"a": b"b"})
+    failed: list[str] = []
+
+    def attempt(step: Callable[[], None]) -> None:
+        try:
+            step()
+        except FlushFailed as error:
+            failed.append(str(error))
+
+    steps: list[Callable[[], None]] = [log.flush, partial(log.write_checkpoint, cut)]
+    first, second = reversed(steps) if checkpoint_first else steps
+    other = threading.Thread(target=attempt, args=(second,))
+
+    def meanwhile() -> None:
+        other.start()
+        other.join(0.2)
+
+    fs.told = meanwhile
+    fs.pending.add(log._fd)
+    attempt(first)
+    other.join()
+    assert len(failed) == 2 and all("Input/output error" in each for each in failed)
+    assert log.flushed_index == 0
+    assert not list((tmp_path / "g").glob("checkpoint-*"))
+    log.close()
