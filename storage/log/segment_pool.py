@@ -96,13 +96,14 @@ class SegmentPool:
 
     def more_than(self, count: int) -> bool:
         """Are more than `count` files ready, one being made now if need be? Waits for one that another
-        thread is making; False at once while `full`."""
+        thread is making; gives up for nobody, as what follows is a write that finds no room. False at once
+        while `full`."""
         if len(self._ready) > count:
             return True
         if self.full:
             return False
         with self._lock:
-            return len(self._ready) > count or self.prepare()
+            return len(self._ready) > count or self.prepare(calm=False)
 
     def take(self) -> ReadyFile | None:
         """The next segment's file, or None where none is ready and none can be made. Waits for nobody
@@ -113,13 +114,14 @@ class SegmentPool:
         """A file no segment and no reader uses any more."""
         self._dead.append(path)
 
-    def prepare(self) -> bool:
-        """Make one more file ready, of a dead one where there is one. False, and `full` set, on failure."""
+    def prepare(self, calm: bool = True) -> bool:
+        """Make one more file ready, of a dead one where there is one. False, and `full` set, on failure;
+        False, too, where it was given up (`calm`, as in `fill`)."""
         with self._lock:
             path = self._directory / segment_name(self._next_sequence)
             try:
                 if not self._recycle(path):
-                    self._fill(path)
+                    self._fill(path, calm)
                 self._fs.fsync_dir(self._directory)
             except _GivenUp:
                 return False
@@ -144,14 +146,20 @@ class SegmentPool:
             self._ready.extendleft(reversed(files))
 
     def drop_surplus(self) -> None:
-        """Remove dead files beyond those kept for recycling."""
-        kept = 0 if self.yielding else self._pool_segments
+        """Remove dead files beyond those kept for recycling, however many, while others may need one. Nobody
+        makes their names anew: they lie below the log's."""
+        dropped = False
+        while (path := self._surplus()) is not None:
+            self._unlink(path)
+            dropped = True
+        if dropped:
+            self._fs.fsync_dir(self._directory)
+
+    def _surplus(self) -> Path | None:
+        """One of those, for the caller alone."""
         with self._lock:
-            dropped = len(self._dead) > kept
-            while len(self._dead) > kept:
-                self._unlink(self._dead.popleft())
-            if dropped:
-                self._fs.fsync_dir(self._directory)
+            kept = 0 if self.yielding else self._pool_segments
+            return self._dead.popleft() if len(self._dead) > kept else None
 
     def _recycle(self, path: Path) -> bool:
         while self._dead:
@@ -174,18 +182,18 @@ class SegmentPool:
         except FileNotFoundError:
             return
 
-    def _fill(self, path: Path) -> None:
+    def _fill(self, path: Path, calm: bool) -> None:
         temporary = self._directory / TEMPORARY
         try:
-            self.fill(temporary)
+            self.fill(temporary, calm)
         except (OSError, _GivenUp):
             self._quietly_remove(temporary)
             raise
         self._fs.rename(temporary, path)
 
     def fill(self, path: Path, calm: bool = True) -> None:
-        """Make a file of a segment's size, flushed. OSError. `calm` gives way to flushes, and up when the
-        log is being closed."""
+        """Make a file of a segment's size, flushed. OSError. `calm`, for work in the background, gives way to
+        flushes, and up when the log is being closed or somebody waits for that work to pause."""
         fd = self._fs.open(path, create=True)
         try:
             self._fs.allocate(fd, self._segment_bytes)

@@ -79,9 +79,9 @@ def new_name_not_durable() -> Iterator[None]:
     """A prepared segment is used before its name is flushed."""
 
     class Pool(segment_pool.SegmentPool):
-        def prepare(self) -> bool:
+        def prepare(self, calm: bool = True) -> bool:
             with patch.object(self._fs, "fsync_dir", lambda _: None):
-                return super().prepare()
+                return super().prepare(calm)
 
     with patch("storage.log.data_log.SegmentPool", Pool):
         yield

@@ -207,6 +207,61 @@ def test_a_file_that_another_thread_is_making_is_not_made_twice(tmp_path: Path) 
     assert not pool.full and isinstance(pool.take(), ReadyFile)
 
 
+def test_a_file_that_a_write_needs_is_made_though_the_background_work_is_to_pause(tmp_path: Path) -> None:
+    pool = SegmentPool(RealFileSystem(), tmp_path, OPTIONS)
+    for name in ("waited_for", "closing"):
+        setattr(pool, name, 1)
+        assert not pool.prepare() and not pool.full and pool.ready_count == 0
+        assert pool.more_than(0)
+        assert isinstance(pool.take(), ReadyFile)
+        setattr(pool, name, 0)
+
+
+class LockSeen(RealFileSystem):
+    """What is done to names, and whether another thread can have the pool's lock meanwhile."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bool]] = []
+        self.pool: SegmentPool | None = None
+
+    def _see(self, what: str) -> None:
+        seeing = threading.Thread(target=self._try, args=(what,))
+        seeing.start()
+        seeing.join()
+
+    def _try(self, what: str) -> None:
+        assert self.pool is not None
+        free = self.pool._lock.acquire(blocking=False)
+        if free:
+            self.pool._lock.release()
+        self.seen.append((what, free))
+
+    def unlink(self, path: Path) -> None:
+        self._see(path.name)
+        super().unlink(path)
+
+    def fsync_dir(self, path: Path) -> None:
+        self._see("flush")
+        super().fsync_dir(path)
+
+
+def test_surplus_files_go_without_keeping_one_from_who_needs_it(tmp_path: Path) -> None:
+    fs = LockSeen()
+    pool = fs.pool = SegmentPool(fs, tmp_path, OPTIONS)
+    pool._pool_segments = 2
+    for name in "abcde":
+        (tmp_path / name).touch()
+        pool.give_back(tmp_path / name)
+    pool.drop_surplus()
+    assert fs.seen == [("a", True), ("b", True), ("c", True), ("flush", True)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "e"]
+    pool.drop_surplus()
+    assert len(fs.seen) == 4, "nothing to remove, nothing to flush"
+    pool.yielding = True
+    pool.drop_surplus()
+    assert not pool._dead and not list(tmp_path.iterdir())
+
+
 class ErrorToldOnce(RealFileSystem):
     """A write-back error as Linux tells it: once per open file, to the sync that asks first."""
 
