@@ -8,6 +8,7 @@ it is derived: a missing, stale or broken one is rebuilt from the segment.
 
 from __future__ import annotations
 
+import itertools
 import struct
 import sys
 from array import array
@@ -148,6 +149,14 @@ class SegmentSummary:
         return SegmentPartition(
             self.numbers[row], self.firsts[row], self.nexts[row] - 1, self.timestamps[row], self.totals[row]
         )
+
+    def live_row(self, log_start: Callable[[int], int], first: int) -> int:
+        """A row whose partition has something here from its log start on, -1 where none has. Looked for from
+        row `first` on and round: log starts rise, so what was dead before the one found last stays dead."""
+        for row in itertools.chain(range(first, len(self.numbers)), range(first)):
+            if self.totals[row] and self.nexts[row] > log_start(self.numbers[row]):
+                return row
+        return -1
 
     def dead_bytes(self, log_start: Callable[[int], int]) -> int:
         """As `SealedSegment.dead_bytes`. Looked at for every segment again and again: no object for a row."""

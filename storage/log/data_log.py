@@ -458,11 +458,13 @@ class DataLog(ReplacingLog):
         for segment in self._table.sealed():
             if segment.sequence >= below:
                 break
-            if all(
-                share.total_bytes == 0 or share.last_offset < log_starts(share.partition)
-                for share in self._table.partitions_of(segment)
-            ):
+            summary = segment.summary
+            assert summary is not None
+            row = summary.live_row(log_starts, segment.kept_by)
+            if row < 0:
                 dead.append(segment)
+            else:
+                segment.kept_by = row
         return self._free(dead)
 
     def free_below(self, index: int) -> int:
@@ -472,11 +474,11 @@ class DataLog(ReplacingLog):
         return self._free([s for s in self._table.sealed() if s.sequence < below and s.tail.index < index])
 
     def _free(self, dead: list[Segment]) -> int:
-        dead = [segment for segment in dead if self._table.remove(segment)]
-        if dead:
-            self._house.free(dead)
+        removed = self._table.remove(dead)
+        if removed:
+            self._house.free(removed)
             self._house.poke()
-        return len(dead)
+        return len(removed)
 
     # -- rot and cleaning -------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from storage.log.batch_index import (
 )
 from storage.log.file_system import FileSystem, unless_lost, write_all
 from storage.log.scan import LogTail
+from storage.log.tombstones import Run
 
 SEGMENT_SUFFIX = ".segment"
 INDEX_SUFFIX = ".index"
@@ -52,6 +53,13 @@ def sequences_of(names: list[str], suffix: str) -> list[int]:
     return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
+def _runs(sequences: Iterable[int], wanted: Container[int]) -> list[Run]:
+    """As few runs as possible that have the wanted ones of rising sequences in them, and no others."""
+    grouped = itertools.groupby(sequences, wanted.__contains__)
+    runs = [list(run) for is_wanted, run in grouped if is_wanted]
+    return [(run[0], run[-1]) for run in runs]
+
+
 _SERIALS = itertools.count(1)
 
 
@@ -68,6 +76,7 @@ class Segment:
         "frame_ends",
         "generation",
         "indexed",
+        "kept_by",
         "path",
         "previous_end",
         "readers",
@@ -115,6 +124,8 @@ class Segment:
         self.summary: SegmentSummary | None = None
         """Set when sealed."""
         self.indexed = False
+        self.kept_by = 0
+        """The row of its summary that kept it from being freed the last time: what is to be asked first."""
         self.frame_ends: array[int] | None = array("I")
         """Where each frame ends; None below the older kept checkpoint, where only shipments ask."""
 
@@ -150,13 +161,15 @@ class PartitionSpans:
         sequences.append(sequence)
         firsts.append(first)
 
-    def remove(self, sequence: int) -> bool:
-        """Forget a segment; True when none is left."""
+    def remove(self, runs: Sequence[Run]) -> bool:
+        """Forget the segments of these runs; True when none is left."""
         firsts, sequences = self._pair
-        at = bisect_left(sequences, sequence)
-        if at < len(sequences) and sequences[at] == sequence:
-            self._pair = firsts[:at] + firsts[at + 1 :], sequences[:at] + sequences[at + 1 :]
-        return not self._pair[0]
+        for first, last in runs:
+            start, end = bisect_left(sequences, first), bisect_right(sequences, last)
+            if start < end:
+                firsts, sequences = firsts[:start] + firsts[end:], sequences[:start] + sequences[end:]
+        self._pair = firsts, sequences
+        return not firsts
 
     def begin_at(self, sequence: int, first: int) -> None:
         """A segment's first offset is another now."""
@@ -263,13 +276,12 @@ class SegmentTable:
         for number, _ in _first_offsets(old):
             if number in firsts:
                 self.spans[number].begin_at(new.sequence, firsts[number])
-            elif self.spans[number].remove(new.sequence):
+            elif self.spans[number].remove([(new.sequence, new.sequence)]):
                 del self.spans[number]
 
     def _retire(self, segment: Segment) -> None:
         self._open_sealed.pop(segment.sequence, None)
-        for key in [k for k in self._cache if k[0] == segment.serial]:
-            self._cache_bytes -= self._cache.pop(key).memory_bytes
+        self._forget_indexes({segment.serial})
         segment.retired = True
         self._close_retired(segment)
 
@@ -284,20 +296,27 @@ class SegmentTable:
             found = self.spans[number] = PartitionSpans()
         return found
 
-    def remove(self, segment: Segment) -> bool:
-        """Out of the table: no new reader finds it. Readers it has keep its file until they release it. False
-        where it has just been replaced."""
+    def remove(self, segments: Iterable[Segment]) -> list[Segment]:
+        """Out of the table: no new reader finds them. Readers they have keep their files until they release
+        them. Gives those that were in it: one may just have been replaced. However many they are, each
+        partition is looked at once."""
         with self._lock:
-            if self._segments.get(segment.sequence) is not segment:
-                return False
-            del self._segments[segment.sequence]
-            self._open_sealed.pop(segment.sequence, None)
+            gone = {each.sequence: each for each in segments if self.is_current(each)}
+            if not gone:
+                return []
+            runs = _runs(self._segments, gone)
+            for sequence in gone:
+                del self._segments[sequence]
+                self._open_sealed.pop(sequence, None)
             for number, spans in list(self.spans.items()):
-                if spans.remove(segment.sequence):
+                if spans.remove(runs):
                     del self.spans[number]
-            for key in [k for k in self._cache if k[0] == segment.serial]:
-                self._cache_bytes -= self._cache.pop(key).memory_bytes
-            return True
+            self._forget_indexes({each.serial for each in gone.values()})
+            return list(gone.values())
+
+    def _forget_indexes(self, serials: Container[int]) -> None:
+        for key in [key for key in self._cache if key[0] in serials]:
+            self._cache_bytes -= self._cache.pop(key).memory_bytes
 
     def acquire(self, sequence: int) -> Segment | None:
         """The segment with its file open and held; None when it is gone. Pair with `release`."""

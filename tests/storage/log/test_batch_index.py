@@ -109,6 +109,16 @@ def test_dead_is_what_lies_below_its_partition_s_log_start() -> None:
     assert list(summary.counts) == [2, 1, 3]
 
 
+def test_a_row_that_keeps_a_segment_is_looked_for_from_the_last_one_on_and_round() -> None:
+    summary = SegmentSummary.of(indexed())  # of the partitions 2, 5 and 9; all of 5 was removed
+    starts = {2: 12, 5: 0, 9: 5}
+    assert [summary.live_row(starts.__getitem__, first) for first in range(4)] == [0, 2, 2, 0]
+    assert [summary.live_row({**starts, 2: 13}.__getitem__, first) for first in range(4)] == [2, 2, 2, 2]
+    assert [summary.live_row({**starts, 9: 6}.__getitem__, first) for first in range(4)] == [0, 0, 0, 0]
+    assert [summary.live_row({2: 13, 5: 0, 9: 6}.__getitem__, first) for first in range(4)] == [-1] * 4
+    assert SegmentSummary().live_row(starts.__getitem__, 0) == -1
+
+
 def test_the_file_brings_both_back() -> None:
     batches = indexed()
     data = file_of(batches)

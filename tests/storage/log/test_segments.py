@@ -1,0 +1,90 @@
+"""The table of segments: what freeing many of them at once costs, and that it forgets just those."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import pytest
+
+from storage.log.data_log import DataLog
+from storage.log.segments import PartitionSpans, _runs
+from storage.log.tombstones import Run
+from storage.types import Checkpoint, OffsetOutOfRange
+from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
+from tests.storage.log.frames import FrameMaker, whole
+from tests.storage.log.simulated_disk import SimulatedFileSystem
+
+PARTITIONS = range(1, 21)
+KEPT = 20
+"""The last one: whoever looks from the first on finds it last."""
+BODY = b"x" * 100
+
+
+def filled() -> DataLog:
+    """A log of many segments, each with a batch of each partition, most of them below both checkpoints."""
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem()), FrameMaker()
+    while len(log.segments()) < 12:
+        log.append([make.data(*[(number, 1, BODY) for number in PARTITIONS])])
+        log.flush()
+        if len(log.segments()) == 11:
+            log.write_checkpoint(
+                Checkpoint(log.last_index, 1, log.next_lsn, log.chain, log.last_time_ms, {"a": b"b"})
+            )
+    return log
+
+
+def test_runs_are_as_few_as_can_be() -> None:
+    assert _runs([1, 2, 5, 6, 7, 9], {1, 2, 5, 7}) == [(1, 5), (7, 7)]
+    assert _runs([3, 40, 41], {3, 40, 41}) == [(3, 41)]
+    assert _runs([3, 40], set()) == _runs([], {1}) == []
+
+
+def test_spans_forget_what_lies_in_the_runs_and_nothing_else() -> None:
+    there = [2, 3, 5, 8, 9, 11]
+    for count in range(len(there) + 1):
+        for gone in combinations(there, count):
+            spans = PartitionSpans()
+            for sequence in there:
+                spans.add(10 * sequence, sequence)
+            held = spans._pair
+            assert spans.remove(_runs(range(13), {*gone, 0, 7})) == (count == len(there))
+            left = [sequence for sequence in there if sequence not in gone]
+            assert [list(each) for each in spans._pair] == [[10 * each for each in left], left]
+            assert list(held[1]) == there, "a reader's pair stays as it was"
+
+
+def test_segments_are_freed_in_one_pass_over_the_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled()
+    calls: list[Sequence[Run]] = []
+    real = PartitionSpans.remove
+
+    def remove(self: PartitionSpans, runs: Sequence[Run]) -> bool:
+        calls.append(runs)
+        return real(self, runs)
+
+    monkeypatch.setattr(PartitionSpans, "remove", remove)
+    ends = {share.partition: share.last_offset + 1 for share in log.segments()[9].partitions()}
+    (start,) = [share.first_offset for share in log.segments()[5].shares({KEPT})]
+    assert log.free_dead_segments({**ends, KEPT: start}.__getitem__) == 5
+    assert len(calls) == len(PARTITIONS) and calls[0] == [(1, 5)]
+    assert log.first_offset(KEPT) == log.first_offset(1) == start
+    with pytest.raises(OffsetOutOfRange):
+        log.read_cold(KEPT, start - 1, 1, 1 << 40)
+    assert whole(log.read_cold(KEPT, start, 1, 1 << 40).buffers)[21:] == BODY
+
+
+def test_a_segment_that_is_kept_is_asked_about_once_a_look() -> None:
+    log = filled()
+    asked: list[int] = []
+
+    def log_start(number: int) -> int:
+        asked.append(number)
+        return 0 if number == KEPT else 1 << 40
+
+    assert log.free_dead_segments(log_start) == 0
+    assert len(asked) > len(PARTITIONS)
+    asked.clear()
+    assert log.free_dead_segments(log_start) == 0
+    assert set(asked) == {KEPT} and len(asked) <= len(log.segments())
+    assert log.free_dead_segments(lambda number: 0 if number == 1 else 1 << 40) == 0, "asked first, not alone"
