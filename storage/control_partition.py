@@ -159,12 +159,13 @@ class ControlPartition:
 
     def snapshot_offsets(self, unopened: Iterable[PartitionLog] = ()) -> bytes:
         """Where each partition's appended log ends, and its leader epochs, as JSON; those with appended
-        batches that are not open yet included."""
-        offsets = [
-            [partition.number, partition.next_offset, partition.leader_epochs]
-            for partition in (*self.partitions.values(), *unopened)
-            if partition.next_offset
-        ]
+        batches that are not open yet included. Epochs that ended below log starts are forgotten: here, where
+        their number costs something, whatever has moved a log start."""
+        offsets = []
+        for partition in (*self.partitions.values(), *unopened):
+            if partition.next_offset:
+                partition.forget_epochs()
+                offsets.append([partition.number, partition.next_offset, partition.leader_epochs])
         return json.dumps(offsets, separators=(",", ":")).encode()
 
     def restore_offsets(self, data: bytes) -> None:

@@ -6,7 +6,7 @@ while a term lasts. `next_offset` counts what is appended, the others what is co
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from storage.transactions import AbortedTransaction, PartitionTransactions
@@ -72,6 +72,14 @@ class PartitionLog:
         epochs = self.leader_epochs
         if not epochs or epochs[-1][0] < leader_epoch:
             epochs.append((leader_epoch, offset))
+
+    def forget_epochs(self) -> None:
+        """Forget those that say nothing to whoever stands at or above the log start: all before the last one
+        that began below it, that of the record before. Source: Kafka's truncateFromStart."""
+        epochs = self.leader_epochs
+        if len(epochs) > 1:
+            began_below = bisect_left(epochs, self.log_start_offset, key=lambda pair: pair[1])
+            del epochs[: max(0, began_below - 1)]
 
     def end_offset_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """The newest epoch at or below `leader_epoch`, and the offset where its successor begins.

@@ -23,6 +23,7 @@ from tests.sim.checks import durability
 from tests.sim.checks.clients import VALUE_MARK, Clients
 from tests.sim.checks.elections import Elections
 from tests.sim.checks.history import Entry, History
+from tests.sim.checks.machines import kept_epochs
 from tests.sim.checks.membership import allowed
 from tests.sim.checks.readers import Readers
 from tests.sim.faces import Violation
@@ -378,3 +379,12 @@ def test_what_is_rotten_is_waited_for() -> None:
     assert looked(True, {2: True}, others_from=2) is False
     assert looked(True, {2: True}, others_from=3) is True
     assert looked(True, {1: True}, others_from=3) is False
+
+
+def test_epochs_that_ended_below_a_log_start_may_be_forgotten_and_no_others() -> None:
+    everything = [(1, 0), (4, 10), (7, 20)]
+    assert kept_epochs([], 30) == []
+    for start, may_go in ((0, 0), (10, 0), (11, 1), (20, 1), (21, 2), (1 << 63, 2)):
+        for forgotten in range(len(everything) + 1):
+            is_right = kept_epochs(everything[forgotten:], start) == kept_epochs(everything, start)
+            assert is_right == (forgotten <= may_go)

@@ -149,3 +149,21 @@ def test_offsets_follow_the_appended_log_and_have_a_snapshot_of_their_own() -> N
     assert other.partitions[2].next_offset == 0 and list(other.partitions) == [0, 1, 2]
     other.restore_offsets(b"")
     assert other.partitions[1].next_offset == 10
+
+
+def test_a_snapshot_has_no_more_epochs_than_what_is_left_was_written_in() -> None:
+    control = opened(1, 2)
+    for number in (1, 2):
+        partition = control.partitions[number]
+        for leader_epoch in range(100):
+            partition.note_epoch(leader_epoch, leader_epoch * 10)
+        partition.next_offset = partition.high_watermark = 1000
+    replay(control, log_start_command(1, 995))
+    saved = control.snapshot_offsets()
+    one, two = json.loads(saved)
+    assert (one, len(two[2])) == ([1, 1000, [[99, 990]]], 100)
+    assert control.partitions[1].end_offset_of_epoch(99) == (99, 1000)
+    other = opened(1, 2)
+    other.restore_offsets(saved)
+    assert other.snapshot_offsets() == control.snapshot_offsets() == saved
+    assert other.partitions[1].leader_epochs == control.partitions[1].leader_epochs

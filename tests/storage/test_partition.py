@@ -46,6 +46,23 @@ def test_an_epoch_before_the_first_is_unknown() -> None:
     assert PartitionLog(3, bytes(16), 7).end_offset_of_epoch(0) == (-1, -1)
 
 
+def test_epochs_before_that_of_the_record_before_the_log_start_are_forgotten() -> None:
+    """It makes no difference whether the next one, at the log start itself, has begun by then."""
+    everything = [(2, 0), (5, 10), (9, 30)]
+    for log_start, left in ((0, 3), (1, 3), (10, 3), (11, 2), (30, 2), (31, 1), (40, 1)):
+        made = partition()
+        made.log_start_offset = log_start
+        made.forget_epochs()
+        assert made.leader_epochs == everything[-left:]
+    early = PartitionLog(3, bytes(16), 7)
+    early.forget_epochs()
+    assert early.leader_epochs == []
+    early.leader_epochs, early.log_start_offset = everything[:2], 30
+    early.forget_epochs()
+    early.note_epoch(9, 30)
+    assert early.leader_epochs == everything[1:]
+
+
 def test_it_says_what_it_is_for_a_log_line() -> None:
     assert repr(partition()) == (
         "PartitionLog(number=3, index=7, log_start_offset=0, high_watermark=35, next_offset=40)"

@@ -3,12 +3,13 @@
 Commit machines are compared as of the applied entry; tail machines and the offsets of partitions only where
 a node has nothing uncommitted. Comparing costs a snapshot, so it is done every few entries. Checkpoints are
 read back from the disk. Forms that are compared do not depend on the order of tables, nor on producers of
-closed partitions, which each node forgets when it likes.
+closed partitions and leader epochs below log starts, which each node forgets when it likes.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.cluster_image import ClusterImage
@@ -156,7 +157,8 @@ class MachineStates(Check):
         if sorted(expected) != sorted(group.partitions):
             self._differs(node, "open partitions", sorted(group.partitions), sorted(expected))
         for number, partition in group.partitions.items():
-            found, wanted = _places(partition, quiet), _places(expected[number], quiet)
+            start = self._highest_start(number, partition.log_start_offset)
+            found, wanted = _places(partition, quiet, start), _places(expected[number], quiet, start)
             if found != wanted:
                 self._differs(node, f"partition {number}", found, wanted)
             self._compare_transactions(node, partition, expected[number])
@@ -213,8 +215,9 @@ class MachineStates(Check):
             elif section == CONTROL_SECTION:
                 there, expected = self._of_partitions(found, wanted), json.loads(wanted)
             else:  # partitions that were closed between the cut and its commit are passed over
-                there = sorted(row for row in json.loads(found) if row[0] in still)
-                expected = sorted(json.loads(wanted))
+                control = json.loads(checkpoint.sections[CONTROL_SECTION])
+                starts = {row[0]: row[4] for row in control["partitions"]}
+                there, expected = self._of_offsets(found, starts), self._of_offsets(wanted, starts)
             if there != expected:
                 self._differs(node, f"checkpoint {index}, {section}", there, expected)
 
@@ -228,6 +231,18 @@ class MachineStates(Check):
     def _may_start(self, number: int, found: int, expected: int) -> bool:
         """A log start may be ahead of what is applied: files are freed before the next checkpoint says so."""
         return expected <= found <= self._history.log_starts.get(number, 0) or found == expected
+
+    def _highest_start(self, number: int, own: int) -> int:
+        """The highest log start that a node can know, by which it may have forgotten what lies below."""
+        return max(own, self._history.log_starts.get(number, 0))
+
+    def _of_offsets(self, data: bytes, own_starts: dict[int, int]) -> object:
+        """The offsets section as far as nodes must agree; `own_starts` are of the partitions still open."""
+        return sorted(
+            [number, next_offset, kept_epochs(epochs, self._highest_start(number, own_starts[number]))]
+            for number, next_offset, epochs in json.loads(data)
+            if number in own_starts
+        )
 
     def _of_partitions(self, found: bytes, wanted: bytes) -> object:
         """The control section as the replay has it, where log starts that differ are such as may be."""
@@ -251,9 +266,16 @@ def sections_of(machines: Machines) -> dict[str, StateMachine]:
     return {**dict(machines.commit.values()), **machines.tail}
 
 
-def _places(partition: PartitionLog, quiet: bool) -> tuple[object, ...]:
+def _places(partition: PartitionLog, quiet: bool, start: int) -> tuple[object, ...]:
     places = (partition.topic_id, partition.index, partition.high_watermark)
-    return (*places, tuple(partition.leader_epochs)) if quiet else places
+    return (*places, kept_epochs(partition.leader_epochs, start)) if quiet else places
+
+
+def kept_epochs(epochs: Sequence[Sequence[int]], start: int) -> list[tuple[int, ...]]:
+    """The (epoch, first offset) that each node has: older ones than that of the record before a log start
+    it forgets when it likes."""
+    older = [offset < start for _, offset in epochs].count(True) - 1
+    return [tuple(each) for each in epochs[max(0, older) :]]
 
 
 def _transactions(partition: PartitionLog, start: int) -> object:
