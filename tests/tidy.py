@@ -69,6 +69,7 @@ PURE = (
     "broker/append.py",
     "broker/batch_times.py",
     "broker/cluster/joining.py",
+    "broker/cluster/lagging.py",
     "broker/cluster/node_status.py",
     "broker/cluster/nodes.py",
     "broker/cluster_image.py",

@@ -9,6 +9,7 @@ What is recorded of the cluster is `broker/cluster_image.py`, what clients see o
 | `joining` | what a node with an empty directory is (pure) |
 | `nodes` | the others as this node sees them: who lives, who leads, where clients reach them |
 | `majority` | what is said while too few nodes are reached |
+| `lagging` | whose copy of a log group lags, as its leader sees it: who is not in sync (pure) |
 | `node_status` | what nodes tell each other of themselves (pure) |
 | `peering` | the talk: telling, asking whoever leads a group, greetings |
 | `controller` | requests on their way to the leader of group 0 |

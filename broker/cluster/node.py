@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from broker.cluster.joining import Part, part_of
+from broker.cluster.lagging import Lagging
 from broker.cluster.majority import MajorityWatch, Reach
 from broker.cluster.node_status import Status
 from broker.cluster.nodes import Nodes
@@ -94,6 +95,7 @@ class ClusterNode:
         """What the last look failed with: it is said once."""
         self._registered: set[int] = set()
         """The nodes that were recorded at the last look."""
+        self._lagging = Lagging()
         self._placement = initial(sorted(settings.peers()), settings.data_groups)
         self._groups_compared = False
         """Whether lockstep.data.groups was held against what is recorded."""
@@ -255,7 +257,20 @@ class ClusterNode:
             metadata.applied_index if metadata is not None else 0,
             max(len(image.placement) - 1, 0),
             self._nodes.disk_full,
+            self._behind(),
         )
+
+    def _behind(self) -> dict[int, tuple[int, ...]]:
+        """Log group that is led here -> the nodes whose copy lags now; clients of this node are told, too."""
+        placement, nodes, now = self._cluster.image.placement, self._nodes, self._loop.time()
+        found: dict[int, tuple[int, ...]] = {}
+        for number, group in self._cluster.groups.items():
+            if group.is_leader:
+                placed, before = placement.get(number, ()), nodes.behind(number)
+                behind = self._lagging.look(number, group.raft, placed, nodes.is_alive, before, now)
+                found[number] = behind
+                nodes.told_behind(number, group.term, behind)
+        return found
 
     def cluster_id(self) -> str | None:
         """As recorded; until this node has followed so far, as it was when it was stopped."""
@@ -282,9 +297,11 @@ class ClusterNode:
                 group.unreachable(node_id)
 
     def absent(self, node_id: int) -> None:
-        """The process of a node has ended: nobody waits for what it led."""
+        """The process of a node has ended: nobody waits for what it led, and what it holds lags from now on,
+        however soon it is back."""
         for group in self._cluster.groups.values():
             group.gone(node_id)
+        self._peering.tell_soon()
 
     # --- following ------------------------------------------------------------------------------------------
 
@@ -304,7 +321,7 @@ class ClusterNode:
         problem = await self._open_groups()
         await self._register()
         if self._topics.leads and image.moving:
-            await note_arrivals(self._cluster, self._topics, self.reports)
+            await note_arrivals(self._cluster, self._nodes, self._topics, self.reports)
         if problem is not None:
             raise problem
 

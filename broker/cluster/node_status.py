@@ -30,6 +30,8 @@ class Status:
     """How many log groups for data are recorded; 0 where it has seen no record of them yet."""
     disk_full: bool | None = None
     """Whether its disk is full; None where it does not say, as older versions."""
+    behind: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Log group that it leads to the nodes whose copy lags; older versions say nothing of it."""
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -45,6 +47,7 @@ class Status:
                 "applied": self.applied,
                 "groups": self.data_groups,
                 "full": self.disk_full,
+                "behind": {str(group): list(nodes) for group, nodes in self.behind.items()},
             },
             separators=(",", ":"),
         ).encode()
@@ -71,6 +74,10 @@ class Status:
                 _number(told["applied"]),
                 _small(told.get("groups", 0)),
                 full,
+                {
+                    _small(group): tuple(_small(each) for each in nodes)
+                    for group, nodes in told.get("behind", {}).items()
+                },
             )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a status: {error!r}") from None

@@ -51,6 +51,8 @@ class Nodes:
         clients are told of."""
         self._leaders: dict[int, tuple[int, int]] = {}
         """Log group -> (term, node), as others said."""
+        self._behind: dict[int, tuple[int, tuple[int, ...]]] = {}
+        """Log group -> (term, nodes), as its leader of that term said last, this node included."""
 
     # --- who is there ---------------------------------------------------------------------------------------
 
@@ -61,6 +63,7 @@ class Nodes:
         for group, term in status.leads.items():
             if term >= self._leaders.get(group, (-1, 0))[0]:
                 self._leaders[group] = term, node_id
+            self.told_behind(group, term, status.behind.get(group, ()))
         for group, (term, leader) in list(self._leaders.items()):
             if leader == node_id and status.leads.get(group) != term:
                 self._leaders[group] = term, NOBODY
@@ -99,7 +102,8 @@ class Nodes:
         hosted = tuple(
             (group.leader_id, group.term, group.raft.configuration.voters) for group in self.groups.values()
         )
-        return hosted, self.alive(), self.listed(), tuple(self._leaders.values())
+        others = tuple(self._leaders.values())
+        return hosted, self.alive(), self.listed(), others, tuple(self._behind.values())
 
     def registered(self) -> list[int]:
         """Every node of the cluster, alive or not; only this one before a first start is through."""
@@ -177,6 +181,17 @@ class Nodes:
         """Who leads a group and lives; -1 for nobody."""
         leader, _ = self.leader_of(group)
         return leader if leader >= 0 and self.is_alive(leader) else NOBODY
+
+    def told_behind(self, group: int, term: int, behind: tuple[int, ...]) -> None:
+        """Whoever leads a group in this term, another node or this one, says whose copy of it lags."""
+        if term >= self._behind.get(group, (-1, ()))[0]:
+            self._behind[group] = term, behind
+
+    def behind(self, group: int) -> tuple[int, ...]:
+        """The nodes whose copy of a group lags (`lagging.py`), as its leader said last. That counts until the
+        next leader speaks: to be without one helps nobody to catch up."""
+        _, found = self._behind.get(group, (-1, ()))
+        return found
 
     def member_of(self, group: int) -> dict[int, int]:
         """Node -> the Raft member it says it is in a group."""

@@ -6,7 +6,8 @@ names every partition that clients have in that group, and the same brokers for 
 come along unnamed. The brokers are as many as a log group has. What stays where it is may be named alone;
 where the whole group is named, the first broker of the first partition named is its preferred leader.
 Invariants: the target is recorded in group 0 before anything moves, so that whoever leads the group, or
-group 0, next goes on; a move ends when the group's leader says that its voters are the target.
+group 0, next goes on; a move ends when the group's leader says that its voters are the target, and that those
+who came are in sync, so that clients are never told of the one before the other.
 Does not: change members (`broker/membership/` does), or speak Kafka's messages (the handlers do).
 Source: KIP-455, KIP-860; Kafka's ReplicationControlManager for which error answers what.
 """
@@ -29,6 +30,7 @@ from protocol.errors import ErrorCode
 from storage.types import StorageError
 
 if TYPE_CHECKING:
+    from broker.cluster.nodes import Nodes
     from broker.context import Services
 
 MOST_NAMED: Final = 100
@@ -176,7 +178,7 @@ def _refuse(wishes: Sequence[Wish], number: int, why: str) -> None:
         wish.refused = Refused(error, f"The partitions of log group {number} move together or not at all.")
 
 
-async def note_arrivals(cluster: Cluster, topics: Topics, reports: GroupReports) -> None:
+async def note_arrivals(cluster: Cluster, nodes: Nodes, topics: Topics, reports: GroupReports) -> None:
     """On the controller: record which groups are where they were sent. Raises StorageError."""
     moving = list(cluster.image.moving)
     arrived = []
@@ -184,7 +186,9 @@ async def note_arrivals(cluster: Cluster, topics: Topics, reports: GroupReports)
         placed = set(cluster.nodes_of(number))
         if known is None or known["changing"] or known["learners"]:
             continue
-        if {each["node"] for each in known["voters"]} == placed and number in cluster.image.moving:
+        if {each["node"] for each in known["voters"]} != placed or number not in cluster.image.moving:
+            continue
+        if not set(way_of(cluster, number).adding) & set(nodes.behind(number)):
             arrived.append(number)
     if arrived:
         await topics.record([moved_command(arrived)])

@@ -1,8 +1,8 @@
 """Where a partition is and who leads it, as Metadata and its kin tell it.
 
-A log group's partitions share their replicas; those whose nodes live are said to be in sync, for a follower
-that lives holds everything that is acknowledged, or is not needed for it. While clients have a group moved,
-both those that come and those that go are replicas, and who does not vote yet, or any more, is not in sync.
+A log group's partitions share their replicas; those whose nodes live are in sync, but for those that lag, as
+their leader said last (`broker/cluster/lagging.py`). While clients have a group moved, both those that
+come and those that go are replicas, and who does not vote yet, or any more, is not in sync.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ class Replicas:
         way = way_of(cluster, number)
         self.nodes = way.replicas
         self.offline = [each for each in self.nodes if not nodes.is_alive(each)]
-        self.in_sync = [each for each in self.nodes if each not in self.offline]
+        self.leader_id = nodes.live_leader_of(number)
+        self.term = nodes.leader_of(number)[1]
+        out = {*self.offline, *nodes.behind(number)} - {self.leader_id}  # a new one may not have spoken yet
+        self.in_sync = [each for each in self.nodes if each not in out]
         if way.adding or way.removing:
             voting = _voting(services, number, way)
             self.in_sync = [each for each in self.in_sync if each in voting]
-        self.leader_id = nodes.live_leader_of(number)
-        self.term = nodes.leader_of(number)[1]
         self.error = ErrorCode.NONE if self.leader_id >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
 
 

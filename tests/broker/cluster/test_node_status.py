@@ -14,6 +14,7 @@ from broker.cluster.node_status import Status
         Status(True, True, "id", (1, 2), (1,), {0: 3, 2: 9}, {0: 1, 2: 1 | 5 << 32}, 77),
         Status(disk_full=True),
         Status(disk_full=False),
+        Status(leads={0: 3, 2: 9}, behind={0: (), 2: (3, 1)}),
     ],
 )
 def test_round_trip(status: Status) -> None:
@@ -36,6 +37,12 @@ PLAIN = Status().encode()
         PLAIN.replace(b"[]", b"[2147483648]"),
         PLAIN.replace(b'"cluster":null', b'"cluster":7'),
         PLAIN.replace(b'"full":null', b'"full":1'),
+        PLAIN.replace(b'"behind":{}', b'"behind":null'),
+        PLAIN.replace(b'"behind":{}', b'"behind":[1]'),
+        PLAIN.replace(b'"behind":{}', b'"behind":{"1":2}'),
+        PLAIN.replace(b'"behind":{}', b'"behind":{"1":[-1]}'),
+        PLAIN.replace(b'"behind":{}', b'"behind":{"1":[2147483648]}'),
+        PLAIN.replace(b'"behind":{}', b'"behind":{"-1":[2]}'),
     ],
 )
 def test_what_is_not_one(body: bytes) -> None:
@@ -45,3 +52,7 @@ def test_what_is_not_one(body: bytes) -> None:
 
 def test_an_older_version_does_not_say_whether_its_disk_is_full() -> None:
     assert Status.decode(PLAIN.replace(b',"full":null', b"")).disk_full is None
+
+
+def test_an_older_version_says_of_nobody_that_it_is_behind() -> None:
+    assert Status.decode(PLAIN.replace(b',"behind":{}', b"")) == Status()

@@ -90,6 +90,23 @@ def test_the_last_word_of_a_dead_node_is_not_taken_for_an_election_to_come(world
     assert world.nodes.leader_of(GROUP) == (-1, 5)
 
 
+def test_who_is_behind_is_what_the_last_leader_said_last(world: World) -> None:
+    assert world.nodes.behind(GROUP) == ()
+    world.nodes.told(2, Status(leads={GROUP: 5}, behind={GROUP: (3,)}))
+    world.nodes.told(3, Status(leads={GROUP: 4}, behind={GROUP: (1, 2)}))
+    assert world.nodes.behind(GROUP) == (3,), "one that leads no more has not heard of it"
+    world.nodes.told(2, Status())
+    world.nodes.absent(2)
+    assert world.nodes.behind(GROUP) == (3,), "without a leader nobody catches up"
+    before = world.nodes.seen()
+    world.nodes.told_behind(GROUP, 6, (2, 3))
+    assert world.nodes.behind(GROUP) == (2, 3), "this node leads"
+    after = world.nodes.seen()
+    world.nodes.told_behind(GROUP, 6, (2,))
+    assert world.nodes.behind(GROUP) == (2,)
+    assert len({before, after, world.nodes.seen()}) == 3, "each time clients are told something else"
+
+
 # --- who is there -------------------------------------------------------------------------------------------
 
 

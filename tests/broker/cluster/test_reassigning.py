@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from broker.cluster.reassigning import MOST_NAMED
+import pytest
+
+from broker.cluster.reassigning import MOST_NAMED, note_arrivals
+from broker.cluster_image import moved_command
 from lockstep import cluster as admin
 from lockstep.client import Client as AdminClient
 from protocol.errors import ErrorCode
@@ -212,3 +216,26 @@ async def test_a_refusal_lists_no_end_of_partitions(start_cluster: StartCluster)
     assert [len(text or "") < limit for (_, text), limit in zip(outcomes, (3000, 200), strict=True)] == [
         True
     ] * 2
+
+
+@pytest.mark.parametrize(("behind", "arrived"), [((), [1]), ((2, 3), [1]), ((4,), [])])
+async def test_a_move_is_over_when_who_came_is_in_sync(behind: tuple[int, ...], arrived: list[int]) -> None:
+    """Those that were there before may lag at any time."""
+    voters = [{"node": each} for each in (2, 3, 4)]
+
+    async def reports(numbers: Sequence[int]) -> dict[int, Any]:
+        return {number: {"changing": False, "learners": [], "voters": voters} for number in numbers}
+
+    recorded: list[Any] = []
+
+    async def record(commands: list[Any]) -> None:
+        recorded.extend(commands)
+
+    cluster: Any = SimpleNamespace(
+        image=SimpleNamespace(moving={1: (1, 2, 3)}), nodes_of={1: (4, 2, 3)}.__getitem__
+    )
+    nodes: Any = SimpleNamespace(behind=lambda number: behind)
+    topics: Any = SimpleNamespace(record=record)
+    asked: Any = SimpleNamespace(of_all=reports)
+    await note_arrivals(cluster, nodes, topics, asked)
+    assert recorded == [moved_command(arrived)] * len(arrived)

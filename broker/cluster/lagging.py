@@ -1,0 +1,74 @@
+"""Whose copy of a log group lags, as its leader sees it: clients are told that those are not in sync. Pure.
+
+Owns: the rule, Kafka's (`replica.lag.time.max.ms`). A node that does not live or does not vote is behind at
+once, and one that lives once it was not up to date for LAG_SECONDS: neither a busy moment nor a spare, which
+is sent entries later (`storage/raft/spares.py`), is a lag. It is in sync again when it lives, votes and is up
+to date. A new leader takes its predecessor's word, for nobody catches up by a change of leaders. Invariant: a
+leader is never behind. Decides nothing: what is committed, and who may lead, is Raft's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from broker.membership.view import is_up_to_date
+from storage.group_options import node_of
+from storage.raft.raft import Raft
+
+LAG_SECONDS: Final = 30.0
+"""As Kafka's default."""
+
+
+class _Led:
+    """One group, while it is led here in one term."""
+
+    __slots__ = ("behind", "since", "term")
+
+    def __init__(self, term: int, behind: Iterable[int]) -> None:
+        self.term = term
+        self.behind = set(behind)
+        self.since: dict[int, float] = {}
+        """Since when each node that is not up to date was found so."""
+
+
+class Lagging:
+    """The groups that one node leads."""
+
+    __slots__ = ("_led",)
+
+    def __init__(self) -> None:
+        self._led: dict[int, _Led] = {}
+
+    def look(
+        self,
+        number: int,
+        raft: Raft,
+        placed: Iterable[int],
+        is_alive: Callable[[int], bool],
+        before: Iterable[int],
+        now: float,
+    ) -> tuple[int, ...]:
+        """The nodes that are behind in a group that is led here, in order; to be asked every so often.
+
+        Args:
+            placed: the nodes that are to hold it; those that vote in it count as well.
+            before: who was behind as its last leader said; heeded at the first look of a term.
+            now: seconds of a monotonic clock.
+        """
+        led = self._led.get(number)
+        if led is None or led.term != raft.term:
+            led = self._led[number] = _Led(raft.term, before)
+        voters = raft.configuration.voters
+        voting = {node_of(each) for each in voters}
+        up_to_date = {node_of(each) for each in voters if is_up_to_date(raft, each)}
+        replicas = sorted({*placed, *voting} - {node_of(raft.member_id)})
+        for node in replicas:
+            if not is_alive(node) or node not in voting:
+                led.behind.add(node)
+            elif node in up_to_date:
+                led.behind.discard(node)
+                led.since.pop(node, None)
+            elif now - led.since.setdefault(node, now) >= LAG_SECONDS:
+                led.behind.add(node)
+        return tuple(each for each in replicas if each in led.behind)
