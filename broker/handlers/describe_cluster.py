@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
-from broker.context import Answer, ClientContext
+from broker.context import Answer, ClientContext, Endpoint
 from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from broker.metadata import METADATA_GROUP
 from protocol.api import ApiKey, RequestHeader
@@ -23,7 +24,8 @@ CONTROLLERS: Final = 2
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeClusterRequest) -> Answer:
-    """Those that clients are told of, and who leads them."""
+    """Those that clients are told of, and who leads them; the others that are recorded are fenced, in Kafka's
+    word, and told to who asks for them."""
     if request.endpoint_type != BROKERS:
         error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         message = f"Unsupported endpoint type {request.endpoint_type}"
@@ -34,13 +36,26 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeClust
                 "but we wanted an endpoint of type CONTROLLER"
             )
         return DescribeClusterResponse(error_code=error, error_message=message)
-    asked = request.include_cluster_authorized_operations
+    brokers = [_broker(each) for each in context.endpoints()]
+    if request.include_fenced_brokers:
+        brokers += _fenced(context, {each.broker_id for each in brokers})
+    operations = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_id=context.services.cluster.cluster_id or "",
         controller_id=context.services.nodes.live_leader_of(METADATA_GROUP),
-        brokers=[
-            DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in context.endpoints()
-        ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
+        brokers=brokers,
+        cluster_authorized_operations=CLUSTER_OPERATIONS if operations else NOT_ASKED,
     )
+
+
+def _broker(at: Endpoint, is_fenced: bool = False) -> DescribeClusterBroker:
+    return DescribeClusterBroker(
+        broker_id=at.node_id, host=at.host, port=at.port, rack=at.rack, is_fenced=is_fenced
+    )
+
+
+def _fenced(context: ClientContext, listed: Set[int]) -> list[DescribeClusterBroker]:
+    """The recorded nodes that are not listed, where this client's listener would reach them."""
+    registered = context.services.nodes.registered()
+    silent = [context.endpoint_of(each) for each in registered if each not in listed]
+    return [_broker(each, is_fenced=True) for each in silent if each is not None]
