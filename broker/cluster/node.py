@@ -341,17 +341,20 @@ class ClusterNode:
 
     async def _give_up_groups(self) -> None:
         """Those that were placed elsewhere, once this node is no member of them."""
-        placement, here = self._cluster.image.placement, self._settings.node_id
-        leaving = [
-            (number, group)
-            for number, group in self._cluster.groups.items()
-            if number != METADATA_GROUP and here not in placement.get(number, (here,)) and not group.is_leader
-        ]
-        are_out = await asyncio.gather(*(self._is_out(group) for _, group in leaving))
-        for (number, _), is_out in zip(leaving, are_out, strict=True):
-            if is_out:
-                self._keepers.pop(number).stop()
-                await self._hosting.give_up(number, self._cluster, self._groups, self._transactions)
+        leaving = [group for group in self._cluster.groups.values() if self._is_leaving(group)]
+        are_out = await asyncio.gather(*map(self._is_out, leaving))
+        for group, is_out in zip(leaving, are_out, strict=True):
+            # Deleting those before may have taken seconds: this one may have been placed here again since,
+            # and its leader may rest on it. Between this look and the end of the group nothing is waited for.
+            if is_out and await self._is_out(group) and self._is_leaving(group):
+                self._keepers.pop(group.group_id).stop()
+                await self._hosting.give_up(group.group_id, self._cluster, self._groups, self._transactions)
+
+    def _is_leaving(self, group: LogGroup) -> bool:
+        """Whether it is placed elsewhere, as far as this node has heard, and not led here."""
+        number, here = group.group_id, self._settings.node_id
+        placed = self._cluster.image.placement.get(number, (here,))
+        return number != METADATA_GROUP and here not in placed and not group.is_leader
 
     async def _open_groups(self) -> Exception | None:
         """Those that were placed here; why the first that could not be was not: it holds up no other."""

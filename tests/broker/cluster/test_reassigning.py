@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from storage.group import LogGroup
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.cluster.test_admin import hosted, placed, read, well, write
 from tests.broker.conftest import StartCluster
@@ -239,3 +241,45 @@ async def test_a_move_is_over_when_who_came_is_in_sync(behind: tuple[int, ...], 
     asked: Any = SimpleNamespace(of_all=reports)
     await note_arrivals(cluster, nodes, topics, asked)
     assert recorded == [moved_command(arrived)] * len(arrived)
+
+
+@pytest.mark.parametrize("since", ["nothing", "placed here again", "a member again"])
+async def test_what_came_back_while_others_were_given_up_is_kept(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch, since: str
+) -> None:
+    cluster = await start_cluster(3, auto_leader_rebalance_enable="false")
+    await cluster.settled()
+    led = {number: cluster.leader_of(number) for number in (1, 2, 3)}
+    here = next(each for each in (1, 2, 3) if list(led.values()).count(each) <= 1)
+    first, other = [number for number, leader in led.items() if leader != here][:2]
+    node = cluster.brokers[here].parts.node
+    assert node is not None
+    rested = asyncio.Event()
+
+    async def rest() -> None:
+        rested.set()
+
+    monkeypatch.setattr(node, "_follow", rest)  # what is done here is done by nobody else
+    node._wake.set()
+    await rested.wait()
+    image = cluster.brokers[here].services.cluster.image
+    before = image.placement
+    away = [each for each in (1, 2, 3) if each != here]
+    monkeypatch.setattr(image, "placement", {**before, first: away, other: away})
+    given_up: list[int] = []
+    members: set[int] = set()
+
+    async def give_up(number: int, *_: object) -> None:
+        given_up.append(number)
+        if since == "placed here again":
+            monkeypatch.setattr(image, "placement", {**before, first: away})
+        elif since == "a member again":
+            members.add(other)
+
+    async def is_out(group: LogGroup) -> bool:
+        return group.group_id not in members
+
+    monkeypatch.setattr(node._hosting, "give_up", give_up)
+    monkeypatch.setattr(node, "_is_out", is_out)
+    await node._give_up_groups()
+    assert given_up == ([first, other] if since == "nothing" else [first])
