@@ -115,6 +115,8 @@ class Cluster:
         """Told whenever `settings` is another."""
         self.on_nodes: list[Callable[[], None]] = []
         """Told whenever the recorded nodes or their places are others."""
+        self.on_hosted: list[Callable[[], None]] = []
+        """Told whenever this node has a part in one more log group."""
         self._waiting_fetches = waiting_fetches
         self._leader_of = leader_of
         self.groups: dict[int, LogGroup] = {}
@@ -174,6 +176,8 @@ class Cluster:
         for partition in list(group.partitions.values()):
             if partition.number != CONTROL_PARTITION:
                 self._opened(group, partition)
+        for listener in self.on_hosted:
+            listener()
 
     def unhost(self, number: int) -> LogGroup:
         """It no longer has."""

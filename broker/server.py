@@ -227,6 +227,7 @@ class Broker:
         parts.transactions.check()
         self._limit_connections(parts.cluster.settings)
         parts.cluster.on_settings.append(self._limit_connections)
+        parts.cluster.on_hosted.append(lambda: self._limit_connections(parts.cluster.settings))
         await self._listen(parts.connections)
         await self._listen_for_metrics(parts)
         self._background(parts.retention.run(settings.log_retention_check_interval_ms / 1000))
@@ -381,11 +382,15 @@ class Broker:
         return advertised
 
     def _limit_connections(self, settings: Settings) -> None:
+        """Leave open files to the log groups that are here and to those that a first start opens later."""
         if self._parts is None:
             return
-        allowed = connections_allowed(settings.max_connections, len(self.groups))
-        self._parts.connections.limit(settings, allowed)
-        if allowed < min(settings.max_connections, FEW_CONNECTIONS):
+        connections = self._parts.connections
+        groups = max(len(self.groups), 1 + settings.data_groups_held)
+        allowed = connections_allowed(settings.max_connections, groups)
+        told = connections.max_connections
+        connections.limit(settings, allowed)
+        if allowed != told and allowed < min(settings.max_connections, FEW_CONNECTIONS):
             log.warning(
                 "the limit on open files leaves room for %d connections, not for max.connections=%d",
                 allowed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import resource
 import socket
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ import pytest
 import uvloop
 
 from broker.cluster import majority
+from broker.connections.listening import connections_allowed
 from broker.data_directory import DataDirectory
 from broker.hosting import Hosting
 from broker.metadata import METADATA_GROUP
@@ -130,6 +132,43 @@ async def test_a_founder_without_room_tries_again(
         await cluster.close()
     assert failures == 0
     assert caplog.text.count("taking part in the cluster has to wait: [Errno 28] No space left") >= 1
+
+
+async def test_clients_leave_open_files_to_the_groups_of_a_first_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (4096, 4096))
+    cluster = BrokerCluster(tmp_path)
+
+    def limits() -> list[int]:
+        return [broker.parts.connections.max_connections for broker in cluster.brokers.values()]
+
+    try:
+        await cluster.start(1)
+        assert cluster.brokers[1].groups == {}
+        wanted = connections_allowed(cluster.brokers[1].settings.max_connections, 4)
+        assert limits() == [wanted], "it does not know of them yet"
+        await cluster.start(2, 3)
+        await cluster.settled()
+        assert limits() == [wanted] * 3
+        await cluster.stop()
+        await cluster.start()
+        assert limits() == [wanted] * 3
+    finally:
+        await cluster.close()
+
+
+async def test_clients_leave_open_files_to_groups_that_come(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (4096, 4096))
+    monkeypatch.setattr(Settings, "data_groups_held", 1)  # it was to hold one, and then there were more
+    cluster = await start_cluster(3, lockstep_data_groups="3")
+    await cluster.settled()
+    for broker in cluster.brokers.values():
+        allowed = connections_allowed(broker.settings.max_connections, 4)
+        await cluster.until(lambda at=broker: len(at.groups) == 4, "groups")  # type: ignore[misc]
+        assert broker.parts.connections.max_connections == allowed
 
 
 async def test_two_of_three_founders_begin_without_the_third(tmp_path: Path) -> None:
