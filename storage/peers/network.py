@@ -60,7 +60,8 @@ class PeerOwner(Protocol):
         """The answer to a peer's question; PeerError(text) refuses."""
 
     def on_absent(self, node_id: int) -> None:
-        """The host of a peer says that nobody listens there; told at each attempt to dial."""
+        """The process of a peer has ended: its host says that nobody listens there, and no connection from
+        there is open. Told at each attempt to dial."""
 
     def on_link(self, node_id: int, up: bool) -> None:
         """Both our links to a peer are up; or one is lost, and what was on its way with it."""
@@ -291,8 +292,10 @@ class PeerNetwork:
             self._told_owner(self._owner.on_link, node_id, up)
 
     def absent(self, node_id: int) -> None:
-        """Nobody listens where a peer should."""
-        self._told_owner(self._owner.on_absent, node_id)
+        """Nobody listens where a peer should, or a firewall says so for a host that lives. A process that has
+        ended holds no connection to us; where that is seen later than the refusal, `on_closed` comes here."""
+        if not self.hears(node_id):
+            self._told_owner(self._owner.on_absent, node_id)
 
     def refused(self, node_id: int, reason: str) -> None:
         """A peer wants nothing of us."""
@@ -343,6 +346,8 @@ class PeerNetwork:
             peer = self._peers.get(incoming.node_id)
             if peer is not None:
                 peer.unanswered(f"node {incoming.node_id} has closed its link")
+                if peer.control.absent:
+                    self.absent(incoming.node_id)
 
     def on_message(self, group_id: int, message: Message) -> None:
         """A Raft message of a peer."""

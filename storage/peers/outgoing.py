@@ -90,6 +90,8 @@ class Link:
         """What to call an end of the dial that is under way."""
         self.problem = ""
         """Why the last dial failed; "" where it did not, or none has ended yet."""
+        self.absent = False
+        """Whether the last dial told `on_absent`, and none has begun since."""
         self._task = loop.create_task(self._run())
 
     # --- sending ------------------------------------------------------------------------------------------
@@ -203,7 +205,7 @@ class Link:
 
     async def _dial(self) -> socket.socket | None:
         """A connection that was welcomed, or None."""
-        self._refused = False
+        self._refused = self.absent = False
         self._ending = NOT_FOUND
         host, port = self._address
         seconds = self._limits.dial_seconds
@@ -222,6 +224,7 @@ class Link:
             endings = [each for each in endings if each != NO_WAY]
             self._ending = endings[-1] if endings else self._ending
             if not self._bulk and endings and all(each == NOBODY_THERE for each in endings):
+                self.absent = True
                 self._owner.on_absent()
         except Refused as error:
             self._refused = True

@@ -5,8 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import pytest
+
 from broker.metadata import METADATA_GROUP
+from broker.server import Broker
 from protocol.errors import ErrorCode
+from storage.group import LogGroup
+from storage.peers.network import PeerNetwork
+from storage.peers.outgoing import NOBODY_THERE
 from tests.broker.conftest import StartCluster
 from tests.broker.wire import batch, fetch_request, frame
 
@@ -63,3 +69,31 @@ async def test_a_node_comes_back_and_another_loses_its_disk(start_cluster: Start
     await cluster.start(3)
     await cluster.settled()
     assert 3 in cluster.controller.services.cluster.image.nodes
+
+
+async def test_a_leader_that_is_heard_has_not_ended_though_its_port_refuses(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease is not over: another leader beside it would be believed, too."""
+    cluster = await start_cluster(3, lockstep_data_groups="1", auto_leader_rebalance_enable="false")
+    await cluster.settled()
+    leader = cluster.leader_of(1)
+    assert leader is not None
+    follower = next(each for each in (1, 2, 3) if each != leader)
+    gone: list[int] = []
+    monkeypatch.setattr(LogGroup, "gone", lambda group, node_id: gone.append(node_id))
+    led, followed = network_of(cluster.brokers[leader]), network_of(cluster.brokers[follower])
+    for server in led._servers:
+        server.close()
+    for (node_id, _), incoming in list(led._incoming.items()):
+        if node_id == follower:
+            incoming.abort()
+    await cluster.until(lambda: followed._peers[leader].control.problem == NOBODY_THERE, "refusal")
+    assert gone == []
+    await cluster.stop(leader)
+    await cluster.until(lambda: leader in gone, "end of the leader")
+
+
+def network_of(broker: Broker) -> PeerNetwork:
+    assert broker.parts.peering is not None
+    return broker.parts.peering.network

@@ -7,11 +7,13 @@ import asyncio
 import pytest
 
 from storage.peers.network import PeerError, PeerLimits, PeerUnreachable
+from storage.peers.outgoing import NOBODY_THERE
 from storage.raft.messages import Append, Heartbeat, Install, Message, VoteRequest
 from storage.shipping import Piece, PieceKind
 from tests.storage.peers.nodes import Node, nodes, until
 
 QUICK = PeerLimits(last_pause_seconds=0.1)
+SLOW = PeerLimits(first_pause_seconds=60, last_pause_seconds=60)
 MiB = 1 << 20
 
 
@@ -84,6 +86,42 @@ async def test_a_peer_that_restarts_is_reached_again() -> None:
         assert sorted(second.told) == [(1, 1, b"newer"), (1, 2, b"other")]
         first.network.send(2, 1, frames_of(10))
         await until(lambda: len(second.messages) == 1)
+
+
+async def test_who_is_heard_has_not_ended_whoever_refuses_to_connect() -> None:
+    """As a firewall may for a host that lives."""
+    async with nodes(2, SLOW) as (first, second):
+        for server in second.network._servers:
+            server.close()
+        for each in list(second.network._incoming.values()):
+            each.abort()
+        await until(lambda: first.links[-1] == (2, False))
+        await _dialed_in_vain(first)
+        assert first.network.hears(2) and first.absent == []
+        second.network.forget(1)  # its own links end, and nobody dials any more
+        await until(lambda: first.absent == [2])
+
+
+async def test_who_ended_before_the_next_dial_is_absent_with_it() -> None:
+    async with nodes(2, SLOW) as (first, second):
+        await second.network.close()
+        await until(lambda: first.links[-1] == (2, False) and not first.network.hears(2))
+        assert first.absent == [], "a link may be lost for other reasons"
+        await _dialed_in_vain(first)
+        assert first.absent == [2]
+
+
+async def _dialed_in_vain(node: Node) -> None:
+    """Node 2 is dialed once more, and something there refuses."""
+    control = node.network._peers[2].control
+
+    def is_refused() -> bool:
+        if control.problem == NOBODY_THERE:
+            return True
+        control.hurry()
+        return False
+
+    await until(is_refused)
 
 
 async def test_who_is_refused_hears_it_once_and_is_let_in_later() -> None:
