@@ -109,7 +109,7 @@ class Hosting:
         """
         is_metadata = number == METADATA_GROUP
         options = self._options(number, founders)
-        producers = ProducerState(self._settings.producer_id_expiration_ms)
+        producers = ProducerState(self._settings.producer_id_expiration_ms, self._clock_ms)
         state = GroupsState()
         transactional_ids = TransactionsState(log.warning)
         locks = LockTable()

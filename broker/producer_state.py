@@ -108,10 +108,13 @@ class ProducerState:
     Args:
         expiration_ms: a producer silent for longer is forgotten when a checkpoint is cut
             (producer.id.expiration.ms); time is the leader's, from the frames.
+        clock_ms: the time of day. Where the log's is ahead of it, nobody is forgotten by that: one frame of
+            a leader whose clock was ahead would make all of them look expired.
     """
 
-    def __init__(self, expiration_ms: int) -> None:
+    def __init__(self, expiration_ms: int, clock_ms: Callable[[], int] | None = None) -> None:
         self._expiration_ms = expiration_ms
+        self._clock_ms = clock_ms
         self._partitions: dict[int, dict[int, Producer]] = {}
         self.open_stages: dict[tuple[int, int], None] = {}
         """Partition and id of staged producers whose batches nobody has ended, oldest first."""
@@ -274,6 +277,8 @@ class ProducerState:
 
     def snapshot(self, time_ms: int) -> bytes:
         """All producers that have not expired by `time_ms`; forgets the others. See StateMachine."""
+        if self._clock_ms is not None:
+            time_ms = min(time_ms, self._clock_ms())
         pieces = []
         for partition in [number for number in self._partitions if self.is_closed(number)]:
             self.forget(partition)  # a replay from before its end has brought it back

@@ -61,8 +61,9 @@ class TransactionExpiration:
             for name in list(coordinator.state.ongoing):
                 current, serial = coordinator.state.get(name), coordinator.state.serial(name)
                 if current is not None and serial is not None:
+                    # One that began in a time that is still to come is late by how long it has been seen.
                     is_late = unchanged_seconds(name, serial) * 1000 > current.timeout_ms
-                    if is_late or is_overdue(current, coordinator.time_ms()):
+                    if is_late or is_overdue(current, coordinator.clock_ms()):
                         coordinator.abort_overdue(name, serial)
                         found += 1
                 looked += 1

@@ -114,6 +114,28 @@ def test_a_snapshot_carries_everything_that_has_not_expired() -> None:
     assert late.count() == 0
 
 
+def test_a_leader_whose_clock_was_ahead_makes_no_producer_expire() -> None:
+    """Its time stays in the log when the clock is right again."""
+    clock_ms = [6000]
+    state = ProducerState(DAY_MS, lambda: clock_ms[0])
+    state.record(1, header(0), 0, 5000)
+    staged = staged_producer_id("query", 5)
+    state.record(1, header(0, producer_id=staged, attributes=TRANSACTIONAL_FLAG), 1, 5000)
+    state.record_end(1, staged, 0, -1, 2, 5000)
+    state.record(2, header(0, producer_id=9), 0, 10 * DAY_MS)
+    state.snapshot(10 * DAY_MS)
+    assert state.count() == 3
+    clock_ms[0] = 5000 + STAGED_EXPIRATION_MS + 1
+    state.snapshot(10 * DAY_MS)
+    assert state.count() == 2
+    clock_ms[0] = 5000 + DAY_MS + 1
+    state.snapshot(10 * DAY_MS)
+    assert [producer_id for producer_id, _ in state.of(2)] == [9] and state.count() == 1
+    clock_ms[0] = 20 * DAY_MS
+    state.snapshot(10 * DAY_MS)
+    assert state.count() == 1, "a log that nothing is written to stands still"
+
+
 def test_a_partition_that_a_replay_brings_back_is_forgotten_with_the_next_snapshot() -> None:
     state = filled()
     staged = staged_producer_id("query", 5)

@@ -501,6 +501,15 @@ async def test_transactions_one_after_the_other_are_not_taken_for_one_that_lasts
     assert await expiration.abort_overdue() == 1
 
 
+async def test_a_leader_whose_clock_was_ahead_makes_no_transaction_late(one: World) -> None:
+    identity = await one.begin(("t", 0))
+    for group in one.broker.groups.values():
+        group._replica.time_ms += 10**8
+    assert one.coordinator.time_ms() > one.now.start_ms + TIMEOUT_MS
+    assert await one.broker.parts.transaction_expiration.abort_overdue() == 0
+    assert await one.transactions.end(NAME, *identity, True, 0) == identity
+
+
 async def test_ids_that_are_not_used_are_forgotten(start_broker: StartBroker) -> None:
     world = await make(start_broker, transactional_id_expiration_ms="1")
     expiration = world.broker.parts.transaction_expiration
