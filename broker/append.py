@@ -116,8 +116,7 @@ class Ready:
         append_time_ms: int,
     ) -> None:
         self.partition, self.batch = partition, batch
-        self.header = header
-        self.notes = notes
+        self.header, self.notes = header, notes
         self.append_time_ms = append_time_ms
 
 
@@ -142,8 +141,7 @@ class Unverified(Exception):
 
     def __init__(self, producer_id: int, producer_epoch: int, guard: int) -> None:
         super().__init__(f"producer {producer_id} has no open transaction here")
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
         self.guard = guard
 
 
@@ -211,6 +209,7 @@ class Appender:
         try:
             base_offset = group.append(partition, ready.batch, header)
         except REFUSALS as error:
+            self.producers.tried(partition.number, header)
             raise _refused(error) from None
         if header.producer_id >= 0:
             self.producers.record(partition.number, header, base_offset, group.append_time_ms)
@@ -380,6 +379,7 @@ class Appender:
             return
         ended_at = -1 if producer is None else producer.ended_at
         if not verified:
+            self.producers.tried(partition.number, header)
             raise Unverified(header.producer_id, header.producer_epoch, ended_at)
         if guard is not None and guard != ended_at:
             raise Overtaken(ended_at)

@@ -3,7 +3,8 @@
 A tail machine of its log group: it follows the appended log. `check` says what a batch is without changing
 anything; `record` notes an appended batch, live and at replay alike, so that a restart ends in the same
 state. The append path answers a duplicate only once everything appended is committed. A transaction is open
-from its first batch to its marker; while it is, its producer is not forgotten.
+from its first batch to its marker; while it is, its producer is not forgotten. With what producers that are
+not known tried to begin is remembered beside that, and is no part of the state (`first_sequences.py`).
 
 Source: KIP-98 (idempotence, markers), KIP-360 (higher epochs start at 0), KIP-890 and KIP-1228 (markers that
 raise the epoch); Kafka's ProducerAppendInfo and its five remembered batches.
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
+from broker.first_sequences import FirstSequences
 from protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
 from protocol.records.control import ControlKind, parse
 from protocol.staged_messages import is_staged
@@ -115,6 +117,7 @@ class ProducerState:
     def __init__(self, expiration_ms: int, clock_ms: Callable[[], int] | None = None) -> None:
         self._expiration_ms = expiration_ms
         self._clock_ms = clock_ms
+        self._firsts = FirstSequences()
         self._partitions: dict[int, dict[int, Producer]] = {}
         self.open_stages: dict[tuple[int, int], None] = {}
         """Partition and id of staged producers whose batches nobody has ended, oldest first."""
@@ -130,6 +133,8 @@ class ProducerState:
         producers = self._partitions.get(partition)
         producer = producers.get(header.producer_id) if producers else None
         if producer is None:
+            if self._firsts:
+                self._check_first(partition, header)
             return NEW
         if header.producer_epoch != producer.producer_epoch:
             if header.producer_epoch < producer.producer_epoch:
@@ -152,6 +157,22 @@ class ProducerState:
         )
         error.is_ahead = (header.base_sequence - expected) % _SEQUENCE_SPACE < _SEQUENCE_SPACE // 2
         raise error
+
+    def _check_first(self, partition: int, header: BatchHeader) -> None:
+        lowest = self._firsts.lowest(partition, header.producer_id, header.producer_epoch)
+        if lowest is not None and header.base_sequence > lowest:
+            error = OutOfOrderSequence(
+                f"producer {header.producer_id} is not known here: sequence {header.base_sequence} arrived, "
+                f"{lowest} before it has not been taken"
+            )
+            error.is_ahead = True
+            raise error
+
+    def tried(self, partition: int, header: BatchHeader) -> None:
+        """This batch is not taken, or not yet: where its producer is not known, none behind it may be."""
+        producer_id, sequence = header.producer_id, header.base_sequence
+        if producer_id >= 0 and sequence >= 0 and not self.knows(partition, producer_id):
+            self._firsts.note(partition, producer_id, header.producer_epoch, sequence)
 
     def has_ended(self, partition: int, producer_id: int) -> bool:
         """Whether the newest thing of this producer is a marker."""
@@ -235,6 +256,7 @@ class ProducerState:
         producer = producers.get(producer_id)
         if producer is None:
             producer = producers[producer_id] = Producer(producer_epoch)
+            self._firsts.begun(partition, producer_id)
         elif producer.producer_epoch != producer_epoch:
             producer.begin_epoch(producer_epoch)
         return producer
@@ -311,6 +333,7 @@ class ProducerState:
 
     def restore(self, data: bytes) -> None:
         """Replace everything by a snapshot. See StateMachine. Raises NewerFormat."""
+        self._firsts.clear()
         self._partitions = {}
         self.open_stages = {}
         position = 0

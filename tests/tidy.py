@@ -75,6 +75,7 @@ PURE = (
     "broker/cluster_image.py",
     "broker/coordination/key_hash.py",
     "broker/fetch_session.py",
+    "broker/first_sequences.py",
     "broker/groups/classic.py",
     "broker/groups/records.py",
     "broker/groups/subscription.py",

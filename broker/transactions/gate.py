@@ -1,17 +1,18 @@
 """Transactional batches on their way into a partition: none begins what its coordinator does not know.
 
 Owns: `ProduceGate`, the batches that wait while their partition is verified. Invariants: batches of one
-producer to one partition keep their order, later ones queue behind the one that is verified; another
-leadership refuses those that wait, as does a marker that is written meanwhile, or the coordinator is asked
-again where it adds the partition; a waiting batch is a copy, so it pins no receive buffer, and all of them
-have a bound. What needs no question is appended at once.
+producer to one partition keep their order, later ones queue behind the one that is verified, and none begins
+in the place of one before it that is refused; another leadership refuses those that wait, as does a marker
+that is written meanwhile, or the coordinator is asked again where it adds the partition; a waiting batch is a
+copy, so it pins no receive buffer, and all of them have a bound. What needs no question is appended at once.
 Does not: ask coordinators (`verification.py`), or build responses (`broker/handlers/produce.py`).
-Source: KIP-890; Kafka's ReplicaManager and VerificationGuard.
+Source: KIP-890; Kafka's ReplicaManager, VerificationGuard and VerificationStateEntry.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ from broker.transactions.verification import (
     told_to_producer,
 )
 from protocol.errors import ErrorCode
-from protocol.records.batch import BATCH_HEADER_BYTES
+from protocol.records.batch import BATCH_HEADER_BYTES, MalformedBatch, peek_header
 from storage.partition import PartitionLog
 from storage.types import Buffer
 
@@ -140,6 +141,9 @@ class ProduceGate:
             )
         except Unverified as found:
             unverified = found
+        except Refused:
+            _tried(appender, partition, records)
+            raise
         question = _question(
             transactional_id, unverified.producer_id, unverified.producer_epoch, produce_version
         )
@@ -170,6 +174,7 @@ class ProduceGate:
         self, queue: _Queue, question: Question, records: Buffer, limits: AppendLimits, produce_version: int
     ) -> HeldBatch:
         if self.waiting_bytes + len(records) + BATCH_OVERHEAD_BYTES > MOST_WAITING_BYTES:
+            _tried(queue.appender, queue.log, records)
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS, "too many batches wait for their coordinators")
         held = HeldBatch(question, bytes(records), limits, produce_version)
         self.waiting_bytes += held.counted_bytes
@@ -235,6 +240,7 @@ class ProduceGate:
                     return
                 outcome = overtaken
             except Refused as error:
+                _tried(queue.appender, queue.log, batch.records)
                 outcome = error
             self._settle(queue, outcome)
         self._queues.pop(queue.key, None)
@@ -306,6 +312,12 @@ class _GatedAppender:
 
 def _question(transactional_id: str, producer_id: int, epoch: int, produce_version: int) -> Question:
     return Question(transactional_id, producer_id, epoch, produce_version >= ADDS_SINCE_PRODUCE)
+
+
+def _tried(appender: Appender, partition: PartitionLog, records: Buffer) -> None:
+    """The batch is refused, for whatever reason: one behind it must not begin here in its place."""
+    with contextlib.suppress(MalformedBatch):
+        appender.producers.tried(partition.number, peek_header(records))
 
 
 def _nobody(outcome: Outcome) -> None:

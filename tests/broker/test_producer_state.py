@@ -92,6 +92,38 @@ def test_sequences_wrap() -> None:
     assert state.check(1, header(2**31 - 2, 3)) == 0
 
 
+def test_where_a_producer_is_not_known_none_begins_in_the_place_of_what_was_refused() -> None:
+    state = ProducerState(DAY_MS)
+    assert state.check(1, header(5)) == NEW, "it may begin anywhere"
+    state.tried(1, header(0, 5))
+    with pytest.raises(OutOfOrderSequence, match="5 arrived, 0 before it has not been taken") as refused:
+        state.check(1, header(5))
+    assert refused.value.is_ahead, "it may be right once that has come"
+    assert state.snapshot(1) == b"", "no part of the state"
+    for other in (header(0, 5), header(5, producer_epoch=1), header(5, producer_id=8)):
+        assert state.check(1, other) == NEW
+    assert state.check(2, header(5)) == NEW
+    state.record(1, header(0, 5), 100, 0)
+    assert state.check(1, header(5)) == NEW
+    state.tried(1, header(5))  # it is known by now: its sequences say what follows
+    state.forget(1)
+    assert state.check(1, header(9)) == NEW
+
+
+def test_what_was_refused_does_not_count_for_ever() -> None:
+    state = ProducerState(DAY_MS)
+    state.tried(1, header(0))
+    state.record_end(1, 7, 0, 3, 100, 0)
+    state.forget(1)
+    assert state.check(1, header(5)) == NEW, "its transaction has ended here"
+    state.tried(1, header(0))
+    state.restore(b"")
+    assert state.check(1, header(5)) == NEW
+    for without in (header(-1), header(0, producer_id=-1)):
+        state.tried(1, without)
+        assert state.check(1, header(5)) == NEW
+
+
 def test_plain_batches_leave_no_trace() -> None:
     state = ProducerState(DAY_MS)
     state.record(1, header(-1, producer_id=-1), 0, 0)

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from broker.append import Appended, Appender, Overtaken, Unverified
 from broker.metadata import Cluster
+from broker.producer_state import ProducerState
 from broker.refused import Refused
 from broker.transactions import gate as of_gate
 from broker.transactions.gate import Held, Outcome, ProduceGate
 from broker.transactions.verification import Codes, Place, Question, Verification
 from protocol.errors import ErrorCode
 from storage.partition import PartitionLog
+from storage.types import StorageFull
+from tests.broker.appends import LIMITS, Transactional
 from tests.broker.wire import batch
 
 TOPIC = bytes(15) + b"\x07"
 NONE = ErrorCode.NONE
-LIMITS = cast(Any, None)
 V1, V2 = 11, 12
 
 
 def data(sequence: int = 0, producer_id: int = 7, epoch: int = 0, value: bytes = b"a") -> bytes:
-    return batch(value, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    said = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+    return batch(value, transactional=True, **said)
 
 
 class Group:
@@ -39,6 +43,7 @@ class Appends:
 
     def __init__(self) -> None:
         self.group = Group()
+        self.producers = ProducerState(1)
         self.open: set[tuple[int, int]] = set()
         """Partition's index and producer id."""
         self.guard = 0
@@ -109,15 +114,17 @@ class Topic:
 
 
 class World:
-    """One log group with partitions 0 to 2 of topic "t"."""
+    """One log group with partitions 0 to 2 of topic "t"; or a real one, with 0 and 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, real: Transactional | None = None) -> None:
         self.appends = Appends()
         self.coordinator = Coordinator()
         self.logs = {index: PartitionLog(100 + index, TOPIC, index) for index in range(3)}
+        if real is not None:
+            self.logs = {0: real.one, 1: real.two}
         self.gate = ProduceGate(
             cast(Cluster, self),
-            {2: cast(Appender, self.appends)},
+            {2: cast(Appender, self.appends) if real is None else real.appender},
             cast(Verification, self.coordinator),
             asyncio.get_running_loop(),
         )
@@ -210,7 +217,8 @@ async def test_no_coordinator(world: World) -> None:
     assert world.error("a") is NONE, "sent again"
 
 
-async def test_a_batch_that_is_refused_lets_the_next_one_pass(world: World) -> None:
+async def test_behind_a_batch_that_is_refused_the_next_one_is_tried(world: World) -> None:
+    """Whether it may begin in its place the append path says."""
     world.appends.refusals[0] = Refused(ErrorCode.MESSAGE_TOO_LARGE, "large")
     world.send("a", data(0))
     assert world.error("a") is ErrorCode.MESSAGE_TOO_LARGE, "no question about it"
@@ -220,6 +228,92 @@ async def test_a_batch_that_is_refused_lets_the_next_one_pass(world: World) -> N
     world.appends.refusals[0] = Refused(ErrorCode.KAFKA_STORAGE_ERROR, "full")
     await world.coordinator.answer(NONE)
     assert (world.error("b"), world.error("c")) == (ErrorCode.KAFKA_STORAGE_ERROR, NONE)
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[Transactional]:
+    made = await Transactional(tmp_path).open()
+    yield made
+    await made.group.close()
+
+
+async def in_order(world: World, real: Transactional) -> None:
+    """What was refused, and what came behind it, is written when it is sent again."""
+    assert real.one.next_offset == 0 and world.gate.waiting_bytes == 0
+    world.coordinator.at_once = {("t", 0): NONE}
+    for name, sequence in (("first", 0), ("second", 1)):
+        world.send(name, data(sequence))
+        assert cast(Appended, world.outcomes[name]).base_offset == sequence
+
+
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_no_batch_begins_for_one_whose_coordinator_was_not_found(real: Transactional) -> None:
+    world = World(real)
+    world.send("first", data(0))
+    await world.coordinator.answer(ErrorCode.NETWORK_EXCEPTION)
+    world.send("second", data(1))
+    assert (world.error("first"), world.error("second")) == (ErrorCode.NOT_ENOUGH_REPLICAS, OUT_OF_ORDER)
+    await in_order(world, real)
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["", "behind another epoch"])
+async def test_no_batch_begins_for_one_that_found_no_room_to_wait(
+    real: Transactional, monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    monkeypatch.setattr(of_gate, "MOST_WAITING_BYTES", 4000)
+    world = World(real)
+    epoch = 0
+    if behind:
+        world.send("zombie", data(0))
+        epoch = 1
+    world.send("first", data(0, epoch=epoch, value=b"a" * 5000))
+    assert world.error("first") is ErrorCode.NOT_ENOUGH_REPLICAS
+    world.send("second", data(1, epoch=epoch))
+    if behind:
+        await world.coordinator.answer(ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert world.error("second") is OUT_OF_ORDER
+    if not behind:
+        await in_order(world, real)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_no_batch_begins_for_one_that_is_too_large(real: Transactional, waits: bool) -> None:
+    """Clients send it again in two, the first with the same sequence."""
+    world = World(real)
+    epoch = 0
+    if waits:
+        world.send("zombie", data(0))
+        epoch = 1
+    world.send("first", data(0, epoch=epoch, value=b"a" * LIMITS.max_message_bytes))
+    world.send("second", data(1, epoch=epoch))
+    if waits:
+        await world.coordinator.answer(ErrorCode.INVALID_PRODUCER_EPOCH)
+    assert (world.error("first"), world.error("second")) == (ErrorCode.MESSAGE_TOO_LARGE, OUT_OF_ORDER)
+    if not waits:
+        await in_order(world, real)
+
+
+async def test_no_batch_begins_for_one_that_the_log_refused(
+    real: Transactional, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(real)
+    append, refused = real.group.append, 0
+
+    def full_once(*arguments: Any) -> int:
+        nonlocal refused
+        if not refused:
+            refused += 1
+            raise StorageFull("no room")
+        return append(*arguments)
+
+    monkeypatch.setattr(real.group, "append", full_once)
+    world.send("first", data(0))
+    world.send("second", data(1))
+    await world.coordinator.answer(NONE)
+    assert (world.error("first"), world.error("second")) == (ErrorCode.KAFKA_STORAGE_ERROR, OUT_OF_ORDER)
+    await in_order(world, real)
 
 
 async def test_another_epoch_is_verified_for_itself(world: World) -> None:

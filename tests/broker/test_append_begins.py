@@ -1,0 +1,59 @@
+"""Which batch of a producer that is not known may be the first: none that was sent behind one refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from broker.refused import Refused
+from protocol.errors import ErrorCode
+from storage.group import Backlogged
+from tests.broker.appends import ID, LIMITS, Transactional, of_transaction
+
+
+@pytest_asyncio.fixture
+async def both(tmp_path: Path) -> AsyncIterator[Transactional]:
+    made = await Transactional(tmp_path).open()
+    yield made
+    await made.group.close()
+
+
+async def test_an_unknown_producer_begins_with_the_lowest_sequence_it_has_tried(both: Transactional) -> None:
+    """The first batch may be on its way again: what was sent behind it must not begin in its place."""
+    both.guard(both.one, 0)
+    with pytest.raises(Refused, match="5 arrived, 0 before it") as refused:
+        both.append(both.one, 5, verified=True)
+    assert refused.value.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert both.append(both.two, 5, verified=True) == 0, "elsewhere it was not tried"
+    assert both.append(both.one, 0, verified=True) == 0
+    assert both.append(both.one, 1) == 1
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+async def test_no_batch_begins_in_the_place_of_one_that_had_no_room(
+    both: Transactional, monkeypatch: pytest.MonkeyPatch, transactional: bool
+) -> None:
+    """There may be room for a smaller one. A staged batch is verified from its beginning."""
+
+    def append(sequence: int) -> int:
+        data = of_transaction(sequence, transactional=transactional)
+        appender, said = both.appender, {"transactional_id": ID, "verified": True}
+        return appender.append(both.one, data, LIMITS, 9, **said).base_offset  # type: ignore[arg-type]
+
+    def refuse(sequence: int, error: ErrorCode) -> None:
+        with pytest.raises(Refused) as refused:
+            append(sequence)
+        assert refused.value.error is error
+
+    def full(*_: object) -> int:
+        raise Backlogged("busy")
+
+    with monkeypatch.context() as busy:
+        busy.setattr(both.group, "append", full)
+        refuse(3, ErrorCode.REQUEST_TIMED_OUT)
+    for _ in range(2):
+        refuse(4, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert [append(3), append(4), append(3)] == [0, 1, 0]
