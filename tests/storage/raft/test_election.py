@@ -46,6 +46,22 @@ def test_who_is_asked_by_a_shorter_log_and_hears_no_leader_stands_at_once() -> N
     assert raft.deadline_ms == due_ms, "who stands already does not begin again"
 
 
+def test_who_was_refused_by_a_voter_that_still_heard_the_leader_asks_again_once_that_one_stands() -> None:
+    raft = core(terms=[4, 4])
+    raft.tick(raft.deadline_ms)
+    drained(raft)
+    now_ms = raft.now_ms
+    raft.step(VoteResponse(3, ME, 4, True, False), now_ms)
+    assert role(raft) is Role.PRE_CANDIDATE, "the third voter has not answered, and never will"
+    assert raft.deadline_ms > now_ms + 400
+    raft.step(VoteRequest(3, ME, 5, True, 1, 4), now_ms + 2)
+    assert raft.deadline_ms == now_ms + 2
+    raft.tick(now_ms + 2)
+    assert [each for each in said(raft) if isinstance(each, VoteRequest)] == [
+        VoteRequest(ME, to, 5, True, 2, 4) for to in (2, 3)
+    ]
+
+
 def test_timers_differ() -> None:
     raft = core()
     raft.draw = lambda n: n - 1
