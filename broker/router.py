@@ -3,16 +3,19 @@
 Owns: the table of handlers, and ApiVersions' content, which is computed from it. It differs from what is
 served only where a client would break otherwise: Produce is advertised from 0 (KAFKA-18659).
 Invariants: an unknown API or version closes the connection, as in Kafka; but for ApiVersions itself, where
-the client is told what to try instead.
+the client is told what to try instead. A request that meets a coordinator of which it is not certain that it
+still leads is served when that has been found out; the next one of its connection waits for it.
 Does not: read frames or write replies (`connection.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
-from broker.context import Answer, ClientContext, ConnectionRefused, Handler, Services
+from broker.context import Answer, ClientContext, ConnectionRefused, Handler, Services, answered
+from broker.coordination.hosted import Uncertain, when_certain
 from broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -160,6 +163,11 @@ class _Route:
         self.taken = 0
         """Requests of a version that is served."""
 
+    def serve(self, context: ClientContext, header: RequestHeader, body: bytes) -> Answer:
+        """Serve a request of which this is a copy."""
+        request = decode(self.request, header.api_version, body, 0, trailing=True)
+        return self.handle(context, header, request)
+
 
 class Router:
     """The table, for one broker."""
@@ -200,17 +208,22 @@ class Router:
         request = decode(route.request, version, frame, pos, trailing=True)
         if route.forwarded and not self._services.controller.is_here and not route.is_local(request):
             body = bytes(frame[pos:])
-
-            def local() -> Answer:
-                return route.handle(context, header, decode(route.request, version, body, 0, trailing=True))
-
-            return self._services.controller.forward(context, header, body, local)
-        return route.handle(context, header, request)
+            return self._services.controller.forward(
+                context, header, body, partial(route.serve, context, header, body)
+            )
+        try:
+            return route.handle(context, header, request)
+        except Uncertain:
+            return _later(partial(route.serve, context, header, bytes(frame[pos:])))
 
     def taken(self) -> dict[str, int]:
         """How many requests of each API were taken so far, by Kafka's names."""
         routes = self._routes.values()
         return {route.request.__name__.removesuffix("Request"): route.taken for route in routes}
+
+
+async def _later(serve: Callable[[], Answer]) -> object | None:
+    return await answered(await when_certain(serve))
 
 
 def _never(request: object) -> bool:

@@ -25,6 +25,7 @@ from protocol.records.batch import BatchHeader, read_header
 from storage import control_partition as control
 from storage import gaps
 from storage.cleaner import Cleaned, Wanted
+from storage.confirming import Confirming
 from storage.derived_state import DerivedState
 from storage.entries import Send, alone
 from storage.group_options import GroupOptions, fresh_incarnation, node_of
@@ -121,6 +122,7 @@ class LogGroup:
             options.kept_entries,
         )
         self._idle_marker = IdleMarker(self._replica, self._loop)
+        self.confirming = Confirming(self._replica, self._loop)
         self.sealing = Sealing(self._replica, lambda: not self.is_filling)
         self.clean_ends = self._replica.clean_ends
         self.installing = self._replica.installing

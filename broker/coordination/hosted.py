@@ -2,13 +2,18 @@
 
 Owns: `Hosted`, which lives as long as the copy, through any number of leaderships. Invariants: a coordinator
 loads when all that was appended here or elsewhere before is replayed; when the leadership is lost whoever
-waits is told NOT_COORDINATOR, and what is not committed is left to the next leader.
+waits is told NOT_COORDINATOR, and what is not committed is left to the next leader; nothing is said where
+another node may lead by now. A leader whose lease has lapsed, because it was held up itself or heartbeats
+were lost, does not refuse: clients would rejoin, or give their transactions up. Whether it still leads is
+found out first, which takes a heartbeat (`when_certain`).
 Does not: know which key belongs here (`coordination.py`). Source: Kafka's CoordinatorRuntime.
 """
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Generic, Protocol, TypeVar
 
 from broker.refused import Refused
 from protocol.errors import ErrorCode
@@ -33,6 +38,15 @@ class Coordinator(Protocol):
 
 
 C = TypeVar("C", bound=Coordinator)
+T = TypeVar("T")
+
+
+class Uncertain(Exception):
+    """Another node may be the coordinator by now, and nothing has been done: see `when_certain`."""
+
+    def __init__(self, hosted: Hosted[Any]) -> None:
+        super().__init__(f"it is not certain that log group {hosted.group.group_id} is still led here")
+        self.hosted = hosted
 
 
 class Hosted(Generic[C]):
@@ -41,12 +55,15 @@ class Hosted(Generic[C]):
     Args: served: what the coordinator is asked for, in words.
     """
 
-    __slots__ = ("_leadership", "_served", "coordinator", "group")
+    __slots__ = ("_leadership", "_served", "coordinator", "group", "is_confirmed")
 
     def __init__(self, group: LogGroup, coordinator: C, served: str) -> None:
         self.group = group
         self.coordinator = coordinator
         self._served = served
+        self.is_confirmed: bool | None = None
+        """Of the request that is being served: whether this node still led when it came, where that was found
+        out. None else."""
         self._leadership = 0
         """How often it has changed: what an earlier one waited for does not count."""
         self.group.on_leading.append(self._follow)
@@ -59,16 +76,19 @@ class Hosted(Generic[C]):
         return self.group.is_leader and self.coordinator.refusal is ErrorCode.NONE
 
     def require_lease(self) -> None:
-        """Raises Refused where another node may be the coordinator by now."""
+        """Raises Refused where another node is the coordinator, Uncertain where that is to be found out."""
         group = self.group
         if not group.is_leader:
             raise Refused(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
-        if not group.has_lease:
-            text = f"it is not certain that log group {group.group_id} is still led here"
-            raise Refused(ErrorCode.NOT_COORDINATOR, text)
+        if group.has_lease or self.is_confirmed:
+            return
+        uncertain = Uncertain(self)
+        if self.is_confirmed is None:
+            raise uncertain
+        raise Refused(ErrorCode.NOT_COORDINATOR, str(uncertain))
 
     def require(self) -> C:
-        """The coordinator. Raises Refused where another node may be that by now, or not all is known yet."""
+        """The coordinator. Raises as `require_lease`, and Refused where not all is known yet."""
         self.require_lease()
         refusal = self.coordinator.refusal
         if refusal is not ErrorCode.NONE:
@@ -105,3 +125,30 @@ class Hosted(Generic[C]):
 
         # Others, told of it earlier, may have appended already: that is to be replayed, too.
         self.group.when_committed(replayed)
+
+
+async def when_certain(serve: Callable[[], T]) -> T:
+    """What `serve` returns or raises; where it is Uncertain it is called again when that has been found out.
+
+    What it says then is as certain as with a lease: nobody else led when this was called. Where it raises
+    Uncertain it must have done nothing.
+    """
+    found: dict[Hosted[Any], bool] = {}
+    while True:
+        try:
+            with _confirmed(found):
+                return serve()
+        except Uncertain as uncertain:
+            hosted = uncertain.hosted
+        found[hosted] = await hosted.group.confirming.confirmed()
+
+
+@contextmanager
+def _confirmed(found: Mapping[Hosted[Any], bool]) -> Iterator[None]:
+    for hosted, is_confirmed in found.items():
+        hosted.is_confirmed = is_confirmed
+    try:
+        yield
+    finally:
+        for hosted in found:
+            hosted.is_confirmed = None

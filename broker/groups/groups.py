@@ -1,7 +1,7 @@
 """The front door to consumer groups: the coordinator and the store of each.
 
 Owns: `Groups`, one per broker, with a store and a coordinator per data log group that the node has a copy of.
-Invariants: nothing is said of a group but by a leader that has its lease.
+Invariants: nothing is said of a group but by a leader that has its lease, or is confirmed to lead.
 Does not: map groups to log groups or make `__consumer_offsets` (`broker/coordination/`), expire offsets
 (`expiration.py`), or know members (`coordinator.py`).
 Source: Kafka's GroupCoordinatorService.
@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final
 
 from broker.coordination.coordination import Coordination, TopicMaker
+from broker.coordination.hosted import Uncertain
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.hosted import HostedGroups
 from broker.groups.state import GroupsState
@@ -66,27 +67,29 @@ class Groups(Coordination[HostedGroups]):
         self._hosted[number] = HostedGroups(store, coordinator)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
-        """Who looks after this group, perhaps not yet loaded. Raises Refused."""
+        """Who looks after this group, perhaps not yet loaded. Raises Refused, Uncertain."""
         hosted = self._find_hosted(group_id)
         hosted.require_lease()
         return hosted.coordinator
 
     def store(self, group_id: str) -> GroupStore:
-        """Where this group is written, and what is committed of it. Raises Refused."""
+        """Where this group is written, and what is committed of it. Raises Refused, Uncertain."""
         return self.of(group_id)[0]
 
     def of(self, group_id: str) -> tuple[GroupStore, GroupCoordinator]:
-        """Both of them. Raises Refused."""
+        """Both of them. Raises Refused, Uncertain."""
         hosted = self._find_hosted(group_id)
         return hosted.store, hosted.require()
 
     def listed(self) -> list[ListedGroup]:
-        """Every group that is coordinated here. Raises Refused where that is not certain now."""
+        """Every group that is coordinated here. Raises Refused where that cannot be said now, Uncertain."""
         found: list[ListedGroup] = []
         for hosted in self._hosted.values():
             if hosted.group.is_leader:
-                if not hosted.group.has_lease:
-                    raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "it is not certain who coordinates")
+                try:
+                    hosted.require_lease()
+                except Refused as refused:
+                    raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, refused.message) from None
                 found += hosted.require().listed()
             elif hosted.group.leader_id < 0:
                 raise Refused(
@@ -107,4 +110,7 @@ class Groups(Coordination[HostedGroups]):
         hosted = self._hosted.get(number)
         if hosted is None:
             raise Refused(ErrorCode.NOT_COORDINATOR, f"log group {number} is not hosted here")
-        return hosted.store, hosted.require()
+        try:
+            return hosted.store, hosted.require()
+        except Uncertain as uncertain:  # whoever asks this asks again
+            raise Refused(ErrorCode.NOT_COORDINATOR, str(uncertain)) from None

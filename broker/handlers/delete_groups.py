@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.context import Answer, ClientContext, Deferred
+from broker.groups.coordinator import GroupCoordinator
 from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -20,18 +21,25 @@ VERSIONS = (0, 2)
 
 def handle(context: ClientContext, header: RequestHeader, request: DeleteGroupsRequest) -> Answer:
     """Serve one DeleteGroups; the answer waits for the commits."""
-    results = {each: DeletableGroupResult(group_id=each) for each in request.groups_names}
-    answer = _Answer(list(results.values()))
-    for result in results.values():
-        try:
-            coordinator = context.services.groups.coordinator(result.group_id)
-        except Refused as refused:
-            answer.settle_one(result, refused.error)
-        else:
-            coordinator.delete(result.group_id, answer.settler(result))
-    if not results:
+    asked = {group_id: _coordinator(context, group_id) for group_id in request.groups_names}
+    if not asked:
         return DeleteGroupsResponse()
+    results = [DeletableGroupResult(group_id=group_id) for group_id in asked]
+    answer = _Answer(results)
+    for result, found in zip(results, asked.values(), strict=True):
+        if isinstance(found, GroupCoordinator):
+            found.delete(result.group_id, answer.settler(result))
+        else:
+            answer.settle_one(result, found.error)
     return answer
+
+
+def _coordinator(context: ClientContext, group_id: str) -> GroupCoordinator | Refused:
+    """Of every group before one is deleted: where it is not certain who coordinates nothing may be done."""
+    try:
+        return context.services.groups.coordinator(group_id)
+    except Refused as refused:
+        return refused
 
 
 class _Answer(Deferred):

@@ -10,9 +10,11 @@ Source: Kafka's OffsetMetadataManager.fetchOffsets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from functools import partial
 from typing import Final
 
 from broker.context import Answer, ClientContext
+from broker.coordination.hosted import when_certain
 from broker.groups.records import CommittedOffset
 from broker.groups.store import GroupStore
 from broker.handlers.repeated import Repeated
@@ -93,7 +95,7 @@ async def _when_committed(
     except StorageError:
         failed = [_refused(group, ErrorCode.NOT_COORDINATOR) for group in groups]
         return _as_asked(version, groups, failed)
-    return _response(context, version, groups, must_be_stable)
+    return await when_certain(partial(_response, context, version, groups, must_be_stable))
 
 
 def _response(

@@ -8,10 +8,12 @@ Source: Kafka's KafkaApis.handleTxnOffsetCommitRequest, OffsetMetadataManager.co
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from broker.append import Overtaken, Unverified
 from broker.context import Answer, ClientContext, Deferred, answered
+from broker.coordination.hosted import when_certain
 from broker.groups.records import CommittedOffset, Record, is_too_long, offset_record
 from broker.groups.store import GroupStore, Transaction
 from broker.metadata import CONSUMER_OFFSETS, Topic
@@ -82,7 +84,7 @@ class _Commit:
         return TxnOffsetCommitResponseTopic(name=wanted.name, partitions=answers)
 
     def stored(self, transaction: Transaction) -> TxnOffsetCommitResponse | Deferred:
-        """Append what may be stored. Raises Refused, Unverified; nothing has changed then."""
+        """Append what may be stored. Raises Refused, Uncertain, Unverified; nothing has changed then."""
         request = self._request
         group_id = request.group_id
         store, coordinator = self._context.services.groups.of(group_id)
@@ -113,7 +115,7 @@ class _Commit:
                 return self.refused(error)
             transaction = Transaction(request.producer_id, request.producer_epoch, verified=True, guard=guard)
             try:
-                return await answered(self.stored(transaction))
+                return await answered(await when_certain(partial(self.stored, transaction)))
             except Overtaken as overtaken:
                 if not adds:
                     return self.refused(overtaken.error)

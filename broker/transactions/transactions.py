@@ -1,7 +1,7 @@
 """The front door to transactions: what producers and tools ask, by transactional id.
 
 Owns: `Transactions`, one per broker, with a coordinator per data log group that the node has a copy of.
-Invariants: nothing is said of an id but by a leader that has its lease.
+Invariants: nothing is said of an id but by a leader that has its lease, or is confirmed to lead.
 Does not: map ids to log groups or make `__transaction_state` (`broker/coordination/`), measure time
 (`expiration.py`), or know what is allowed (`transitions.py`).
 Source: Kafka's TransactionCoordinator; `broker/groups/groups.py` is its sibling.
@@ -17,7 +17,7 @@ from typing import Final
 
 from broker.append import Appender
 from broker.coordination.coordination import Coordination, TopicMaker
-from broker.coordination.hosted import Hosted
+from broker.coordination.hosted import Hosted, Uncertain, when_certain
 from broker.metadata import TRANSACTION_STATE, TRANSACTION_STATE_TOPIC_ID, Cluster
 from broker.refused import Refused
 from broker.transactions.coordinator import MarkerWriter, ProducerIdSource, TransactionCoordinator
@@ -95,7 +95,8 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
             text = f"a transaction timeout of {timeout_ms} ms"
             raise Refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT, text)
         expected = None if producer_id < 0 else (producer_id, producer_epoch)
-        return await self._coordinator(transactional_id).init(transactional_id, timeout_ms, expected)
+        coordinator = await self._when_certain(transactional_id)
+        return await coordinator.init(transactional_id, timeout_ms, expected)
 
     async def add_partitions(
         self,
@@ -106,13 +107,13 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
         version: int,
     ) -> None:
         """Partitions take part in the producer's transaction. Raises Refused."""
-        coordinator = self._coordinator(transactional_id)
+        coordinator = await self._when_certain(transactional_id)
         await coordinator.add(transactional_id, (producer_id, producer_epoch), partitions, version)
 
     async def verify(self, question: Question, partitions: Sequence[Place]) -> dict[Place, ErrorCode]:
         """Whether they take part in the producer's transaction; `add` has them do so. Raises Refused."""
         transactional_id, producer_id, producer_epoch, add = question
-        coordinator = self._coordinator(transactional_id)
+        coordinator = await self._when_certain(transactional_id)
         identity = producer_id, producer_epoch
         if not add:
             return await coordinator.verify(transactional_id, identity, partitions)
@@ -123,7 +124,11 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
         """As `verify`, at once; None where that is not possible. Raises Refused."""
         transactional_id, producer_id, producer_epoch, add = question
         identity = producer_id, producer_epoch
-        found = self._coordinator(transactional_id).verify_now(transactional_id, identity, partitions)
+        try:
+            coordinator = self._coordinator(transactional_id)
+        except Uncertain:
+            return None
+        found = coordinator.verify_now(transactional_id, identity, partitions)
         if add and found is not None and any(error is not ErrorCode.NONE for error in found.values()):
             return None
         return found
@@ -132,20 +137,20 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
         self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, version: int
     ) -> Identity:
         """Commit or abort the producer's transaction; who it is from now on. Raises Refused."""
-        coordinator = self._coordinator(transactional_id)
+        coordinator = await self._when_certain(transactional_id)
         return await coordinator.end(transactional_id, (producer_id, producer_epoch), commit, version)
 
     # --- what tools ask -------------------------------------------------------------------------------------
 
     def described(self, transactional_id: str) -> TransactionMetadata:
-        """Where an id stands. Raises Refused."""
+        """Where an id stands. Raises Refused, Uncertain."""
         found = self._coordinator(transactional_id).state.get(transactional_id)
         if found is None:
             raise Refused(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "the transactional id is not known")
         return found
 
     def listed(self) -> Iterator[tuple[str, TransactionMetadata]]:
-        """Every id that is coordinated here. Raises Refused where that is not certain now."""
+        """Every id that is coordinated here. Raises Refused where that cannot be said now, Uncertain."""
         coordinators = [each.require() for each in self._hosted.values() if each.group.is_leader]
         return ((name, each) for one in coordinators for name, each in one.state.ids.items())
 
@@ -155,7 +160,12 @@ class Transactions(Coordination[Hosted[TransactionCoordinator]]):
 
     # --- within ---------------------------------------------------------------------------------------------
 
+    async def _when_certain(self, transactional_id: str) -> TransactionCoordinator:
+        """Who coordinates this id. Raises Refused."""
+        return await when_certain(partial(self._coordinator, transactional_id))
+
     def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
+        """The same at once, or Uncertain."""
         if not transactional_id:
             raise Refused(ErrorCode.INVALID_REQUEST, "an empty transactional id")
         return self._find_hosted(transactional_id).require()

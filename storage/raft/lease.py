@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from storage.raft.raft import Raft
 
 
-def _contact_ms(raft: Raft, leading: Leadership, now_ms: int) -> int:
+def contact_ms(raft: Raft, leading: Leadership, now_ms: int) -> int:
     """Since when at the latest a majority of each voter set has known this leader; ourselves we know now."""
     contacts = {member: progress.contact_ms for member, progress in leading.progress.items()}
     contacts[raft.member_id] = now_ms
@@ -29,9 +29,9 @@ def quorum_is_silent(raft: Raft, leading: Leadership) -> bool:
 
     Heartbeats are counted, not time: a leader that was held up itself has answers that it has not read.
     """
-    contact_ms = _contact_ms(raft, leading, raft.now_ms)
-    if contact_ms > leading.contact_ms:
-        leading.contact_ms = contact_ms
+    newest_ms = contact_ms(raft, leading, raft.now_ms)
+    if newest_ms > leading.contact_ms:
+        leading.contact_ms = newest_ms
         leading.silent_heartbeats = 0
         return False
     leading.silent_heartbeats += 1
@@ -42,4 +42,4 @@ def has_lease(raft: Raft, leading: Leadership, now_ms: int) -> bool:
     """Whether no other member can have been elected by now: what is committed here is the newest there is."""
     if not leading.serving or leading.lease_dropped:
         return False
-    return leading.alone or now_ms < _contact_ms(raft, leading, now_ms) + raft.settings.lease_ms
+    return leading.alone or now_ms < contact_ms(raft, leading, now_ms) + raft.settings.lease_ms

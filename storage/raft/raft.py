@@ -193,6 +193,13 @@ class Raft:
         """Whether no other leader can have been elected by `now_ms`: committed state here is the newest."""
         return self.leading is not None and lease.has_lease(self, self.leading, now_ms)
 
+    def contact_ms(self, now_ms: int) -> int:
+        """When at least what a majority has answered was sent; until then nobody else can have been elected.
+
+        LONG_AGO_MS for who does not lead.
+        """
+        return LONG_AGO_MS if self.leading is None else lease.contact_ms(self, self.leading, now_ms)
+
     def progress(self, member: int) -> Progress | None:
         """What this leader knows of another member, to look at; None for others and without leadership."""
         return self.leading.progress.get(member) if self.leading is not None else None

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+
+
+class FakeConfirming:
+    """Says whether a leadership lasts when a test does."""
+
+    def __init__(self) -> None:
+        self.asked: list[asyncio.Future[bool]] = []
+
+    def confirmed(self) -> asyncio.Future[bool]:
+        self.asked.append(asyncio.get_running_loop().create_future())
+        return self.asked[-1]
 
 
 class FakeGroup:
@@ -14,6 +26,7 @@ class FakeGroup:
     def __init__(self) -> None:
         self.on_leading: list[Callable[[bool], None]] = []
         self.is_leader = self.has_lease = False
+        self.confirming = FakeConfirming()
         self.waiters: list[Callable[[BaseException | None], None]] = []
 
     def when_committed(self, waiter: Callable[[BaseException | None], None]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from broker.coordination.hosted import Hosted
+from broker.coordination.hosted import Hosted, Uncertain, when_certain
 from broker.refused import Refused
 from protocol.errors import ErrorCode
 from storage.types import NotLeader
@@ -73,15 +74,75 @@ def test_what_is_led_already_is_expected_at_once() -> None:
     assert hosted.serves
 
 
-def test_without_its_lease_a_leader_says_nothing() -> None:
+def held_up() -> tuple[FakeGroup, Hosted[Noting]]:
+    """A coordinator that serves, without a lease."""
     group = FakeGroup()
     hosted = hosted_by(group)
     group.lead(True)
     group.commit()
     group.has_lease = False
-    assert refused(hosted) == (E.NOT_COORDINATOR, "it is not certain that log group 1 is still led here")
-    with pytest.raises(Refused):
-        hosted.require_lease()
+    return group, hosted
+
+
+def test_without_its_lease_a_leader_says_nothing() -> None:
+    _, hosted = held_up()
+    for ask in (hosted.require, hosted.require_lease):
+        with pytest.raises(Uncertain, match="it is not certain that log group 1 is still led here") as found:
+            ask()
+        assert found.value.hosted is hosted
+
+
+async def test_what_is_certain_is_said_at_once() -> None:
+    group, hosted = held_up()
+    group.has_lease = True
+    asking = when_certain(hosted.require)
+    with pytest.raises(StopIteration) as said:
+        asking.send(None)
+    assert said.value.value is hosted.coordinator and not group.confirming.asked
+
+
+@pytest.mark.parametrize("leads", [True, False])
+async def test_whether_it_still_leads_is_found_out_first(leads: bool) -> None:
+    group, hosted = held_up()
+    asking = asyncio.ensure_future(when_certain(hosted.require))
+    await asyncio.sleep(0)
+    (answer,) = group.confirming.asked
+    answer.set_result(leads)
+    if leads:
+        assert await asking is hosted.coordinator
+    else:
+        with pytest.raises(Refused, match="it is not certain") as found:
+            await asking
+        assert found.value.error is E.NOT_COORDINATOR
+    assert hosted.is_confirmed is None and len(group.confirming.asked) == 1
+    with pytest.raises(Uncertain):
+        hosted.require()  # of the next request it says nothing
+
+
+async def test_what_asks_several_coordinators_finds_out_of_each() -> None:
+    several = [held_up() for _ in range(3)]
+    several[1][0].has_lease = True
+
+    def serve() -> list[Noting]:
+        return [hosted.require() for _, hosted in several]
+
+    asking = asyncio.ensure_future(when_certain(serve))
+    for group, _ in (several[0], several[2]):
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not asking.done()
+        group.confirming.asked[0].set_result(True)
+    assert await asking == [hosted.coordinator for _, hosted in several]
+
+
+async def test_a_leadership_that_ends_meanwhile() -> None:
+    group, hosted = held_up()
+    asking = asyncio.ensure_future(when_certain(hosted.require))
+    await asyncio.sleep(0)
+    group.lead(False)
+    group.confirming.asked[0].set_result(False)
+    with pytest.raises(Refused, match="log group 1 is not led here"):
+        await asking
 
 
 def test_what_an_earlier_leadership_waited_for_does_not_count() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from broker.append import Appender
+from broker.coordination.hosted import when_certain
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.groups import Groups
 from broker.groups.records import Record
@@ -119,7 +121,8 @@ class Nodes:
 
     async def write(self, node: int, group_id: str, *records: Record) -> ErrorCode:
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        self.groups[node].store(group_id).append(group_id, records, done.set_result)
+        store = await when_certain(partial(self.groups[node].store, group_id))
+        store.append(group_id, records, done.set_result)
         return await asyncio.wait_for(done, 5)
 
     async def write_within(self, node: int, producer_id: int, group_id: str, *records: Record) -> ErrorCode:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from broker.coordination.hosted import Uncertain, when_certain
 from broker.groups.expiration import Expiration
 from broker.groups.records import CommittedOffset, offset_record
 from broker.metadata import CONSUMER_OFFSETS_TOPIC_ID
 from broker.refused import Refused
 from protocol.errors import ErrorCode
 from storage.group import LogGroup
+from storage.raft.raft import Raft
 from storage.types import NotLeader, StorageFull
 from tests.broker.groups.nodes import CLOCK_MS, NUMBER, Members, Nodes, answered
 
@@ -202,14 +205,40 @@ async def test_without_its_lease_a_leader_says_nothing(nodes: Nodes, monkeypatch
     assert groups.coordinator("g").refusal is E.NONE
     monkeypatch.setattr(LogGroup, "has_lease", False)
     for ask in (groups.coordinator, groups.store, groups.of):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Uncertain):
             ask("g")
-        assert refused.value.error is E.NOT_COORDINATOR
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Uncertain):
         groups.listed()
-    assert refused.value.error is E.COORDINATOR_NOT_AVAILABLE
+    with pytest.raises(Refused) as refused:
+        groups.of_log_group(NUMBER)
+    assert refused.value.error is E.NOT_COORDINATOR, "the controller asks again"
     monkeypatch.undo()
     assert groups.coordinator("g").refusal is E.NONE and groups.listed() == []
+
+
+async def test_a_leader_that_was_held_up_serves_when_it_has_been_heard_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease has lapsed, its leadership has not: a refusal would cost every member its generation."""
+    monkeypatch.setattr(Raft, "has_lease", lambda raft, now_ms: False)
+    groups = nodes.groups[1]
+    assert (await when_certain(partial(groups.coordinator, "g"))).refusal is E.NONE
+    assert await nodes.write(1, "g", commit(5)) is E.NONE
+    assert await when_certain(groups.listed)
+
+
+async def test_a_leader_that_is_cut_off_refuses_when_it_knows(nodes: Nodes) -> None:
+    groups = nodes.groups[1]
+    nodes.cut_off(1)
+    await nodes.cluster.until(lambda: not nodes.cluster.groups[1].has_lease)
+    asking = [
+        asyncio.ensure_future(when_certain(partial(ask, "g"))) for ask in (groups.coordinator, groups.store)
+    ]
+    await nodes.serving(2, 3)
+    for each in asking:
+        with pytest.raises(Refused) as refused:
+            await asyncio.wait_for(each, 5)
+        assert refused.value.error is E.NOT_COORDINATOR
 
 
 async def test_a_copy_that_goes_and_comes(nodes: Nodes) -> None:

@@ -118,21 +118,32 @@ async def test_member_epochs_do_not_matter_to_classic_groups(client: Client, ids
     assert (group.error_code, group.topics[0].partitions[0].committed_offset) == (0, 5)
 
 
+@pytest.mark.parametrize("held_up", [False, True], ids=["", "without a lease"])
 @pytest.mark.parametrize("stable", [True, False])
 async def test_offsets_wait_for_commits(
-    broker: Broker, client: Client, ids: TopicIds, stable: bool, monkeypatch: pytest.MonkeyPatch
+    broker: Broker,
+    client: Client,
+    ids: TopicIds,
+    stable: bool,
+    held_up: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    turn = LogGroup._turn
+    turn, store = LogGroup._turn, broker.services.groups.store("g")
+    if held_up:
+        monkeypatch.setattr(LogGroup, "has_lease", False)
     monkeypatch.setattr(LogGroup, "_turn", lambda self: None)
     other = await Client.connect(broker.port)
     client.send(request(9, {("t", 0): 77}, ids), 9)
-    while not broker.services.groups.store("g").is_under_way("g"):
+    while not store.is_under_way("g"):
         await client_turn(other)
     asked = asking(8, ids)
     asked.require_stable = stable
     other.send(asked, 8)
     client.send(asked, 8)  # behind a commit that is not answered yet, as after kafka-python's commit_async
-    await client_turn(await Client.connect(broker.port))
+    third = await Client.connect(broker.port)
+    while len(store._writes) < 2:  # the commit, and who waits for it
+        await client_turn(third)
+    await client_turn(third)
     monkeypatch.setattr(LogGroup, "_turn", turn)
     broker.groups[1]._turn()
     await client.receive(request(9, {("t", 0): 77}, ids), 9)
@@ -141,6 +152,7 @@ async def test_offsets_wait_for_commits(
         (group,) = response.groups  # type: ignore[attr-defined]
         assert group.topics[0].partitions[0].committed_offset == 77
     await other.close()
+    await third.close()
 
 
 async def client_turn(client: Client) -> None:

@@ -86,6 +86,20 @@ async def test_the_first_commit_asks_the_coordinator_and_the_next_does_not(
     assert await committed(client) == {("t", 0): 6, ("t", 1): 7}
 
 
+async def test_coordinators_that_are_held_up_are_waited_for(
+    broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's and the transaction's, which have lost their leases, and lead."""
+    with monkeypatch.context() as held_up:
+        held_up.setattr(LogGroup, "has_lease", False)
+        assert await errors(client, commit_of(identity, 5)) == [E.TRANSACTION_ABORTABLE]
+        assert await add(client, identity) == 0
+        assert await errors(client, commit_of(identity, 5)) == [0]
+        assert await errors(client, commit_of(identity, 6)) == [0]
+    await end(broker, identity[0])
+    assert await committed(client) == {("t", 0): 6}
+
+
 Ask = Callable[[Question, Sequence[Place]], Awaitable[Codes]]
 
 

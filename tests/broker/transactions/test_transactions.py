@@ -6,10 +6,14 @@ import asyncio
 
 import pytest
 
+from broker.coordination.hosted import Uncertain
 from broker.refused import Refused
 from broker.server import Broker
 from broker.transactions.transactions import Transactions
+from broker.transactions.verification import Question
 from protocol.errors import ErrorCode
+from storage.confirming import Confirming
+from storage.group import LogGroup
 from tests.broker.conftest import StartBroker
 
 
@@ -34,16 +38,58 @@ async def test_ids_are_spread_over_the_log_groups(start_broker: StartBroker) -> 
     assert len(transactions.coordinators()) == 2
 
 
-async def test_a_log_group_comes_and_goes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_coordinator_that_is_held_up_serves_when_it_has_been_heard_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease has lapsed: a refusal would end its producers, of which some do not ask again."""
+    transactions: Transactions = broker.services.transactions
+    await transactions.ready()
+    await broker.services.controller.ensure("t")
+    monkeypatch.setattr(LogGroup, "has_lease", False)
+    identity = await transactions.init_producer_id("a", 1_000, -1, -1)
+    await transactions.add_partitions("a", *identity, [("t", 0)], 0)
+    question = Question("a", *identity, add=False)
+    assert transactions.verify_now(question, [("t", 0)]) is None, "not at once"
+    assert await transactions.verify(question, [("t", 0)]) == {("t", 0): ErrorCode.NONE}
+    for _ in range(2):  # the second finds it ended: no commit says that this node leads
+        assert await transactions.end("a", *identity, True, 0) == identity
+    for ask in (lambda: transactions.described("a"), transactions.listed):
+        with pytest.raises(Uncertain):
+            ask()
+
+
+async def test_a_coordinator_that_may_be_deposed_says_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transactions: Transactions = broker.services.transactions
+    await transactions.ready()
+    identity = await transactions.init_producer_id("a", 1_000, -1, -1)
+
+    def deposed(confirming: Confirming) -> asyncio.Future[bool]:
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        answer.set_result(False)
+        return answer
+
+    monkeypatch.setattr(LogGroup, "has_lease", False)
+    monkeypatch.setattr(Confirming, "confirmed", deposed)
+    for ask in (
+        transactions.init_producer_id("a", 1_000, -1, -1),
+        transactions.add_partitions("a", *identity, [("t", 0)], 0),
+        transactions.verify(Question("a", *identity, add=False), [("t", 0)]),
+        transactions.end("a", *identity, True, 0),
+    ):
+        with pytest.raises(Refused) as found:
+            await ask
+        assert found.value.error is ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_log_group_comes_and_goes(broker: Broker) -> None:
     transactions: Transactions = broker.services.transactions
     await transactions.ready()
     await transactions.init_producer_id("a", 1_000, -1, -1)
     group, state = broker.groups[1], transactions.coordinators()[0].state
     with pytest.raises(ValueError, match="hosted already"):
         transactions.host(1, group, state)
-    with monkeypatch.context() as patched:
-        patched.setattr(type(group), "has_lease", False)
-        assert refused(lambda: transactions.described("a")) is ErrorCode.NOT_COORDINATOR
     transactions.unhost(1)
     transactions.unhost(1)
     assert refused(lambda: transactions.described("a")) is ErrorCode.NOT_COORDINATOR

@@ -11,9 +11,11 @@ def test_counts_from_when_it_was_sent() -> None:
     raft.tick(elected_ms + 50)
     raft.step(beats(raft, 2, 1, sent_ms=elected_ms + 50), elected_ms + 90)
     assert raft.has_lease(elected_ms + 50 + 449)
+    assert raft.contact_ms(elected_ms + 90) == elected_ms + 50
     assert not raft.has_lease(elected_ms + 50 + 450)
     raft.step(beats(raft, 3, 1, sent_ms=elected_ms + 10), elected_ms + 90)  # an older one adds nothing
     assert not raft.has_lease(elected_ms + 50 + 450)
+    assert raft.contact_ms(elected_ms + 90) == elected_ms + 50
 
 
 def test_needs_an_entry_of_the_term_and_answers_in_it() -> None:
@@ -26,6 +28,7 @@ def test_needs_an_entry_of_the_term_and_answers_in_it() -> None:
 def test_the_only_voter_always_has_it() -> None:
     raft = leader(Configuration((1,), (), (2,)))
     assert raft.has_lease(raft.now_ms + 1_000_000)
+    assert raft.contact_ms(raft.now_ms + 1_000_000) == raft.now_ms + 1_000_000
 
 
 def test_a_majority_of_each_voter_set() -> None:

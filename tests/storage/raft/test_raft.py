@@ -14,7 +14,7 @@ from storage.raft.messages import (
 )
 from storage.raft.progress import SendState
 from storage.raft.raft import Raft
-from storage.raft.settings import NEVER_MS, RaftSettings
+from storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
 from storage.raft.term_index import TermIndex
 from storage.raft.transitions import TRANSITIONS, IllegalTransition, Role, check
 from storage.types import HardState, NotLeader
@@ -187,6 +187,7 @@ def test_a_follower_answers_for_its_disk_and_not_for_others() -> None:
     assert [type(message) for message in raft.ready().messages] == [AppendResponse]
     assert raft.deadline_ms == raft.election_due_ms != NEVER_MS
     assert not raft.has_lease(START_MS) and leader().has_lease(1500)
+    assert (raft.contact_ms(START_MS), leader().contact_ms(1600)) == (LONG_AGO_MS, 1500)
 
 
 def test_a_shipped_checkpoint_from_its_first_chunk_to_the_switch() -> None:

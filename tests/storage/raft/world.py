@@ -39,12 +39,15 @@ class LawBroken(AssertionError):
 
 
 class Laws:
-    """Raft's five promises (paper, figure 3), durability of commits, and the lease; over all of history."""
+    """Raft's five promises (paper, figure 3), durability of commits, the lease, and what may be concluded
+    from answers; over all of history."""
 
     def __init__(self) -> None:
         self.leaders: dict[int, int] = {}
         self.entries: dict[tuple[int, int], Entry] = {}
         self.committed: dict[int, Entry] = {}
+        self.deposed_ms: dict[tuple[int, int], int] = {}
+        """(member, its term) -> when somebody else was seen to lead a later one, by its own clock."""
 
     def written(self, entry: Entry) -> None:
         """Log matching: index and term name one entry, and what precedes it."""
@@ -76,14 +79,18 @@ class Laws:
                 raise LawBroken(f"durability: entry {index} is on {holders} of {len(voters)} disks")
 
     def leases(self, world: World) -> None:
-        """Nobody leads a later term while a leader has its lease."""
+        """Nobody leads a later term while a leader has its lease, and then no majority answers it."""
         leading = [node for node in world.up() if node.raft.role is Role.LEADER]
         newest = max((node.raft.term for node in leading), default=0)
         for node in leading:
-            if node.raft.term < newest and node.raft.has_lease(node.clock_ms()):
-                raise LawBroken(
-                    f"lease: {node.member} has one in term {node.raft.term}, {newest} has a leader"
-                )
+            term = node.raft.term
+            if term >= newest:
+                continue
+            if node.raft.has_lease(node.clock_ms()):
+                raise LawBroken(f"lease: {node.member} has one in term {term}, {newest} has a leader")
+            since_ms = self.deposed_ms.setdefault((node.member, term), node.clock_ms())
+            if node.raft.contact_ms(node.clock_ms()) > since_ms:
+                raise LawBroken(f"contact: a majority answers {node.member}, {newest} has had a leader")
 
 
 class Node:
