@@ -191,7 +191,8 @@ def _told(error: ErrorCode, api_version: int) -> ErrorCode:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_SINCE:
         return ErrorCode.INVALID_TXN_STATE
-    if error is ErrorCode.NETWORK_EXCEPTION:
+    busy = error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADDS_SINCE  # some give up at that
+    if busy or error is ErrorCode.NETWORK_EXCEPTION:
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # asked again without looking for the coordinator
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and api_version < LOADING_SINCE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
