@@ -399,11 +399,9 @@ class LogGroup:
         future: asyncio.Future[None] = self._loop.create_future()
 
         def settle(error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is None:
+            if error is None and not future.done():
                 future.set_result(None)
-            else:
+            elif error is not None and not future.done():
                 future.set_exception(error)
 
         self.when_committed(settle)
