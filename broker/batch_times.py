@@ -2,7 +2,8 @@
 
 Records are opened in two cases only: where the header's newest time lies before its first, as clients leave
 it that count on the broker to compute it (Sarama until 2025), and where a topic limits how old a record may
-be, as a batch that holds one from now may hold others. Source: Kafka's LogValidator, which reads each record.
+be, as a batch that holds one from now may hold others; not where they are too many to look at. Source:
+Kafka's LogValidator, which reads each record.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from broker.refused import Refused
 from protocol.errors import ErrorCode
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, MalformedBatch, set_max_timestamp
-from protocol.records.filtering import opened, timestamps
+from protocol.records.filtering import MOST_RECORDS, opened, timestamps
 
 
 def settle_times(
@@ -24,7 +25,8 @@ def settle_times(
         Refused: INVALID_TIMESTAMP, or INVALID_RECORD where it cannot be opened.
     """
     oldest = newest = header.max_timestamp
-    if newest < header.base_timestamp or (header.record_count > 1 and before_max_ms < now_ms):
+    is_limited = 1 < header.record_count <= MOST_RECORDS and before_max_ms < now_ms
+    if newest < header.base_timestamp or is_limited:
         try:
             stamps = timestamps(opened(batch))
         except MalformedBatch as error:

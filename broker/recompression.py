@@ -10,7 +10,7 @@ from typing import Final
 from broker.refused import Refused
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch
-from protocol.records.compression import Codec, decompress
+from protocol.records.compression import Codec, DecompressedTooLarge, decompress
 from protocol.records.filtering import remade
 from storage.types import Buffer
 
@@ -22,10 +22,13 @@ CODECS: Final = {
     "zstd": Codec.ZSTD,
 }
 """By value of the setting; `producer` is none of them."""
+MOST_BYTES: Final = 8 << 20
+"""LIMIT. Of the records of a batch. What holds more is kept as it was sent, for every batch names its own
+codec: a small one may expand to what would take seconds of the loop, and be sent again and again."""
 
 
 def recompressed(records: Buffer, header: BatchHeader, compression_type: str, max_bytes: int) -> Buffer:
-    """The one batch in `records` as the topic wants it; itself where it is so already.
+    """The one batch in `records` as the topic wants it; itself where it is so already, or too large.
 
     Args:
         max_bytes: max.message.bytes, which a batch may exceed by it.
@@ -37,8 +40,10 @@ def recompressed(records: Buffer, header: BatchHeader, compression_type: str, ma
         return records
     body = memoryview(records)[BATCH_HEADER_BYTES:]
     try:
-        data = decompress(header.codec, body)
+        data = decompress(header.codec, body, MOST_BYTES)
         made = remade(header, data, header.record_count, header.max_timestamp, codec)
+    except DecompressedTooLarge:
+        return records
     except MalformedBatch as error:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
     if len(made) > max_bytes:

@@ -4,7 +4,7 @@ Owns: the table of handlers, and ApiVersions' content, which is computed from it
 served only where a client would break otherwise: Produce is advertised from 0 (KAFKA-18659).
 Invariants: an unknown API or version closes the connection, as in Kafka; but for ApiVersions itself, where
 the client is told what to try instead. A request that meets a coordinator of which it is not certain that it
-still leads is served when that has been found out; the next one of its connection waits for it.
+still leads is served when that has been found out; the next one of its connection waits until then.
 Does not: read frames or write replies (`connection.py`).
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from broker.context import Answer, ClientContext, ConnectionRefused, Handler, Services, answered
+from broker.context import Answer, ClientContext, ConnectionRefused, Deferred, Handler, Services, answered
 from broker.coordination.hosted import Uncertain, when_certain
 from broker.handlers import (
     add_offsets_to_txn,
@@ -223,7 +223,10 @@ class Router:
 
 
 async def _later(serve: Callable[[], Answer]) -> object | None:
-    return await answered(await when_certain(serve))
+    """What `serve` answers, or the Deferred in which it will: that is not waited for here, as others may be
+    asked on the same connection meanwhile."""
+    answer = await when_certain(serve)
+    return answer if isinstance(answer, Deferred) else await answered(answer)
 
 
 def _never(request: object) -> bool:

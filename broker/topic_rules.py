@@ -21,7 +21,7 @@ from broker.metadata import (
     Topic,
 )
 from broker.refused import Refused
-from broker.settings.config import Settings
+from broker.settings.config import COMPRESSED_AS_SENT, Settings
 from broker.settings.topic_config import InvalidTopicConfig, TopicConfig, topic_config
 from protocol.errors import ErrorCode
 
@@ -38,7 +38,7 @@ FIXED_IDS: Final = {
     TRANSACTION_STATE: TRANSACTION_STATE_TOPIC_ID,
 }
 """Topics that the cluster keeps for itself, and makes when they are first needed."""
-OWN_OVERRIDES: Final = {"cleanup.policy": "compact"}
+OWN_OVERRIDES: Final = {"cleanup.policy": "compact", "compression.type": COMPRESSED_AS_SENT}
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 

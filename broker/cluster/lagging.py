@@ -1,10 +1,11 @@
 """Whose copy of a log group lags, as its leader sees it: clients are told that those are not in sync. Pure.
 
 Owns: the rule, Kafka's (`replica.lag.time.max.ms`). A node that does not live or does not vote is behind at
-once, and one that lives once it was not up to date for LAG_SECONDS: neither a busy moment nor a spare, which
-is sent entries later (`storage/raft/spares.py`), is a lag. It is in sync again when it lives, votes and is up
-to date. A new leader takes its predecessor's word, for nobody catches up by a change of leaders. Invariant: a
-leader is never behind. Decides nothing: what is committed, and who may lead, is Raft's.
+once, and one that lives once it has not reached an end that the log had LAG_SECONDS ago: neither a busy
+moment nor a delay that does not grow, such as a spare's (`storage/raft/spares.py`), is a lag. It is in sync
+again when it lives, votes and is up to date. A new leader takes its predecessor's word, for nobody catches up
+by a change of leaders. Invariant: a leader is never behind. Decides nothing: what is committed, and who may
+lead, is Raft's.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class _Led:
     def __init__(self, term: int, behind: Iterable[int]) -> None:
         self.term = term
         self.behind = set(behind)
-        self.since: dict[int, float] = {}
-        """Since when each node that is not up to date was found so."""
+        self.since: dict[int, tuple[float, int]] = {}
+        """Of each node that is not up to date: since when it has not reached the end that there was then."""
 
 
 class Lagging:
@@ -62,6 +63,7 @@ class Lagging:
         voters = raft.configuration.voters
         voting = {node_of(each) for each in voters}
         up_to_date = {node_of(each) for each in voters if is_up_to_date(raft, each)}
+        matched = {node_of(each): _match_index(raft, each) for each in voters}
         replicas = sorted({*placed, *voting} - {node_of(raft.member_id)})
         for node in replicas:
             if not is_alive(node) or node not in voting:
@@ -69,6 +71,16 @@ class Lagging:
             elif node in up_to_date:
                 led.behind.discard(node)
                 led.since.pop(node, None)
-            elif now - led.since.setdefault(node, now) >= LAG_SECONDS:
-                led.behind.add(node)
+            else:
+                began, end_index = led.since.get(node, (now, raft.last_index))
+                if matched[node] >= end_index:
+                    began, end_index = now, raft.last_index
+                led.since[node] = began, end_index
+                if now - began >= LAG_SECONDS:
+                    led.behind.add(node)
         return tuple(each for each in replicas if each in led.behind)
+
+
+def _match_index(raft: Raft, member: int) -> int:
+    progress = raft.progress(member)
+    return 0 if progress is None else progress.match_index

@@ -328,16 +328,25 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse("a request failed, its connection is closed", deferred.failure)
             return
         response = deferred.response
-        try:
-            if response is None:
-                reply.buffers = []
-            else:
-                reply.buffers, reply.reply_bytes = encoded(reply.header, response)
-                self._held_bytes += reply.reply_bytes
-        except Exception as error:
-            self._refuse("an answer cannot be encoded", error)
+        if isinstance(response, Deferred):
+            self._wait_on(reply, response)
             return
-        replies = self._replies
+        reply.buffers = []
+        if response is not None:
+            try:
+                reply.buffers, reply.reply_bytes = encoded(reply.header, response)
+            except Exception as error:
+                self._refuse("an answer cannot be encoded", error)
+                return
+            self._held_bytes += reply.reply_bytes
+        self._send_ready(self._replies)
+        if reply.reply_bytes > self._shared.write_buffer_bytes:
+            self._count_unsent()
+        if self._stalled is not None:
+            self.go_on()
+
+    def _send_ready(self, replies: list[Reply]) -> None:
+        """Put out those that are next in order."""
         while replies and replies[0].buffers is not None:
             first = replies.pop(0)
             if first.buffers:
@@ -348,8 +357,14 @@ class Connection(asyncio.BufferedProtocol):
             self._shared.done(first.request_bytes)
         if not replies:
             self._replies = None
-        if reply.reply_bytes > self._shared.write_buffer_bytes:
-            self._count_unsent()
+
+    def _wait_on(self, reply: Reply, deferred: Deferred) -> None:
+        """What had to be found out first is: the answer is waited for as any other, and requests go on."""
+        if not deferred.holds_request:
+            self._shared.done(reply.request_bytes)
+            reply.request_bytes = 0
+        reply.deferred = deferred
+        deferred.listen(reply.settle)
         if self._stalled is not None:
             self.go_on()
 

@@ -3,9 +3,9 @@
 Owns: `Hosted`, which lives as long as the copy, through any number of leaderships. Invariants: a coordinator
 loads when all that was appended here or elsewhere before is replayed; when the leadership is lost whoever
 waits is told NOT_COORDINATOR, and what is not committed is left to the next leader; nothing is said where
-another node may lead by now. A leader whose lease has lapsed, because it was held up itself or heartbeats
-were lost, does not refuse: clients would rejoin, or give their transactions up. Whether it still leads is
-found out first, which takes a heartbeat (`when_certain`).
+another node may have led when it was asked. A leader whose lease has lapsed, because it was held up itself or
+heartbeats were lost, does not refuse: clients would rejoin, or give their transactions up. Whether it still
+leads is found out first, which takes a heartbeat (`when_certain`).
 Does not: know which key belongs here (`coordination.py`). Source: Kafka's CoordinatorRuntime.
 """
 

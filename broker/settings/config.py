@@ -201,7 +201,7 @@ class Settings(
         "log.message.timestamp.before.max.ms",
         Kind.LONG,
         INT64_MAX,
-        "How far in the past a producer's timestamp may lie.",
+        "How far in the past a producer's timestamp may lie. Where it is set each record is looked at: dear.",
         minimum=0,
     )
     log_message_timestamp_after_max_ms: int = setting(
@@ -319,6 +319,11 @@ _HINTS = {
     "sasl.enabled.mechanisms": "SASL is not there yet",
     "authorizer.class.name": "access control is not there yet",
 }
+REPLICATION_FACTORS: Final = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+)
 _IGNORED_PREFIXES = ("listener.name.", "log4j.")
 
 
@@ -368,6 +373,9 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
             raise ConfigError(name, text, f"there is no such setting{_meant(name)}")
     if values.get("lockstep_peers_listener") and not values.get("lockstep_peers"):
         warnings.append("lockstep.peers.listener has no effect without lockstep.peers: this node is alone")
+    for name in REPLICATION_FACTORS:
+        if int(explicit.get(name, "0")) > MAX_DATA_VOTERS:
+            warnings.append(f"{name}={explicit[name]}: partitions have {MAX_DATA_VOTERS} replicas at most")
     settings = Settings(**values, explicit=explicit, warnings=tuple(warnings))
     check(settings)
     return settings
@@ -411,8 +419,6 @@ def check(settings: Settings) -> None:
     ):
         if replicas > nodes:
             raise ConfigError(name, str(replicas), has)
-        if replicas > MAX_DATA_VOTERS:
-            raise ConfigError(name, str(replicas), f"partitions have at most {MAX_DATA_VOTERS} replicas")
     if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
         raise ConfigError(
             "group.min.session.timeout.ms",

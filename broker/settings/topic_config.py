@@ -53,7 +53,8 @@ class TopicConfig:
         "message.timestamp.before.max.ms",
         Kind.LONG,
         INT64_MAX,
-        "How far in the past a producer's timestamp may lie; not used with LogAppendTime.",
+        "How far in the past a producer's timestamp may lie; not used with LogAppendTime. Where it is set "
+        "each record is looked at, on the loop that serves everybody: dear.",
         minimum=0,
     )
     timestamp_after_max_ms: int = setting(
@@ -225,9 +226,9 @@ TOPIC_PROPERTIES = properties_of(TopicConfig)
 """Configuration name -> (attribute of TopicConfig, its declaration)."""
 
 NOT_YET = {
-    "compression.gzip.level": "compression by the broker",
-    "compression.lz4.level": "compression by the broker",
-    "compression.zstd.level": "compression by the broker",
+    "compression.gzip.level": "levels of compression",
+    "compression.lz4.level": "levels of compression",
+    "compression.zstd.level": "levels of compression",
     "local.retention.bytes": "tiered storage",
     "local.retention.ms": "tiered storage",
     "remote.log.copy.disable": "tiered storage",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.recompression import CODECS
+from broker.recompression import CODECS, MOST_BYTES
 from protocol.errors import ErrorCode
 from protocol.records.batch import read_header, verify
-from protocol.records.compression import Codec
+from protocol.records.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec
 from protocol.records.record import iter_records
 from tests.broker.appends import HOUR_MS, NOW_MS, Limits, World, batch, changed, dated
 
@@ -32,6 +32,16 @@ async def test_a_topic_may_have_one_codec(world: World, wanted: str) -> None:
         assert (header.base_offset, header.base_sequence, header.producer_id) == (2 * place, 2 * place, 9)
         assert [record.value for record in iter_records(stored)] == [b"a" * 500, b"b"]
     assert len(found) == len(Codec)
+
+
+@pytest.mark.parametrize("size", [MOST_BYTES + 1, DEFAULT_MAX_DECOMPRESSED_BYTES + 1])
+async def test_what_would_take_long_is_kept_as_it_was_sent(world: World, size: int) -> None:
+    data = bytes(batch(bytes(size), codec=Codec.ZSTD))
+    assert world.append(data, Limits(compression_type="gzip")) == 0
+    await world.group.committed()
+    (stored,) = world.group.read(world.partition, 0, 1 << 20).buffers
+    verify(stored, 0, read_header(stored))
+    assert read_header(stored).codec == Codec.ZSTD and bytes(stored[61:]) == data[61:]
 
 
 async def test_what_grows_beyond_the_limit_or_cannot_be_opened_is_refused(world: World) -> None:

@@ -68,6 +68,18 @@ def test_who_does_not_live_is_behind_until_it_lives_and_is_up_to_date(world: Wor
     assert world.behind() == ()
 
 
+def test_who_is_late_by_no_more_than_before_is_in_sync(world: World) -> None:
+    for _ in range(7):
+        reached = world.raft.last_index
+        world.grow(2)
+        assert world.behind() == ()
+        world.now += LAG_SECONDS / 2
+        world.raft.step(holds(world.raft, 3, reached), world.raft.now_ms)
+    assert world.behind() == ()
+    world.now += LAG_SECONDS
+    assert world.behind() == (3,), "it did not go on"
+
+
 def test_who_lives_may_lag_for_a_while(world: World) -> None:
     world.grow(2)
     assert world.behind() == ()

@@ -296,6 +296,34 @@ async def test_a_closing_connection_is_dropped_once_its_client_takes_nothing(bro
     assert aborted
 
 
+async def test_what_is_answered_later_holds_up_nobody_once_it_is_known_that_it_can_be(broker: Broker) -> None:
+    rig = Rig(broker)
+
+    class Later(Deferred):
+        holds_request = False
+
+    certain, later = asyncio.Event(), Later()
+
+    async def when_certain() -> object:
+        await certain.wait()
+        return later
+
+    rig.versions.now = when_certain()
+    rig.receive(ask(1))
+    rig.versions.now = None
+    rig.receive(ask(2))
+    assert rig.asked() == [1]
+    certain.set()
+    while rig.asked() != [1, 2]:
+        await asyncio.sleep(0)
+    rig.answer(2)
+    assert await rig.sent() == []
+    assert rig.shared.in_flight_bytes == len(ask(2)) - 4
+    later.complete(ApiVersionsResponse())
+    assert await rig.sent() == [1, 2]
+    assert rig.shared.in_flight_bytes == 0
+
+
 async def test_waiting_requests_are_abandoned_with_their_connection(broker: Broker) -> None:
     rig = Rig(broker)
     rig.receive(ask(1), ask(2))
