@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from bench.pauses import await_calm
 from bench.progress import say
 from compat_tests.targets import ROOT
 
@@ -27,16 +28,17 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def touched() -> dict[str, float]:
-    """Touch free memory in a process of its own, and give it back.
+    """Touch free memory in a process of its own, and give it back; then wait until the machine is calm, as
+    the hypervisor, which may take some of it back, stops it for tenths of a second.
 
-    Returns: how much, and what a megabyte cost in the dearest piece and in the cheapest; nothing where it
-    could not be done.
+    Returns: how much, what a megabyte cost in the dearest piece and in the cheapest, and how long the calm
+    took to come; nothing where it could not be done.
     """
     say("touching free memory once, up to three minutes, so that its first use does not count for a broker")
     command = [sys.executable, "-m", __spec__.name]
     done = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, check=False)
     found: dict[str, float] = json.loads(done.stdout) if done.returncode == 0 else {}
-    return found
+    return {**found, "calm_after_s": round(await_calm(), 1)} if found else {}
 
 
 def _free_bytes(cgroup: Path = _CGROUP) -> int:

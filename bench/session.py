@@ -28,6 +28,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench import device, process
 from bench.ending import not_now
+from bench.pauses import Pauses
 from bench.progress import say
 from bench.settings import (
     FILL_BATCH_RECORDS,
@@ -447,7 +448,8 @@ class Session:
         ours = _own_cpu_seconds()
         compiler = self._sum(process.compiler_seconds)
         counters, began = device.read_counters(self.device), time.monotonic()
-        result = work()
+        with Pauses() as pauses:
+            result = work()
         seconds = time.monotonic() - began
         on_device = device.read_counters(self.device).since(counters)
         broker_cpu = self._sum(process.cpu_seconds) - cpu
@@ -464,6 +466,7 @@ class Session:
             "client_cpu_share": round(client_cpu / seconds, 3),
             "compiler_cpu_share": round((self._sum(process.compiler_seconds) - compiler) / seconds, 3),
             "foreign_cpu_share": round(max(0.0, foreign) / seconds, 3),
+            "longest_pause_ms": round(pauses.longest_ms, 1),
             "stolen_cpu_share": round((now_busy[1] - busy[1]) / seconds, 3),
             **_proof(policy, result["writes"], max_outstanding / self.flushed_copies, on_device.flushes),
         }

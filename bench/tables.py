@@ -10,6 +10,8 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench.pauses import PAUSE_MS
+
 
 def number(value: float | None) -> str:
     """Three digits that count; empty for none."""
@@ -138,6 +140,17 @@ def reservations(result: dict[str, Any]) -> str:
         lines.append(
             "- beside broker and client, other work (the kernel's included) used this much of a CPU: "
             f"{', '.join(said)}; the hypervisor took {max(stolen):.0%} at most"
+        )
+    paused = [
+        block["longest_pause_ms"]
+        for session in sessions
+        for block in session["blocks"]
+        if block.get("longest_pause_ms", 0.0) >= PAUSE_MS
+    ]
+    if paused:
+        lines.append(
+            f"- the whole machine stood still for {PAUSE_MS:.0f} ms or more in {len(paused)} blocks, for "
+            f"{max(paused):.0f} ms at most: the longest answers there are its own"
         )
     warmed = [session["warmup"] for session in sessions if session.get("warmup")]
     busy = [each["compiler_share_at_end"] for each in warmed if not each["settled"]]

@@ -15,6 +15,7 @@ from bench.full.rows import failures_of, is_comparison, paths_of
 from bench.full.work import MEMORY_S
 from bench.full.workloads import read_all
 from bench.kept import Unreadable, read
+from bench.pauses import PAUSE_MS
 from bench.tables import facts
 
 KIND = "full"
@@ -134,9 +135,8 @@ def tables(result: dict[str, Any]) -> list[str]:
         text = tabulate(lines, headers=["", *targets], tablefmt="github", disable_numparse=True)
         title = f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}"
         elsewhere = _elsewhere(rows[0]["machine"], result["machine"])
-        found.append(
-            "\n\n".join(part for part in (title, _about(rows[0]), elsewhere, text, _behind(rows)) if part)
-        )
+        parts = (title, _about(rows[0]), elsewhere, text, _behind(rows), _paused(rows))
+        found.append("\n\n".join(part for part in parts if part))
     return found
 
 
@@ -173,6 +173,16 @@ def _behind(rows: list[Row]) -> str:
         head = "Points where `lockstep` is behind:" if said else "`lockstep` is behind in no point."
         return "\n".join([head, "", *said] if said else [head])
     return ""
+
+
+def _paused(rows: list[Row]) -> str:
+    """In which cells the machine itself stood still, and for how long; empty for none."""
+    found = []
+    for row in rows:
+        longest = max((block.get("longest_pause_ms", 0.0) for block in row.get("rounds", ())), default=0.0)
+        if longest >= PAUSE_MS:
+            found.append(f"{row['cell'].partition('/')[2]} ({longest:.0f} ms)")
+    return f"The whole machine stood still in {', '.join(found)}." if found else ""
 
 
 def _worse(unit: str, ours: float, theirs: float) -> bool:

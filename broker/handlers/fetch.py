@@ -43,8 +43,6 @@ API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
 
 READ_COMMITTED: Final = 1
-ZSTD_SINCE: Final = 10
-"""Clients that speak no later version cannot read a topic that is compressed with it (KIP-110)."""
 FOLLOWERS_SINCE: Final = 11
 REPLICA_STATE_SINCE: Final = 15
 CURRENT_LEADER_SINCE: Final = 16
@@ -288,8 +286,6 @@ class _Fetch:
         error = check(partition, item.current_leader_epoch)
         if error is not ErrorCode.NONE:
             return error
-        if self._api_version < ZSTD_SINCE and partition.topic.config.compression_type == "zstd":
-            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         if self._replica_id >= 0:
             # Only this cluster's own replicas may say which replica they are; this cluster has none.
             known_epoch = item.current_leader_epoch >= 0
