@@ -276,15 +276,3 @@ def test_a_topics_codec(raw: RawConnection, new_topic: NewTopic, name: str, code
         assert (base_offset, attributes & 7) == (2 * place, codec)
         at += 12 + size
     assert at == len(records)
-
-
-@pytest.mark.case(
-    "Produce on the wire", "a topic of zstd is refused to Fetch before v10, which cannot read it"
-)
-def test_zstd_is_refused_to_old_readers(raw: RawConnection, new_topic: NewTopic) -> None:
-    topic = new_topic(configs={"compression.type": "zstd"})
-    assert raw.produce(topic, batch([b"v"]))["error_code"] == 0
-    for version, error in ((9, UNSUPPORTED_COMPRESSION_TYPE), (10, 0)):
-        found = raw.fetch(topic, 0, api_version=version)
-        assert found["error_code"] == error
-        assert bool(found["records"]) is (error == 0)

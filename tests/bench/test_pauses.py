@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from bench import pauses
 from bench.pauses import PAUSE_MS, SLEEP_S, Pauses, await_calm
 
 
@@ -16,8 +15,8 @@ class Machine:
     def __init__(self, patch: pytest.MonkeyPatch, *stops: tuple[float, float]) -> None:
         self.now = 0.0
         self._stops = list(stops)
-        patch.setattr(pauses.time, "sleep", self.sleep)
-        patch.setattr(pauses.time, "monotonic", lambda: self.now)
+        patch.setattr(time, "sleep", self.sleep)
+        patch.setattr(time, "monotonic", lambda: self.now)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -48,6 +47,6 @@ def test_what_a_thread_oversleeps_is_noted(monkeypatch: pytest.MonkeyPatch) -> N
         return took is None
 
     monkeypatch.setattr(found._over, "wait", wait)
-    monkeypatch.setattr(pauses.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     found._run()
     assert found.longest_ms == pytest.approx(200.0) and found.longest_ms >= PAUSE_MS
