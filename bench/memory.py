@@ -1,7 +1,8 @@
 """Makes the hypervisor give this machine its memory before anything is measured.
 
-Owns: one pass over free memory. A page that a young virtual machine has never touched costs several times
-one that it has; whichever broker came first would pay for it, and the other would not.
+Owns: one pass over free memory, and the wait for calm after it. A page that a young virtual machine has never
+touched costs several times one that it has; whichever broker came first would pay for it, and the other would
+not.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def touched() -> dict[str, float]:
     command = [sys.executable, "-m", __spec__.name]
     done = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, check=False)
     found: dict[str, float] = json.loads(done.stdout) if done.returncode == 0 else {}
+    if found:
+        say("waiting until the machine stands still no more, up to two minutes")
     return {**found, "calm_after_s": round(await_calm(), 1)} if found else {}
 
 

@@ -2,8 +2,9 @@
 
 Records are opened in two cases only: where the header's newest time lies before its first, as clients leave
 it that count on the broker to compute it (Sarama until 2025), and where a topic limits how old a record may
-be, as a batch that holds one from now may hold others; not where they are too many to look at. Source:
-Kafka's LogValidator, which reads each record.
+be, as a batch that holds one from now may hold others; of more than
+MOST_RECORDS none is looked at: the limit counts for the newest that the header says, and a batch whose newest
+is to be computed is refused. Source: Kafka's LogValidator, which reads each record.
 """
 
 from __future__ import annotations

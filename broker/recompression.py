@@ -1,6 +1,7 @@
 """A batch compressed as its topic's `compression.type` says, where its producer did otherwise.
 
-Batches are taken apart as a whole: no record is looked at. Source: Kafka's LogValidator; KIP-390.
+Batches are taken apart as a whole, up to MOST_BYTES: no record is looked at. Source: Kafka's LogValidator;
+KIP-390.
 """
 
 from __future__ import annotations

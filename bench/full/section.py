@@ -24,7 +24,7 @@ SHOWN = {
         ("requests_per_s", "/s", "requests answered a second"),
         ("p50_ms", "ms", "p50"),
         ("p99_ms", "ms", "p99"),
-        ("max_ms", "ms", "the longest of the rounds in the middle"),
+        ("max_ms", "ms", "the longest answer (median of the rounds' longest)"),
     ),
     "drain": (("drained_gb_per_s", "GB/s", "read"), ("p99_ms", "ms", "the writer's p99")),
     "fan_out": (("mb_per_s", "MB/s", "read by all groups together"),),
@@ -59,7 +59,8 @@ Row = dict[str, Any]
 
 
 def gathered(directory: Path) -> dict[str, Any]:
-    """All rows below a directory as one result; facts are those of the newest cell.
+    """The rows below a directory that are of today's cells, or of no file that there is, as one result; facts
+    are those of the newest cell.
 
     Raises Unreadable without rows, ValueError with those of quick runs, MixedMachines where a table is of
     several machines.
@@ -155,8 +156,8 @@ def _about(row: Row) -> str:
 
 def _behind(rows: list[Row]) -> str:
     """By which figures, and in how many points of a table, Lockstep is behind a Kafka that promises no more;
-    empty where it is in none. Rates that all keep to are no figures."""
-    said = []
+    empty where there is nothing to compare. Rates that all keep to are no figures."""
+    said, compared = [], 0
     for figure, unit, words in SHOWN[rows[0]["settings"]["kind"]]:
         points: dict[str, dict[str, float]] = {}
         for row in rows:
@@ -166,13 +167,14 @@ def _behind(rows: list[Row]) -> str:
         behind = []
         for other in KAFKAS:
             pairs = [each for each in points.values() if "lockstep" in each and other in each]
+            compared += len(pairs)
             lost = sum(_worse(unit, each["lockstep"], each[other]) for each in pairs)
             behind += [f"`{other}` in {lost} of {len(pairs)}"] if lost else []
         said += [f"- {words}: behind {', '.join(behind)}"] if behind else []
-    if any(row["target"] in KAFKAS for row in rows):
-        head = "Points where `lockstep` is behind:" if said else "`lockstep` is behind in no point."
-        return "\n".join([head, "", *said] if said else [head])
-    return ""
+    if not compared:
+        return ""
+    head = "Points where `lockstep` is behind:" if said else "`lockstep` is behind in no point."
+    return "\n".join([head, "", *said] if said else [head])
 
 
 def _paused(rows: list[Row]) -> str:

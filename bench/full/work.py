@@ -80,7 +80,8 @@ def _lanes(session: AnySession, cell: Cell, raw: Path, rate: int) -> dict[str, A
 
 
 def _warm_lanes(session: AnySession, policy: str, words: dict[str, Any]) -> None:
-    """The same lanes for a while on a topic of their own; not where nothing is compiled and all is kept."""
+    """The same lanes for a while on a topic of their own, for brokers on a virtual machine alone: others
+    compile nothing, and those in memory would fill it."""
     if session.kind != "kafka":
         return
     topic = session.topic(policy, words["partitions"])
@@ -132,7 +133,7 @@ def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
             "drained_records": read["records"],
         }
 
-    session.warm(lambda: both(WARM_S, **{**words, "warmup_s": 0.0, "seconds": WARM_S}))
+    session.warm(lambda: both(WARM_S, **{**words, "keep": "", "warmup_s": 0.0, "seconds": WARM_S}))
     block = session.observe(str(cell), policy, work, max_outstanding=words["window"])
     least = filled["figures"]["total_records"]
     if block["figures"]["drained_records"] < least:

@@ -161,7 +161,8 @@ def shares(producers: int, ports: list[int]) -> list[tuple[int, list[int]]]:
     """For each connection the port and the partitions it writes to. Args: ports: of each partition's leader.
 
     As many connections as partitions or more share partitions; fewer of them share them out, each among those
-    of one leader. Where there are fewer connections than leaders some partitions are nobody's.
+    of one leader, or all of its where it has fewer than connections. Where there are fewer connections than
+    leaders some partitions are nobody's.
     """
     if producers >= len(ports):
         return [(ports[number % len(ports)], [number % len(ports)]) for number in range(producers)]
@@ -170,9 +171,8 @@ def shares(producers: int, ports: list[int]) -> list[tuple[int, list[int]]]:
     for number in range(producers):
         port = leaders[number % len(leaders)]
         led = [partition for partition, each in enumerate(ports) if each == port]
-        found.append(
-            (port, led[number // len(leaders) :: len(range(number % len(leaders), producers, len(leaders)))])
-        )
+        mates = len(range(number % len(leaders), producers, len(leaders)))
+        found.append((port, led[number // len(leaders) :: mates] or led))
     return found
 
 

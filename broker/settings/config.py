@@ -216,7 +216,7 @@ class Settings(
         Kind.STRING,
         "producer",
         "producer: batches are kept as they were sent. Else topics that set nothing else are compressed anew "
-        "by the broker.",
+        "by the broker; batches of more than 8 MiB of records stay as they came.",
         choices=COMPRESSION_TYPES,
     )
     message_max_bytes: int = setting(

@@ -129,7 +129,7 @@ class TopicConfig:
         Kind.STRING,
         COMPRESSED_AS_SENT,
         "producer: batches are kept as they came. Else the broker compresses anew what came otherwise, on "
-        "the loop that serves everybody: dear where batches are large.",
+        "the loop that serves everybody; batches of more than 8 MiB of records stay as they came.",
         choices=COMPRESSION_TYPES,
     )
 

@@ -73,9 +73,8 @@ def on_vote_request(raft: Raft, request: VoteRequest) -> None:
     whole = (request.last_term, request.last_index) >= (terms.last_term, terms.last_index)
     asked_early = raft.role is Role.PRE_CANDIDATE and raft.granted.get(request.sender) is False
     if not whole and (raft.role is Role.FOLLOWER or asked_early) and not hears_leader(raft):
-        stand_in_turn(
-            raft, 0
-        )  # it cannot win here, and we may; who still heard a leader when asked may not now
+        # It cannot win here, and we may; who still heard a leader when we asked may hear none now.
+        stand_in_turn(raft, 0)
     if request.pre:
         granted = whole and request.term > raft.term
         answer(raft, request, granted, request.term if granted else raft.term)

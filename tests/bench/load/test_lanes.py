@@ -175,6 +175,8 @@ def test_every_partition_has_a_producer_where_there_are_enough_and_each_keeps_to
     assert shares(2, [7, 8]) == [(7, [0]), (8, [1])]
     assert shares(1, [9] * 4) == [(9, [0, 1, 2, 3])]
     assert shares(3, [9] * 4) == [(9, [0, 3]), (9, [1]), (9, [2])]
+    uneven = shares(5, [7, 7, 7, 7, 8, 9])
+    assert uneven == [(7, [0, 2]), (8, [4]), (9, [5]), (7, [1, 3]), (8, [4])], "a leader with one partition"
     ports = [7, 8, 9] * 5 + [7]
     assert shares(1, ports) == [(7, list(range(0, 16, 3)))], "a third of them is one leader's"
     for producers in range(3, 16):
