@@ -241,6 +241,11 @@ class SegmentTable:
         for number, first in _first_offsets(segment):
             self.span(number).add(first, segment.sequence)
 
+    def begin(self, number: int, first: int, sequence: int) -> None:
+        """A segment that is written to has got its first batch of a partition, at offset `first`."""
+        with self._lock:  # a repair in its thread may be about to replace what lies before
+            self.span(number).add(first, sequence)
+
     def replace_from(self, sequence: int, segments: list[Segment]) -> list[Segment]:
         """In one step, for readers in any thread: these segments instead of all from a sequence on. Gives
         the replaced ones; their files are closed once nobody reads them."""

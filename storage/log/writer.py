@@ -229,7 +229,7 @@ class LogWriter:
                 index = batches.get(number)
                 if index is None:
                     index = batches[number] = BatchIndex()
-                    self._table.span(number).add(e.base_offset, self._active.sequence)
+                    self._table.begin(number, e.base_offset, self._active.sequence)
                 length = e.length
                 index.add(e.base_offset, e.record_count, at, length, e.max_timestamp)
                 cache.add(number, e.base_offset, payload, length)

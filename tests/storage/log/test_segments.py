@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -52,6 +53,19 @@ def test_spans_forget_what_lies_in_the_runs_and_nothing_else() -> None:
             left = [sequence for sequence in there if sequence not in gone]
             assert [list(each) for each in spans._pair] == [[10 * each for each in left], left]
             assert list(held[1]) == there, "a reader's pair stays as it was"
+
+
+def test_a_partition_that_begins_while_a_segment_is_replaced_is_not_lost() -> None:
+    table = filled()._table
+    begun = threading.Thread(target=table.begin, args=(99, 7, 12), daemon=True)
+    with table._lock:
+        before = table.spans[1]._pair
+        begun.start()
+        begun.join(0.05)
+        assert 99 not in table.spans and begun.is_alive(), "it waits for the replacement"
+        assert table.spans[1]._pair is before
+    begun.join(10)
+    assert table.spans[99].sequences() == [12] and table.spans[99].first_offset == 7
 
 
 def test_segments_are_freed_in_one_pass_over_the_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
