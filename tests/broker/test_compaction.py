@@ -490,7 +490,7 @@ async def test_what_one_partition_has_stops_no_other(
     client = await Client.connect(broker.port)
     await client.create("ever", cleanup_policy="compact", delete_retention_ms=str((1 << 63) - 1))
     await client.create("c", cleanup_policy="compact")
-    await client.create("odd")
+    await client.create("odd", message_timestamp_after_max_ms=str((1 << 63) - 1))
     for base in (-(1 << 63), (1 << 63) - 2):
         odd = bytearray(keyed([(b"a", b"1"), (b"b", None), (b"c", b"3")]))
         odd[27:35] = base.to_bytes(8, "big", signed=True)

@@ -45,6 +45,7 @@ class Limits:
     timestamp_after_max_ms = 1 << 62
     is_compacted = False
     lockstep_locks = "ignore"
+    compression_type = "producer"
 
 
 LIMITS = Limits()
