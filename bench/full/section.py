@@ -92,6 +92,7 @@ def gathered(directory: Path) -> dict[str, Any]:
         "rows": rows,
         "commits": origins.commits_of(cells or rows),
         "cells": len(wanted),
+        "abouts": {each.name: each.about for each in workloads},
         **shared,
     }
 
@@ -136,15 +137,15 @@ def tables(result: dict[str, Any]) -> list[str]:
         text = tabulate(lines, headers=["", *targets], tablefmt="github", disable_numparse=True)
         title = f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}"
         elsewhere = _elsewhere(rows[0]["machine"], result["machine"])
-        parts = (title, _about(rows[0]), elsewhere, text, _behind(rows), _paused(rows))
+        parts = (title, _about(rows[0], result["abouts"]), elsewhere, text, _behind(rows), _paused(rows))
         found.append("\n\n".join(part for part in parts if part))
     return found
 
 
-def _about(row: Row) -> str:
+def _about(row: Row, abouts: dict[str, str]) -> str:
     """What is measured, in words, and what the figures are."""
     kind = row["settings"]["kind"]
-    about = {each.name: each.about for each in read_all()}.get(row["workload"], "")
+    about = abouts.get(row["workload"], "")
     figures = ", ".join(words for _, _, words in SHOWN[kind])
     said = (
         f"{about[:1].upper()}{about[1:]}." if about else "",

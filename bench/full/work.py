@@ -79,14 +79,18 @@ def _lanes(session: AnySession, cell: Cell, raw: Path, rate: int) -> dict[str, A
     }
 
 
+def _for_a_while(words: dict[str, Any]) -> dict[str, Any]:
+    """The same lanes, to warm up with."""
+    return {**words, "keep": "", "warmup_s": 0.0, "seconds": WARM_S}
+
+
 def _warm_lanes(session: AnySession, policy: str, words: dict[str, Any]) -> None:
     """The same lanes for a while on a topic of their own, for brokers on a virtual machine alone: others
     compile nothing, and those in memory would fill it."""
     if session.kind != "kafka":
         return
     topic = session.topic(policy, words["partitions"])
-    less = {**words, "keep": "", "warmup_s": 0.0, "seconds": WARM_S}
-    session.warm(lambda: session.job("lanes", topic=topic, **less))
+    session.warm(lambda: session.job("lanes", topic=topic, **_for_a_while(words)))
 
 
 def _produce(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
@@ -114,16 +118,15 @@ def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     """A backlog is read again and again while a producer goes on writing at its rate, all its window long."""
     topic, filled = rows.fill(session, policy, cell.at["backlog_mb"] << 20)
     words = _lanes(session, cell, raw, cell.at["rate"])
-    reading_s = words["warmup_s"] + words["seconds"] - DRAIN_LEAD_S
 
-    def both(reading_s: float, **words: Any) -> tuple[Block, Block]:
-        with session.running_job("lanes", topic=topic, **words) as writer:
+    def both(reading_s: float, **writing: Any) -> tuple[Block, Block]:
+        with session.running_job("lanes", topic=topic, **writing) as writer:
             time.sleep(DRAIN_LEAD_S)
             read = session.job("read_backlog", topic=topic, seconds=reading_s)
         return session.finish_job(writer), read
 
     def work() -> Block:
-        written, read = both(reading_s, **words)
+        written, read = both(words["warmup_s"] + words["seconds"] - DRAIN_LEAD_S, **words)
         return {
             **written,
             "writes": written["total_requests"],
@@ -133,7 +136,7 @@ def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
             "drained_records": read["records"],
         }
 
-    session.warm(lambda: both(WARM_S, **{**words, "keep": "", "warmup_s": 0.0, "seconds": WARM_S}))
+    session.warm(lambda: both(WARM_S, **_for_a_while(words)))
     block = session.observe(str(cell), policy, work, max_outstanding=words["window"])
     least = filled["figures"]["total_records"]
     if block["figures"]["drained_records"] < least:

@@ -42,8 +42,8 @@ def section(results: list[dict[str, Any]]) -> str:
         f"{met} of {len(found)} goals of earlier steps met, as the sections below measured them, each on its "
         "day and commit, with what disturbed it. What is "
         "missed, and why: [decision 30](decisions/0030-tried-for-speed.md) for the broker, "
-        "[decision 33](decisions/0033-how-late-a-target-hears.md) for the player. The issue asks for "
-        f"one run; these are of {len(commits)} commits. A ratio without an interval is one of medians over "
+        "[decision 33](decisions/0033-how-late-a-target-hears.md) for the player. They are of "
+        f"{len(commits)} commits, not of one run. A ratio without an interval is one of medians over "
         "few sessions (two of three nodes and of the player: their mean; four of one node): within a "
         "twentieth of its goal another run may end otherwise.",
         tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True),
