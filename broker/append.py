@@ -116,7 +116,8 @@ class Ready:
         append_time_ms: int,
     ) -> None:
         self.partition, self.batch = partition, batch
-        self.header, self.notes = header, notes
+        self.header = header
+        self.notes = notes
         self.append_time_ms = append_time_ms
 
 
@@ -141,7 +142,8 @@ class Unverified(Exception):
 
     def __init__(self, producer_id: int, producer_epoch: int, guard: int) -> None:
         super().__init__(f"producer {producer_id} has no open transaction here")
-        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
         self.guard = guard
 
 
@@ -268,8 +270,9 @@ class Appender:
         if mode != LOCKS_IGNORED or (locks is not None and locks.table.partitions):
             notes = self._check_locks(partition, records, header, mode)
         if limits.compression_type != COMPRESSED_AS_SENT:
-            records = recompressed(records, header, limits.compression_type, limits.max_message_bytes)
-            header = read_header(records)
+            sent = records
+            records = recompressed(sent, header, limits.compression_type, limits.max_message_bytes)
+            header = header if records is sent else read_header(records)
         batch = bytearray(records)
         append_time_ms = NO_TIMESTAMP
         if limits.log_append_time:

@@ -2,9 +2,9 @@
 
 Records are opened in two cases only: where the header's newest time lies before its first, as clients leave
 it that count on the broker to compute it (Sarama until 2025), and where a topic limits how old a record may
-be, as a batch that holds one from now may hold others; of more than
-MOST_RECORDS none is looked at: the limit counts for the newest that the header says, and a batch whose newest
-is to be computed is refused. Source: Kafka's LogValidator, which reads each record.
+be, as a batch that holds one from now may hold others. Of more than MOST_RECORDS none is looked at: the limit
+counts for the newest that the header says, and a batch whose newest is to be computed is refused. Source:
+Kafka's LogValidator, which reads each record.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def settle_times(
     is_limited = 1 < header.record_count <= MOST_RECORDS and before_max_ms < now_ms
     if newest < header.base_timestamp or is_limited:
         try:
-            stamps = timestamps(opened(batch))
+            stamps = timestamps(header, opened(batch).parts)
         except MalformedBatch as error:
             raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
         newest = max(stamps)

@@ -40,7 +40,7 @@ from storage.read_ahead import ReadAhead
 from storage.recovering import recover
 from storage.replica import Replica
 from storage.sealing import Sealing
-from storage.types import CONTROL_PARTITION, NotLeader, ReadResult, StateMachine, StorageError, StorageFull
+from storage.types import CONTROL_PARTITION, Backlogged, NotLeader, ReadResult, StateMachine, StorageFull
 from storage.waiters import Waiter, Waiters
 
 __all__ = ["Backlogged", "BatchTooLarge", "GroupOptions", "LogGroup"]
@@ -55,10 +55,6 @@ for them is told to ask the next leader. A leader that was cut off would let the
 NEWLY_LED_SECONDS = 2.0
 COMMANDS_PER_BATCH = 1000
 """The group's own commands are some 130 bytes each: so many fit a frame of the smallest segments."""
-
-
-class Backlogged(StorageError):
-    """More is waiting for the disk or for a majority than the limit allows; try again."""
 
 
 def tell(waiters: Sequence[Waiter], error: BaseException | None) -> None:
@@ -399,9 +395,11 @@ class LogGroup:
         future: asyncio.Future[None] = self._loop.create_future()
 
         def settle(error: BaseException | None) -> None:
-            if error is None and not future.done():
+            if future.done():
+                return
+            if error is None:
                 future.set_result(None)
-            elif error is not None and not future.done():
+            else:
                 future.set_exception(error)
 
         self.when_committed(settle)
@@ -543,8 +541,10 @@ class LogGroup:
     def _give_up(self, leaderships: int) -> None:
         """Whoever waits since a leadership that is over has waited long enough for what others commit."""
         if leaderships == self._leaderships and not self._closed_for_good:
-            text = f"group {self.group_id} lost the leadership before this was known to be committed"
-            self._waiters.fail(NotLeader(text))
+            error = NotLeader(
+                f"group {self.group_id} lost the leadership before this was known to be committed"
+            )
+            self._waiters.fail(error)
 
     def _tell_leading(self, listener: Callable[[bool], None], leading: bool) -> None:
         if listener not in self.on_leading:

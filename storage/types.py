@@ -195,6 +195,10 @@ class StorageFull(StorageError):
     """No room for this append; reads go on, and appends do once there is room again."""
 
 
+class Backlogged(StorageError):
+    """More is waiting for the disk or for a majority than the limit allows; try again."""
+
+
 class FlushFailed(StorageError):
     """A write or flush failed: what is on the disk is unknown, so the process must stop, never retry."""
 

@@ -214,7 +214,7 @@ class Settings(
     compression_type: str = setting(
         "compression.type",
         Kind.STRING,
-        "producer",
+        COMPRESSED_AS_SENT,
         "producer: batches are kept as they were sent. Else topics that set nothing else are compressed anew "
         "by the broker; batches of more than 8 MiB of records stay as they came.",
         choices=COMPRESSION_TYPES,
@@ -374,7 +374,7 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
     if values.get("lockstep_peers_listener") and not values.get("lockstep_peers"):
         warnings.append("lockstep.peers.listener has no effect without lockstep.peers: this node is alone")
     for name in REPLICATION_FACTORS:
-        if int(explicit.get(name, "0")) > MAX_DATA_VOTERS:
+        if values.get(PROPERTIES[name][0], 0) > MAX_DATA_VOTERS:
             warnings.append(f"{name}={explicit[name]}: partitions have {MAX_DATA_VOTERS} replicas at most")
     settings = Settings(**values, explicit=explicit, warnings=tuple(warnings))
     check(settings)
@@ -412,11 +412,8 @@ def check(settings: Settings) -> None:
     if settings.min_insync_replicas > settings.majority:
         problem = has if nodes == 1 else f"an acknowledged write is on {settings.majority} replicas"
         raise ConfigError("min.insync.replicas", str(settings.min_insync_replicas), problem)
-    for name, replicas in (
-        ("default.replication.factor", settings.default_replication_factor),
-        ("offsets.topic.replication.factor", settings.offsets_topic_replication_factor),
-        ("transaction.state.log.replication.factor", settings.transaction_state_log_replication_factor),
-    ):
+    for name in REPLICATION_FACTORS:
+        replicas = getattr(settings, PROPERTIES[name][0])
         if replicas > nodes:
             raise ConfigError(name, str(replicas), has)
     if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:

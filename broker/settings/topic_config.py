@@ -312,10 +312,7 @@ def topic_config(overrides: Mapping[str, str], settings: Settings) -> TopicConfi
             f"Invalid value {config.min_insync_replicas} for configuration min.insync.replicas: "
             f"must be at most {settings.majority}, the replicas that hold every acknowledged write"
         )
-    if settings.log_flush == NOT_FLUSHED and (config.flush_messages, config.flush_ms) != (
-        INT64_MAX,
-        INT64_MAX,
-    ):
+    if settings.log_flush == NOT_FLUSHED and min(config.flush_messages, config.flush_ms) < INT64_MAX:
         raise InvalidTopicConfig(
             "flush.messages and flush.ms cannot be kept with log.flush=os: all topics share one log, which "
             "is flushed as that says"

@@ -256,14 +256,17 @@ def clear_log_append_time(batch: bytearray | memoryview, header: BatchHeader) ->
     """Take the flag that a producer has no right to set out of `batch` and `header`, checksummed anew."""
     header.attributes &= ~LOG_APPEND_TIME_FLAG
     _INT16.pack_into(batch, _ATTRIBUTES_AT, header.attributes)
-    header.crc = crc_of(batch, 0, header.total_bytes)
-    _UINT32.pack_into(batch, _CRC_AT, header.crc)
+    _checksum(batch, header)
 
 
 def set_max_timestamp(batch: bytearray | memoryview, header: BatchHeader, timestamp_ms: int) -> None:
     """Say in `batch` and `header` what the newest time among its records is, checksummed anew."""
     header.max_timestamp = timestamp_ms
     _INT64.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
+    _checksum(batch, header)
+
+
+def _checksum(batch: bytearray | memoryview, header: BatchHeader) -> None:
     header.crc = crc_of(batch, 0, header.total_bytes)
     _UINT32.pack_into(batch, _CRC_AT, header.crc)
 

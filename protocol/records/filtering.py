@@ -107,10 +107,9 @@ def keyless(batch: Opened) -> list[int]:
     return [at for at, part in enumerate(batch.parts) if part.key is None]
 
 
-def timestamps(batch: Opened) -> list[int]:
-    """When each record of a batch is from, by what it says itself."""
-    base = batch.header.base_timestamp
-    return [wrapped(base + part.timestamp_delta) for part in batch.parts]
+def timestamps(header: BatchHeader, parts: Sequence[Part]) -> list[int]:
+    """When each of these records of a batch is from, by what it says itself."""
+    return [wrapped(header.base_timestamp + part.timestamp_delta) for part in parts]
 
 
 def beyond_time(batch: Opened) -> list[int]:
@@ -138,7 +137,7 @@ def shortened(batch: Opened, kept: Sequence[Part], horizon_ms: int | None = None
         body = b"".join([_moved(batch.data, part, was.base_timestamp - horizon_ms) for part in kept])
     newest = was.max_timestamp
     if not was.is_log_append_time:
-        newest = max([wrapped(was.base_timestamp + part.timestamp_delta) for part in kept])
+        newest = max(timestamps(was, kept))
     return Shortened(remade(was, body, len(kept), newest, Codec(was.codec), horizon_ms), newest)
 
 

@@ -12,7 +12,7 @@ from broker.server import Broker
 from broker.settings.config import Settings, from_texts
 from storage.group import GroupOptions, LogGroup
 from storage.log.options import LogOptions
-from tests.broker.appends import HOUR_MS, NOW_MS, World
+from tests.broker.appends import HOUR_MS, NOW_MS, Transactional, World
 from tests.broker.cluster.brokers import SMALL, BrokerCluster
 from tests.broker.wire import Client
 
@@ -84,3 +84,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     (partition,) = await group.open_partitions([(bytes(range(16)), 0)])
     yield World(group, partition, producers)
     await group.close()
+
+
+@pytest.fixture
+async def both(tmp_path: Path) -> AsyncIterator[Transactional]:
+    """The same with two partitions, for transactions."""
+    made = await Transactional(tmp_path).open()
+    yield made
+    await made.group.close()

@@ -3,12 +3,10 @@ several batches in one frame, locks."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from broker.append import Appender, Marker, Unverified
 from broker.producer_state import ProducerState
@@ -230,13 +228,6 @@ async def test_what_storage_refuses_has_a_kafka_error(world: World, monkeypatch:
     assert world.append(idempotent(0)) == 0
     await world.group.close()
     world.refuse(idempotent(1), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
-@pytest_asyncio.fixture
-async def both(tmp_path: Path) -> AsyncIterator[Transactional]:
-    made = await Transactional(tmp_path).open()
-    yield made
-    await made.group.close()
 
 
 async def test_only_the_first_batch_in_a_partition_is_verified(both: Transactional) -> None:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
-import pytest_asyncio
 
 from broker.refused import Refused
 from protocol.errors import ErrorCode
 from storage.group import Backlogged
 from tests.broker.appends import ID, LIMITS, Transactional, of_transaction
-
-
-@pytest_asyncio.fixture
-async def both(tmp_path: Path) -> AsyncIterator[Transactional]:
-    made = await Transactional(tmp_path).open()
-    yield made
-    await made.group.close()
 
 
 async def test_an_unknown_producer_begins_with_the_lowest_sequence_it_has_tried(both: Transactional) -> None:

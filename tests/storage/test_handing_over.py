@@ -11,6 +11,7 @@ import pytest
 
 from storage import group as group_module
 from storage.group import LogGroup
+from storage.partition import PartitionLog
 from storage.raft.membership import ConfigurationRefused
 from storage.raft.messages import Append, AppendResponse, Message
 from storage.types import Frame, NotLeader, StorageFull
@@ -73,11 +74,17 @@ async def until_it_has_failed(cluster: Cluster, leader: LogGroup) -> None:
     assert (served, leader.term) == (False, term)
 
 
-async def test_numbers_of_an_open_that_is_under_way_are_not_given_again(cluster: Cluster) -> None:
+async def opening_through_a_failure(cluster: Cluster) -> tuple[LogGroup, asyncio.Future[list[PartitionLog]]]:
+    """A leader whose hand-over has come to nothing, and the three partitions it was opening meanwhile."""
     leader = await cluster.leader()
     cluster.lost = entries_alone
     opening = asyncio.ensure_future(leader.open_partitions([(TOPIC, index) for index in range(3)]))
     await until_it_has_failed(cluster, leader)
+    return leader, opening
+
+
+async def test_numbers_of_an_open_that_is_under_way_are_not_given_again(cluster: Cluster) -> None:
+    leader, opening = await opening_through_a_failure(cluster)
     opened = [*await leader.open_partitions([(OTHER_TOPIC, 0)]), *await opening]
     assert len({partition.number for partition in opened}) == 4
     assert [leader.partitions[each.number] for each in opened] == opened
@@ -92,10 +99,7 @@ async def test_commands_go_no_further_in_another_leadership(
 ) -> None:
     """Numbers were given to all of them as they were begun; another leader may have given them since."""
     monkeypatch.setattr(group_module, "COMMANDS_PER_BATCH", 1)
-    leader = await cluster.leader()
-    cluster.lost = entries_alone
-    opening = asyncio.ensure_future(leader.open_partitions([(TOPIC, index) for index in range(3)]))
-    await until_it_has_failed(cluster, leader)
+    leader, opening = await opening_through_a_failure(cluster)
     (other,) = await leader.open_partitions([(OTHER_TOPIC, 0)])
     with pytest.raises(NotLeader, match="all the while"):
         await opening

@@ -134,7 +134,7 @@ def test_times_that_no_clock_says_keep_no_batch_from_being_made(base: int, codec
     was, records = opened(batch), list(iter_records(batch))
     assert beyond_time(was) == ([1, 2, 3] if base == LIMIT - 1 else [])
     assert (
-        timestamps(was)
+        timestamps(was.header, was.parts)
         == [r.timestamp for r in records]
         == [(base + at * 1000 + LIMIT) % (2 * LIMIT) - LIMIT for at in range(4)]
     )
