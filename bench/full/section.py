@@ -51,6 +51,8 @@ NOTES = {
     "failover": "Most of Kafka's is its `broker.session.timeout.ms`, 9 s.",
 }
 """By kind: what a reader has to know."""
+TIMED = ("produce", "drain", "idle")
+"""Kinds whose blocks last as long as their workload says."""
 MORE_IS_BETTER = ("/s",)
 """How the units of such figures end; of all others less is better."""
 KAFKAS = ("kafka", "kafka-flush", "kafka-tuned", "kafka-tuned-flush")
@@ -147,8 +149,9 @@ def _about(row: Row, abouts: dict[str, str]) -> str:
     kind = row["settings"]["kind"]
     about = abouts.get(row["workload"], "")
     figures = ", ".join(words for _, _, words in SHOWN[kind])
+    times = f" Timed blocks of {row['settings']['minutes'] * 60:.2g} s." if kind in TIMED else ""
     said = (
-        f"{about[:1].upper()}{about[1:]}." if about else "",
+        f"{about[:1].upper()}{about[1:]}.{times}" if about else "",
         f"In each cell: {figures}.",
         NOTES.get(kind, ""),
     )
@@ -218,7 +221,7 @@ def section(result: dict[str, Any]) -> str:
     parts = [
         "## The grid",
         f"{sum(not failures_of(row) for row in result['rows'])} of {result['cells']:,} cells have been "
-        "measured; `python -m bench full` goes on with the others, some ten hours for all. Workloads are "
+        "measured; `python -m bench full` goes on with the others, some five hours for all. Workloads are "
         "the files of `bench/workloads`, cells medians over their rounds (two where a workload says nothing "
         "else, no intervals); a cell's row in `bench/results/full` has its CPU, memory, flushes and device "
         "bytes as well, and the name and SHA-256 of the file of its raw nanoseconds, which stays on the "
