@@ -60,7 +60,7 @@ bench: setup ## The headline: Lockstep against Apache Kafka on one node and thre
 	$(BIN)/python -m bench headline
 
 bench-page: setup ## docs/benchmarks.md and its pictures from the newest kept results
-	$(BIN)/python -m bench.page --pictures docs $(foreach kind,$(PAGE_KINDS),$(call newest,$(kind))) bench/results/growth bench/results/full > docs/benchmarks.md.new
+	$(BIN)/python -m bench.page --pictures docs $(foreach kind,$(PAGE_KINDS),$(call newest,$(kind))) bench/results/growth $(wildcard bench/results/micro/history.jsonl) bench/results/full > docs/benchmarks.md.new
 	mv docs/benchmarks.md.new docs/benchmarks.md
 
 bench-quick: setup ## Lockstep against Apache Kafka in one run, at most 5 minutes

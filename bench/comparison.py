@@ -25,6 +25,7 @@ from bench.intervals import with_intervals
 from bench.kept import LOCAL_RESULTS, keep
 from bench.nodes3.session import HEAP
 from bench.progress import say
+from bench.raw import Held
 from bench.session import FAILURES, Session
 from bench.settings import PRODUCER_PROPERTIES, Sizes
 from bench.tables import reservations, table
@@ -184,6 +185,7 @@ def measured(
     ratios: Mapping[str, Ratio] = RATIOS,
     *,
     intervals: bool = False,
+    raw: Held | None = None,
     **more: Any,
 ) -> int:
     """Run, compare, keep and print; the exit status.
@@ -194,6 +196,7 @@ def measured(
         sizes: those of the sessions; of each kind by name where there are several.
         run: runs the plan; given the directory in which data directories are made.
         intervals: whether sessions carry their `round`, and ratios are of pairs of them.
+        raw: what the sessions' blocks name, written beside the result once that is there.
         goals: shown beside their ratios, unless a broker is compared with itself.
         more: what else is kept.
     """
@@ -217,11 +220,13 @@ def measured(
         "comparison": rows,
         **found,
     }
-    return _finish(name, result, options, frozenset(goal.ratio for goal in required))
+    path = keep(result, options.out, f"{name}-{result['subject']}-vs-{result['baseline']}")
+    if raw is not None:
+        raw.write(path)  # last: a disk that it fills costs no result
+    return _finish(result, options, frozenset(goal.ratio for goal in required))
 
 
-def _finish(name: str, result: dict[str, Any], options: argparse.Namespace, required: frozenset[str]) -> int:
-    keep(result, options.out, f"{name}-{result['subject']}-vs-{result['baseline']}")
+def _finish(result: dict[str, Any], options: argparse.Namespace, required: frozenset[str]) -> int:
     if options.json:
         print(json.dumps({key: result[key] for key in ("command", "comparison", "failures")}, indent=1))
     else:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from bench import groups
+from bench import groups, raw
 from bench.progress import say
 from bench.session import Block, RoundFailed, Session
 from bench.settings import (
@@ -95,13 +97,24 @@ def closed(
     spread: str = "turns",
 ) -> None:
     """Closed-loop producers on a topic of their own."""
+    shape: dict[str, Any] = {"partitions": partitions, "records": records, "spread": spread}
 
-    def work(topic: str) -> Block:
-        result = session.closed_loop(topic, producers, partitions=partitions, records=records, spread=spread)
-        return {**result, "writes": result["total_requests"]}
+    def measured(keep: str) -> Block:
+        def work(topic: str) -> Block:
+            result = session.closed_loop(topic, producers, **shape, keep=keep)
+            return {**result, "writes": result["total_requests"]}
 
-    block = session.measure(name, policy, work, partitions=partitions, max_outstanding=producers)
-    _report_closed(block)
+        return session.measure(name, policy, work, partitions=partitions, max_outstanding=producers)
+
+    _report_closed(_with_raw(session, f"{name}-{policy}", measured))
+
+
+def _with_raw(session: Session, name: str, measured: Callable[[str], Block]) -> Block:
+    """A block, its latencies kept where the session keeps any. Args: measured: given their file, or ""."""
+    take = session.keep_raw
+    if take is None:
+        return measured("")
+    return raw.taken(lambda path: measured(str(path)), lambda samples: take(name, samples))
 
 
 def _report_closed(block: Block) -> None:

@@ -113,6 +113,8 @@ class Session:
         self.blocks: list[Block] = []
         self.warmup: Block = {}
         self.memory: Block = {}
+        self.keep_raw: Callable[[str, bytes], Block] | None = None
+        """Takes the latencies of a closed loop's block by name, says what the block says; None: not kept."""
         self.again: list[str] = []
         """What was tried once more, and why (`once_more`)."""
         self.start_s = 0.0

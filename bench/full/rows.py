@@ -1,21 +1,19 @@
 """The grid's rows on disk: one JSON file a cell, and its raw nanoseconds, compressed, beside it.
 
 Owns: paths, which cells are there, medians over the rounds and what is derived from them. A row is written
-whole or not at all. Layout: `WORKLOAD/CELL.json`; `raw/WORKLOAD/CELL-ROUND.i64.gz` (little-endian int64),
+whole or not at all. Layout: `WORKLOAD/CELL.json`; `raw/WORKLOAD/CELL-ROUND.i64.gz` (as `bench.raw` has it),
 which the row names with its SHA-256. A cell that failed has a row, too, with the error instead of figures.
 """
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import json
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench import origins
+from bench import origins, raw
 from bench.full.cells import Cell
 from bench.kept import read, write
 from bench.session import Block
@@ -68,14 +66,13 @@ class Rows:
 
     def write_raw(self, cell: Cell, number: int, data: bytes) -> dict[str, Any]:
         """Keep one round's latencies; what the row says of them."""
-        path = self.directory / "raw" / cell.workload.name / f"{cell.name}-{number}.i64.gz"
-        write(path, gzip.compress(data, 9, mtime=0))
-        return {"samples": len(data) // 8, "sha256": hashlib.sha256(data).hexdigest(), "file": path.name}
+        directory = self.directory / raw.DIRECTORY / cell.workload.name
+        return raw.write(directory / f"{cell.name}-{number}{raw.SUFFIX}", data)
 
 
 def paths_of(directory: Path) -> list[Path]:
     """Every row's file below a directory, in order."""
-    return sorted(path for path in directory.glob("*/*.json") if path.parent.name != "raw")
+    return sorted(path for path in directory.glob("*/*.json") if path.parent.name != raw.DIRECTORY)
 
 
 def is_comparison(row: Row) -> bool:

@@ -7,7 +7,6 @@ session.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from bench.full.cells import Cell
 from bench.headline.sizes import FAN_OUT_BYTES
 from bench.headline.work import fan_out
 from bench.process import RssSampler
+from bench.raw import taken
 from bench.session import Block, RoundFailed, WrongCount
 from bench.settings import PRODUCERS
 
@@ -34,12 +34,12 @@ WARM_S = 1.0
 def measure(session: AnySession, cell: Cell, policy: str, keep: Callable[[bytes], dict[str, Any]]) -> Block:
     """One block of this cell. Args: keep: takes raw latencies, says what the row says. RoundFailed."""
     sampler = RssSampler(session.target.pids)
-    with tempfile.TemporaryDirectory(prefix="bench-raw-") as scratch:
-        raw = Path(scratch) / "latencies"
+
+    def work(raw: Path) -> Block:
         with sampler.sampling():
-            block = _measured(session, cell, policy, raw)
-        if raw.exists():
-            block["raw"] = keep(raw.read_bytes())
+            return _measured(session, cell, policy, raw)
+
+    block = taken(work, keep)
     block["rss_max_mb"] = sampler.result()["rss_max_mb"]
     block["bytes"] = int(block["figures"].get("total_records", 0)) * cell.workload.message_bytes
     return block

@@ -53,6 +53,9 @@ AXES: Final = (
             Fitted("device_read_p50_ms", "the same by the disk alone, p50 ms", False),
             Fitted("device_read_p99_ms", "the same by the disk alone, p99 ms", False),
             Fitted("rss_mb", "resident MB", True),
+            Fitted("cpu_s_per_million_records", "CPU s per million records, written to that log", False),
+            Fitted("p99_ms", "p99 ms of these writes", False),
+            Fitted("loaded_rss_mb", "resident MB after these writes", False),
         ),
     ),
 )

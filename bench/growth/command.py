@@ -22,7 +22,7 @@ from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts
 from bench.growth import work
 from bench.growth.axes import AXES, BY_NAME, FULL, QUICK, RATE, Axis, Lengths
-from bench.growth.steps import Step, gathered, named, path_of, step_of, table
+from bench.growth.steps import Step, gathered, is_whole, named, path_of, step_of, table
 from bench.kept import LOCAL_RESULTS, write
 from bench.progress import say
 from bench.session import FAILURES, RoundFailed
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str]) -> int:
     lengths = QUICK if options.quick else FULL
     chosen = [BY_NAME[name] for name in options.axis] if options.axis else AXES
     steps = [(axis, value) for axis in chosen for value in axis.values if value <= (options.most or value)]
-    missing = [each for each in steps if step_of(options.out, *each, lengths) is None]
+    missing = [each for each in steps if not is_whole(options.out, *each, lengths)]
     failures: list[str] = []
     if not options.list:
         try:
@@ -111,8 +111,8 @@ def main(arguments: Sequence[str]) -> int:
         except (NoBlockDevice, ToolchainMissing, origins.MixedMachines) as error:
             say(f"cannot measure here: {error}")
             return EXIT_FAILED
-        missing = [each for each in steps if step_of(options.out, *each, lengths) is None]
-    if len(missing) < len(steps):
+        missing = [each for each in steps if not is_whole(options.out, *each, lengths)]
+    if any(step_of(options.out, *each, lengths) for each in steps):
         result = gathered(options.out, lengths)
         print(table(result))
         if options.picture:

@@ -15,7 +15,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     for panel, axis in zip(panels, AXES, strict=True):
         steps = result["steps"].get(axis.name, [])
         for fitted in axis.fitted:
-            points = [(step["value"], step["figures"][fitted.figure]) for step in steps]
+            points = [(step["value"], step["figures"].get(fitted.figure, 0.0)) for step in steps]
             points = [(x, y) for x, y in points if y > 0]
             if points:
                 xs, ys = zip(*points, strict=True)

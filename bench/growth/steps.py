@@ -39,6 +39,17 @@ def step_of(directory: Path, axis: Axis, value: int, lengths: Lengths) -> Step |
     return found if found["lengths"] == asdict(lengths) else None
 
 
+def lacking(axis: Axis, step: Step) -> list[str]:
+    """The figures of its axis that a step has not: it was measured before they were."""
+    return [fitted.figure for fitted in axis.fitted if fitted.figure not in step["figures"]]
+
+
+def is_whole(directory: Path, axis: Axis, value: int, lengths: Lengths) -> bool:
+    """Whether the step is there with all that is measured today; one that is not is measured again."""
+    step = step_of(directory, axis, value, lengths)
+    return step is not None and not lacking(axis, step)
+
+
 def gathered(directory: Path, lengths: Lengths = FULL) -> dict[str, Any]:
     """All steps that are there, as one result for the page: `steps` by axis, and the newest step's facts.
 

@@ -1,13 +1,14 @@
 """One step of an axis, on a fresh node that flushes every acknowledged write.
 
-Owns: what is loaded and what is read off. On every axis but the log's the load is the same open loop, so
-that CPU and latency of two steps differ by what grew alone. Figures: see `axes`.
+Owns: what is loaded and what is read off. The load is the same open loop at every step of every axis, so that
+CPU and latency of two steps differ by what grew alone; on the log's axis it goes to the partition that has
+the log, once that was started and read. Figures: see `axes`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from bench import process
@@ -16,7 +17,7 @@ from bench.groups import next_line
 from bench.growth.axes import PRODUCERS, RATE, WINDOW, Axis, Lengths
 from bench.growth.reading import device_read, evict
 from bench.load.latency import quantiles
-from bench.session import Block, RoundFailed
+from bench.session import Block, RoundFailed, WrongCount
 from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH
 from compat_tests.targets import LockstepTarget
 
@@ -45,6 +46,18 @@ def _loaded(
     idle_connections: int = 0,
 ) -> Figures:
     """The load's figures, and those at rest, with so many connections that say nothing."""
+    work = _load(session, lengths, partitions, producers)
+    outstanding = producers * WINDOW
+    block = session.measure("growth", FLUSH, work, partitions=partitions, max_outstanding=outstanding)
+    with session.held_connections(idle_connections):
+        rest = _at_rest(session, lengths)
+    return {**_costs(block), "held_connections": float(idle_connections), **rest}
+
+
+def _load(
+    session: LockstepSession, lengths: Lengths, partitions: int = 1, producers: int = PRODUCERS
+) -> Callable[[str], Block]:
+    """What is done on a topic at every step."""
 
     def work(topic: str) -> Block:
         words = {"partitions": partitions, "producers": producers, "rate": RATE, "window": WINDOW}
@@ -52,19 +65,18 @@ def _loaded(
         result = session.job("lanes", topic=topic, records=1, **words, **times)
         return {**result, "writes": result["total_requests"]}
 
-    outstanding = producers * WINDOW
-    block = session.measure("growth", FLUSH, work, partitions=partitions, max_outstanding=outstanding)
+    return work
+
+
+def _costs(block: Block) -> Figures:
+    """What a block of the load came to."""
     figures = block["figures"]
-    with session.held_connections(idle_connections):
-        rest = _at_rest(session, lengths)
     return {
         "cpu_s_per_million_records": block["broker_cpu_s"] / figures["total_records"] * 1e6,
         "requests_per_s": figures["requests_per_s"],
         "p50_ms": figures["p50_ms"],
         "p99_ms": figures["p99_ms"],
         "foreign_cpu_share": block["foreign_cpu_share"],
-        "held_connections": float(idle_connections),
-        **rest,
     }
 
 
@@ -92,7 +104,7 @@ def _held_groups(session: LockstepSession, count: int) -> Iterator[None]:
 
 def _log(session: LockstepSession, value: int, lengths: Lengths) -> Figures:
     """A log of so many units: kill -9, evict all, start; evict again, read at random places, and once more
-    while the broker is not asked."""
+    while the broker is not asked; then the load."""
 
     def work(topic: str) -> Block:
         words = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW}
@@ -118,4 +130,16 @@ def _log(session: LockstepSession, value: int, lengths: Lengths) -> Figures:
     evict(target.data_dir)
     alone = quantiles(device_read(target.data_dir, lengths.reads))
     figures |= {f"device_read_{name}": value for name, value in alone.items()}
-    return {**figures, **_at_rest(session, lengths)}
+    return {**figures, **_at_rest(session, lengths), **_written_to(session, topic, lengths)}
+
+
+def _written_to(session: LockstepSession, topic: str, lengths: Lengths) -> Figures:
+    """The load on a topic that has a log already, and memory after it. WrongCount."""
+    work = _load(session, lengths)
+    before = session.end_offsets(topic, 1)[0]
+    block = session.observe("growth", FLUSH, lambda: work(topic), max_outstanding=PRODUCERS * WINDOW)
+    acknowledged, stored = block["figures"]["total_records"], session.end_offsets(topic, 1)[0] - before
+    if stored != acknowledged:
+        raise WrongCount(f"{acknowledged} records acknowledged, {stored} added to {topic}")
+    (pid,) = session.target.pids
+    return {**_costs(block), "loaded_rss_mb": process.rss_bytes(pid) / 1e6}

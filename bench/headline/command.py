@@ -2,7 +2,9 @@
 
 Owns: the command line, the order of sessions, and what is kept: ratios with 95 % intervals over pairs of
 sessions, the noise floor of neighbours of one side, and the goals, met or MISSED. One node first, then three;
-one side is alive at a time; rounds are mirrored (ABBA). Exit status as of `python -m bench`.
+one side is alive at a time; rounds are mirrored (ABBA). Every latency of the closed loops stays beside the
+result, in `raw/RESULT/BLOCK-POLICY-SESSION.i64.gz`, which its block names (`bench.raw`). Exit status as of
+`python -m bench`.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from bench.headline import work
 from bench.headline.goals import GOALS, RATIOS
 from bench.headline.sizes import NODES_FULL, NODES_QUICK, ONE_FULL, ONE_QUICK, HeadlineSizes
 from bench.nodes3.session import NODES, NodesSession
+from bench.raw import Held
 from bench.session import Session
 from bench.settings import FLUSH, OS
 
@@ -76,16 +80,18 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"three nodes are measured in {' and '.join(sorted(work.NODES_ROWS))} only")
     sizes = _sizes(options)
     plan = plan_sessions(options.subject, comparison.baseline_of(options), nodes, sizes[1].rounds)
+    raw = Held()
     return comparison.measured(
         KIND,
         ["python -m bench headline", *argument_types.words(options, ("nodes", "row"))],
         options,
         {str(count): vars(each) for count, each in sizes.items()},
-        lambda parent: _run(plan, sizes, wanted, options.heap, parent),
+        lambda parent: _run(plan, sizes, wanted, options.heap, parent, raw),
         required,
         GOALS,
         RATIOS,
         intervals=True,
+        raw=raw,
         kind=KIND,
         heap=options.heap,
     )
@@ -106,13 +112,19 @@ def _run(
     wanted: frozenset[str],
     heap: str,
     parent: Path,
+    raw: Held,
 ) -> comparison.Outcomes:
-    def make(planned: Planned) -> Session:
+    def made(planned: Planned) -> Session:
         side, kind, policies = planned.side, planned.kind, planned.policies
         mine = sizes[planned.nodes]
         if planned.nodes == 1:
             return Session(side, kind, policies, mine, parent)
         return NodesSession(side, kind, policies, work.SHAPES, mine, parent, heap=heap)
+
+    def make(planned: Planned) -> Session:
+        session = made(planned)
+        session.keep_raw = partial(raw.add, plan.index(planned) + 1)
+        return session
 
     def measure(planned: Planned, session: Session) -> None:
         if isinstance(session, NodesSession):

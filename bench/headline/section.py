@@ -56,7 +56,7 @@ def _how(result: dict[str, Any], counted: str) -> list[str]:
         "waits for the answer. In such closed loops a stall of 300 ms is one sample for each producer and in "
         "no p99 (*longest answer*, below), and with 16 and 64 producers each broker is at its own highest "
         "rate. Latencies at equal rates, counted from when a request was due, are those of `rate-1kb` in the "
-        "grid, once it has been measured.",
+        f"grid, once it has been measured.{_raw(result)}",
         f"The *fan-out*{_fan_out(result)} is read from memory as it is written. The *catch-up read* finds "
         "its backlog in the page cache. *Memory*: alone, Kafka has the heap of "
         "1 GB it ships with, not the least it would run in. A session of Kafka's serves both policies one "
@@ -66,6 +66,18 @@ def _how(result: dict[str, Any], counted: str) -> list[str]:
         "shipped does not register a broker again before `broker.session.timeout.ms`, 9 s, has passed: most "
         f"of its time is this timer, not work ({WHY} has the two apart).",
     ]
+
+
+def _raw(result: dict[str, Any]) -> str:
+    """Where the single latencies are, as a sentence; empty where none was kept."""
+    blocks = [block for session in result["sessions"] for block in session["blocks"] if "raw" in block]
+    if not blocks:
+        return ""
+    samples = sum(block["raw"]["samples"] for block in blocks)
+    return (
+        f" Each of the {samples:,} latencies is kept in nanoseconds, a file a block, on the machine that "
+        "measured; the result has the files' names and SHA-256."
+    )
 
 
 def _fan_out(result: dict[str, Any]) -> str:

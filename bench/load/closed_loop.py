@@ -14,12 +14,11 @@ import socket
 import time
 from array import array
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bench.load.connection import SOCKET_TIMEOUT_S, Answers, connect, ready
 from bench.load.group_wire import CommitTemplate
-from bench.load.latency import quantiles
+from bench.load.latency import keep, quantiles
 from bench.load.members import await_coordinator
 from bench.load.wire import ProduceTemplate, record_batch
 
@@ -182,8 +181,7 @@ def closed_loop(job: Result) -> Result:
         totals = _many_producers(producers, window)
     for producer in producers:
         producer.sock.close()
-    if job.get("keep"):
-        Path(job["keep"]).write_bytes(window.latencies.tobytes())
+    keep(job, window.latencies)
     return window.result(*totals)
 
 

@@ -17,11 +17,10 @@ import socket
 import time
 from array import array
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 from bench.load.connection import SOCKET_TIMEOUT_S, Answers, connect
-from bench.load.latency import quantiles
+from bench.load.latency import keep, quantiles
 from bench.load.wire import ProduceTemplate, WrongAnswer, record_batch
 
 SPIN_NS = 100_000
@@ -194,8 +193,7 @@ def lanes(job: Result) -> Result:
     loop.run()
     for lane in made:
         lane.sock.close()
-    if job.get("keep"):
-        Path(job["keep"]).write_bytes(loop.latencies.tobytes())
+    keep(job, loop.latencies)
     count, seconds = loop.within, job["seconds"]
     size = made[0].templates[0].batch_bytes
     late = {f"late_{name}": value for name, value in quantiles(loop.late).items()} if loop.late else {}

@@ -1,8 +1,10 @@
-"""Quantiles of latencies."""
+"""Latencies: their quantiles, and all of them in a file."""
 
 from __future__ import annotations
 
 from array import array
+from pathlib import Path
+from typing import Any
 
 from bench.load.wire import WrongAnswer
 
@@ -17,3 +19,9 @@ def quantiles(latencies_ns: array[int]) -> dict[str, float]:
     out = {name: ordered[min(last, int(share * len(ordered)))] / 1e6 for name, share in picks.items()}
     out["mean_ms"] = sum(ordered) / len(ordered) / 1e6
     return out
+
+
+def keep(job: dict[str, Any], latencies_ns: array[int]) -> None:
+    """Leave all of them, int64, in the file that the job names as `keep`, if any; after the timed loop."""
+    if job.get("keep"):
+        Path(job["keep"]).write_bytes(latencies_ns.tobytes())

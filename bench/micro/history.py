@@ -3,14 +3,17 @@
 Owns: the file's format (JSON lines, oldest first; one line is one commit on one machine), what may be
 compared (the same processor, Python and kind of disk), and the judgement. A step is slower where it takes
 SLOWER times the median of the records before, and stays so in every record after: one slow run is no
-regression. A virtual machine is itself slower in some hours: what is compared is a step's time divided by
-that of the references, steps that are not the project's. They are not judged themselves, nor are steps that
-wait for the disk, which no processor's speed explains. Measures nothing.
+regression; it is faster where that is so the other way round. A virtual machine is itself slower in some
+hours: what is compared is a step's time divided by that of the references, steps that are not the project's.
+They are not judged themselves, nor are steps that wait for the disk, which no processor's speed explains.
+Measures nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +24,7 @@ from compat_tests.targets import ROOT
 
 HISTORY: Final = ROOT / "bench" / "results" / "micro" / "history.jsonl"
 SLOWER: Final = 1.25
-"""More than medians of one step differ by on one quiet machine."""
+"""More than medians of one step differ by on one quiet machine; a step is faster by 1 / SLOWER."""
 WINDOW: Final = 5
 """Records before a commit that its figures are compared with."""
 
@@ -52,6 +55,32 @@ class Regression(NamedTuple):
             f"{self.step}: {self.after_us:.2f} us with {self.commit[:12]}, {self.before_us:.2f} us before, "
             f"at the machine's speed of now (git log {self.last_good[:12]}..{self.commit[:12]})"
         )
+
+
+class Change(NamedTuple):
+    """Where a step became slower or faster, and stayed so."""
+
+    factor: float
+    """The time since over the time before, at one speed of the machine."""
+    commit: str
+    last_before: str
+    """The commit of the record before: what changed it is one of those between."""
+    records: int
+    """How many show it; of one nobody knows whether it stays."""
+
+
+class Course(NamedTuple):
+    """A step from its first record to the newest. Microseconds are as they were measured."""
+
+    step: str
+    records: int
+    """How many have it."""
+    first_us: float
+    newest_us: float
+    grown: float
+    """The newest time over the first, at one speed of the machine."""
+    largest: Change | None
+    """None where it never changed by more than the machine, or is not judged."""
 
 
 def record(steps: dict[str, float], machine: dict[str, Any], code: dict[str, Any], started: str) -> Record:
@@ -131,13 +160,51 @@ def regressions(records: Sequence[Record]) -> list[Regression]:
     return found
 
 
+def courses(records: Sequence[Record]) -> list[Course]:
+    """Every step of the newest record, in its order.
+
+    Args:
+        records: of one kind of machine, oldest first.
+    """
+    found = []
+    for step in records[-1]["steps"] if records else ():
+        measured = [each for each in records if step in each["steps"]]
+        first, newest = measured[0], measured[-1]
+        grown = newest["steps"][step] / _usual([first], step, newest)
+        changes = _changes(measured, step) if is_judged(step) else []
+        largest = max(changes, key=lambda change: abs(math.log(change.factor)), default=None)
+        ends = first["steps"][step], newest["steps"][step]
+        found.append(Course(step, len(measured), *ends, grown, largest))
+    return found
+
+
+def _changes(measured: Sequence[Record], step: str) -> list[Change]:
+    """Every change that stayed, each at the first record that shows it, oldest first."""
+    found = []
+    factors = [_lasting(measured, step, place) for place in range(1, len(measured))]
+    for place, (before, factor) in enumerate(itertools.pairwise([None, *factors]), 1):
+        if factor is None or (before is not None and (before > 1) == (factor > 1)):
+            continue  # the same change is beyond what was usual until that is in the window
+        commits = measured[place]["commit"], measured[place - 1]["commit"]
+        found.append(Change(factor, *commits, len(measured) - place))
+    return found
+
+
 def _first_slower(measured: Sequence[Record], step: str) -> int | None:
     """The first place from which on all are slower than what was usual before it."""
     for place in range(1, len(measured)):
-        before = measured[max(0, place - WINDOW) : place]
-        if all(each["steps"][step] > SLOWER * _usual(before, step, each) for each in measured[place:]):
+        if (_lasting(measured, step, place) or 0.0) > SLOWER:
             return place
     return None
+
+
+def _lasting(measured: Sequence[Record], step: str, place: int) -> float | None:
+    """How many times as long as was usual before this place a step takes from there on, in the median; None
+    where not all records since are slower than that, nor all faster."""
+    before = measured[max(0, place - WINDOW) : place]
+    factors = [each["steps"][step] / _usual(before, step, each) for each in measured[place:]]
+    stays = min(factors) > SLOWER or max(factors) < 1 / SLOWER
+    return statistics.median(factors) if stays else None
 
 
 def _usual(records: Sequence[Record], step: str, then: Record) -> float:

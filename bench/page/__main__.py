@@ -1,7 +1,7 @@
 """`python -m bench.page RESULT.json ...`: print docs/benchmarks.md; `make bench-page` writes it.
 
-Named are results, at most one of a kind, and directories of growth's steps and of the grid's rows. Exit
-status: 0; 2 for what is no result.
+Named are results, at most one of a kind, directories of growth's steps and of the grid's rows, and the
+history of `python -m bench micro` (.jsonl). Exit status: 0; 2 for what is no result.
 """
 
 from __future__ import annotations

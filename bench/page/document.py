@@ -20,6 +20,8 @@ from bench.growth import section as growth
 from bench.growth import steps as growth_steps
 from bench.headline import section as headline
 from bench.logstore import section as logstore
+from bench.micro import history
+from bench.micro import section as micro
 from bench.nodes3 import section as nodes3
 from bench.page import losses, one_node, promises, seeds
 from bench.player import section as player
@@ -50,6 +52,7 @@ MAKERS = {
     "full": full.section,
     "growth": growth.section,
     "profile": profile.section,
+    micro.KIND: micro.section,
     player.KIND: player.section,
     player.ALONE: player.stalled,
     "spark": spark.section,
@@ -132,12 +135,15 @@ def draw(results: Sequence[dict[str, Any]], directory: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A kept result; a directory is the steps of `python -m bench growth`, or the rows of `full`.
+    """A kept result; a directory is the steps of `python -m bench growth`, or the rows of `full`, and
+    lines of JSON are the history of `python -m bench micro`.
 
     Raises Unreadable, OSError.
     """
     if path.is_dir():
         return growth_steps.gathered(path) if any(path.glob("*.json")) else full.gathered(path)
+    if path.suffix == history.HISTORY.suffix:
+        return micro.gathered(path)
     found = kept.read(path, "machine")
     if found.get("kind", ONE_NODE) not in (*MAKERS, "headline"):
         raise kept.Unreadable(f"{path} is of no kind that the page has: {found.get('kind')!r}")

@@ -79,6 +79,39 @@ def test_what_is_promised_to_stay_flat_is_judged_and_drawn(tmp_path: Path) -> No
     assert "## How cost grows" in text and "0.5 at 1" in text and "5 at 10" in text
 
 
+def test_steps_of_before_the_log_was_written_to_have_no_such_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = BY_NAME["log_gib"]
+    whole = dict.fromkeys([fitted.figure for fitted in log.fitted], 2.0)
+    written = {"cpu_s_per_million_records", "p99_ms", "loaded_rss_mb"}
+    before = {name: value for name, value in whole.items() if name not in written}
+    units = {fitted.unit for fitted in log.fitted if fitted.figure in written}
+    assert len(units) == 3
+    words = ["--list", "--axis", "log_gib", "--out", str(tmp_path)]
+
+    _steps(tmp_path, "log_gib", dict.fromkeys(log.values, before))
+    result = gathered(tmp_path)
+    assert not units & {row[1] for row in fits(result)} and len(fits(result)) == len(log.fitted) - 3
+    plots.draw(result, tmp_path / "picture.svg")
+    text = page([result])
+    assert "Nothing was written to the logs of 1, 2, 5, 10, 20 GiB after their reads" in text
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "0 of 5 steps are there; remaining: log_gib 1, log_gib 2" in said.err, "they are measured again"
+    assert "random read, cold" in said.out, "what they have is shown meanwhile"
+
+    _steps(tmp_path, "log_gib", dict.fromkeys((2, 5, 10), whole))
+    shown = {row[1]: row[2:4] for row in fits(gathered(tmp_path))}
+    assert all(shown[unit] == ["2 at 2", "2 at 10"] for unit in units)
+    assert shown["resident MB"] == ["2 at 1", "2 at 20"]
+    assert "to the logs of 1, 20 GiB after" in page([gathered(tmp_path)])
+    assert main(words) == 0 and "3 of 5 steps are there" in capsys.readouterr().err
+
+    _steps(tmp_path, "log_gib", dict.fromkeys(log.values, whole))
+    assert "Nothing was written" not in page([gathered(tmp_path)])
+
+
 def test_what_falls_without_a_trend_does_not_grow(tmp_path: Path) -> None:
     names = {fitted.figure for fitted in BY_NAME["log_gib"].fitted}
     starts = {1: 5.0, 2: 1.0, 5: 5.0, 10: 1.0}
@@ -139,6 +172,13 @@ def test_a_log_starts_again_and_is_read_at_random_places(tmp_path: Path) -> None
         assert figures["bytes"] == pytest.approx(2 * QUICK.fill_bytes_per_unit, rel=0.01)
         assert figures["start_s"] > 0 and 0 < figures["read_p50_ms"] <= figures["read_p99_ms"]
         assert 0 < figures["device_read_p50_ms"] <= figures["device_read_p99_ms"]
+        assert {fitted.figure for fitted in BY_NAME["log_gib"].fitted} <= set(figures)
+        assert figures["cpu_s_per_million_records"] > 0 and figures["p99_ms"] >= figures["p50_ms"] > 0
+        assert figures["loaded_rss_mb"] > 10
+        filled, loaded = session.blocks
+        written = [block["figures"]["total_records"] for block in (filled, loaded)]
+        assert min(written) > 0
+        assert session.end_offsets(topic, 1)[0] > sum(written), "one log, and what its start wrote"
         with pytest.raises(RoundFailed, match="error code 1"):
             session.job("random_read", topic=topic, end_offset=10**9, reads=3)
     finally:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +59,30 @@ def test_a_broker_against_itself_for_real(tmp_path: Path, capsys: pytest.Capture
     blocks = {block["name"] for session in result["sessions"] for block in session["blocks"]}
     assert blocks == {"fan_out"}
     assert str(tmp_path) not in kept.read_text()
+
+
+def test_every_latency_of_a_closed_loop_is_kept_in_a_file_that_its_block_names(tmp_path: Path) -> None:
+    words = ["--quick", "--vs", "self", "--nodes", "1", "--row", "latency", "--seconds", "0.3"]
+    assert main([*words, "--out", str(tmp_path / "kept"), "--directory", str(tmp_path)]) == 0
+    (kept,) = (tmp_path / "kept").glob("*.json")
+    result = json.loads(kept.read_text())
+    beside = tmp_path / "kept" / "raw" / kept.stem
+    names = set()
+    for number, session in enumerate(result["sessions"], 1):
+        assert [block["name"] for block in session["blocks"]] == ["latency1", "latency16", "latency64"]
+        for block in session["blocks"]:
+            said = block["raw"]
+            assert said["file"] == f"{block['name']}-flush-{number}.i64.gz"
+            data = gzip.decompress((beside / said["file"]).read_bytes())
+            assert hashlib.sha256(data).hexdigest() == said["sha256"]
+            raw = array("q")
+            raw.frombytes(data)
+            assert len(raw) == said["samples"] >= block["figures"]["requests"] > 0
+            assert max(raw) / 1e6 == pytest.approx(block["figures"]["max_ms"])
+            names.add(said["file"])
+    assert {path.name for path in beside.iterdir()} == names and len(names) == 6
+    samples = sum(block["raw"]["samples"] for session in result["sessions"] for block in session["blocks"])
+    assert f"Each of the {samples:,} latencies is kept in nanoseconds" in page([result])
 
 
 def test_rows_that_three_nodes_have_not_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,6 +150,7 @@ def test_the_page_begins_with_the_headline_and_says_where_lockstep_loses() -> No
     ]
     assert "on one node 900 records of 1 KB count." in text
     assert "MISSED" in text and "Failed: session 2: broke" in text and "the rest" not in text
+    assert "kept in nanoseconds" not in text, "these blocks have no raw latencies"
     lost = losses([result])
     assert [row[2] for row in lost] == ["0.92", "0.92"]
     assert "1 of them are a Lockstep that flushes" in text

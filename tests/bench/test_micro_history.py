@@ -9,9 +9,12 @@ import pytest
 
 from bench.kept import Unreadable
 from bench.micro import command as micro
+from bench.micro import section
 from bench.micro.history import (
+    Change,
     append,
     comparable,
+    courses,
     is_judged,
     machine_factor,
     newest_factor,
@@ -20,6 +23,8 @@ from bench.micro.history import (
     regressions,
 )
 from bench.micro.raft import KEPT_ENTRIES, following_step, leading_step
+from bench.page.document import page
+from bench.page.document import read as read_result
 
 MACHINE = {"processor": "P", "cpus": 2, "python": "3.11", "file_system": "ext4", "kernel": "6", "more": 1}
 
@@ -50,6 +55,25 @@ def test_slow_growth_is_seen_against_the_records_before_it() -> None:
     # no commit alone is a quarter slower than the one before, the last three are than what was usual
     (found,) = regressions(_history(10.0, 10.0, 10.0, 11.5, 13.0, 13.2, 13.1))
     assert found.commit == "c4"
+
+
+def _largest(*figures: float) -> Change | None:
+    (decode, steady) = courses(_history(*figures))
+    assert (decode.step, steady.largest, steady.grown) == ("decode", None, 1.0)
+    assert (decode.first_us, decode.newest_us) == (figures[0], figures[-1])
+    return decode.largest
+
+
+def test_the_largest_change_is_the_one_that_stayed_whether_slower_or_faster() -> None:
+    up = _largest(10.0, 10.0, 14.0, 14.0, 14.0, 14.0, 14.0, 28.0, 28.0)
+    assert up == Change(2.0, "c7", "c6", 2)
+    # the second record of a change is beyond what was usual as well, and by more: the first one made it
+    assert _largest(10.0, 10.0, 14.0, 15.0) == Change(1.45, "c2", "c1", 2)
+    assert _largest(10.0, 10.0, 4.0, 4.0, 4.0, 4.0, 4.0, 6.0) == Change(0.4, "c2", "c1", 6)
+    assert _largest(10.0, 15.0) == Change(1.5, "c1", "c0", 1)
+    for noise in ((10.0,), (10.0, 12.4, 9.2), (10.0, 10.0, 10.0, 30.0, 10.0), (10.0, 10.0, 10.0, 3.0, 10.0)):
+        assert _largest(*noise) is None
+    assert courses([]) == []
 
 
 PYTHON, SHORT, LONG = "reference: attributes, a dict and ints", "CRC-32C of 1 KB", "CRC-32C of 15 KB"
@@ -161,6 +185,52 @@ def test_the_machine_is_told_apart_from_the_steps(
     assert "the references take 2.00 times as long as usual" in told
     assert f"not judged: references, and what waits for the disk ({LONG})" in told
     assert "SLOWER: decode: 3.00 us with c, 2.00 us before, at the machine's speed of now" in told
+
+
+def _rows(text: str) -> dict[str, list[str]]:
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
+    return {line[0]: line[1:] for line in lines}
+
+
+def test_the_page_has_each_step_with_the_commit_that_changed_it_most(tmp_path: Path) -> None:
+    path = tmp_path / "micro" / "history.jsonl"
+    disk = "group turn, 1 x 1 KB, flush"
+    append(path, _record("elsewhere", {**MACHINE, "processor": "Q"}, decode=90.0))
+    for commit, machine, decode, encode in (
+        ("a" * 40, 1.0, 10.0, 4.0),
+        ("b" * 40, 1.0, 10.0, 4.1),
+        ("c" * 40, 2.0, 40.0, 8.2),
+        ("d" * 40, 2.0, 40.0, 4.0),
+    ):
+        append(path, _of(commit, {"decode": decode, "encode": encode, disk: 50 * decode, LONG: machine}))
+    append(path, _of("d" * 40, {**read(path)[-1]["steps"], "request header": 7.0}))
+    result = read_result(path)
+    assert result["elsewhere"] == 1 and len(result["records"]) == 4
+    text = page([result], ["history.jsonl"])
+    rows = _rows(text)
+    assert rows["decode"] == ["10", "40", "2.00", "2.00", "c" * 12, "b" * 12]
+    assert rows["encode"] == ["4", "4", "0.50", "0.49?", "d" * 12, "c" * 12], "the newest record alone has it"
+    assert rows[disk] == ["500", "2,000", "2.00", "not judged", "", ""]
+    assert rows[LONG][:4] == ["1", "2", "1.00", "not judged"]
+    assert rows["request header"][:4] == ["7", "7", "", "one record"]
+    assert "2.00 times as long in the newest record as in the first" in text
+    assert f"4 commits on this kind of machine, from {'a' * 12} " in text
+    assert "- records of other kinds of machine, which are not compared with these: 1" in text
+    assert f"Slower now: decode: 40.00 us with {'c' * 12}, 20.00 us before" in text
+    assert "Made from, in `bench/results`: `micro/history.jsonl`." in text
+
+    append(path, _record("alone", {**MACHINE, "python": "3.12"}, decode=1.0))
+    text = section.section(read_result(path))
+    assert _rows(text)["decode"] == ["1", "1", "", "one record", "", ""], "it has none to be compared with"
+    assert "which are not compared with these: 5" in text and "Nothing is slower now." in text
+
+
+@pytest.mark.parametrize("text", ["", "{", "3\n", "[]\n", '{"commit": "a", "machine": {}}\n'])
+def test_what_is_no_history_is_no_result(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text(text)
+    with pytest.raises(Unreadable, match=r"history\.jsonl is no history"):
+        read_result(path)
 
 
 def test_raft_steps_can_be_repeated_for_ever() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from array import array
+from pathlib import Path
 
 import pytest
 
@@ -13,15 +15,19 @@ from tests.bench.load.test_wire import produce_response
 
 
 @pytest.mark.parametrize("producers", [1, 4])
-def test_a_stall_at_the_end_is_in_the_latencies_and_not_in_the_rate(producers: int) -> None:
+def test_a_stall_at_the_end_is_in_the_latencies_and_not_in_the_rate(producers: int, tmp_path: Path) -> None:
     def stalling(correlation_id: int, number: int) -> list[bytes]:
         if number == 10:
             time.sleep(1.2)
         return [bytes(produce_response(b"t", correlation_id, [0]))]
 
     with serving(stalling) as port:
-        result = closed_loop(job(port, producers=producers, warmup_s=0.0, seconds=1.0))
+        keep = str(tmp_path / "raw")
+        result = closed_loop(job(port, producers=producers, warmup_s=0.0, seconds=1.0, keep=keep))
     assert result["max_ms"] >= 1190
+    raw = array("q")
+    raw.frombytes(Path(keep).read_bytes())
+    assert len(raw) == 10 * producers and max(raw) == pytest.approx(result["max_ms"] * 1e6)
     assert result["requests"] == 9 * producers, "what was answered within"
     assert result["requests_per_s"] == pytest.approx(9 * producers)
 
