@@ -25,7 +25,9 @@ WAIT_SECONDS: Final = 600.0
 """A node's share of the log has to be copied."""
 
 _STATUS: Final = (
-    "Nodes, log groups, who leads and who keeps up. What a group's leader does not confirm is unknown. "
+    "Nodes, log groups (each holds partitions of many topics; 0 holds topics and settings), who leads and "
+    "who keeps up: `2(lacks 5)` is five group commits behind, `2(silent)` does not answer. What a group's "
+    "leader does not confirm is unknown. "
     "Exit status: 0 if every group has a leader, all its voters are in sync and no disk is full, 1 otherwise."
 )
 _ADD: Final = (
@@ -45,7 +47,7 @@ _TRANSFER: Final = (
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("cluster", help="show a cluster of several nodes, add and remove nodes")
+    family = families.add_parser("cluster", help="show nodes and who leads what, add and remove nodes")
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -53,12 +55,14 @@ def add_to(families: Families) -> None:
     add_json(status, "one object")
     status.set_defaults(run=_status)
 
-    add = commands.add_parser("add", help="give a new node its part", description=_ADD)
+    add = commands.add_parser("add", help="give a new node its share of the log groups", description=_ADD)
     add.set_defaults(run=_add)
     remove = commands.add_parser("remove", help="drain a node and let it go", description=_REMOVE)
     remove.set_defaults(run=_remove)
-    transfer = commands.add_parser("transfer", help="choose a group's leader", description=_TRANSFER)
-    transfer.add_argument("group", type=whole_number, metavar="GROUP", help="the log group; 0 is metadata's")
+    transfer = commands.add_parser("transfer", help="choose a log group's leader", description=_TRANSFER)
+    transfer.add_argument(
+        "group", type=whole_number, metavar="GROUP", help="the log group; who leads 0 is the controller"
+    )
     transfer.set_defaults(run=_transfer)
     for command in (add, remove, transfer):
         command.add_argument("node", type=whole_number, metavar="NODE", help="the node's number")
@@ -200,7 +204,9 @@ def _members(members: list[dict[str, Any]] | None) -> str:
 
 
 def _lack(lag: int | None) -> str:
-    return "(unknown)" if lag is None else f"(lacks {lag})"
+    if lag is None:
+        return "(unknown)"
+    return f"(lacks {lag})" if lag else "(silent)"
 
 
 def _numbers(numbers: Any) -> str:

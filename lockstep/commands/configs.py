@@ -30,6 +30,15 @@ _SOURCES: Final = {
     8: "group",
 }
 """Where a value comes from, in words; the numbers are ConfigSource's, which the start does not import."""
+_DESCRIBE: Final = (
+    "What was set, and with --all the defaults, too. `broker 1` is node 1, `broker` what was changed for all "
+    "nodes while they ran."
+)
+_ALTER: Final = (
+    "In force at once, and kept over restarts: `topic orders retention.ms=3600000`; `broker "
+    "log.retention.ms=86400000` for all nodes, `broker 1 ...` for one. What is shown as fixed can only be "
+    "set at a start."
+)
 
 
 def add_to(families: Families) -> None:
@@ -38,13 +47,15 @@ def add_to(families: Families) -> None:
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    describe = commands.add_parser("describe", help="what is configured, and where each value comes from")
+    describe = commands.add_parser(
+        "describe", help="what is configured, and where each value comes from", description=_DESCRIBE
+    )
     _add_resource(describe)
     describe.add_argument("--all", action="store_true", help="also what has its default")
     add_json(describe, "one object per configuration and line")
     describe.set_defaults(run=_describe)
 
-    alter = commands.add_parser("alter", help="change configurations; in force at once")
+    alter = commands.add_parser("alter", help="change configurations; in force at once", description=_ALTER)
     _add_resource(alter)
     alter.add_argument("setting", nargs="*", type=pair, metavar="NAME=VALUE", help="set it")
     alter.add_argument(
@@ -60,7 +71,7 @@ def add_to(families: Families) -> None:
 def _add_resource(command: argparse.ArgumentParser) -> None:
     command.add_argument("kind", choices=("broker", "group", "topic"))
     command.add_argument(
-        "name", nargs="?", default="", help="the topic, the group or the broker's number; none: all brokers"
+        "name", nargs="?", default="", help="the topic, the group or the node's number; none: all nodes"
     )
 
 

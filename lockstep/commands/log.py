@@ -35,11 +35,13 @@ def add_to(families: Families) -> None:
     verify.set_defaults(run=_verify)
 
     dump = commands.add_parser(
-        "dump", help="print the log's frames and batches", description="Print frames, oldest first."
+        "dump",
+        help="print the log's frames and batches",
+        description="Print frames, oldest first: each is one group commit, with batches of any partitions.",
     )
     dump.add_argument("--group", type=whole_number, metavar="N", help="only this log group")
     dump.add_argument(
-        "--from-index", type=whole_number, default=0, metavar="N", help="from this log index on"
+        "--from-index", type=whole_number, default=0, metavar="N", help="from this frame on, by its index"
     )
     dump.add_argument("-n", "--max-frames", type=whole_number, metavar="N", help="so many frames per group")
     dump.add_argument("--records", action="store_true", help="also the records of each batch")

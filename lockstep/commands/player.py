@@ -29,7 +29,7 @@ _RUN: Final = (
     "Play a topic to its targets, as FILE says (docs/player.md), in the foreground; or stand by while "
     "another player plays it. SIGTERM or Ctrl-C stops it cleanly: a standby takes over at once."
 )
-_CHANGE: Final = "It lasts until the player's process ends: its configuration's file is not changed."
+_CHANGE: Final = "The change lasts until the player's process ends: its configuration's file stays as it is."
 _STATUS: Final = (
     "The logs of a player, and its targets. Exit status: 0 if all that is played here reaches all targets "
     "that are not paused, and no partition has a problem (brokers that do not answer, say); 1 otherwise."
@@ -60,7 +60,7 @@ def add_to(families: Families) -> None:
     add = commands.add_parser("add", help="add a target", description=_CHANGE)
     add.set_defaults(run=_add)
     remove = commands.add_parser(
-        "remove", help="remove a target", description=f"Its mark stays with it. {_CHANGE}"
+        "remove", help="remove a target", description=f"It keeps its mark, that is, how far it is. {_CHANGE}"
     )
     remove.set_defaults(run=_remove)
     for command in (pause, resume, add, remove):
@@ -70,7 +70,7 @@ def add_to(families: Families) -> None:
         "--first",
         default="earliest",
         metavar="earliest|latest|OFFSET",
-        help="where it begins if it has no mark (default: earliest)",
+        help="where it begins if it has stored no mark yet (default: earliest)",
     )
     for command in (status, pause, resume, add, remove):
         command.add_argument(

@@ -22,7 +22,7 @@ def add_to(families: Families) -> None:
         "serve",
         help="run a broker",
         description="Run a broker in the foreground. SIGTERM or Ctrl-C stops it cleanly. Later sources win: "
-        "defaults, --config, --set, the other flags.",
+        "defaults, --config, --set, the other flags. More: docs/operating.md.",
     )
     serve.add_argument("--data-dir", metavar="DIR", help="where the log is kept (log.dirs; default: data)")
     serve.add_argument(
@@ -41,7 +41,12 @@ def add_to(families: Families) -> None:
     )
     serve.add_argument("--config", metavar="FILE", help="a properties file with Kafka's names")
     serve.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="one property; may be repeated"
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="one setting, by the same names; may be repeated. All that there are: lockstep configs describe "
+        "broker N --all, of a node that runs",
     )
     serve.set_defaults(run=_run)
 

@@ -36,24 +36,39 @@ def add_to(families: Families) -> None:
     listing.set_defaults(run=_list)
 
     describe = commands.add_parser("describe", help="partitions, offsets and settings of topics")
-    describe.add_argument("topic", nargs="+")
+    describe.add_argument("topic", nargs="+", help="its name")
     describe.add_argument("--all-configs", action="store_true", help="also settings that have their default")
     add_json(describe, "one object per topic and line")
     describe.set_defaults(run=_describe)
 
     create = commands.add_parser("create", help="create a topic")
-    create.add_argument("topic")
-    create.add_argument("-p", "--partitions", type=whole_number, metavar="N", help="default: the broker's")
-    create.add_argument("-r", "--replication", type=whole_number, metavar="N", help="default: the broker's")
+    create.add_argument("topic", help="its name")
     create.add_argument(
-        "-c", "--config", type=pair, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+        "-p", "--partitions", type=whole_number, metavar="N", help="how many (default: the broker's)"
+    )
+    create.add_argument(
+        "-r",
+        "--replication",
+        type=whole_number,
+        metavar="N",
+        help="refused above 3 and above the number of nodes; else without effect: each partition is kept as "
+        "often as its log group, on three nodes where there are so many",
+    )
+    create.add_argument(
+        "-c",
+        "--config",
+        type=pair,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of the topic, retention.ms=3600000 for one; may be repeated",
     )
     create.add_argument("--if-not-exists", action="store_true", help="no error if the topic is there already")
     add_json(create, "one object")
     create.set_defaults(run=_create)
 
     alter = commands.add_parser("alter", help="give a topic more partitions")
-    alter.add_argument("topic")
+    alter.add_argument("topic", help="its name")
     alter.add_argument(
         "-p", "--partitions", type=whole_number, metavar="N", required=True, help="how many in all"
     )
@@ -61,7 +76,7 @@ def add_to(families: Families) -> None:
     alter.set_defaults(run=_alter)
 
     delete = commands.add_parser("delete", help="delete topics with all their records")
-    delete.add_argument("topic", nargs="+")
+    delete.add_argument("topic", nargs="+", help="its name")
     delete.add_argument("--if-exists", action="store_true", help="no error if a topic is not there")
     add_json(delete, "one object per topic and line")
     delete.set_defaults(run=_delete)

@@ -123,10 +123,11 @@ def test_who_is_not_reached_is_named(
 def test_a_lack_that_nobody_knows_is_no_number(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers(monkeypatch, {**STATUS, "groups": [{**GROUP, "voters": [MEMBERS[0], UNKNOWN]}]})
+    silent = {**MEMBERS[1], "lag": 0}
+    answers(monkeypatch, {**STATUS, "groups": [{**GROUP, "voters": [MEMBERS[0], silent, UNKNOWN]}]})
     assert main(["cluster", "status"]) == 1
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["0", "1", "1", "3", "9", "1", "3(unknown)"] in lines
+    assert ["0", "1", "1", "3", "9", "1", "2(silent)", "3(unknown)"] in lines
 
 
 def test_a_lack_that_does_not_last_is_none(
