@@ -1,23 +1,16 @@
-"""`python -m bench`: Lockstep measured against Apache Kafka, or a broker against itself.
+"""`python -m bench`: whose command the first word is; the rows of one node are what is none (`one_node`).
 
-Owns: the command line, the alternation of sessions, and what is kept of a run. Progress goes to stderr, the
-result to stdout (a table, or JSON with --json). Exit status: 0; 1 when a round failed or a durability was
-not proven; 2 for words that cannot be met; 3 when everything ran and a required ratio was missed; 128 + n
-when signal n ended it.
+Owns: what ends every command alike: a signal n (exit status 128 + n), and what is wrong with the machine,
+which is told (1). Other exit statuses are the commands' own.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from bench import comparison
 from bench.baselines import command as baselines
-from bench.compare import BASELINE, GOALS, SUBJECT
 from bench.contention import command as contention
 from bench.device import NoBlockDevice
 from bench.ending import by_signals
@@ -29,22 +22,10 @@ from bench.kept import Unreadable
 from bench.logstore import command as logstore
 from bench.micro import command as micro
 from bench.nodes3 import command as nodes3
+from bench.one_node import command as one_node
 from bench.player import command as player
-from bench.process import RssSampler
 from bench.profile import command as profile
 from bench.progress import say
-from bench.rows import run_rows
-from bench.session import Session
-from bench.settings import (
-    BACKLOG_ROWS,
-    FLUSH,
-    FULL,
-    OS,
-    POLICIES,
-    QUICK,
-    QUICK_ROWS,
-    ROWS,
-)
 from bench.spark import command as spark
 from bench.transactions import atomic
 from bench.transactions import command as transactions
@@ -69,79 +50,18 @@ TOOLS = {
 }
 """Commands with words of their own."""
 
+TOLD = (
+    "'python -m bench headline' is what the project is judged by, 'full' measures the whole grid "
+    "of bench/workloads, 'baselines' says beside whom. Also: 'nodes3' compares three nodes, "
+    "'transactions' their transactions, 'atomic' atomic appends with those; 'contention' and 'feed' "
+    "measure transactions over locks; 'logstore' repeats seed 001, 'player' seed 000; 'spark' reads and "
+    "writes with Spark; 'growth', 'profile' and 'micro' look at Lockstep alone; 'python -m bench.page "
+    "RESULT.json ...' prints docs/benchmarks.md, 'make bench-page' writes it."
+)
+"""What `--help` says of them."""
+
 UNUSABLE = (OSError, StorageError, NoBlockDevice, ToolchainMissing, Unreadable)
 """What is wrong with the machine, its disk or what lies on it: told, and no fault of the benchmark's."""
-
-
-@dataclass(frozen=True)
-class Planned:
-    """One session to come: the side, its kind of broker, the policies that broker serves."""
-
-    side: str
-    kind: str
-    policies: tuple[str, ...]
-    backlog: bool
-    """Whether backlogs are filled, read and recovered in it: once per side and round is enough."""
-
-    def __str__(self) -> str:
-        return f"{self.kind} {'+'.join(self.policies)}"
-
-
-def plan_sessions(
-    subject: str, baseline: str, policies: tuple[str, ...], rounds: int, rows: frozenset[str]
-) -> list[Planned]:
-    """Alternating, and mirrored every second round (ABBA), so that a drift of the machine hits both sides.
-
-    Kafka flushes by topic, so one process serves all policies; Lockstep needs a process for each.
-    """
-    plan: list[Planned] = []
-    for number in range(rounds):
-        one = [
-            each
-            for side, kind in ((BASELINE, baseline), (SUBJECT, subject))
-            for each in _sessions_of(side, kind, policies)
-            if each.backlog or rows - BACKLOG_ROWS
-        ]
-        plan += one if number % 2 == 0 else one[::-1]
-    return plan
-
-
-def _sessions_of(side: str, kind: str, policies: tuple[str, ...]) -> list[Planned]:
-    if kind == "kafka":
-        return [Planned(side, kind, policies, True)]
-    return [Planned(side, kind, (policy,), place == 0) for place, policy in enumerate(policies)]
-
-
-def _run_session(session: Session, rows: frozenset[str], with_restart: bool) -> None:
-    session.open()
-    sampler = RssSampler(session.target.pids)
-    with sampler.sampling():
-        run_rows(session, rows, with_restart=with_restart)
-    session.memory = sampler.result()
-    say(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench",
-        description=__doc__,
-        epilog="'python -m bench headline' is what the project is judged by, 'full' measures the whole grid "
-        "of bench/workloads, 'baselines' says beside whom. Also: 'nodes3' compares three nodes, "
-        "'transactions' their transactions, 'atomic' atomic appends with those; 'contention' and 'feed' "
-        "measure transactions over locks; 'logstore' repeats seed 001, 'player' seed 000; 'spark' reads and "
-        "writes with Spark; 'growth', 'profile' and 'micro' look at Lockstep alone; 'python -m bench.page "
-        "RESULT.json ...' prints docs/benchmarks.md, 'make bench-page' writes it.",
-    )
-    parser.add_argument(
-        "row",
-        choices=[*ROWS, "all", "quick", *TOOLS],
-        help="one row, 'all' of them, or 'quick': all but groups, with --quick; the others have options of "
-        "their own ('python -m bench headline --help')",
-    )
-    comparison.add_options(parser, quick="about five minutes for everything")
-    comparison.add_baseline_tree(parser)
-    parser.add_argument("--policy", choices=POLICIES, action="append", help="default: both")
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -149,41 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     with by_signals():
         try:
-            return TOOLS[words[0]](words[1:]) if words and words[0] in TOOLS else _rows(words)
+            if words and words[0] in TOOLS:
+                return TOOLS[words[0]](words[1:])
+            return one_node.main(words, TOOLS, TOLD)
         except UNUSABLE as error:
             say(f"FAILED: {error}")
             return comparison.EXIT_FAILED
-
-
-def _rows(words: Sequence[str]) -> int:
-    """The rows of one node, one or all."""
-    parser = _parser()
-    options = parser.parse_args(words)
-    if options.row in TOOLS:
-        parser.error(f"'{options.row}' comes first, its options after it")
-    comparison.check_baseline_tree(parser, options)
-    required = comparison.required_goals(parser, options)
-    options.quick = options.quick or options.row == "quick"
-    sizes = comparison.sized(QUICK if options.quick else FULL, options)
-    policies = tuple(options.policy) if options.policy else (FLUSH, OS)
-    rows = frozenset({"all": ROWS, "quick": QUICK_ROWS}.get(options.row, [options.row]))
-    plan = plan_sessions(options.subject, comparison.baseline_of(options), policies, sizes.rounds, rows)
-    seen: Counter[Planned] = Counter()
-
-    def measure(planned: Planned, session: Session) -> None:
-        with_restart = "restart" in rows and seen[planned] < sizes.restart_sessions
-        seen[planned] += 1
-        _run_session(session, rows if planned.backlog else rows - BACKLOG_ROWS, with_restart)
-
-    def run_plan(parent: Path) -> comparison.Outcomes:
-        def make(planned: Planned) -> Session:
-            tree = options.baseline_tree if planned.side == BASELINE else None
-            return Session(planned.side, planned.kind, planned.policies, sizes, parent, tree)
-
-        return comparison.run_sessions(plan, make, measure)
-
-    start = ["python -m bench", options.row]
-    return comparison.measured(options.row, start, options, sizes, run_plan, required, GOALS)
 
 
 if __name__ == "__main__":

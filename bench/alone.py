@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types, comparison
-from bench.compare import SUBJECT, figures_of
 from bench.kept import keep
 from bench.progress import say
+from bench.ratios import SUBJECT, figures_of
 from bench.session import Session
 from bench.settings import FLUSH, Sizes
 

@@ -12,19 +12,19 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bench import argument_types, memory
-from bench.compare import RATIOS, BadRequirement, Goal, Ratio, compare, parse_requirement
 from bench.device import NoBlockDevice
 from bench.facts import code_facts, machine_facts, sources
 from bench.intervals import with_intervals
 from bench.kept import LOCAL_RESULTS, keep
 from bench.nodes3.session import HEAP
 from bench.progress import say
+from bench.ratios import BadRequirement, Goal, Ratio, compare, parse_requirement
 from bench.raw import Held
 from bench.session import FAILURES, Session
 from bench.settings import PRODUCER_PROPERTIES, Sizes
@@ -89,16 +89,20 @@ def add_heap(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def required_goals(parser: argparse.ArgumentParser, options: argparse.Namespace, *known: Any) -> list[Goal]:
-    """What `--require` names; ends the command with a word where that is unknown. Args: known: as
-    `parse_requirement` takes them."""
-    goals: list[Goal] = []
+def required_goals(
+    parser: argparse.ArgumentParser,
+    options: argparse.Namespace,
+    ratios: Mapping[str, Ratio],
+    goals: Iterable[Goal],
+) -> list[Goal]:
+    """What `--require` names, of these; ends the command with a word where that is unknown."""
+    found: list[Goal] = []
     try:
         for text in options.require:
-            goals += parse_requirement(text, *known)
+            found += parse_requirement(text, ratios, goals)
     except BadRequirement as error:
         parser.error(str(error))
-    return goals
+    return found
 
 
 def sized(sizes: Sizes, options: argparse.Namespace) -> Sizes:
@@ -182,7 +186,7 @@ def measured(
     run: Callable[[Path], Outcomes],
     required: list[Goal],
     goals: tuple[Goal, ...],
-    ratios: Mapping[str, Ratio] = RATIOS,
+    ratios: Mapping[str, Ratio],
     *,
     intervals: bool = False,
     raw: Held | None = None,

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.compare import BASELINE, SUBJECT, Figures, Goal, Ratio, figures_of
+from bench.ratios import BASELINE, SUBJECT, Figures, Goal, Ratio, figures_of
 
 Sessions = Sequence[dict[str, Any]]
 Key = tuple[str, str, str]
@@ -97,7 +97,7 @@ def noise_floor(sessions: Sessions, ratio: Ratio) -> float | None:
 def with_intervals(
     rows: list[dict[str, Any]], sessions: Sessions, ratios: Mapping[str, Ratio], goals: Mapping[str, Goal]
 ) -> list[dict[str, Any]]:
-    """Rows of `compare.compare` with intervals: `value` and `met` are of the pairs from now on.
+    """Rows of `ratios.compare` with intervals: `value` and `met` are of the pairs from now on.
 
     `sure` says that the whole interval meets the goal, or misses it; `noise` is the noise floor.
     """

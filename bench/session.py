@@ -4,7 +4,8 @@ Owns: starting a target in a fresh directory, topics of a flush policy, warm-up 
 and what is recorded around every block: device counters, CPU of the broker, and CPU that was neither the
 broker's nor ours. Invariant: a block whose durability is claimed but not shown by the device's flush
 counter is marked unproven, and every block's records are counted in the log afterwards.
-Does not decide which blocks run (`bench.rows`) nor compare them (`bench.page`).
+Does not decide which blocks run (`bench.blocks`, and each comparison's `work`) nor compare them
+(`bench.ratios`).
 """
 
 from __future__ import annotations
@@ -474,6 +475,18 @@ class Session:
         }
         self.blocks.append(block)
         return block
+
+
+def next_line(child: subprocess.Popen[str], held: str) -> Block:
+    """What a job that holds something says next; then it is told to go on. Args: held: what. RoundFailed."""
+    assert child.stdin is not None and child.stdout is not None
+    line = child.stdout.readline()
+    found: Block = json.loads(line or '{"error": "the load generator ended"}')
+    if "error" in found:
+        raise RoundFailed(f"{held}: {found['error']}")
+    child.stdin.write("\n")
+    child.stdin.flush()
+    return found
 
 
 def _proof(policy: str, writes: float, max_outstanding: float, flushes: int) -> Block:

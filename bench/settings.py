@@ -1,4 +1,4 @@
-"""What is run: row names, flush policies, sizes of the quick and the full variant, client settings.
+"""What is run: flush policies, sizes of the quick and the full variant, client settings.
 
 Owns: every number of a run that is not measured. Both brokers get the same ones. Does not run anything.
 """
@@ -12,13 +12,6 @@ FLUSH = "flush"
 OS = "os"
 """The operating system flushes when it likes: Kafka as shipped, Lockstep log.flush=os."""
 POLICIES = (FLUSH, OS)
-
-ROWS = ("produce", "latency", "partitions", "groups", "consume", "memory", "restart")
-"""The rows that can be asked for by name; "memory" is sampled while the others load the broker."""
-QUICK_ROWS = tuple(row for row in ROWS if row != "groups")
-"""What fits five minutes."""
-BACKLOG_ROWS = frozenset({"consume", "restart"})
-"""Rows that need a backlog; one policy is enough for them."""
 
 RECORD_BYTES = 1024
 PARTITIONS = 16

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.baselines import memory, tuned
-from bench.compare import SUBJECT
 from bench.nodes3.session import HEAP, NODES, NodesSession
+from bench.ratios import SUBJECT
 from bench.session import Running, Session
 from bench.settings import FLUSH, OS, Sizes
 from compat_tests.clusters import KafkaCluster

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import groups, rows
+from bench import blocks
 from bench.baselines.targets import OneBroker, ThreeBrokers
 from bench.full.cells import Cell
 from bench.headline.sizes import FAN_OUT_BYTES
 from bench.headline.work import fan_out
+from bench.one_node import groups
 from bench.process import RssSampler
 from bench.raw import taken
 from bench.session import Block, RoundFailed, WrongCount
@@ -106,7 +107,7 @@ def _produce(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     partitions = words["partitions"]
     block = session.measure(str(cell), policy, work, partitions=partitions, max_outstanding=outstanding)
     figures = block["figures"]
-    rows.report(
+    blocks.report(
         block,
         f"{figures['requests_per_s']:,.0f} requests/s, {figures['mb_per_s']:.1f} MB/s, "
         f"p50 {figures['p50_ms']:.3f} ms, p99 {figures['p99_ms']:.3f} ms",
@@ -116,7 +117,7 @@ def _produce(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
 
 def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     """A backlog is read again and again while a producer goes on writing at its rate, all its window long."""
-    topic, filled = rows.fill(session, policy, cell.at["backlog_mb"] << 20)
+    topic, filled = blocks.fill(session, policy, cell.at["backlog_mb"] << 20)
     words = _lanes(session, cell, raw, cell.at["rate"])
 
     def both(reading_s: float, **writing: Any) -> tuple[Block, Block]:
@@ -144,7 +145,7 @@ def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
             f"{cell}: {least} records in the backlog, {block['figures']['drained_records']} read"
         )
     figures = block["figures"]
-    rows.report(
+    blocks.report(
         block,
         f"{figures['drained_gb_per_s']:.2f} GB/s read in {figures['drained_passes']} passes, "
         f"writer's p99 {figures['p99_ms']:.2f} ms",
@@ -168,14 +169,14 @@ def _idle(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
             return {**result, "writes": result["total_requests"], "kib_each_connection": kib_each}
 
         block = session.measure(str(cell), policy, work, max_outstanding=PRODUCERS)
-    rows.report(block, f"{count} idle: {block['figures']['requests_per_s']:,.0f} requests/s")
+    blocks.report(block, f"{count} idle: {block['figures']['requests_per_s']:,.0f} requests/s")
     return block
 
 
 def _start(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     """kill -9 with a backlog; from the new process's start to its first acknowledgement."""
-    topic, filled = rows.fill(session, policy, cell.at["backlog_mb"] << 20)
-    rows.restart(session, topic, filled)
+    topic, filled = blocks.fill(session, policy, cell.at["backlog_mb"] << 20)
+    blocks.restart(session, topic, filled)
     block = session.blocks[-1]
     block["figures"]["first_start_s"] = session.start_s
     return block

@@ -13,11 +13,10 @@ from contextlib import contextmanager
 
 from bench import process
 from bench.alone import LockstepSession
-from bench.groups import next_line
 from bench.growth.axes import PRODUCERS, RATE, WINDOW, Axis, Lengths
 from bench.growth.reading import device_read, evict
 from bench.load.latency import quantiles
-from bench.session import Block, RoundFailed, WrongCount
+from bench.session import Block, RoundFailed, WrongCount, next_line
 from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH
 from compat_tests.targets import LockstepTarget
 
@@ -94,7 +93,7 @@ def _held_groups(session: LockstepSession, count: int) -> Iterator[None]:
     """So many groups with a member each, joined and settled."""
     topic = session.topic(FLUSH)
     with session.holding_job("hold_members", topic=topic, groups=count, members=1) as child:
-        next_line(child)
+        next_line(child, "members")
         assert child.stdout is not None
         line = child.stdout.readline()
         if '"held"' not in line:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types, comparison
-from bench.compare import BASELINE, SUBJECT
 from bench.headline import work
 from bench.headline.goals import GOALS, RATIOS
 from bench.headline.sizes import NODES_FULL, NODES_QUICK, ONE_FULL, ONE_QUICK, HeadlineSizes
 from bench.nodes3.session import NODES, NodesSession
+from bench.ratios import BASELINE, SUBJECT
 from bench.raw import Held
 from bench.session import Session
 from bench.settings import FLUSH, OS

@@ -1,12 +1,12 @@
 """The headline's blocks on a warm session, identical for both brokers.
 
 Owns: what runs, in which order. Blocks of three nodes begin with "n3_". Memory is sampled while all run but
-the restart. Three nodes have Lockstep's default number of data groups, three. Measures with `bench.rows`.
+the restart. Three nodes have Lockstep's default number of data groups, three. Measures with `bench.blocks`.
 """
 
 from __future__ import annotations
 
-from bench import rows
+from bench import blocks
 from bench.headline.sizes import (
     GROUPS,
     MANY_PRODUCERS,
@@ -39,26 +39,26 @@ def one_node(session: Session, sizes: HeadlineSizes, wanted: frozenset[str]) -> 
         for policy in session.policies:
             _one_policy(session, policy, sizes, wanted)
         if wanted & {"consume", "restart"}:
-            topic, filled = rows.fill(session, session.policies[-1])
+            topic, filled = blocks.fill(session, session.policies[-1])
         if filled is not None and "consume" in wanted:
-            rows.consume(session, topic, filled)
+            blocks.consume(session, topic, filled)
     session.memory = sampler.result()
     say(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most")
     if filled is not None and "restart" in wanted:
-        rows.restart(session, topic, filled)
+        blocks.restart(session, topic, filled)
 
 
 def _one_policy(session: Session, policy: str, sizes: HeadlineSizes, wanted: frozenset[str]) -> None:
     if "produce" in wanted:
-        rows.produce(session, policy)
+        blocks.produce(session, policy)
     if "small" in wanted:
         size, count = SMALL_RECORD_BYTES, sizes.small_records
         warmup = sizes.small_warmup_records
-        rows.produce(session, policy, "small", record_bytes=size, records=count, warmup=warmup)
+        blocks.produce(session, policy, "small", record_bytes=size, records=count, warmup=warmup)
     if "latency" in wanted:
-        rows.closed(session, "latency1", policy, 1)
-        rows.closed(session, "latency16", policy, PRODUCERS)
-        rows.closed(session, "latency64", policy, MANY_PRODUCERS)
+        blocks.closed(session, "latency1", policy, 1)
+        blocks.closed(session, "latency16", policy, PRODUCERS)
+        blocks.closed(session, "latency64", policy, MANY_PRODUCERS)
     if "fan_out" in wanted:
         fan_out(session, policy, sizes.fan_out_bytes)
 
@@ -77,7 +77,7 @@ def fan_out(session: Session, policy: str, total_bytes: int, groups: int = GROUP
         return {**result, "writes": result["total_requests"]}
 
     block = session.measure("fan_out", policy, work, max_outstanding=FILL_WINDOW)
-    rows.report(block, f"{block['figures']['mb_per_s']:.0f} MB/s to {groups} groups")
+    blocks.report(block, f"{block['figures']['mb_per_s']:.0f} MB/s to {groups} groups")
     return block
 
 
@@ -100,8 +100,8 @@ def three_nodes(session: NodesSession, wanted: frozenset[str]) -> None:
 
 
 def _produce(session: NodesSession, policy: str) -> None:
-    session.once_more("n3_produce", lambda: rows.produce(session, policy, "n3_produce"))
+    session.once_more("n3_produce", lambda: blocks.produce(session, policy, "n3_produce"))
 
 
 def _closed(session: NodesSession, name: str, policy: str, producers: int, partitions: int) -> None:
-    session.once_more(name, lambda: rows.closed(session, name, policy, producers, partitions, spread="led"))
+    session.once_more(name, lambda: blocks.closed(session, name, policy, producers, partitions, spread="led"))

@@ -4,7 +4,7 @@
 |---|---|
 | `command` | the command line and the plan of sessions |
 | `session` | several brokers of one kind, alive together; other comparisons of three nodes use it, too |
-| `rows` | the blocks of work |
+| `work` | the blocks of work |
 | `goals` | which figures are divided by which, and the project's goals |
 | `section` | what docs/benchmarks.md says |
 """

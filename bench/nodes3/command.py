@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import comparison
-from bench.compare import BASELINE, SUBJECT
 from bench.nodes3.goals import NODES_GOALS, NODES_RATIOS, SHAPES
-from bench.nodes3.rows import ROWS, count_commits, run
 from bench.nodes3.session import NODES, NodesSession
+from bench.nodes3.work import ROWS, count_commits, run
+from bench.ratios import BASELINE, SUBJECT
 from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, OS, POLICIES, Sizes
 
 

@@ -1,6 +1,6 @@
 """Which figures of three nodes are divided by which, and the project's goals for them.
 
-Owns: the ratios' names, as `compare.RATIOS` does for one broker, once for one group and partition ("g1") and
+Owns: the ratios' names, as `one_node.goals` does for one broker, once for one group and partition ("g1") and
 once for three ("g3"). Measures nothing.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bench.compare import ANY, Goal, Ratio
+from bench.ratios import ANY, Goal, Ratio
 from bench.settings import FLUSH, OS
 
 SHAPES = (1, 3)

@@ -2,7 +2,7 @@
 
 Owns: the clusters' settings (replication factor 3, two of three must have a write), which node leads a
 partition, and the loss of a leader. Both kinds keep all nodes on this machine's one disk, pinned to nothing.
-Does not decide which blocks run (`bench.nodes3.rows`).
+Does not decide which blocks run (`bench.nodes3.work`).
 """
 
 from __future__ import annotations

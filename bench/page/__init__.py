@@ -4,7 +4,6 @@
 |---|---|
 | `__main__` | the command |
 | `document` | the page: its title, the kinds of results and their order |
-| `one_node` | the section of `python -m bench all` |
 | `promises` | every goal in one table |
 | `losses` | where Lockstep loses |
 | `seeds` | the seeds' figures beside ours |

@@ -23,7 +23,8 @@ from bench.logstore import section as logstore
 from bench.micro import history
 from bench.micro import section as micro
 from bench.nodes3 import section as nodes3
-from bench.page import losses, one_node, promises, seeds
+from bench.one_node import section as one_node
+from bench.page import losses, promises, seeds
 from bench.player import section as player
 from bench.profile import section as profile
 from bench.spark import section as spark

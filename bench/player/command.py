@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types, comparison, pictures
-from bench.compare import compare
 from bench.kept import keep
 from bench.nodes3.session import HEAP
 from bench.player import section, tables
@@ -36,6 +35,7 @@ from bench.player.sessions import (
     plan_sessions,
 )
 from bench.player.sessions import measure as measure_session
+from bench.ratios import compare
 from bench.settings import NODES_FULL, NODES_QUICK, Sizes
 from bench.tables import table
 

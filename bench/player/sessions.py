@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import alone
-from bench.compare import BASELINE, SUBJECT
 from bench.nodes3.session import NODES, NodesSession
 from bench.player.backlogs import Backlogs
 from bench.player.children import HOSTING
@@ -18,6 +17,7 @@ from bench.player.delays import Blocks
 from bench.player.points import GRPC, LOG_PLAYERS, LOOPS, OPEN, PLAIN, STORED, TRANSACTIONS, Axes, Point
 from bench.player.ratios import CALM_MS, RATE_SHARE
 from bench.player.stalled import Stalled
+from bench.ratios import BASELINE, SUBJECT
 from bench.session import Running
 from bench.settings import FLUSH, Sizes
 from compat_tests.clusters import KafkaCluster, LockstepCluster

@@ -18,13 +18,13 @@ from typing import Any
 
 from bench import argument_types, process
 from bench.commits import commits_by_topic
-from bench.compare import SUBJECT
 from bench.facts import code_facts, machine_facts
 from bench.headline.work import SHAPES
 from bench.kept import keep
 from bench.nodes3.session import NODES, NodesSession
 from bench.profile import stages
 from bench.progress import say
+from bench.ratios import SUBJECT
 from bench.session import RoundFailed, Session
 from bench.settings import NODES_QUICK, PRODUCERS, QUICK
 from compat_tests.targets import LockstepTarget, TargetFailed

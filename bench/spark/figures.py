@@ -12,8 +12,8 @@ import statistics
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench.compare import Goal
 from bench.intervals import interval_of
+from bench.ratios import Goal
 
 STOCK: Final = "kafka"
 """Spark's own source and sink, by the name of their format."""

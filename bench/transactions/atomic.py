@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.compare import Goal, Ratio
-from bench.nodes3.rows import count_commits
+from bench.nodes3.work import count_commits
+from bench.ratios import Goal, Ratio
 from bench.session import Block
 from bench.settings import FLUSH, Sizes
 from bench.transactions.command import ONE, SPREAD, TransactionsSession, compared

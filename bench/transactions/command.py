@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import comparison
-from bench.compare import BASELINE, SUBJECT, Goal, Ratio
 from bench.nodes3.session import NODES, NodesSession
 from bench.progress import say
+from bench.ratios import BASELINE, SUBJECT, Goal, Ratio
 from bench.session import Block, RoundFailed, Running
 from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, Sizes
 from compat_tests.clusters import KafkaCluster, LockstepCluster

@@ -12,7 +12,7 @@ import pytest
 from bench import alone, comparison
 from bench.device import NoBlockDevice
 from bench.settings import FLUSH, QUICK
-from tests.bench.test_compare import _session as session
+from tests.bench.sessions import session
 
 
 def test_medians_are_of_proven_blocks_of_that_name_alone() -> None:

@@ -56,6 +56,7 @@ def test_directories(tmp_path: Path) -> None:
         ("micro --directory /nowhere/x", "there is no directory"),
         ("logstore --seconds 0", "no number above 0"),
         ("spark --rounds 0", "no number of 1 and up"),
+        ("latency --require n3.produce.flush>=1", "ratios: produce.flush, produce.cross"),
         ("growth --repeats 0", "no number of 1 and up"),
         ("full --only nothing", "--only nothing: no such workload; see --list"),
         ("full --nodes 7", "argument --nodes: invalid choice: 7"),

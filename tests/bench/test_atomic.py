@@ -12,10 +12,10 @@ from kio.schema.produce.v9.request import ProduceRequest as KioProduceRequest
 from kio.serial import entity_reader
 
 from bench.commits import commits_by_topic
-from bench.compare import BASELINE, SUBJECT, compare
 from bench.load.appends import atomic_appends, atomic_request
 from bench.load.wire import WrongAnswer, record_batch
 from bench.page.document import page
+from bench.ratios import BASELINE, SUBJECT, compare
 from bench.settings import FLUSH, NODES_QUICK
 from bench.transactions.atomic import GOALS, RATIOS, WIDTH, AtomicSession, main
 from bench.transactions.command import ONE, SPREAD
@@ -25,7 +25,7 @@ from compat_tests.targets import LockstepTarget
 from lockstep.client import Client
 from lockstep.transactions.log import AppendRefused
 from protocol.compiler import encode
-from tests.bench.test_compare import _session as session
+from tests.bench.sessions import session
 
 Work = Callable[[str], dict[str, float]]
 

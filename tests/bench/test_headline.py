@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from bench.compare import BASELINE, SUBJECT, compare
 from bench.headline.command import Planned, main, plan_sessions
 from bench.headline.goals import GOALS, RATIOS
 from bench.headline.plots import draw, panels_of, times_better
@@ -19,6 +18,7 @@ from bench.headline.work import ROWS
 from bench.intervals import with_intervals
 from bench.page.document import page
 from bench.page.losses import is_lost, losses, section
+from bench.ratios import BASELINE, SUBJECT, compare
 from bench.settings import FLUSH, OS
 from bench.tables import table
 

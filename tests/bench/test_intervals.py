@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench.compare import BASELINE, SUBJECT, Goal, Ratio, compare
 from bench.intervals import interval_of, noise_floor, paired, with_intervals
+from bench.ratios import BASELINE, SUBJECT, Goal, Ratio, compare
 from bench.settings import FLUSH, OS
 from bench.tables import table
 

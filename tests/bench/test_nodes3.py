@@ -8,13 +8,13 @@ import threading
 import pytest
 
 from bench.commits import commits_by_topic
-from bench.compare import ANY, BASELINE, SUBJECT, compare
 from bench.load.backlog import fill
 from bench.load.closed_loop import closed_loop
 from bench.load.wire import record_batch
 from bench.nodes3.command import Planned, plan_sessions
 from bench.nodes3.goals import NODES_GOALS, NODES_RATIOS
 from bench.page.document import page
+from bench.ratios import ANY, BASELINE, SUBJECT, compare
 from bench.settings import FLUSH, OS
 from compat_tests.clusters import _broker_ids, free_ports
 from compat_tests.probe import HOST
@@ -22,7 +22,7 @@ from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
 from tests.bench.load.serving import Answer, serving
 from tests.bench.load.test_wire import produce_response
-from tests.bench.test_compare import _session as session
+from tests.bench.sessions import session
 
 
 def test_sessions_alternate_and_mirror() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from bench.compare import BASELINE, SUBJECT, compare
 from bench.load.latency import quantiles
 from bench.load.wire import WrongAnswer
 from bench.page.document import page
@@ -55,6 +54,7 @@ from bench.player.workload import (
     target_names,
     transaction,
 )
+from bench.ratios import BASELINE, SUBJECT, compare
 from bench.session import Block
 from bench.settings import FLUSH
 from protocol.records.record import Record

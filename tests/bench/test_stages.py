@@ -147,3 +147,15 @@ def test_one_node_is_sampled_for_real_and_the_page_tells_of_it(tmp_path: Path) -
     text = page([result])
     assert "## Where the time of a group commit goes" in text and "one group commit" in text
     assert set(stages.MEANING) == {*stages.STAGES, FLUSH_THREAD}
+
+
+def test_folded_stacks_give_own_and_total_shares() -> None:
+    own, total, samples = folded_shares(
+        "main (m.py:3);turn (g.py:7);append 6\n"
+        "main (m.py:3);turn (g.py:9) 3\n"
+        "main (m.py:3);turn (g.py:1);turn (g.py:2) 1\n"
+        "Thread._bootstrap (threading.py:1002);wait 90\n"
+    )
+    assert samples == 10
+    assert (own["append"], own["turn (g.py)"], own["main (m.py)"]) == (6, 4, 0)
+    assert (total["main (m.py)"], total["turn (g.py)"], total["append"]) == (10, 10, 6)

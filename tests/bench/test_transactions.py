@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.compare import BASELINE, SUBJECT, compare
 from bench.load.clients import client_transactions
 from bench.nodes3.session import NodesSession
 from bench.page.document import page
+from bench.ratios import BASELINE, SUBJECT, compare
 from bench.session import Session
 from bench.settings import FLUSH, NODES_QUICK
 from bench.transactions.command import (
@@ -26,7 +26,7 @@ from bench.transactions.command import (
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
-from tests.bench.test_compare import _session as session
+from tests.bench.sessions import session
 
 
 def test_kafka_stands_between_lockstep_with_one_group_and_with_its_default() -> None:

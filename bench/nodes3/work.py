@@ -6,12 +6,12 @@ Block names end in the number of partitions. Identical for both sides.
 
 from __future__ import annotations
 
+from bench.blocks import closed, produce
 from bench.commits import commits_by_topic
-from bench.compare import ANY
 from bench.nodes3.session import NodesSession
 from bench.process import RssSampler
 from bench.progress import say
-from bench.rows import closed, produce
+from bench.ratios import ANY
 from bench.session import RoundFailed
 from bench.settings import PRODUCERS
 from compat_tests.targets import TargetFailed

@@ -6,10 +6,6 @@ generator's (`load/members.py`, `commit_loop` of `load/closed_loop.py`).
 
 from __future__ import annotations
 
-import json
-import subprocess
-from typing import Any
-
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -21,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from bench import process
 from bench.progress import say
-from bench.session import Block, RoundFailed, Session
+from bench.session import Block, RoundFailed, Session, next_line
 from bench.settings import COMMITTERS, FLUSH, GROUP_MEMBERS, HEARTBEAT_S, HELD_GROUPS, HELD_MEMBERS
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -83,9 +79,9 @@ def _held(session: Session, policy: str, words: dict[str, str]) -> None:
     """Resident memory before the first connection and with every member in its group."""
     before = process.rss_bytes(session.target.pids[0])
     with session.holding_job("hold_members", groups=HELD_GROUPS, members=HELD_MEMBERS, **words) as child:
-        next_line(child)
+        next_line(child, "members")
         connected = process.rss_bytes(session.target.pids[0])
-        held = next_line(child)
+        held = next_line(child, "members")
         after = process.rss_bytes(session.target.pids[0])
     count = HELD_GROUPS * HELD_MEMBERS
     figures = {
@@ -95,15 +91,3 @@ def _held(session: Session, policy: str, words: dict[str, str]) -> None:
     }
     session.blocks.append({"name": "members", "policy": policy, "figures": figures, "proven": True})
     say(f"  members          {count} members: {figures['kib_each']:.1f} KiB each")
-
-
-def next_line(child: subprocess.Popen[str]) -> dict[str, Any]:
-    """What the job says next; then it is told to go on. RoundFailed."""
-    assert child.stdin is not None and child.stdout is not None
-    line = child.stdout.readline()
-    found: dict[str, Any] = json.loads(line or '{"error": "the load generator ended"}')
-    if "error" in found:
-        raise RoundFailed(f"members: {found['error']}")
-    child.stdin.write("\n")
-    child.stdin.flush()
-    return found

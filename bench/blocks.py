@@ -1,8 +1,8 @@
-"""The blocks of work behind each row of the comparison.
+"""The blocks of work that several comparisons are made of, each on a warm `Session`.
 
-Owns: what is run on a warm `Session` for "produce", "latency", "partitions", "consume" and "restart"
-("groups" is in `groups.py`), and how much may be unacknowledged at once in each (the durability proof rests
-on it). Identical for both brokers. "memory" has no work of its own: it is sampled while these run.
+Owns: what is run to produce, in closed loops, to fill, read and restart with a backlog, and how much may be
+unacknowledged at once in each (the durability proof rests on it). Identical for both brokers. Which of them
+run, and in which order, is each comparison's own `work`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,15 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from bench import groups, raw
+from bench import raw
 from bench.progress import say
 from bench.session import Block, RoundFailed, Session
 from bench.settings import (
-    BACKLOG_ROWS,
     FILL_BATCH_RECORDS,
     FILL_WINDOW,
-    FLUSH,
-    PARTITIONS,
     PRODUCER_BATCH_BYTES,
     PRODUCER_IN_FLIGHT,
     PRODUCER_PROPERTIES,
-    PRODUCERS,
     RECORD_BYTES,
 )
 
@@ -106,7 +102,7 @@ def closed(
 
         return session.measure(name, policy, work, partitions=partitions, max_outstanding=producers)
 
-    _report_closed(_with_raw(session, f"{name}-{policy}", measured))
+    report_closed(_with_raw(session, f"{name}-{policy}", measured))
 
 
 def _with_raw(session: Session, name: str, measured: Callable[[str], Block]) -> Block:
@@ -117,39 +113,14 @@ def _with_raw(session: Session, name: str, measured: Callable[[str], Block]) -> 
     return raw.taken(lambda path: measured(str(path)), lambda samples: take(name, samples))
 
 
-def _report_closed(block: Block) -> None:
+def report_closed(block: Block) -> None:
+    """A line of progress on a block of closed-loop producers."""
     figures = block["figures"]
     report(
         block,
         f"{figures['requests_per_s']:,.0f} requests/s, p50 {figures['p50_ms']:.3f} ms, "
         f"p99 {figures['p99_ms']:.3f} ms",
     )
-
-
-def latency(session: Session, policy: str) -> None:
-    """One closed-loop producer, then sixteen; then sixteen that are a real client."""
-    closed(session, "latency1", policy, 1)
-    closed(session, "latency16", policy, PRODUCERS)
-
-    def work(topic: str) -> Block:
-        result = session.client_closed_loop(topic, PRODUCERS)
-        return {**result, "writes": result["total_requests"]}
-
-    _report_closed(session.measure("clients16", policy, work, max_outstanding=PRODUCERS))
-
-
-def partitions(session: Session, policy: str) -> None:
-    """Sixteen partitions instead of one, in three shapes; the first and second compare with `latency`.
-
-    "one": one producer writes to the partitions in turn. "sixteen": sixteen producers, all partitions.
-    "span": one request carries a record for every partition, against the same records in one batch.
-    """
-    if policy != FLUSH:
-        return
-    closed(session, "partitions_one", policy, 1, PARTITIONS)
-    closed(session, "partitions_sixteen", policy, PRODUCERS, PARTITIONS)
-    closed(session, "span1", policy, 1, 1, records=PARTITIONS)
-    closed(session, "span16", policy, 1, PARTITIONS, spread="span")
 
 
 def fill(session: Session, policy: str, total_bytes: int = 0) -> tuple[str, Block]:
@@ -256,22 +227,3 @@ def report(block: Block, text: str) -> None:
     elsewhere = block["foreign_cpu_share"]
     noise = f", other work used {elsewhere:.0%} of a CPU" if elsewhere > 0.1 else ""
     say(f"  {block['name']:<12} {block['policy']:<5} {text}; {proof}{noise}")
-
-
-def run_rows(session: Session, rows: frozenset[str], *, with_restart: bool) -> None:
-    """Everything that was asked for, on one warm session."""
-    for policy in session.policies:
-        if rows & {"produce", "memory"}:
-            produce(session, policy)
-        if rows & {"latency", "memory", "partitions"}:
-            latency(session, policy)
-        if "partitions" in rows:
-            partitions(session, policy)
-        if "groups" in rows:
-            groups.run(session, policy)
-    if rows & BACKLOG_ROWS:
-        topic, filled = fill(session, session.policies[-1])
-        if "consume" in rows:
-            consume(session, topic, filled)
-        if with_restart:
-            restart(session, topic, filled)

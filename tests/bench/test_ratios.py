@@ -1,0 +1,87 @@
+"""What is compared with what, which goals are met, and that nothing unproven is."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import pytest
+
+from bench.comparison import required_goals
+from bench.one_node.goals import GOALS, RATIOS
+from bench.ratios import BASELINE, SUBJECT, BadRequirement, Goal, compare, parse_requirement
+from bench.settings import FLUSH, OS
+from tests.bench.sessions import session
+
+
+def _by_ratio(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {row["ratio"]: row for row in rows}
+
+
+def test_policies_are_paired_and_crossed() -> None:
+    sessions = [
+        session(
+            BASELINE, ("produce", FLUSH, {"mb_per_s": 20.0}, True), ("produce", OS, {"mb_per_s": 60.0}, True)
+        ),
+        session(SUBJECT, ("produce", FLUSH, {"mb_per_s": 48.0}, True)),
+        session(SUBJECT, ("produce", FLUSH, {"mb_per_s": 52.0}, True)),
+        session(SUBJECT, ("produce", OS, {"mb_per_s": 120.0}, True)),
+    ]
+    rows = _by_ratio(compare(sessions, [], (), RATIOS))
+    assert rows["produce.flush"]["value"] == pytest.approx(2.5)
+    assert rows["produce.cross"]["value"] == pytest.approx(50 / 60)
+    assert rows["produce.os"]["value"] == pytest.approx(2.0)
+    assert rows["produce.flush"]["subject_values"] == [48.0, 52.0]
+    assert set(rows) == {"produce.flush", "produce.cross", "produce.os"}
+
+
+def test_an_unproven_figure_is_never_compared() -> None:
+    sessions = [
+        session(BASELINE, ("latency1", FLUSH, {"p50_ms": 0.5}, True)),
+        session(SUBJECT, ("latency1", FLUSH, {"p50_ms": 0.1}, False)),
+    ]
+    (row,) = compare(sessions, [Goal("latency1.p50.flush", "<=", 0.65)], (), RATIOS)
+    assert (row["value"], row["met"]) == (None, False)
+
+
+def test_memory_and_growth() -> None:
+    sessions = [
+        session(
+            BASELINE,
+            ("latency1", FLUSH, {"p50_ms": 0.5}, True),
+            ("partitions_one", FLUSH, {"p50_ms": 1.0}, True),
+            rss=1000.0,
+        ),
+        session(
+            SUBJECT,
+            ("latency1", FLUSH, {"p50_ms": 0.3}, True),
+            ("partitions_one", FLUSH, {"p50_ms": 0.33}, True),
+            rss=50.0,
+        ),
+    ]
+    rows = _by_ratio(compare(sessions, list(GOALS), (), RATIOS))
+    assert rows["memory.max"]["value"] == pytest.approx(0.05)
+    assert rows["memory.max"]["met"] is True
+    assert rows["growth.one"]["value"] == pytest.approx(1.1)
+    assert rows["growth.one"]["baseline_growth"] == pytest.approx(2.0)
+    assert rows["partitions.one"]["value"] == pytest.approx(0.33)
+    assert rows["restart"]["met"] is False
+
+
+def test_requirements() -> None:
+    assert parse_requirement("produce.flush >= 2.5", RATIOS, GOALS) == [Goal("produce.flush", ">=", 2.5)]
+    assert parse_requirement("goals", RATIOS, GOALS) == list(GOALS)
+    for bad in ("produce.flush", "nonsense>=1", "produce.flush>2", ""):
+        with pytest.raises(BadRequirement):
+            parse_requirement(bad, RATIOS, GOALS)
+    assert Goal("restart", "<=", 0.2).met_by(0.2)
+    assert not Goal("restart", "<=", 0.2).met_by(0.21)
+
+
+def test_what_a_command_line_requires_is_of_its_own_ratios_and_goals() -> None:
+    parser = argparse.ArgumentParser()
+    options = argparse.Namespace(require=["goals", "produce.flush>=7"])
+    found = required_goals(parser, options, RATIOS, GOALS)
+    assert found == [*GOALS, Goal("produce.flush", ">=", 7.0)]
+    with pytest.raises(SystemExit):
+        required_goals(parser, options, {}, GOALS)
