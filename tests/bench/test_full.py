@@ -8,6 +8,7 @@ import json
 from array import array
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from bench.full import cells, command
 from bench.full.cells import cells_of
 from bench.full.rows import figures_of, medians
 from bench.full.workloads import read_all
+from bench.headline.sizes import ONE_QUICK
 from compat_tests.kafka_jars import ToolchainMissing
 
 TINY = """
@@ -175,6 +177,25 @@ def test_a_target_that_is_not_here_is_skipped_by_name(
     said = capsys.readouterr().err
     assert "SKIPPED tansu: not built" in said and "2 remain" in said
     assert not grid.out.exists()
+
+
+def test_a_broker_in_memory_is_warmed_up_by_writes_alone(tmp_path: Path) -> None:
+    """tansu answers a fetch with all it has, however little is asked for."""
+
+    class Recording(targets.OneBroker):
+        jobs: tuple[str, ...] = ()
+
+        def job(self, name: str, **words: object) -> dict[str, Any]:
+            self.jobs += (name,)
+            return {"total_requests": 1}
+
+    def jobs_of(target: str) -> tuple[str, ...]:
+        session = Recording(targets.TARGETS[target], ONE_QUICK, tmp_path)
+        session._warm_slice("topic", 1)
+        return session.jobs
+
+    assert jobs_of("tansu") == ("closed_loop",)
+    assert jobs_of("lockstep") == ("closed_loop", "fill", "read_backlog")
 
 
 def test_wishes_that_cannot_be_read_are_answered(grid: Grid, capsys: pytest.CaptureFixture[str]) -> None:
