@@ -149,9 +149,9 @@ def _about(row: Row, abouts: dict[str, str]) -> str:
     kind = row["settings"]["kind"]
     about = abouts.get(row["workload"], "")
     figures = ", ".join(words for _, _, words in SHOWN[kind])
-    times = f" Timed blocks of {row['settings']['minutes'] * 60:.2g} s." if kind in TIMED else ""
     said = (
-        f"{about[:1].upper()}{about[1:]}.{times}" if about else "",
+        f"{about[:1].upper()}{about[1:]}." if about else "",
+        f"Timed blocks of {row['settings']['minutes'] * 60:.2g} s." if kind in TIMED else "",
         f"In each cell: {figures}.",
         NOTES.get(kind, ""),
     )

@@ -83,7 +83,7 @@ def _row(directory: Path, workload: str, target: str, nodes: int = 1, **more: An
     machine = {"processor": "P", "cpus": 2, "memory_gb": 8, "kernel": "6", "disk": {"device": "vda"}}
     row = {
         "cell": f"{workload}/{nodes}n-{target}",
-        "settings": {"kind": "produce"},
+        "settings": {"kind": "produce", "minutes": 0.05},
         "nodes": nodes,
         "target": target,
         "point": {"partitions": 16, "rate": 0},
@@ -120,6 +120,7 @@ def test_rows_of_several_commits_are_counted_and_rows_of_several_machines_refuse
     _row(tmp_path, "requests", "kafka", medians=figures, rounds=[], code=other, started="2026-02-01")
     counted = "rows of 2 commits, newest first: fedcba987654 with changes (1), 0123456789ab (1)"
     assert counted in section(gathered(tmp_path))
+    assert "Timed blocks of 3 s. In each cell: requests answered a second" in section(gathered(tmp_path))
     machine = {"processor": "Q", "cpus": 2, "memory_gb": 8, "kernel": "7", "disk": {"device": "vda"}}
     _row(tmp_path, "requests", "tansu", medians=figures, rounds=[], machine=machine)
     with pytest.raises(MixedMachines, match=r"1n-tansu was measured elsewhere: .*kernel.*processor"):
