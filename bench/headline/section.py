@@ -55,8 +55,8 @@ def _how(result: dict[str, Any], counted: str) -> list[str]:
         "*Producers* are connections of a client of our own; each sends one record of 1 KB a request and "
         "waits for the answer. In such closed loops a stall of 300 ms is one sample for each producer and in "
         "no p99 (*longest answer*, below), and with 16 and 64 producers each broker is at its own highest "
-        "rate. Latencies at equal rates, counted from when a request was due, are those of `rate-1kb` in the "
-        f"grid, once it has been measured.{_raw(result)}",
+        "rate. Latencies at equal rates, counted from when a request was due, are those of `rate-1kb` in "
+        f"[the grid](#the-grid).{_raw(result)}",
         f"The *fan-out*{_fan_out(result)} is read from memory as it is written. The *catch-up read* finds "
         "its backlog in the page cache. *Memory*: alone, Kafka has the heap of "
         "1 GB it ships with, not the least it would run in. A session of Kafka's serves both policies one "
