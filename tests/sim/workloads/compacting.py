@@ -32,6 +32,7 @@ from tests.sim.workloads.asking import (
     run_commands,
     until,
 )
+from tests.sim.workloads.consuming import is_whole
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -126,6 +127,9 @@ class Compacting(Workload):
         await until(lambda: self._write(Finder(self.world, "last"), _last()))
         await at_rest(self.world)
         for node in self.world.members():
+            if not is_whole(group_of(node)):
+                text = f"{node} has nothing to come, and waits for {group_of(node).log.whole_index}"
+                self.world.violate("never whole again", text)
             self._check(node)
 
     # -- the cleaner of a node --------------------------------------------------------------------------
@@ -171,7 +175,7 @@ class Compacting(Workload):
         group = group_of(node)
         self._history.changed(node)
         partition = _partition(group)
-        if partition is None or node.damaged:
+        if partition is None or node.damaged or not is_whole(group):
             return
         self._compacted.add(partition.number)
         written = self._records(partition)
