@@ -17,6 +17,7 @@ from protocol.records.record import BatchBuilder, Record, iter_records
 from storage.cleaner import Wanted
 from storage.group import LogGroup
 from storage.partition import PartitionLog
+from storage.transactions import AbortedTransactions
 from storage.types import CorruptLog, StorageError
 from tests.sim.checks.history import History, group_of, unseen
 from tests.sim.faces import Unanswered, Workload
@@ -228,7 +229,7 @@ def _wanted(group: LogGroup, partition: PartitionLog, dirty: int) -> Wanted:
     ]
     end = min(max(ends, default=0), partition.last_stable_offset, partition.high_watermark)
     newest = partition.high_watermark - 1
-    return Wanted(partition.number, min(dirty, end), end, DELETE_RETENTION_MS, [], newest)
+    return Wanted(partition.number, min(dirty, end), end, DELETE_RETENTION_MS, AbortedTransactions(), newest)
 
 
 def _at_once(_: int) -> None:
