@@ -312,6 +312,6 @@ def _wanted(dirt: Dirt) -> Wanted:
         dirt.dirty_offset,
         dirt.end_offset,
         dirt.partition.topic.config.delete_retention_ms,
-        partition.aborted_between(0, dirt.end_offset),
+        partition.aborted_so_far(),
         partition.high_watermark - 1,
     )

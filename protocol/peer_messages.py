@@ -203,7 +203,8 @@ class TimeoutNowBody(Struct):
 @message(api_key=8, versions="0", flexible="0+", kind="peer")
 class InstallBody(Struct):
     """One chunk of a checkpoint; `piece` is CHECKPOINT_PIECE or FRAMES_PIECE, `after` is -1 where an older
-    version does not say which frame it follows on: such a piece is refused."""
+    version does not say which frame it follows on: such a piece is refused. `commit_index` is 0 where it does
+    not say how far its log was committed."""
 
     group_id: int = int32()
     sender: int = int64()
@@ -218,6 +219,7 @@ class InstallBody(Struct):
     chain: int = uint32()
     data: Data = record_data(default=b"")
     after: int = int64(default=-1, tagged="0+", tag=0)
+    commit_index: int = int64(default=0, tagged="0+", tag=1)
 
 
 @message(api_key=9, versions="0", flexible="0+", kind="peer")

@@ -20,7 +20,7 @@ from storage.cleaning import ENTRY_BYTES, PartitionCleaning
 from storage.gaps import over_gaps
 from storage.log.data_log import DataLog, SealedSegment
 from storage.log.rewriting import Left
-from storage.transactions import AbortedTransaction
+from storage.transactions import AbortedTransactions
 from storage.types import CONTROL_PARTITION, Buffer, DirectoryEntry, FramesGone
 
 READ_BYTES = 1 << 20
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
     dirty_offset: int
     end_offset: int
     delete_retention_ms: int
-    aborted: Sequence[AbortedTransaction]
+    aborted: AbortedTransactions
     newest_offset: int
     """Of the partition's last committed record. Its batch may lose records but never goes as a whole:
     reads need an end to reach."""
@@ -122,7 +122,8 @@ def _mapped(
 ) -> PartitionCleaning:
     """A partition's rules, with the last offset of every key in the stretch that it wants cleaned."""
     number, dirty, end, delete_retention_ms, aborted, _ = wanted
-    found = PartitionCleaning(number, dirty, end, now_ms, delete_retention_ms, aborted, room, horizons_end)
+    between = aborted.between(dirty, end)  # no record of those before is left
+    found = PartitionCleaning(number, dirty, end, now_ms, delete_retention_ms, between, room, horizons_end)
     offset = max(dirty, log.first_offset(number) or 0)
     while offset < found.end:
         before = offset

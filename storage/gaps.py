@@ -2,9 +2,8 @@
 
 The log knows which offsets its files begin with, the partition knows what is deleted: where the one has
 nothing any more and the other says nothing was deleted, reading goes on with what follows, as it does over
-batches that are gone within a file. So it does at a member that was just shipped a checkpoint, for what its
-leader has deleted since that checkpoint: the log start comes with an entry that is still under way. Where
-such a member has no batch of the partition at all, a read is empty until then.
+batches that are gone within a file. Nobody is to read a member that may not know of a log start yet by which
+files are gone (`DataLog.whole_index`).
 """
 
 from __future__ import annotations

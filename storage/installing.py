@@ -7,7 +7,9 @@ are flushed on the way. It does not switch the log: the replica does, in the ord
 Where an arrival finds no room nothing of it stays, and the next one waits a while. Until one is whole the
 log that it is to replace stays: a crash must find it. But below both of its checkpoints, what the leader does
 not have any more goes at once, as it would if this member had followed: records that are deleted, which a
-majority without this member knows, for what is shipped is committed.
+majority without this member knows, for what is shipped is committed. In the place of some of them came newer
+ones, which are not here yet; so it is, too, with what is shipped while its leader goes on compacting. Hence
+nobody is to read here until what the leader had committed is applied (`DataLog.whole_index`).
 Source: specs of storage ("Shipping").
 """
 
@@ -43,6 +45,7 @@ class Installing:
 
     __slots__ = (
         "_beginning",
+        "_guarded",
         "_log",
         "_loop",
         "_no_room_index",
@@ -66,6 +69,7 @@ class Installing:
         loop: asyncio.AbstractEventLoop,
         threads: Executor,
         trim: Callable[[], None],
+        guarded: Callable[[Callable[[], None]], None],
     ) -> None:
         self._log = log
         self._raft = raft
@@ -74,6 +78,7 @@ class Installing:
         self._loop = loop
         self._threads = threads
         self._trim = trim
+        self._guarded = guarded
         self._shipments: dict[int, Shipment] = {}
         self._beginning: set[int] = set()
         """Members for whom the checkpoint is being read; looked into, never walked."""
@@ -180,6 +185,7 @@ class Installing:
                 last,
                 self._now_ms(),
                 piece,
+                self._raft.commit_index,
             ),
         )
 
@@ -203,6 +209,7 @@ class Installing:
             self._raft.chunk_stored(install)
             return
         assert isinstance(install.payload, Piece)
+        arrival.whole_index = max(arrival.whole_index, install.commit_index)
         arrival.storing = True
         storing = self._loop.run_in_executor(self._threads, arrival.store, install.payload, install.done)
         storing.add_done_callback(partial(self._stored, arrival, install, stored))
@@ -242,8 +249,7 @@ class Installing:
         if isinstance(reason, OSError) and reason.errno in (errno.ENOSPC, errno.EDQUOT):
             self._no_room_index = arrival.index
             log.yield_room(True)  # at once; all logs of the disk, and until when, are the broker's to say
-            if arrival.first_index is not None and log.free_below(arrival.first_index):
-                self._trim()
+            self._guarded(partial(self._free_as_leader, arrival))
             what_lacks = (
                 f"; node {node_of(install.sender)} sends more than this disk has room for, and the log here "
                 f"({log.size_bytes / 1e6:.1f} MB) stays until all of it has come: free other space"
@@ -256,6 +262,11 @@ class Installing:
             self._pause_ms // 1000,
             what_lacks,
         )
+
+    def _free_as_leader(self, arrival: Arrival) -> None:
+        first_index = arrival.first_index
+        if first_index is not None and self._log.free_below(first_index, arrival.whole_index):
+            self._trim()
 
     @staticmethod
     def _is_of(arrival: Arrival | None, install: Install) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
-from storage.transactions import AbortedTransaction, PartitionTransactions
+from storage.transactions import AbortedTransaction, AbortedTransactions, PartitionTransactions
 from storage.types import Buffer, DirectoryEntry, StateMachine
 
 
@@ -66,6 +66,10 @@ class PartitionLog:
         """The aborted transactions that a reader from `first_offset` up to `end_offset` may meet."""
         transactions = self.transactions
         return [] if transactions is None else transactions.aborted_between(first_offset, end_offset)
+
+    def aborted_so_far(self) -> AbortedTransactions:
+        """All aborted transactions, for another thread."""
+        return AbortedTransactions() if self.transactions is None else self.transactions.aborted.copy()
 
     def note_epoch(self, leader_epoch: int, offset: int) -> None:
         """Remember where `leader_epoch` began, if it is new here."""

@@ -132,7 +132,9 @@ class Replica:
         self.applier = Applier(log, state, self.checkpointer, applied_index)
         self._send = send
         self.outgoing = Outgoing(log, raft, self._say, self._loop, threads, self._gone)
-        self.installing = Installing(log, raft, self._say, self.now_ms, self._loop, threads, self.trim)
+        self.installing = Installing(
+            log, raft, self._say, self.now_ms, self._loop, threads, self.trim, self._guarded
+        )
         self._control = state.control
         self._log_start: Callable[[int], int] = lambda number: state.control.log_start(number)
         self.clean_ends = CleanEnds()
@@ -335,10 +337,9 @@ class Replica:
     def _turn(self) -> bool:
         """One drain of the core; whether there may be more to do."""
         ready = NOTHING if self.raft.idle else self.raft.ready()
-        if ready.hard_state is not None:
-            saved = HardState(
-                ready.hard_state.term, ready.hard_state.voted_for, self.log.hard_state.incarnation
-            )
+        wanted = ready.hard_state
+        if wanted is not None:
+            saved = HardState(wanted.term, wanted.voted_for, self.log.hard_state.incarnation)
             self.log.save_hard_state(saved)
             self.raft.hard_state_persisted(saved)
         if not self.raft.accepting:
@@ -360,7 +361,7 @@ class Replica:
         if more:
             self._loop.call_soon(self._guarded, _nothing)
         self._owner.on_progress(moved)
-        if not worked and ready.hard_state is None:
+        if not worked and wanted is None:
             return False
         return bool(self._work) or not self.raft.idle
 

@@ -116,6 +116,7 @@ class Arrival:
         "storing",
         "term",
         "whole",
+        "whole_index",
     )
 
     def __init__(self, log: DataLog, index: int, term: int) -> None:
@@ -125,6 +126,8 @@ class Arrival:
         self.next_chunk = 0
         self.whole = False
         """The last chunk is there, and all is durable."""
+        self.whole_index = index
+        """What the leader had committed: newer records than it is shipped with may have cleaned those."""
         self.storing = False
         """A thread is at it: it can be neither continued nor aborted."""
         self.checkpoint: Checkpoint | None = None
@@ -184,6 +187,7 @@ class Arrival:
         """The log becomes the checkpoint's. Raises as Installation.finish."""
         installation = self._begin()
         assert self.checkpoint is not None
+        self._log.expect_whole_at(self.whole_index)
         installation.finish(self.checkpoint)
         return self.checkpoint
 

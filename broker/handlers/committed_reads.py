@@ -18,9 +18,7 @@ from storage.types import Buffer
 def aborted_in(log: PartitionLog, offset: int, buffers: Sequence[Buffer]) -> list[AbortedTransaction]:
     """The aborted transactions with records in these batches, which were read from `offset` on."""
     transactions = log.transactions
-    if not buffers or transactions is None or not transactions.aborted:
-        return []
-    if transactions.aborted[-1].last_offset < offset:
+    if not buffers or transactions is None or transactions.aborted.last_offset < offset:
         return []
     return [
         AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)

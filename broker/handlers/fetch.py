@@ -19,7 +19,7 @@ from broker.context import Answer, ClientContext, Deferred
 from broker.delayed import WaitingFetch
 from broker.fetch_session import TOPIC_IDS_SINCE, FetchItem, FetchTurn, SessionRefused
 from broker.handlers.committed_reads import aborted_in, end_of
-from broker.handlers.follower_reads import follower_error, offset_error
+from broker.handlers.follower_reads import follower_error, is_whole, offset_error
 from broker.handlers.partition_checks import end_of_epoch, epoch_error, known_leader
 from broker.metadata import TopicPartition
 from broker.replica_selection import NearbyReplicas
@@ -415,8 +415,11 @@ async def _from_disk(
     partition: TopicPartition, offset: int, max_bytes: int, end: int
 ) -> tuple[ReadResult, ErrorCode]:
     """Batches by way of a reader thread; or nothing, and the error to answer."""
+    group = partition.group
     try:
-        result = await partition.group.read_cold(partition.log, offset, max_bytes, end)
+        result = await group.read_cold(partition.log, offset, max_bytes, end)
+        if not is_whole(group):  # not any more
+            return _EMPTY, ErrorCode.NOT_LEADER_OR_FOLLOWER
         high_watermark = partition.log.high_watermark
         # Below a transaction that is open all may have been cleaned away.
         if result.buffers or offset >= high_watermark or (end < high_watermark and not result.cold):

@@ -1,8 +1,9 @@
 """What a follower may serve of the partitions that it has a copy of (KIP-392).
 
 Invariants: a follower serves up to its own high watermark, which is committed and never goes back, not even
-over a restart: until it has found again what it may have served before, it serves nothing. It never says
-that an offset is beyond the log: its leader may have more, and only the leader knows.
+over a restart: until it has found again what it may have served before, it serves nothing; nor does it while
+records are gone here and what came in their place is not here yet. It never says that an offset is beyond
+the log: its leader may have more, and only the leader knows.
 Source: KIP-392, KIP-320; Kafka's Partition.localLogWithEpochOrThrow. Where this is not what Kafka does:
 `docs/decisions/0021-reading-from-followers.md`.
 """
@@ -46,4 +47,10 @@ def _follows(group: LogGroup) -> bool:
     What it served then is in what it recovered, and no leader cuts that off.
     """
     raft = group.raft
-    return raft.leading is None and group.applied_index >= min(group.recovered_index, raft.last_index)
+    known = group.applied_index >= min(group.recovered_index, raft.last_index)
+    return raft.leading is None and known and is_whole(group)
+
+
+def is_whole(group: LogGroup) -> bool:
+    """Whether this node has what came in the place of records that are gone here."""
+    return group.is_leader or group.applied_index >= group.log.whole_index

@@ -245,6 +245,19 @@ class DataLog(ReplacingLog):
             raise self._fail(f"hard state: {error}") from error
 
     @property
+    def whole_index(self) -> int:
+        """Before this entry is applied, what is here may lack records in whose place newer ones came: nobody
+        is to read it."""
+        return self._house.state.whole_index
+
+    def expect_whole_at(self, index: int) -> None:
+        """Raise `whole_index`; it is on the disk when this returns. FlushFailed."""
+        try:
+            self._house.save_whole_index(index)
+        except OSError as error:
+            raise self._fail(f"state: {error}") from error
+
+    @property
     def sealed_since_checkpoint(self) -> bool:
         """True where a segment was sealed after the last checkpoint began: time for another one. One that
         found no room counts until `retry_space`."""
@@ -467,11 +480,15 @@ class DataLog(ReplacingLog):
                 segment.kept_by = row
         return self._free(dead)
 
-    def free_below(self, index: int) -> int:
+    def free_below(self, index: int, whole_index: int) -> int:
         """Free the sealed segments whose frames all come before this one, as far as both kept checkpoints
-        lie above them; how many."""
+        lie above them; how many. What came in the place of their records is there once `whole_index` is
+        applied. FlushFailed."""
         below = self._house.freeable_below()
-        return self._free([s for s in self._table.sealed() if s.sequence < below and s.tail.index < index])
+        dead = [s for s in self._table.sealed() if s.sequence < below and s.tail.index < index]
+        if dead:
+            self.expect_whole_at(whole_index)
+        return self._free(dead)
 
     def _free(self, dead: list[Segment]) -> int:
         removed = self._table.remove(dead)

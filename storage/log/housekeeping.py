@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from storage.log.checkpoint_file import (
@@ -71,22 +72,29 @@ class Housekeeping:
     def save_hard_state(self, hard: HardState) -> None:
         """Both slots flushed when this returns. OSError: nothing may rest on it."""
         with self._state_lock:
-            now = self._state_file.state
-            self._state_file.save(LogState(hard, now.generation, now.generation_start, now.oldest_sequence))
+            self._state_file.save(replace(self.state, hard=hard))
 
     def begin_generation(self, place: int) -> int:
         """A new generation that begins at `place`, all below it flushed; its number."""
         with self._state_lock:
-            now = self._state_file.state
-            self._state_file.save(LogState(now.hard, now.generation + 1, place, now.oldest_sequence))
-            return now.generation + 1
+            generation = self.state.generation + 1
+            self._state_file.save(replace(self.state, generation=generation, generation_start=place))
+            return generation
 
     def begin_installed(self, first_sequence: int, place: int) -> int:
         """The switch of an installation: the log begins with this segment, and at `place` a generation."""
         with self._state_lock:
-            now = self._state_file.state
-            self._state_file.save(LogState(now.hard, now.generation + 1, place, first_sequence))
+            now = self.state
+            self._state_file.save(
+                LogState(now.hard, now.generation + 1, place, first_sequence, now.whole_index)
+            )
             return now.generation + 1
+
+    def save_whole_index(self, index: int) -> None:
+        """Before this entry is applied records may be missing in whose place newer ones came."""
+        with self._state_lock:
+            if index > self.state.whole_index:
+                self._state_file.save(replace(self.state, whole_index=index))
 
     # -- running ----------------------------------------------------------------------------------------
 
@@ -238,9 +246,8 @@ class Housekeeping:
         if beyond:
             bury(self._fs, self._directory, beyond)
         with self._state_lock:
-            now = self._state_file.state
-            if oldest > now.oldest_sequence:
-                self._state_file.save(LogState(now.hard, now.generation, now.generation_start, oldest))
+            if oldest > self.state.oldest_sequence:
+                self._state_file.save(replace(self.state, oldest_sequence=oldest))
         read_still = set()
         for segment in dead:
             if not self._table.close_if_unread(segment):

@@ -14,7 +14,7 @@ The order of work, each step safe to repeat after another crash:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -52,7 +52,7 @@ from storage.log.segments import (
     segment_name,
     sequences_of,
 )
-from storage.log.state_file import LogState, LostState, StateFile
+from storage.log.state_file import LostState, StateFile
 from storage.log.tombstones import Freed
 from storage.types import CorruptLog, HardState, NewerFormat
 
@@ -199,7 +199,8 @@ class Recovery:
             self._flush(segment)
         fs.fsync_dir(directory)  # a file may have its name since a moment before the process was killed
         # The save that cuts rot away is the one that ends this member: what it promised may have been there.
-        state_file.save(LogState(self._hard_state(), state.generation + 1, end, oldest))
+        hard, generation = self._hard_state(), state.generation + 1
+        state_file.save(replace(state, hard=hard, generation=generation, generation_start=end))
         next_sequence = (end >> 32) + 1 if scanned else start
         remove_leftovers(fs, directory, names, live, next_sequence, oldest)
         ready = ready_again(fs, directory, live, next_sequence, self._segment_bytes)

@@ -5,12 +5,14 @@ slot wins. When `save` has returned both hold the same, so that one rotten slot 
 with the slot that does not hold the newest state. Neither slot whole is rot (`CorruptLog`), never a crash.
 
 Beside the vote it keeps the log's generation and the position where it began (raised at each open and each
-truncation, before anything is written there) and the oldest segment that must exist.
+truncation, before anything is written there), the oldest segment that must exist, and from which entry on
+the log is whole.
 """
 
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,9 +25,9 @@ from storage.types import CorruptLog, HardState, NewerFormat
 STATE_NAME = "state"
 SLOT_BYTES = 4096
 _MAGIC = b"LSTKHARD"
-_SLOT = struct.Struct(">8sIHHIQQqQQQQ")
+_SLOT = struct.Struct(">8sIHHIQQqQQQQQ")
 """magic, crc, format, flags, group id, save count, term, voted for, incarnation, generation,
-generation start, oldest sequence."""
+generation start, oldest sequence, whole index; the last is 0 where an older version saved."""
 _CRC_FROM = 12
 
 
@@ -33,18 +35,16 @@ class LostState(CorruptLog):
     """Neither slot is whole."""
 
 
+@dataclass(frozen=True, slots=True)
 class LogState:
-    """What the slots hold. `generation_start` is a position; below it everything was flushed."""
+    """What the slots hold. `generation_start` is a position; below it everything was flushed. Who has not
+    applied `whole_index` may lack records in whose place newer ones came."""
 
-    __slots__ = ("generation", "generation_start", "hard", "oldest_sequence")
-
-    def __init__(
-        self, hard: HardState, generation: int = 0, generation_start: int = 0, oldest_sequence: int = 1
-    ) -> None:
-        self.hard = hard
-        self.generation = generation
-        self.generation_start = generation_start
-        self.oldest_sequence = oldest_sequence
+    hard: HardState
+    generation: int = 0
+    generation_start: int = 0
+    oldest_sequence: int = 1
+    whole_index: int = 0
 
 
 def encode_slot(group_id: int, saves: int, state: LogState) -> bytes:
@@ -63,6 +63,7 @@ def encode_slot(group_id: int, saves: int, state: LogState) -> bytes:
         state.generation,
         state.generation_start,
         state.oldest_sequence,
+        state.whole_index,
     )[_CRC_FROM:].ljust(SLOT_BYTES - _CRC_FROM, b"\0")
     return _MAGIC + CRC.pack(crc32c(body)) + body
 
@@ -71,12 +72,10 @@ def decode_slot(data: bytes) -> tuple[int, int, int, LogState] | None:
     """(format, group id, saves, state), or None for bytes that are no whole slot."""
     if len(data) < SLOT_BYTES:
         return None
-    magic, crc, fmt, _, group_id, saves, term, voted_for, incarnation, generation, start, oldest = (
-        _SLOT.unpack_from(data)
-    )
+    magic, crc, fmt, _, group_id, saves, term, voted_for, incarnation, *log = _SLOT.unpack_from(data)
     if magic != _MAGIC or crc != crc32c(data[_CRC_FROM:SLOT_BYTES]):
         return None
-    return fmt, group_id, saves, LogState(HardState(term, voted_for, incarnation), generation, start, oldest)
+    return fmt, group_id, saves, LogState(HardState(term, voted_for, incarnation), *log)
 
 
 class StateFile:

@@ -156,6 +156,7 @@ def _install_table(group_id: int, message: raft.Install) -> Struct:
         chain=piece.chain,
         data=_listed(piece.data),
         after=piece.after,
+        commit_index=message.commit_index,
     )
 
 
@@ -173,6 +174,7 @@ def _install(table: wire.InstallBody) -> Message:
         table.done,
         table.sent_ms,
         Piece(kind, _owned(table.data), table.chain, table.after),
+        table.commit_index,
     )
 
 

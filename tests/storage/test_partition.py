@@ -72,6 +72,7 @@ def test_it_says_what_it_is_for_a_log_line() -> None:
 def test_what_is_stable_ends_where_the_first_open_transaction_begins() -> None:
     made = partition()
     assert (made.last_stable_offset, made.aborted_between(0, 40)) == (35, [])
+    before = made.aborted_so_far()
     builder = BatchBuilder(producer_id=9, producer_epoch=0, transactional=True)
     builder.append(timestamp_ms=5, key=None, value=b"x")
     made.in_transaction(DirectoryEntry(3, 20, 1, 0, 0, 0, 0, ENTRY_TRANSACTIONAL), builder.build())
@@ -82,4 +83,5 @@ def test_what_is_stable_ends_where_the_first_open_transaction_begins() -> None:
     flags = ENTRY_TRANSACTIONAL | ENTRY_CONTROL
     made.in_transaction(DirectoryEntry(3, 34, 1, 0, 0, 0, 0, flags), marker)
     assert made.last_stable_offset == 35
-    assert made.aborted_between(0, 40) == [AbortedTransaction(9, 20, 34, 35)]
+    aborted = [AbortedTransaction(9, 20, 34, 35)]
+    assert made.aborted_between(0, 40) == list(made.aborted_so_far()) == aborted and not before

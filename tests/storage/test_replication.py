@@ -14,7 +14,7 @@ import pytest
 from storage.log.options import LogOptions
 from storage.log.recent_frames import RecentFrames
 from storage.partition import PartitionLog
-from storage.raft.messages import Append
+from storage.raft.messages import Append, Message
 from storage.repairing import ScrubEnded
 from storage.types import Frame, NotLeader
 from tests.storage.cluster import Cluster, append
@@ -140,6 +140,34 @@ async def test_a_member_with_nothing_gets_a_checkpoint(
     await cluster.stop()
     assert not cluster.fatal
     assert seen_from == {threading.main_thread()}  # they move while another thread looks
+
+
+async def test_a_shipped_log_is_whole_once_all_is_there_that_its_leader_had(tmp_path: Path) -> None:
+    """What was written after the checkpoint may have cleaned what is shipped with it."""
+    cluster = Cluster(tmp_path)
+    await cluster.start(1, 2)
+    partition = await filled(cluster)
+    leader = await cluster.leader()
+    await cluster.until(lambda: leader.raft.terms.base_index > 0)
+
+    def stays_there(sender: int, to: int, message: Message) -> bool:
+        installed = 3 in cluster.groups and cluster.groups[3].applied_index > 0
+        return to == 3 and isinstance(message, Append) and installed
+
+    cluster.lost = stays_there
+    for _ in range(2):  # and after a restart
+        await cluster.start(3)
+        third = cluster.groups[3]
+        await cluster.until(lambda third=third: third.applied_index > 0)  # type: ignore[misc]
+        assert third.applied_index < third.log.whole_index == leader.commit_index
+        await cluster.stop(3)
+    cluster.lost = lambda sender, to, message: False
+    await cluster.start(3)
+    append(leader, partition, b"x")
+    await cluster.agreed()
+    assert cluster.groups[3].applied_index > cluster.groups[3].log.whole_index
+    await cluster.stop()
+    assert not cluster.fatal
 
 
 async def test_what_was_cleaned_comes_as_a_checkpoint(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from storage.cleaner import Cleaned, Wanted, is_half_dead
 from storage.group import LogGroup
 from storage.log.checkpoint_file import AGAIN, PREFIX
 from storage.partition import PartitionLog
+from storage.transactions import AbortedTransactions
 from storage.types import StorageFull
 from tests.storage.cluster import Cluster
 from tests.storage.test_cleaner import TINY, opened
@@ -45,7 +46,7 @@ async def read(group: LogGroup, partition: PartitionLog) -> list[tuple[bytes | N
 
 async def clean(group: LogGroup, partition: PartitionLog, now_ms: int = 10_000) -> Cleaned:
     end = partition.high_watermark
-    wanted = Wanted(partition.number, 0, end, 0, [], end - 1)
+    wanted = Wanted(partition.number, 0, end, 0, AbortedTransactions(), end - 1)
     done = await group.clean([wanted], now_ms, 1 << 20, lambda count: None)
     assert done is not None
     group.free_dead_segments()
@@ -140,7 +141,7 @@ async def test_beside_appends(tmp_path: Path) -> None:
             if share.partition == partition.number
         )
         assert end >= before > 0
-        wanted = Wanted(partition.number, 0, end, 0, [], partition.high_watermark - 1)
+        wanted = Wanted(partition.number, 0, end, 0, AbortedTransactions(), partition.high_watermark - 1)
         await group.clean([wanted], 10_000, 1 << 20, lambda count: None)
         group.free_dead_segments()
         group.log.prepare_now()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+import tracemalloc
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
@@ -10,7 +13,7 @@ from protocol.records.control import ControlKind, build
 from protocol.records.record import BatchBuilder
 from storage import transactions as module
 from storage.partition import PartitionLog
-from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction
+from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL, AbortedTransaction, AbortedTransactions
 from storage.types import Buffer, DirectoryEntry, NewerFormat
 
 A, B, C = 1, 2, 3
@@ -110,6 +113,14 @@ OF_C = AbortedTransaction(C, 7, 8, 9)
 OF_B_AGAIN = AbortedTransaction(B, 10, 11, 9)
 
 
+@pytest.fixture(params=[1, 2, 128])
+def block_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many aborted transactions are compressed together."""
+    length: int = request.param
+    monkeypatch.setattr(module, "BLOCK_LENGTH", length)
+    return length
+
+
 @pytest.mark.parametrize(
     ("first", "end", "expected"),
     [
@@ -123,11 +134,13 @@ OF_B_AGAIN = AbortedTransaction(B, 10, 11, 9)
         (12, 20, []),
     ],
 )
-def test_a_reader_is_told_what_it_may_meet(first: int, end: int, expected: list[AbortedTransaction]) -> None:
+def test_a_reader_is_told_what_it_may_meet(
+    first: int, end: int, expected: list[AbortedTransaction], block_length: int
+) -> None:
     assert three_aborted().aborted_between(first, end) == expected
 
 
-def test_a_snapshot_brings_all_back() -> None:
+def test_a_snapshot_brings_all_back(block_length: int) -> None:
     partitions = {1: three_aborted(), 2: Partition(2), 3: Partition(3)}
     partitions[3].data(A)
     data = module.snapshot(partitions)
@@ -144,7 +157,7 @@ def test_a_snapshot_brings_all_back() -> None:
     assert module.snapshot(again) == b""
 
 
-def test_what_cannot_be_read_any_more_is_forgotten() -> None:
+def test_what_cannot_be_read_any_more_is_forgotten(block_length: int) -> None:
     partition, ended = three_aborted(), Partition(2)
     partition.log_start_offset = 7
     ended.run([(A, None), (A, ABORT)])
@@ -155,5 +168,62 @@ def test_what_cannot_be_read_any_more_is_forgotten() -> None:
 
 
 def test_a_newer_versions_state_is_refused_by_name() -> None:
-    with pytest.raises(NewerFormat, match="transactions of version 2"):
-        module.restore({}, b"\0\2")
+    with pytest.raises(NewerFormat, match="transactions of version 3"):
+        module.restore({}, b"\0\3")
+
+
+def test_the_first_versions_state_is_understood() -> None:
+    partition, aborted = Partition(), [OF_A, OF_B, OF_C]
+    rows = b"".join([struct.pack(">qqqq", *each) for each in aborted])
+    module.restore({1: partition}, struct.pack(">HIIIqq", 1, 1, 1, 3, A, 9) + rows)
+    partition.high_watermark = 12
+    assert (partition.aborted_between(0, 99), partition.last_stable_offset) == (aborted, 9)
+
+
+def many_aborted(count: int) -> list[AbortedTransaction]:
+    """As ten producers leave them that are open side by side."""
+    random, found, marker = Random(7), [], 1 << 33
+    for _ in range(count):
+        marker += random.randrange(1, 500)
+        first = marker - random.randrange(1, 300)
+        stable = marker + 1 if random.random() < 0.5 else first + random.randrange(marker - first)
+        found.append(AbortedTransaction(random.randrange(10_000, 10_010), first, marker, stable))
+    stable = 0
+    for place, each in enumerate(found):  # it never goes back
+        stable = max(stable, each.last_stable_offset)
+        found[place] = each._replace(last_stable_offset=stable)
+    return found
+
+
+def test_blocks_tell_what_a_list_would() -> None:
+    all_of_them, kept = many_aborted(1000), AbortedTransactions()
+    for each in all_of_them:
+        kept.append(each)
+        assert kept.last_offset == each.last_offset
+    copy, random = kept.copy(), Random(7)
+    for _ in range(300):
+        first = random.choice(all_of_them).last_offset - random.randrange(300)
+        end = first + random.choice((1, 100, 10_000))
+        upto = next((n for n, t in enumerate(all_of_them) if t.last_stable_offset >= end), len(all_of_them))
+        upto = max(upto, next(n for n, t in enumerate(all_of_them) if t.last_offset >= first))
+        told = [t for t in all_of_them[: upto + 1] if t.last_offset >= first and t.first_offset < end]
+        assert kept.between(first, end) == told
+    below = all_of_them[300].last_offset
+    kept.forget_below(below)
+    assert kept.between(below, 1 << 40) == all_of_them[300:]
+    assert len(list(kept)) < 1000 == len(list(copy)), "whole blocks are gone, not from the copy"
+    kept.forget_below(1 << 40)
+    assert (bool(kept), kept.last_offset, list(copy)) == (False, -1, all_of_them)
+
+
+def test_what_was_aborted_takes_little_memory_and_little_of_a_checkpoint() -> None:
+    """Where no record is ever deleted it only becomes more: as tuples one took 190 bytes, and 32."""
+    count, kept = 12_800, AbortedTransactions()
+    all_of_them = many_aborted(count)
+    tracemalloc.start()
+    for each in all_of_them:
+        kept.append(AbortedTransaction(*each))
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    _, _, pieces = kept.snapshot()
+    assert used / count < 20 and sum(map(len, pieces)) / count < 12

@@ -22,7 +22,9 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from storage.group import LogGroup
 from storage.raft.messages import Message
+from storage.types import ReadResult
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
 from tests.broker.wire import Client, batch, fetch_request, records_of
@@ -222,6 +224,41 @@ async def test_a_node_without_a_copy_serves_nothing(start_cluster: StartCluster)
     data = await fetched(await cluster.client(4), 0)
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (await fetched(client, 0, rack_id="rack-4")).preferred_read_replica == -1
+
+
+async def test_a_follower_without_what_came_in_the_place_of_records_serves_nothing(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await racks(start_cluster)
+    leading = await with_records(cluster, b"a")
+    follower = followers_of(cluster)[0]
+
+    def hide() -> None:
+        """As where it gave up files for a checkpoint that finds no room."""
+        group = cluster.brokers[follower].groups[GROUP]
+        group.log.expect_whole_at(group.applied_index + 1)
+
+    hide()
+    assert (await fetched(await cluster.client(follower), 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await cluster.stop(follower)
+    await cluster.start(follower)
+    await everywhere(cluster, 1)
+    client = await cluster.client(follower)
+    assert (await fetched(client, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await leading.produce("t", batch(b"b"))
+    await everywhere(cluster, 2)
+    assert values(await fetched(client, 0)) == [b"a", b"b"]
+
+    read_cold = LogGroup.read_cold
+
+    async def freed_meanwhile(self: LogGroup, *arguments: Any) -> ReadResult:
+        hide()
+        return await read_cold(self, *arguments)
+
+    monkeypatch.setattr(LogGroup, "read", lambda *_: ReadResult([], 0, cold=True))
+    monkeypatch.setattr(LogGroup, "read_cold", freed_meanwhile)
+    data = await fetched(client, 0)
+    assert (data.error_code, values(data)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, [])
 
 
 # --- long polls -------------------------------------------------------------------------------------------

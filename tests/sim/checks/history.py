@@ -16,7 +16,6 @@ from protocol.records.batch import BatchHeader, MalformedBatch, read_header, ver
 from protocol.records.record import key_values
 from storage.group import LogGroup
 from storage.log.format import ENTRY_RAW, group_seed
-from storage.raft.messages import Install
 from storage.types import CONTROL_PARTITION, DirectoryEntry, Frame, FrameKind
 from tests.sim.faces import Check
 from tests.sim.joining import GROUP_ID
@@ -89,8 +88,6 @@ class History(Check):
         """Called with each entry, once, when the first node commits it."""
         self._next_lsn = 1
         self._commits: dict[Node, int] = {}
-        self._shipped: dict[int, tuple[int, dict[int, int]]] = {}
-        """By member: what was committed, and the log starts, when the end of a checkpoint was sent to it."""
 
     @classmethod
     def of(cls, world: World) -> History:
@@ -117,26 +114,13 @@ class History(Check):
         batches = self.batches.get(partition)
         return batches[-1].next_offset if batches else 0
 
-    def deleted_below(self, node: Node, partition: int) -> int:
-        """The log start by which files may be gone although the node does not know of it, without end for a
-        closed partition. That is so where it was shipped a checkpoint: its leader has freed files by what was
-        committed after that, and the node has not yet applied it (storage/gaps.py). 0 for none."""
-        index, log_starts = self._shipped.get(node.member_id, (0, {}))
-        return log_starts.get(partition, 0) if group_of(node).applied_index < index else 0
-
-    def first_at(
-        self, node: Node, partition: int, timestamp_ms: int, start: int, end: int
-    ) -> Iterator[int | None]:
-        """What may be told as the first batch with a record that new or newer from `start` up to `end`: the
-        first there is, and while what is told is deleted, the next; None where nothing is left."""
-        deleted_below = self.deleted_below(node, partition)
+    def first_at(self, partition: int, timestamp_ms: int, start: int, end: int) -> int | None:
+        """The first batch with a record that new or newer from `start` up to `end`; None for none."""
         for batch in self.batches.get(partition, []):
             inside = batch.next_offset > start and batch.base_offset < end
             if inside and batch.header.max_timestamp >= timestamp_ms:
-                yield batch.base_offset
-                if batch.next_offset > deleted_below:
-                    return
-        yield None
+                return batch.base_offset
+        return None
 
     def holds(self, node: Node, index: int) -> bool:
         """Does the node's log have the history's entry at an index? True where it cannot say any more."""
@@ -158,10 +142,6 @@ class History(Check):
 
     def crashed(self, node: Node, how: str) -> None:
         self._commits.pop(node, None)
-
-    def sent(self, node: Node, message: object) -> None:
-        if isinstance(message, Install) and message.done:
-            self._shipped[message.to] = self.last_index, dict(self.log_starts)
 
     def changed(self, node: Node) -> None:
         """Take in what a node has committed since it was last looked at."""

@@ -65,7 +65,6 @@ class Readers(Check):
                     if node.damaged and crc32c(data[CRC_FROM:]) != header.crc:
                         return at  # rotten, and any reader sees it
                     self.world.violate("wrong bytes read", f"{where}: not the bytes of entry {batch.index}")
-                at = max(at, min(batch.base_offset, self._history.deleted_below(node, number)))
                 if not batch.base_offset <= at < batch.next_offset:
                     text = f"{where} to {batch.next_offset}, expected one that holds {at}"
                     self.world.violate("offsets skip or go back", text)

@@ -13,7 +13,7 @@ from storage import transactions as storage_transactions
 from storage.derived_state import TRANSACTIONS_SECTION, DerivedState, Sections
 from storage.group import LogGroup
 from storage.partition import PartitionLog
-from storage.transactions import AbortedTransaction, PartitionTransactions
+from storage.transactions import AbortedTransaction, AbortedTransactions, PartitionTransactions
 from tests.sim.faces import Plant
 from tests.sim.plants.raft import ELECTIONS, replaced
 
@@ -77,7 +77,7 @@ def aborted_not_restored() -> Iterator[None]:
         real(self, sections)
         for partition in self.control.partitions.values():
             if partition.transactions is not None:
-                partition.transactions.aborted.clear()
+                partition.transactions.aborted = AbortedTransactions()
 
     with patch.object(DerivedState, "restore", restore):
         yield

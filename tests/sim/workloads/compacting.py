@@ -17,6 +17,7 @@ from protocol.records.record import BatchBuilder, Record, iter_records
 from storage.cleaner import Wanted
 from storage.group import LogGroup
 from storage.partition import PartitionLog
+from storage.transactions import AbortedTransactions
 from storage.types import CorruptLog, StorageError
 from tests.sim.checks.history import History, group_of, unseen
 from tests.sim.faces import Unanswered, Workload
@@ -32,6 +33,7 @@ from tests.sim.workloads.asking import (
     run_commands,
     until,
 )
+from tests.sim.workloads.consuming import is_whole
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -126,6 +128,9 @@ class Compacting(Workload):
         await until(lambda: self._write(Finder(self.world, "last"), _last()))
         await at_rest(self.world)
         for node in self.world.members():
+            if not is_whole(group_of(node)):
+                text = f"{node} has nothing to come, and waits for {group_of(node).log.whole_index}"
+                self.world.violate("never whole again", text)
             self._check(node)
 
     # -- the cleaner of a node --------------------------------------------------------------------------
@@ -171,7 +176,7 @@ class Compacting(Workload):
         group = group_of(node)
         self._history.changed(node)
         partition = _partition(group)
-        if partition is None or node.damaged:
+        if partition is None or node.damaged or not is_whole(group):
             return
         self._compacted.add(partition.number)
         written = self._records(partition)
@@ -224,7 +229,7 @@ def _wanted(group: LogGroup, partition: PartitionLog, dirty: int) -> Wanted:
     ]
     end = min(max(ends, default=0), partition.last_stable_offset, partition.high_watermark)
     newest = partition.high_watermark - 1
-    return Wanted(partition.number, min(dirty, end), end, DELETE_RETENTION_MS, [], newest)
+    return Wanted(partition.number, min(dirty, end), end, DELETE_RETENTION_MS, AbortedTransactions(), newest)
 
 
 def _at_once(_: int) -> None:

@@ -25,7 +25,7 @@ from tests.sim.checks.transactions import Transaction, Transactions
 from tests.sim.faces import Check, Unanswered
 from tests.sim.workloads.appends import Appends
 from tests.sim.workloads.asking import BACKOFF_S, Elsewhere, InDoubt, commit, must_lead, on_node
-from tests.sim.workloads.consuming import FETCH_BYTES, Consumer, Fetched, serves
+from tests.sim.workloads.consuming import FETCH_BYTES, Consumer, Fetched, is_whole, serves
 from tests.sim.workloads.producing import (
     FOR_GOOD,
     LIMITS,
@@ -124,6 +124,8 @@ async def fetch_committed(
         result = group.read(partition, offset, max_bytes, end)
         if result.cold:
             result = await group.read_cold(partition, offset, max_bytes, end)
+            if not is_whole(group):
+                return Fetched(False, offset, 0)
     except OffsetOutOfRange:
         return Fetched(True, offset, partition.log_start_offset)
     aborted = aborted_in(partition, offset, result.buffers)
