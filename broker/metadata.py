@@ -23,7 +23,7 @@ from broker.cluster_image import (
 )
 from broker.remote_group import UNBOUND, RemoteGroup, unbound
 from broker.settings.config import Settings
-from broker.settings.dynamic_config import in_force, still_valid
+from broker.settings.dynamic_config import still_in_force
 from broker.settings.topic_config import TopicConfig, restored_config, topic_config
 from storage.group import LogGroup
 from storage.partition import PartitionLog
@@ -340,10 +340,11 @@ class Cluster:
             listener(self.settings)
 
     def _settings_in_force(self) -> Settings:
-        changes = []
-        for name in (WHOLE_CLUSTER, str(self._started.node_id)):
-            kept, problems = still_valid(self._started, self.image.configs.get((BROKER_CONFIGS, name), {}))
-            for problem in problems:
-                log.warning("broker configuration: %s; it has no effect", problem)
-            changes.append(kept)
-        return in_force(self._started, *changes)
+        configs = self.image.configs
+        changes = [
+            configs.get((BROKER_CONFIGS, name), {}) for name in (WHOLE_CLUSTER, str(self._started.node_id))
+        ]
+        settings, problems = still_in_force(self._started, *changes)
+        for problem in problems:
+            log.warning("broker configuration: %s; it has no effect", problem)
+        return settings

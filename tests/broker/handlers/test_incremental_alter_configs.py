@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster_image import Changed
+from broker.cluster_image import Changed, configs_command
 from broker.config_changes import MAX_EDITS, MAX_MESSAGE
 from broker.server import Broker
 from protocol.errors import ErrorCode
@@ -279,6 +279,35 @@ async def test_topics_follow_the_broker_where_they_set_nothing(broker: Broker, c
     assert (await client.produce("t", batch(b"x" * 2_000))).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert await alter(client, CLUSTER, ("message.max.bytes", DELETE, None)) == OK
     assert (await client.produce("t", batch(b"x" * 2_000))).error_code == 0
+
+
+async def test_two_changes_that_exclude_each_other(
+    broker: Broker, client: Client, start_broker: StartBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They ended each node that heard of both, and each start after that."""
+    await client.create("t")
+    least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    assert await alter(client, CLUSTER, (most, SET, "8")) == OK
+    for resource in (CLUSTER, NODE):
+        refused, message = await alter(client, resource, (least, SET, "9"))
+        assert refused == ErrorCode.INVALID_REQUEST and f"more than {most}=8" in (message or "")
+    # Two nodes may each have accepted one of them.
+    recorded = configs_command("broker", "1", {least: "9"})
+    await broker.services.topics.record_configs([recorded])
+    assert broker.failed is None
+    logging.getLogger("lockstep").propagate = True
+    for _ in range(2):
+        assert await value(client, T, "max.compaction.lag.ms") == ("8", 3)
+        assert await value(client, T, "min.compaction.lag.ms") == ("0", 5)
+        await client.close()
+        await broker.stop()
+        broker = await start_broker()
+        client = await Client.connect(broker.port)
+    assert f"{least}" in caplog.text and "it has no effect" in caplog.text
+    assert (await alter(client, NODE, ("log.retention.ms", SET, "5")))[0] == ErrorCode.INVALID_REQUEST
+    assert await alter(client, NODE, (least, DELETE, None), ("log.retention.ms", SET, "5")) == OK
+    assert await value(client, T, "retention.ms") == ("5", 2)
+    await client.close()
 
 
 async def test_connections_are_limited_at_once(broker: Broker, client: Client) -> None:
