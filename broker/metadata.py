@@ -292,16 +292,19 @@ class Cluster:
                 self._hide(topic)
             return
         if topic is None:
-            config, problems = restored_config(entry.overrides, self.settings)
-            for problem in problems:
-                log.warning("topic %s: %s; the default is used", entry.name, problem)
-            topic = Topic(entry.name, entry.topic_id, config)
+            topic = Topic(entry.name, entry.topic_id, self._config_of(entry))
             self._by_name[topic.name] = topic
             self._by_id[topic.topic_id] = topic
         elif entry.overrides != topic.config.overrides:
-            topic.config, _ = restored_config(entry.overrides, self.settings)
+            topic.config = self._config_of(entry)
         self._grow(topic, entry)
         self.encoded.clear()
+
+    def _config_of(self, entry: TopicEntry) -> TopicConfig:
+        config, problems = restored_config(entry.overrides, self.settings)
+        for problem in problems:
+            log.warning("topic %s: %s", entry.name, problem)
+        return config
 
     def _grow(self, topic: Topic, entry: TopicEntry) -> None:
         logs = self._logs.get(topic.topic_id, {})
@@ -333,8 +336,8 @@ class Cluster:
         self.settings = settings
         plain = topic_config({}, self.settings)
         for topic in self._by_name.values():
-            overrides = self.image.topics[topic.topic_id].overrides
-            topic.config = restored_config(overrides, self.settings)[0] if overrides else plain
+            entry = self.image.topics[topic.topic_id]
+            topic.config = self._config_of(entry) if entry.overrides else plain
         self.encoded.clear()
         for listener in self.on_settings:
             listener(self.settings)

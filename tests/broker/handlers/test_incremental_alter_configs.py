@@ -30,6 +30,7 @@ from tests.broker.handlers.configs import (
     described,
     value,
 )
+from tests.broker.locks.asking import lock
 from tests.broker.wire import Client, batch
 
 T = (TOPIC, "t")
@@ -244,6 +245,40 @@ async def test_a_change_that_no_longer_holds_is_left_out(
     image.changed(Changed.CONFIGS, b"")
     assert cluster.settings.message_max_bytes == 200_000
     assert "message.max.bytes" in caplog.text
+
+
+async def test_a_topic_keeps_what_it_sets_when_the_brokers_are_told_otherwise(
+    start_broker: StartBroker,
+) -> None:
+    """Its locks and its log group went when the brokers' defaults, or the number of log groups, changed: a
+    lock held nobody up any more. And for good with the next change of anything else."""
+    broker = await start_broker(lockstep_data_groups="2")
+    client = await Client.connect(broker.port)
+    await client.create("t", 1, lockstep_locks="true", lockstep_group="2")
+    assert await alter(client, CLUSTER, ("log.cleanup.policy", SET, "compact")) == OK
+    for seat in ("12A", "12B"):
+        assert await lock(client, -1, write_lock=seat) >= 0
+        assert await lock(client, -1, write_lock=seat) == -ErrorCode.POLICY_VIOLATION
+        refused, message = await alter(client, T, ("retention.ms", SET, "5"))
+        assert refused == ErrorCode.INVALID_CONFIG and "lockstep.locks" in (message or "")
+        await client.close()
+        await broker.stop()
+        broker = await start_broker()
+        client = await Client.connect(broker.port)
+    assert await alter(client, T, ("retention.ms", SET, "5"), ("cleanup.policy", SET, "delete")) == OK
+    assert {
+        name: each.value for name, each in (await described(client, T)).items() if each.config_source == 1
+    } == {
+        "cleanup.policy": "delete",
+        "lockstep.group": "2",
+        "lockstep.locks": "true",
+        "retention.ms": "5",
+    }
+    topic = broker.services.cluster.topic("t")
+    assert topic is not None
+    await broker.services.topics.grow(topic, 3)
+    assert {each.group.group_id for each in topic.partitions} == {2}
+    await client.close()
 
 
 # --- brokers ----------------------------------------------------------------------------------------------
