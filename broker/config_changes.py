@@ -200,9 +200,8 @@ class ConfigChanges:
             )
         for_all = change.resource_name == WHOLE_CLUSTER
         name = WHOLE_CLUSTER if for_all else str(int(change.resource_name))
-        current = settings.dynamic_cluster if for_all else settings.dynamic_node
-        if not for_all and name != str(node_id):
-            current = self._cluster.image.configs.get((BROKER_CONFIGS, name), {})
+        # All that is recorded: what this node cannot follow is not to vanish unseen for the others.
+        current = self._cluster.image.configs.get((BROKER_CONFIGS, name), {})
         try:
             refuse_fixed(each.name for each in change.edits if each.operation != ConfigOperation.DELETE)
             texts = edited(

@@ -23,7 +23,7 @@ from broker.cluster_image import (
 )
 from broker.remote_group import UNBOUND, RemoteGroup, unbound
 from broker.settings.config import Settings
-from broker.settings.dynamic_config import in_force, still_valid
+from broker.settings.dynamic_config import still_in_force
 from broker.settings.topic_config import TopicConfig, restored_config, topic_config
 from storage.group import LogGroup
 from storage.partition import PartitionLog
@@ -292,16 +292,19 @@ class Cluster:
                 self._hide(topic)
             return
         if topic is None:
-            config, problems = restored_config(entry.overrides, self.settings)
-            for problem in problems:
-                log.warning("topic %s: %s; the default is used", entry.name, problem)
-            topic = Topic(entry.name, entry.topic_id, config)
+            topic = Topic(entry.name, entry.topic_id, self._config_of(entry))
             self._by_name[topic.name] = topic
             self._by_id[topic.topic_id] = topic
         elif entry.overrides != topic.config.overrides:
-            topic.config, _ = restored_config(entry.overrides, self.settings)
+            topic.config = self._config_of(entry)
         self._grow(topic, entry)
         self.encoded.clear()
+
+    def _config_of(self, entry: TopicEntry) -> TopicConfig:
+        config, problems = restored_config(entry.overrides, self.settings)
+        for problem in problems:
+            log.warning("topic %s: %s", entry.name, problem)
+        return config
 
     def _grow(self, topic: Topic, entry: TopicEntry) -> None:
         logs = self._logs.get(topic.topic_id, {})
@@ -333,17 +336,18 @@ class Cluster:
         self.settings = settings
         plain = topic_config({}, self.settings)
         for topic in self._by_name.values():
-            overrides = self.image.topics[topic.topic_id].overrides
-            topic.config = restored_config(overrides, self.settings)[0] if overrides else plain
+            entry = self.image.topics[topic.topic_id]
+            topic.config = self._config_of(entry) if entry.overrides else plain
         self.encoded.clear()
         for listener in self.on_settings:
             listener(self.settings)
 
     def _settings_in_force(self) -> Settings:
-        changes = []
-        for name in (WHOLE_CLUSTER, str(self._started.node_id)):
-            kept, problems = still_valid(self._started, self.image.configs.get((BROKER_CONFIGS, name), {}))
-            for problem in problems:
-                log.warning("broker configuration: %s; it has no effect", problem)
-            changes.append(kept)
-        return in_force(self._started, *changes)
+        configs = self.image.configs
+        changes = [
+            configs.get((BROKER_CONFIGS, name), {}) for name in (WHOLE_CLUSTER, str(self._started.node_id))
+        ]
+        settings, problems = still_in_force(self._started, *changes)
+        for problem in problems:
+            log.warning("broker configuration: %s; it has no effect", problem)
+        return settings

@@ -24,6 +24,7 @@ from broker.groups.records import NEVER, CommittedOffset, group_record, offset_r
 from broker.groups.store import GroupStore, kafka_error
 from broker.metadata import METADATA_GROUP, Cluster
 from broker.refused import Refused
+from broker.shown import shown
 from protocol.errors import ErrorCode
 from storage.types import StorageError
 
@@ -180,7 +181,7 @@ def _write_end(
 
     def written(error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
-            log.warning("group %s: old offsets are kept for now: %s", group_id, error.name)
+            log.warning("group %s: old offsets are kept for now: %s", shown(group_id), error.name)
         elif coordinator is not None and group_id not in store.state:
             coordinator.forget(group_id)
 

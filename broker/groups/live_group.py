@@ -20,6 +20,7 @@ from broker.groups.classic import ClassicGroup, Member, State, Waiter, assigned_
 from broker.groups.deadline import Deadline
 from broker.groups.records import group_record
 from broker.groups.surroundings import Surroundings
+from broker.metadata import CONSUMER_OFFSETS
 from broker.shown import shown
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
@@ -356,7 +357,10 @@ class LiveGroup:
             then(ErrorCode.NOT_COORDINATOR if dead else _answerable(error))
             around.settled(self)
 
-        if len(key) + len(value or b"") > around.limits.max_record_bytes:
+        size, limit = len(key) + len(value or b""), around.limits.max_record_bytes
+        if size > limit:
+            text = "group %s: a generation of %d members takes %d bytes, more than max.message.bytes=%d of %s"
+            log.warning(text, self.name, len(group.members), size, limit, CONSUMER_OFFSETS)
             around.loop.call_soon(done, ErrorCode.RECORD_LIST_TOO_LARGE)
         else:
             around.store.append(group.group_id, [(key, value)], done)

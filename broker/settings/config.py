@@ -324,6 +324,11 @@ REPLICATION_FACTORS: Final = (
     "offsets.topic.replication.factor",
     "transaction.state.log.replication.factor",
 )
+_PAIRS: Final = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
+)
+"""The first must not be more than the second."""
 _IGNORED_PREFIXES = ("listener.name.", "log4j.")
 
 
@@ -416,12 +421,10 @@ def check(settings: Settings) -> None:
         replicas = getattr(settings, PROPERTIES[name][0])
         if replicas > nodes:
             raise ConfigError(name, str(replicas), has)
-    if settings.group_min_session_timeout_ms > settings.group_max_session_timeout_ms:
-        raise ConfigError(
-            "group.min.session.timeout.ms",
-            str(settings.group_min_session_timeout_ms),
-            f"more than group.max.session.timeout.ms={settings.group_max_session_timeout_ms}",
-        )
+    for least, most in _PAIRS:
+        low, high = (getattr(settings, PROPERTIES[name][0]) for name in (least, most))
+        if low > high:
+            raise ConfigError(least, str(low), f"more than {most}={high}")
 
 
 def _listening(settings: Settings) -> list[Listener]:

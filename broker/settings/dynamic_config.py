@@ -81,18 +81,23 @@ def in_force(started: Settings, cluster: Mapping[str, str], node: Mapping[str, s
     return settings
 
 
-def still_valid(started: Settings, changes: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Changes accepted earlier that still hold, and why others do not."""
-    kept: dict[str, str] = {}
-    problems: list[str] = []
-    for name, text in changes.items():
-        try:
-            in_force(started, {name: text}, {})
-        except InvalidBrokerConfig as error:
-            problems.append(str(error))
-        else:
-            kept[name] = text
-    return kept, problems
+def still_in_force(
+    started: Settings, cluster: Mapping[str, str], node: Mapping[str, str]
+) -> tuple[Settings, list[str]]:
+    """`in_force` of changes accepted earlier, and why some of them do not hold any more: alone, or beside the
+    others, which may have been accepted on other nodes. Raises nothing: a node that cannot follow what is
+    recorded could not even be told to change it back."""
+    kept: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    settings, problems = in_force(started, *kept), []
+    for changes, holding in zip((cluster, node), kept, strict=True):
+        for name, text in changes.items():
+            holding[name] = text
+            try:
+                settings = in_force(started, *kept)
+            except InvalidBrokerConfig as error:
+                del holding[name]
+                problems.append(str(error))
+    return settings, problems
 
 
 def refuse_fixed(names: Iterable[str]) -> None:

@@ -1,16 +1,17 @@
 """Topic configurations: each takes effect, is true here anyway, or is refused by name.
 
 Owns: `TopicConfig` (what the broker acts on) and how overrides are checked. Invariants: a topic's stored
-overrides were valid when they were accepted; a default follows the broker's own setting, also while that
-changes. A configuration never names a class, a path or an address.
+overrides were valid when they were accepted, and stay stored whatever the broker is told later; a default
+follows the broker's own setting, also while that changes. A configuration never names a class, a path or an
+address.
 Does not: store anything (`cluster_image.py` does) or describe it to clients (`described_config.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from broker.settings.config import COMPRESSED_AS_SENT, COMPRESSION_TYPES, HOUR_MS, NOT_FLUSHED, Settings
 from broker.settings.properties import INT64_MAX, ConfigError, Kind, properties_of, setting
@@ -285,64 +286,86 @@ def topic_config(overrides: Mapping[str, str], settings: Settings) -> TopicConfi
     """The configuration of a topic that sets `overrides`. Raises InvalidTopicConfig."""
     values = broker_defaults(settings)
     for name, text in overrides.items():
-        known = TOPIC_PROPERTIES.get(name)
-        if known is None:
-            if name in NOT_YET:
-                raise InvalidTopicConfig(f"{name} is refused: this broker has no {NOT_YET[name]} yet")
-            raise InvalidTopicConfig(f"Unknown topic config name: {name[:QUOTED]}")
-        try:
-            values[known[0]] = known[1].parse(text)
-        except ConfigError as error:
-            raise InvalidTopicConfig(
-                f"Invalid value {text[:QUOTED]} for configuration {name}: {error.problem}"
-            ) from None
+        values.update([_parsed(name, text)])
     config = TopicConfig(**values, overrides=dict(overrides))  # type: ignore[arg-type]
-    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
-        raise InvalidTopicConfig(
-            f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
-            f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
-        )
-    if config.max_message_bytes > settings.largest_batch_bytes:
-        raise InvalidTopicConfig(
-            f"Invalid value {config.max_message_bytes} for configuration max.message.bytes: "
-            f"at most {settings.largest_batch_bytes} fits one group commit"
-        )
-    if config.min_insync_replicas > settings.majority:
-        raise InvalidTopicConfig(
-            f"Invalid value {config.min_insync_replicas} for configuration min.insync.replicas: "
-            f"must be at most {settings.majority}, the replicas that hold every acknowledged write"
-        )
-    if settings.log_flush == NOT_FLUSHED and min(config.flush_messages, config.flush_ms) < INT64_MAX:
-        raise InvalidTopicConfig(
-            "flush.messages and flush.ms cannot be kept with log.flush=os: all topics share one log, which "
-            "is flushed as that says"
-        )
-    if config.lockstep_locks == LOCKS_KEPT and config.is_compacted:
-        raise InvalidTopicConfig(
-            "conflict topic config setting lockstep.locks (true) and cleanup.policy (compact): who has to "
-            "catch up with a lock may not find what raised it"
-        )
-    if config.lockstep_group is not None and config.lockstep_group > settings.data_groups:
-        raise InvalidTopicConfig(
-            f"Invalid value {config.lockstep_group} for configuration lockstep.group: "
-            f"there are {settings.data_groups} log groups"
-        )
+    for _, problem in _misfits(config, settings):
+        raise InvalidTopicConfig(problem)
     return config
 
 
 def restored_config(overrides: Mapping[str, str], settings: Settings) -> tuple[TopicConfig, list[str]]:
-    """The configuration of a topic accepted earlier, and why some of its overrides no longer hold."""
-    try:
-        return topic_config(overrides, settings), []
-    except InvalidTopicConfig:
-        pass  # which of them?
-    kept: dict[str, str] = {}
+    """The configuration of a topic accepted earlier, and what of it does not hold with today's settings.
+
+    What the topic sets itself goes before the brokers' defaults, above all its locks, which writers rely on.
+    What cannot hold stays stored: no change of something else drops it unseen, and it holds again where the
+    settings do.
+    """
+    values = broker_defaults(settings)
     problems: list[str] = []
     for name, text in overrides.items():
         try:
-            topic_config({name: text}, settings)
+            values.update([_parsed(name, text)])
         except InvalidTopicConfig as error:
-            problems.append(str(error))
-        else:
-            kept[name] = text
-    return topic_config(kept, settings), problems
+            problems.append(f"{error}; the default is used")
+    known = {name: text for name, text in overrides.items() if name in TOPIC_PROPERTIES}
+    config = TopicConfig(**values, overrides=known)  # type: ignore[arg-type]
+    for replaced, problem in _misfits(config, settings):
+        config = replace(config, **replaced)
+        used = (
+            f"{name}={declared.show(replaced[attribute])}"
+            for name, (attribute, declared) in TOPIC_PROPERTIES.items()
+            if attribute in replaced
+        )
+        problems.append(f"{problem}; in force: {', '.join(used)}")
+    return config, problems
+
+
+def _parsed(name: str, text: str) -> tuple[str, object]:
+    """Attribute of TopicConfig and value. Raises InvalidTopicConfig."""
+    known = TOPIC_PROPERTIES.get(name)
+    if known is None:
+        if name in NOT_YET:
+            raise InvalidTopicConfig(f"{name} is refused: this broker has no {NOT_YET[name]} yet")
+        raise InvalidTopicConfig(f"Unknown topic config name: {name[:QUOTED]}")
+    try:
+        return known[0], known[1].parse(text)
+    except ConfigError as error:
+        raise InvalidTopicConfig(
+            f"Invalid value {text[:QUOTED]} for configuration {name}: {error.problem}"
+        ) from None
+
+
+def _misfits(config: TopicConfig, settings: Settings) -> Iterator[tuple[dict[str, Any], str]]:
+    """What no single value can tell: what would have to be instead, and the words of a refusal."""
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        is_own = "max.compaction.lag.ms" in config.overrides
+        lag_ms = config.max_compaction_lag_ms if is_own else config.min_compaction_lag_ms
+        yield (
+            {"min_compaction_lag_ms" if is_own else "max_compaction_lag_ms": lag_ms},
+            f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
+            f"max.compaction.lag.ms ({config.max_compaction_lag_ms})",
+        )
+    if config.max_message_bytes > settings.largest_batch_bytes:
+        yield (
+            {"max_message_bytes": settings.largest_batch_bytes},
+            f"Invalid value {config.max_message_bytes} for configuration max.message.bytes: "
+            f"at most {settings.largest_batch_bytes} fits one group commit",
+        )
+    if config.min_insync_replicas > settings.majority:
+        yield (
+            {"min_insync_replicas": settings.majority},
+            f"Invalid value {config.min_insync_replicas} for configuration min.insync.replicas: "
+            f"must be at most {settings.majority}, the replicas that hold every acknowledged write",
+        )
+    if settings.log_flush == NOT_FLUSHED and min(config.flush_messages, config.flush_ms) < INT64_MAX:
+        yield (
+            {"flush_messages": INT64_MAX, "flush_ms": INT64_MAX},
+            "flush.messages and flush.ms cannot be kept with log.flush=os: all topics share one log, which "
+            "is flushed as that says",
+        )
+    if config.lockstep_locks == LOCKS_KEPT and config.is_compacted:
+        yield (
+            {"cleanup_policy": tuple(each for each in config.cleanup_policy if each != "compact")},
+            "conflict topic config setting lockstep.locks (true) and cleanup.policy (compact): who has to "
+            "catch up with a lock may not find what raised it",
+        )

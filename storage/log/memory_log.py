@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from crc32c import crc32c
 
 from storage.log.format import (
-    SEGMENT_HEADER_BYTES,
     chain_of,
     encode_frame_head,
     frame_bytes,
     group_seed,
 )
-from storage.log.marker import MARKER_BYTES
 from storage.log.marks import ENTRY_REMOVED
 from storage.log.options import LogOptions
 from storage.log.reading import BatchPlace
@@ -88,8 +86,6 @@ class MemoryLog:
         for frame in frames:
             if frame.index != index + 1 or frame.first_lsn != lsn or frame.term < term:
                 raise ValueError(f"frame {frame.index} cannot follow frame {index}")
-            if frame_bytes(frame) > self.options.segment_bytes - SEGMENT_HEADER_BYTES - MARKER_BYTES:
-                raise ValueError(f"a frame of {frame_bytes(frame)} bytes")
             index, term, lsn = frame.index, frame.term, lsn + frame.record_count
         for frame in frames:
             if frame.head is None:

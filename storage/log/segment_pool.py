@@ -133,6 +133,26 @@ class SegmentPool:
             self._next_sequence += 1
             return True
 
+    def enlarge(self, place: int, least_bytes: int) -> bool:
+        """Give the ready file at `place` at least this size, here and now: it is to take a frame of a member
+        whose segments are larger. False, and `full` set, on failure. A stop before it is in use costs no more
+        than the file: the next open makes it anew."""
+        with self._lock:
+            file = self._ready[place]
+            if least_bytes <= file.size:
+                return True
+            try:
+                fd = self._fs.open(file.path)
+                try:
+                    self._extend(fd, file.size, least_bytes, calm=False)
+                finally:
+                    self._fs.close(fd)
+            except OSError as error:
+                self.full = f"{file.path.name}: {error}"
+                return False
+            file.size = least_bytes
+            return True
+
     def put_in_front(self, files: list[ReadyFile]) -> None:
         """Segments that a truncation emptied: they come before the ready ones again; or, made when segments
         had another size than what writes are planned for today, they and those are made anew."""
@@ -196,23 +216,26 @@ class SegmentPool:
         flushes, and up when the log is being closed or somebody waits for that work to pause."""
         fd = self._fs.open(path, create=True)
         try:
-            self._fs.allocate(fd, self._segment_bytes)
-            if self._zero_fill or self._fs.size(fd) < self._segment_bytes:
-                self._write_zeros(fd, calm)
-                self.filled_bytes += self._segment_bytes
-            self._fs.fdatasync(fd)
+            self._extend(fd, 0, self._segment_bytes, calm)
         finally:
             self._fs.close(fd)
 
-    def _write_zeros(self, fd: int, may_wait: bool) -> None:
+    def _extend(self, fd: int, start: int, end: int, calm: bool) -> None:
+        """Give a file of `start` bytes `end` of them, flushed."""
+        self._fs.allocate(fd, end)
+        if self._zero_fill or self._fs.size(fd) < end:
+            self._write_zeros(fd, start, end, calm)
+            self.filled_bytes += end - start
+        self._fs.fdatasync(fd)
+
+    def _write_zeros(self, fd: int, at: int, end: int, may_wait: bool) -> None:
         """What makes a later flush move no metadata; nobody waits for flushes where `flush` is off."""
         zeros = memoryview(bytes(FILL_BYTES))
-        at = 0
-        while at < self._segment_bytes:
+        while at < end:
             if may_wait and (self.closing or self.waited_for):
                 raise _GivenUp
             calm = may_wait and bool(self._ready)
-            step = min(CALM_FILL_BYTES if calm else FILL_BYTES, self._segment_bytes - at)
+            step = min(CALM_FILL_BYTES if calm else FILL_BYTES, end - at)
             start = time.monotonic()
             write_all(self._fs, fd, [zeros[:step]], at)
             if calm:

@@ -136,19 +136,23 @@ class LogWriter:
     def _append_over_a_roll(self, frames: Sequence[Frame]) -> None:
         """Fill the segment, roll, go on; the segments it takes are ready before the first write."""
         plan: list[list[Frame]] = [[]]
+        limits: list[int] = []
         offset, limit = self._offset + MARKER_BYTES, self._limit
         for frame in frames:
             size = frame_bytes(frame)
-            # Another member's frame may be larger than those made here, as long as a segment can hold it.
-            if size > self._segment_room - MARKER_BYTES:
-                raise ValueError(f"a frame of {size} bytes; a segment takes {self._segment_room}")
             if offset + size > limit:
                 plan.append([])
-                offset, limit = SEGMENT_HEADER_BYTES + MARKER_BYTES, self.options.segment_bytes
+                offset = SEGMENT_HEADER_BYTES + MARKER_BYTES
+                # Another member's segments may be larger than ours, and so its frames.
+                limit = max(self.options.segment_bytes, offset + size)
+                limits.append(limit)
             plan[-1].append(frame)
             offset += size
-        while (ready := self._pool.ready_count) < len(plan) - 1:
+        while (ready := self._pool.ready_count) < len(limits):
             if not self._pool.more_than(ready):
+                raise StorageFull(f"no room for a segment: {self._pool.full}")
+        for place, limit in enumerate(limits):
+            if not self._pool.enlarge(place, limit):
                 raise StorageFull(f"no room for a segment: {self._pool.full}")
         if plan[0]:
             self._write(plan[0])

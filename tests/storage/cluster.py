@@ -33,6 +33,8 @@ class Cluster:
     directory: Path
     voters: tuple[int, ...] = (1, 2, 3)
     log: LogOptions = SMALL
+    logs: Mapping[int, LogOptions] = field(default_factory=dict)
+    """Of nodes that were told otherwise."""
     salvage: bool = False
     kept_entries: int = 8
     groups: dict[int, LogGroup] = field(default_factory=dict)
@@ -49,7 +51,7 @@ class Cluster:
             options = GroupOptions(
                 1,
                 node,
-                self.log,
+                self.logs.get(node, self.log),
                 voters=self.voters if voters is None else voters,
                 incarnation=incarnation,
                 raft=QUICK,

@@ -54,6 +54,30 @@ async def test_what_one_leader_commits_is_on_every_member(tmp_path: Path) -> Non
     assert not cluster.fatal
 
 
+async def test_members_may_have_segments_of_different_sizes(tmp_path: Path) -> None:
+    """A frame of the one with large segments is more than a file of the others takes: they ended for that,
+    and again at each start."""
+    cluster = Cluster(tmp_path, logs={1: LogOptions(segment_bytes=16 << 20)})
+    await cluster.start()
+    leader = await cluster.leader()
+    if leader is not cluster.groups[1]:
+        leader.transfer(cluster.groups[1].raft.member_id)
+        await cluster.until(lambda: cluster.groups[1].is_leader)
+    leader = cluster.groups[1]
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+    for size in (1000, 3 << 20, 1000, 5 << 20, 1000):
+        append(leader, partition, bytes(size))
+        await leader.committed()
+    await cluster.agreed()
+    await cluster.stop(2)
+    await cluster.start(2)
+    await cluster.agreed()
+    both = [cluster.groups[node].log.read_cold(partition.number, 0, 1 << 30, 5) for node in (1, 2)]
+    assert whole(both[0].buffers) == whole(both[1].buffers) and both[0].total_bytes > 8 << 20
+    await cluster.stop()
+    assert not cluster.fatal
+
+
 async def test_followers_take_no_appends_and_know_who_does(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     await cluster.start()

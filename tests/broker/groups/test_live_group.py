@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -115,12 +116,17 @@ def test_a_commit_that_fails(world: World, failure: ErrorCode, told: ErrorCode) 
     assert error_of(world.sync(joined[0], {})) is E.NONE
 
 
-def test_a_generation_that_is_too_large_for_a_batch() -> None:
+def test_a_generation_that_is_too_large_for_a_batch(caplog: pytest.LogCaptureFixture) -> None:
+    """Clients hear UNKNOWN_SERVER_ERROR, as from Kafka: only the log can say what is to be raised."""
     world = World(message_max_bytes="1000")
     leader, _ = completing(world)
     answer = world.sync(leader, {leader.member_id: b"x" * 1_000})
     assert error_of(answer) is E.UNKNOWN_SERVER_ERROR
     assert (world.store.written, world.state()) == ([], "PreparingRebalance")
+    said = (
+        "a generation of 2 members takes 1... bytes, more than max.message.bytes=1000 of __consumer_offsets"
+    )
+    assert re.search(said, caplog.text)
 
 
 def test_the_largest_record_is_that_of_the_moment(world: World) -> None:

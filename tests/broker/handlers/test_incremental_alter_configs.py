@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.cluster_image import Changed
+from broker.cluster_image import Changed, configs_command
 from broker.config_changes import MAX_EDITS, MAX_MESSAGE
 from broker.server import Broker
 from protocol.errors import ErrorCode
@@ -30,6 +30,7 @@ from tests.broker.handlers.configs import (
     described,
     value,
 )
+from tests.broker.locks.asking import lock
 from tests.broker.wire import Client, batch
 
 T = (TOPIC, "t")
@@ -246,6 +247,40 @@ async def test_a_change_that_no_longer_holds_is_left_out(
     assert "message.max.bytes" in caplog.text
 
 
+async def test_a_topic_keeps_what_it_sets_when_the_brokers_are_told_otherwise(
+    start_broker: StartBroker,
+) -> None:
+    """Its locks and its log group went when the brokers' defaults, or the number of log groups, changed: a
+    lock held nobody up any more. And for good with the next change of anything else."""
+    broker = await start_broker(lockstep_data_groups="2")
+    client = await Client.connect(broker.port)
+    await client.create("t", 1, lockstep_locks="true", lockstep_group="2")
+    assert await alter(client, CLUSTER, ("log.cleanup.policy", SET, "compact")) == OK
+    for seat in ("12A", "12B"):
+        assert await lock(client, -1, write_lock=seat) >= 0
+        assert await lock(client, -1, write_lock=seat) == -ErrorCode.POLICY_VIOLATION
+        refused, message = await alter(client, T, ("retention.ms", SET, "5"))
+        assert refused == ErrorCode.INVALID_CONFIG and "lockstep.locks" in (message or "")
+        await client.close()
+        await broker.stop()
+        broker = await start_broker()
+        client = await Client.connect(broker.port)
+    assert await alter(client, T, ("retention.ms", SET, "5"), ("cleanup.policy", SET, "delete")) == OK
+    assert {
+        name: each.value for name, each in (await described(client, T)).items() if each.config_source == 1
+    } == {
+        "cleanup.policy": "delete",
+        "lockstep.group": "2",
+        "lockstep.locks": "true",
+        "retention.ms": "5",
+    }
+    topic = broker.services.cluster.topic("t")
+    assert topic is not None
+    await broker.services.topics.grow(topic, 3)
+    assert {each.group.group_id for each in topic.partitions} == {2}
+    await client.close()
+
+
 # --- brokers ----------------------------------------------------------------------------------------------
 
 
@@ -279,6 +314,35 @@ async def test_topics_follow_the_broker_where_they_set_nothing(broker: Broker, c
     assert (await client.produce("t", batch(b"x" * 2_000))).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert await alter(client, CLUSTER, ("message.max.bytes", DELETE, None)) == OK
     assert (await client.produce("t", batch(b"x" * 2_000))).error_code == 0
+
+
+async def test_two_changes_that_exclude_each_other(
+    broker: Broker, client: Client, start_broker: StartBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They ended each node that heard of both, and each start after that."""
+    await client.create("t")
+    least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    assert await alter(client, CLUSTER, (most, SET, "8")) == OK
+    for resource in (CLUSTER, NODE):
+        refused, message = await alter(client, resource, (least, SET, "9"))
+        assert refused == ErrorCode.INVALID_REQUEST and f"more than {most}=8" in (message or "")
+    # Two nodes may each have accepted one of them.
+    recorded = configs_command("broker", "1", {least: "9"})
+    await broker.services.topics.record_configs([recorded])
+    assert broker.failed is None
+    logging.getLogger("lockstep").propagate = True
+    for _ in range(2):
+        assert await value(client, T, "max.compaction.lag.ms") == ("8", 3)
+        assert await value(client, T, "min.compaction.lag.ms") == ("0", 5)
+        await client.close()
+        await broker.stop()
+        broker = await start_broker()
+        client = await Client.connect(broker.port)
+    assert f"{least}" in caplog.text and "it has no effect" in caplog.text
+    assert (await alter(client, NODE, ("log.retention.ms", SET, "5")))[0] == ErrorCode.INVALID_REQUEST
+    assert await alter(client, NODE, (least, DELETE, None), ("log.retention.ms", SET, "5")) == OK
+    assert await value(client, T, "retention.ms") == ("5", 2)
+    await client.close()
 
 
 async def test_connections_are_limited_at_once(broker: Broker, client: Client) -> None:

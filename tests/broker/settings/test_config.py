@@ -75,6 +75,7 @@ def test_a_listener_for_peers_without_peers_warns() -> None:
         "compression.type=brotli",
         "log.cleanup.policy=compacted",
         "min.insync.replicas=2",
+        "group.min.session.timeout.ms=2000000",
         "default.replication.factor=3",
         "message.max.bytes=100000000",
         "socket.request.max.bytes=-1",
@@ -92,6 +93,13 @@ def test_unknown_names_and_bad_values_stop_the_start(assignment: str) -> None:
         load(None, [assignment])
     assert refused.value.key == key
     assert key in str(refused.value)
+
+
+def test_a_least_above_the_most_stops_the_start() -> None:
+    least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    with pytest.raises(ConfigError, match=f"{least}=9: more than {most}=8"):
+        from_texts({least: "9", most: "8"})
+    from_texts({least: "8", most: "8"})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from broker.settings.dynamic_config import (
     in_force,
     normal,
     refuse_fixed,
-    still_valid,
+    still_in_force,
 )
 from broker.settings.properties import Kind
 
@@ -58,9 +58,8 @@ def test_this_node_comes_before_the_cluster_before_the_start() -> None:
 def test_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(InvalidBrokerConfig, match=name):
         in_force(Settings(), {name: text}, {})
-    assert still_valid(Settings(), {name: text, "log.retention.bytes": "7"})[0] == {
-        "log.retention.bytes": "7"
-    }
+    kept, problems = still_in_force(Settings(), {name: text, "log.retention.bytes": "7"}, {})
+    assert kept.dynamic_cluster == {"log.retention.bytes": "7"} and name in problems[0]
 
 
 def test_a_value_is_stored_as_it_is_shown() -> None:
@@ -73,3 +72,20 @@ def test_several_that_are_fixed_are_named_together() -> None:
     with pytest.raises(InvalidBrokerConfig, match=r"\[log.dirs, num.partitions\]"):
         refuse_fixed(["num.partitions", "log.retention.ms", "log.dirs"])
     refuse_fixed(CHANGEABLE)
+
+
+LEAST, MOST = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+
+
+def test_two_that_cannot_hold_together_are_refused() -> None:
+    for cluster, node in (({LEAST: "9", MOST: "8"}, {}), ({MOST: "8"}, {LEAST: "9"})):
+        with pytest.raises(InvalidBrokerConfig, match=LEAST):
+            in_force(Settings(), cluster, node)
+
+
+def test_of_two_that_are_recorded_all_the_same_the_first_holds() -> None:
+    """Each may have been accepted by a node that did not have the other."""
+    settings, problems = still_in_force(Settings(), {MOST: "8", "log.retention.ms": "1"}, {LEAST: "9"})
+    assert (settings.log_cleaner_max_compaction_lag_ms, settings.log_cleaner_min_compaction_lag_ms) == (8, 0)
+    assert (settings.retention_ms, settings.dynamic_node) == (1, {})
+    assert len(problems) == 1 and LEAST in problems[0]

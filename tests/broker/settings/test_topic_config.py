@@ -10,9 +10,12 @@ from broker.settings.topic_config import (
     NOT_YET,
     TOPIC_PROPERTIES,
     InvalidTopicConfig,
+    TopicConfig,
     restored_config,
     topic_config,
 )
+
+SMALL_SEGMENTS = from_texts({"lockstep.segment.bytes": "4194304"})
 
 KAFKA_4_3_1 = """cleanup.policy compression.gzip.level compression.lz4.level compression.type
 compression.zstd.level delete.retention.ms file.delete.delay.ms flush.messages flush.ms
@@ -57,7 +60,6 @@ def test_defaults_follow_the_broker() -> None:
         ("remote.storage.enable", "true"),
         ("unclean.leader.election.enable", "true"),
         ("message.timestamp.type", "logappendtime"),
-        ("lockstep.group", "2"),
         ("lockstep.group", "0"),
         ("lockstep.locks", "yes"),
         ("delete.retention.ms", "-1"),
@@ -99,7 +101,9 @@ def test_accepted(name: str, value: str) -> None:
 def test_a_flush_that_is_asked_for_is_not_promised_where_none_is_made(name: str) -> None:
     with pytest.raises(InvalidTopicConfig, match=name):
         topic_config({name: "1"}, Settings(log_flush="os"))
-    assert restored_config({name: "1"}, Settings(log_flush="os"))[0].overrides == {}
+    restored, problems = restored_config({name: "1"}, Settings(log_flush="os"))
+    assert (restored.flush_messages, restored.flush_ms) == (INT64_MAX, INT64_MAX)
+    assert restored.overrides == {name: "1"} and name in problems[0]
     topic_config({name: str(INT64_MAX)}, Settings(log_flush="os"))
 
 
@@ -109,12 +113,46 @@ def test_the_brokers_codec_is_its_topics_default() -> None:
     assert topic_config({"compression.type": "producer"}, settings).compression_type == "producer"
 
 
-def test_a_stored_value_that_no_longer_holds_is_dropped_with_a_word() -> None:
-    stored = {"retention.ms": "5", "lockstep.group": "3", "max.message.bytes": "1000"}
-    config, problems = restored_config(stored, Settings())
-    assert config.overrides == {"retention.ms": "5", "max.message.bytes": "1000"}
-    assert len(problems) == 1
-    assert "lockstep.group" in problems[0]
+def test_a_stored_value_that_no_longer_holds_is_passed_over_with_a_word() -> None:
+    """It stays stored: else the next change of something else would drop it for good, unseen."""
+    stored = {"retention.ms": "5", "max.message.bytes": "9000000", "segment.ms": "0"}
+    config, problems = restored_config({**stored, "of.a.later.version": "1"}, SMALL_SEGMENTS)
+    assert (config.retention_ms, config.max_message_bytes) == (5, SMALL_SEGMENTS.largest_batch_bytes)
+    assert config.segment_ms == TopicConfig().segment_ms
+    assert config.overrides == stored
+    named = ("segment.ms=0", "of.a.later.version", f"max.message.bytes={config.max_message_bytes}")
+    assert len(problems) == 3
+    for problem, name in zip(problems, named, strict=True):
+        assert name.replace("=0", "") in problem
+    with pytest.raises(InvalidTopicConfig, match=r"max\.message\.bytes"):
+        topic_config({"max.message.bytes": "9000000"}, SMALL_SEGMENTS)
+
+
+def test_a_topic_stays_in_its_log_group_whatever_a_start_is_told() -> None:
+    """The setting counts for new clusters only, and how many log groups there are is not known here."""
+    config, problems = restored_config({"lockstep.group": "3", "max.message.bytes": "9000000"}, Settings())
+    assert (config.lockstep_group, problems) == (3, [])
+
+
+@pytest.mark.parametrize(("policy", "left"), [("compact", ()), ("compact,delete", ("delete",))])
+def test_locks_outlive_brokers_that_compact(policy: str, left: tuple[str, ...]) -> None:
+    """Writers rely on them: without them each would be told that its conditions held."""
+    settings = from_texts({"log.cleanup.policy": policy})
+    with pytest.raises(InvalidTopicConfig, match=r"conflict topic config setting lockstep\.locks"):
+        topic_config({"lockstep.locks": "true"}, settings)
+    config, problems = restored_config({"lockstep.locks": "true"}, settings)
+    assert (config.lockstep_locks, config.cleanup_policy) == ("true", left)
+    assert len(problems) == 1 and f"in force: cleanup.policy={','.join(left)}" in problems[0]
+
+
+def test_a_topics_own_lag_goes_before_the_brokers() -> None:
+    least = from_texts({"log.cleaner.min.compaction.lag.ms": "100"})
+    most = from_texts({"log.cleaner.max.compaction.lag.ms": "100"})
+    for name, settings in (("max.compaction.lag.ms", least), ("min.compaction.lag.ms", most)):
+        text = "50" if settings is least else "150"
+        config, problems = restored_config({name: text}, settings)
+        assert config.min_compaction_lag_ms == config.max_compaction_lag_ms == int(text)
+        assert "conflict topic config setting min.compaction.lag.ms" in problems[0]
 
 
 def test_an_empty_list_is_a_policy_too() -> None:

@@ -304,6 +304,29 @@ def begin_later(rng: random.Random) -> World:
     return world
 
 
+def larger_frames(rng: random.Random) -> World:
+    """Among others, frames of a leader whose segments are larger than this member's; cut, and written on."""
+    world = World()
+    for turn in range(8):
+        for _ in range(3):
+            size = rng.choice((700, 700, 3 * OPTIONS.segment_bytes))
+            world.append(*some_frames(world, rng, 700), world.make.data((1, 1, rng.randbytes(size))))
+            if rng.random() < 0.6:
+                world.flush()
+        if turn % 3 == 1:
+            world.write_checkpoint(behind=rng.choice((0, 2)))
+        if turn == 3:
+            world.kill_and_reopen(_crashed(world, rng))
+        if turn % 3 == 2:
+            count, least = len(world.frames), world.checkpoint.index if world.checkpoint else 1
+            world.truncate(rng.randrange(least, count + 1))
+    world.flush()
+    world.free_below(1)
+    world.append(some_frame(world, rng))
+    world.log.close()
+    return world
+
+
 def _crashed(world: World, rng: random.Random) -> Image:
     upto = len(world.disk.record)
     return world.disk.crash(upto, {at: None for at in world.disk.pending(upto) if rng.random() < 0.3})
@@ -325,5 +348,6 @@ SCENARIOS: dict[str, Callable[[random.Random], World]] = {
         seal,
         begin_later,
         without_flush,
+        larger_frames,
     )
 }

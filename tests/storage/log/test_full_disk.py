@@ -57,6 +57,27 @@ def test_a_full_disk_refuses_appends_serves_reads_and_recovers() -> None:
     assert all(map(same, list(again.replay())[-30:], more))
 
 
+def test_no_room_for_the_larger_file_of_another_members_frame() -> None:
+    disk = SimulatedFileSystem(capacity_bytes=70_000)
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    log.prepare_now()
+    small = make.data((1, 1, b"small"))
+    log.append([small])
+    large = make.data((1, 1, bytes(100_000)))
+    for _ in range(2):
+        with pytest.raises(StorageFull, match="No space"):
+            log.append([large])
+        assert log.disk_full and log.last_index == 1
+        log.retry_space()
+    disk.capacity_bytes = 1 << 20
+    log.append([large])
+    log.flush()
+    assert log.last_index == 2
+    log.close()
+    again = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(disk.now()))
+    assert all(map(same, again.replay(), [small, large]))
+
+
 def test_no_room_for_a_checkpoint_leaves_the_old_one() -> None:
     disk = SimulatedFileSystem()
     log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
