@@ -67,6 +67,15 @@ class Writer:
         data = bytearray(builder.build())
         self.group.append(self.partition, data, read_header(data))
 
+    def write_one(self, key: bytes, value: bytes, producer: int = -1) -> None:
+        builder = BatchBuilder(producer_id=producer, transactional=producer >= 0)
+        builder.append(value, key, timestamp_ms=5)
+        self.transactions += producer >= 0
+        transaction = self.open.setdefault(producer, self.transactions) if producer >= 0 else 0
+        self.written.append((key, value, transaction))
+        data = bytearray(builder.build())
+        self.group.append(self.partition, data, read_header(data))
+
     def end(self, producer: int, commit: bool) -> None:
         transaction = self.open.pop(producer, 0)
         if not transaction:
@@ -231,6 +240,28 @@ async def test_the_space_of_what_is_gone_comes_back(tmp_path: Path) -> None:
     await group.advance_log_starts({writer.number: 500})
     with pytest.raises(OffsetOutOfRange):
         await group.read_cold(group.partitions[writer.number], 499, 1)
+    await group.close()
+
+
+async def test_what_was_aborted_since_the_last_pass_never_counts(tmp_path: Path) -> None:
+    """A pass looks at no transaction that ended before it: nothing of those is left."""
+    group = await opened(tmp_path / "g")
+    writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].number, 0)
+    for at in range(40):
+        writer.write_one(b"only %d" % at, b"the last one that counts")
+    ends = [0]
+    for at in range(40):
+        await filled(group, writer, 20)
+        writer.write_one(b"only %d" % at, b"aborted", producer=1)
+        writer.end(1, commit=False)
+        if at % 20 == 19:
+            await group.committed()
+            wanted = writer.wanted(ends[-1])
+            assert (await clean(group, [wanted], 9_000)).ends == {writer.number: wanted.end_offset}
+            ends.append(wanted.end_offset)
+            await writer.check(ends[-1])
+    markers = [each.last_offset for each in writer.partition.aborted_between(0, ends[-1])]
+    assert 5 < [marker < ends[1] for marker in markers].count(True) < len(markers) - 5
     await group.close()
 
 
