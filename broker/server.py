@@ -62,6 +62,8 @@ FEW_CONNECTIONS: Final = 1000
 CLOSED_BEFORE_TRIM: Final = 200
 """After so many connections have closed, what they leave behind in the heap is worth giving back."""
 FULL_DISK_RETRY_SECONDS: Final = 1.0
+FULL_DISK_RETENTION_SECONDS: Final = 10.0
+"""Between looks for what has expired, while a disk is full."""
 HAND_OVER_SECONDS: Final = 0.5
 """How long a stop waits for others to take over what this node leads."""
 HAND_OVER_LOOKS: Final = 50
@@ -415,6 +417,7 @@ class Broker:
 
     async def _watch_full_disks(self, retention: Retention) -> None:
         was_full: set[int] = set()
+        next_enforced = 0.0
         while True:
             await asyncio.sleep(FULL_DISK_RETRY_SECONDS)
             installation_lacks_room = any(group.installing.lacks_room for group in self.groups.values())
@@ -424,6 +427,9 @@ class Broker:
                     if number not in was_full:
                         was_full.add(number)
                         log.error("group %d: the disk is full; produce is refused, reads go on", number)
+                        next_enforced = 0.0
+                    if time.monotonic() >= next_enforced:  # it may have been shortened to make room
+                        next_enforced = time.monotonic() + FULL_DISK_RETENTION_SECONDS
                         with contextlib.suppress(StorageError, OSError):
                             await retention.enforce(self.clock_ms())
                     group.log.retry_space()

@@ -56,6 +56,8 @@ from storage.types import CONTROL_PARTITION, NotLeader, StorageError, StorageFul
 log = logging.getLogger("lockstep.topics")
 
 RETRY_SECONDS: Final = 1.0
+VALUE_OVERHEAD_BYTES: Final = 128
+"""Around each value of a batch, the batch's own header included, at most."""
 
 
 def random_id() -> bytes:
@@ -519,11 +521,12 @@ class Topics:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist.")
 
     async def record_configs(self, commands: Sequence[Command]) -> None:
-        """Commit configurations; the image has them when this returns. Raises Refused."""
+        """Commit configurations; the image has them when this returns. On a full disk, too, where shorter
+        retention makes room, as far as they leave alone what is kept for deletes. Raises Refused."""
         self.check_leads()
-        for group in self._cluster.groups.values():
-            if group.log.disk_full:
-                raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: delete topics first.")
+        size = sum(len(value) + VALUE_OVERHEAD_BYTES for value in _encoded(commands))
+        if not self._cluster.groups[METADATA_GROUP].log.room_for(size):
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: delete topics first.")
         try:
             await self.record(commands)
         except StorageError as error:
@@ -539,9 +542,12 @@ class Topics:
         """Commit metadata records; the image has replayed them when this returns. Raises StorageError."""
         if reign is not None:
             self._check_reign(reign)
-        values = [json.dumps(command, separators=(",", ":")).encode() for command in commands]
         group: LogGroup = self._cluster.groups[METADATA_GROUP]
-        await group.append_values(self.records, values)
+        await group.append_values(self.records, _encoded(commands))
+
+
+def _encoded(commands: Sequence[Command]) -> list[bytes]:
+    return [json.dumps(command, separators=(",", ":")).encode() for command in commands]
 
 
 def _refusal(error: StorageError) -> Refused:

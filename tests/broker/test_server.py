@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from storage.types import FlushFailed, NewerFormat
 from tests.broker.conftest import StartBroker, small_settings
+from tests.broker.handlers.configs import SET, TOPIC, alter, value
 from tests.broker.wire import Client, batch, records_of
 
 ROOT = Path(__file__).parents[2]
@@ -323,6 +325,31 @@ async def test_a_full_disk(
         assert "the disk is full" in caplog.text
     assert (await client.produce("t", batch(b"b"))).base_offset == 1
     await client.create("u")
+
+
+async def test_retention_shortened_on_a_full_disk_acts_and_leaves_what_is_kept_for_deletes(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.create("t")
+    await client.produce("t", batch(b"a"))
+    *_, partition = broker.groups[1].partitions.values()
+    log = type(broker.groups[0].log)
+    monkeypatch.setattr("broker.server.FULL_DISK_RETENTION_SECONDS", 0.1)
+
+    async def until(wanted: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not wanted():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    with monkeypatch.context() as full:
+        full.setattr(log, "disk_full", property(lambda self: True))
+        await until(lambda: "the disk is full" in caplog.text)
+        assert await alter(client, (TOPIC, "t"), ("retention.ms", SET, "1")) == (0, None)
+        await until(lambda: partition.log_start_offset == 1)
+        full.setattr(log, "room_for", lambda self, *_, reserved=False, **__: reserved)
+        refused, _ = await alter(client, (TOPIC, "t"), ("retention.ms", SET, "5"))
+    assert refused == ErrorCode.KAFKA_STORAGE_ERROR
+    assert await value(client, (TOPIC, "t"), "retention.ms") == ("1", 1)
 
 
 async def test_all_logs_make_room_for_an_installation(
