@@ -7,15 +7,20 @@ heartbeat. Measured: `docs/decisions/0003-flush-inline-or-on-a-thread.md`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from storage.log.data_log import DataLog
 
+log_of_flushes = logging.getLogger(__name__)
+
 SLOW_FLUSH_SECONDS = 0.003
 """A disk whose flushes average longer gets a flusher thread."""
 FAST_FLUSH_SECONDS = 0.0015
 AVERAGE_WEIGHT = 0.1
+STALLED_FLUSH_SECONDS = 1.0
+"""Said in the log; no more often than it happens."""
 
 
 class Flusher:
@@ -26,7 +31,19 @@ class Flusher:
         done: called on the loop when a flush that `start` left under way has ended, with its error if any.
     """
 
-    __slots__ = ("_average_seconds", "_done", "_log", "_loop", "_seconds", "_thread", "busy", "threaded")
+    __slots__ = (
+        "_average_seconds",
+        "_done",
+        "_log",
+        "_loop",
+        "_name",
+        "_seconds",
+        "_thread",
+        "busy",
+        "flush_seconds",
+        "flushes",
+        "threaded",
+    )
 
     def __init__(
         self,
@@ -37,12 +54,16 @@ class Flusher:
         done: Callable[[BaseException | None], None],
     ) -> None:
         self._log = log
+        self._name = name
         self._loop = loop
         self._seconds = seconds
         self._done = done
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         """A thread of its own: on a slow disk cold reads must not hold up commits."""
         self._average_seconds = 0.0
+        self.flushes = 0
+        self.flush_seconds = 0.0
+        """All flushes together."""
         self.threaded = False
         self.busy = False
         """A flush is under way in the thread: nothing may be written or cut meanwhile."""
@@ -60,6 +81,10 @@ class Flusher:
         started = self._seconds()
         self._log.flush()
         taken = self._seconds() - started
+        self.flushes += 1
+        self.flush_seconds += taken
+        if taken >= STALLED_FLUSH_SECONDS:
+            log_of_flushes.warning("%s: the disk took %.1f s for one flush", self._name, taken)
         self._average_seconds += (taken - self._average_seconds) * AVERAGE_WEIGHT
         self.threaded = self._average_seconds > (FAST_FLUSH_SECONDS if self.threaded else SLOW_FLUSH_SECONDS)
 

@@ -122,6 +122,7 @@ class LogGroup:
         self.sealing = Sealing(self._replica, lambda: not self.is_filling)
         self.clean_ends = self._replica.clean_ends
         self.installing = self._replica.installing
+        self.flusher = self._replica.flusher
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
         self._next_number = self.control.next_number
 

@@ -12,7 +12,6 @@ Source: Kafka's ReplicaManager.fetchMessages and Partition.readRecords for which
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Final
 
 from broker.context import Answer, ClientContext, Deferred
@@ -20,7 +19,7 @@ from broker.delayed import WaitingFetch
 from broker.fetch_session import TOPIC_IDS_SINCE, FetchItem, FetchTurn, SessionRefused
 from broker.handlers.committed_reads import aborted_in, end_of
 from broker.handlers.follower_reads import follower_error, is_whole, offset_error
-from broker.handlers.partition_checks import end_of_epoch, epoch_error, known_leader
+from broker.handlers.partition_checks import complain, end_of_epoch, epoch_error, known_leader
 from broker.metadata import TopicPartition
 from broker.replica_selection import NearbyReplicas
 from broker.settings.kafka_names import RACK_AWARE_SELECTOR
@@ -36,8 +35,6 @@ from protocol.messages.fetch import (
     PartitionData,
 )
 from storage.types import OffsetOutOfRange, ReadResult, StorageError
-
-log = logging.getLogger("lockstep.fetch")
 
 API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
@@ -431,5 +428,5 @@ async def _from_disk(
         problem = error
     if partition.topic.deleted or offset < partition.log.log_start_offset:
         return _EMPTY, ErrorCode.OFFSET_OUT_OF_RANGE
-    log.error("%s-%d: offset %d cannot be read: %s", partition.topic.name, partition.index, offset, problem)
+    complain(partition, f"offset {offset} cannot be read: {problem}")
     return _EMPTY, ErrorCode.KAFKA_STORAGE_ERROR

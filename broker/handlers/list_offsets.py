@@ -8,13 +8,12 @@ Source: Kafka's ReplicaManager.fetchOffset and UnifiedLog.fetchOffsetByTimestamp
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
 from broker.context import Answer, ClientContext
-from broker.handlers.partition_checks import epoch_at, epoch_error
+from broker.handlers.partition_checks import complain, epoch_at, epoch_error
 from broker.metadata import TopicPartition
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -30,8 +29,6 @@ from protocol.records.compression import DecompressedTooLarge
 from protocol.records.filtering import MOST_RECORDS
 from protocol.records.record import iter_records
 from storage.types import Buffer, OffsetOutOfRange, StorageError
-
-log = logging.getLogger("lockstep.list_offsets")
 
 API_KEY = ApiKey.LIST_OFFSETS
 VERSIONS = (1, 11)
@@ -130,7 +127,7 @@ async def _search_all(
         try:
             found = await _search(partition, wanted.timestamp, max_bytes, committed)
         except (OSError, StorageError) as error:
-            log.error("%s-%d: no search by time: %s", partition.topic.name, partition.index, error)
+            complain(partition, f"no search by time: {error}")
             answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             continue
         if found is not None:

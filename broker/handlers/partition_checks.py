@@ -1,14 +1,27 @@
-"""What Fetch, ListOffsets and OffsetForLeaderEpoch check alike before they touch a partition.
+"""What Fetch, ListOffsets and OffsetForLeaderEpoch check alike before they touch a partition, and say alike
+where the disk fails one.
 
 Source: KIP-320 for the leader epochs a client may carry; Kafka's Partition and LeaderEpochFileCache.
 """
 
 from __future__ import annotations
 
+import logging
+import time
+
 from broker.metadata import TopicPartition
 from protocol.errors import ErrorCode
+from storage.complaints import Complaints
 
 NO_EPOCH = -1
+_unreadable = Complaints(time.monotonic, logging.getLogger("lockstep.partitions"))
+"""Clients that do not wait between tries would fill the log with what the disk cannot read."""
+
+
+def complain(partition: TopicPartition, text: str) -> None:
+    """Say that something of a partition cannot be read; once a minute for each."""
+    topic = partition.topic
+    _unreadable.say(f"{topic.name}-{partition.index}: {text}", same=(topic.topic_id, partition.index))
 
 
 def epoch_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCode:

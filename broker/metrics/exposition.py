@@ -1,9 +1,10 @@
 """What Prometheus is told: the broker's own counts and positions, read when it asks.
 
 Owns: names, units and words of every metric (`docs/metrics.md` lists them). Invariants: nothing is counted
-for the sake of metrics but one integer per request (`router.py`); labels have few values: log groups, nodes,
-APIs, never topics, partitions or clients. A scrape costs a look at each log group and each of its segments,
-and at each partition that has producers. Counters begin at 0 with the process, and where a group moves here.
+for the sake of metrics but one integer per request (`router.py`) and two numbers per flush; labels have few
+values: log groups, nodes, APIs, never topics, partitions or clients. A scrape costs a look at each log group
+and each of its segments, and at each partition that has producers. Counters begin at 0 with the process, and
+where a group moves here.
 """
 
 from __future__ import annotations
@@ -132,6 +133,11 @@ class BrokerCollector(Collector):
             connections.in_flight_bytes,
         )
         yield _one(
+            "unsent_bytes",
+            "Size in bytes of the answers that clients have not taken yet",
+            self._parts.services.unsent_bytes,
+        )
+        yield _one(
             "fetches_waiting",
             "Fetch requests that wait for records to come",
             self._parts.services.waiting_fetches.count,
@@ -159,12 +165,22 @@ class BrokerCollector(Collector):
             GROUP,
             "purpose",
         )
+        flushes = _counter(
+            "log_group_flushes", "Flushes of the log, each of a group commit or several", GROUP
+        )
+        flushing = _counter(
+            "log_group_flush_seconds", "Seconds that these flushes took, one after the other", GROUP
+        )
         for number, group in sorted(groups.items()):
+            flushes.add_metric([str(number)], group.flusher.flushes)
+            flushing.add_metric([str(number)], group.flusher.flush_seconds)
             led.add_metric([str(number)], self._parts.services.nodes.live_leader_of(number) >= 0)
             for purpose, size in group.log.written_bytes().items():
                 written.add_metric([str(number), purpose.replace(" ", "_")], size)
         yield led
         yield written
+        yield flushes
+        yield flushing
 
     def _followers(self) -> Iterator[Metric]:
         """Of the groups that are led here."""

@@ -317,8 +317,11 @@ _HINTS = {
     "log.flush.interval.ms": "log.flush says when data is flushed",
     "ssl.keystore.location": "TLS is not there yet",
     "sasl.enabled.mechanisms": "SASL is not there yet",
-    "authorizer.class.name": "access control is not there yet",
 }
+_WOULD_BE_OPEN: Final = {
+    "authorizer.class.name": "there is no access control here: whoever connects may do anything"
+}
+"""What keeps others out in Kafka: to serve without it and only warn would open what was closed."""
 REPLICATION_FACTORS: Final = (
     "default.replication.factor",
     "offsets.topic.replication.factor",
@@ -371,6 +374,8 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
         if known is not None:
             values[known[0]] = known[1].parse(text)
             explicit[name] = text
+        elif name in _WOULD_BE_OPEN and text.strip():
+            raise ConfigError(name, text, _WOULD_BE_OPEN[name])
         elif name in UNUSED_KAFKA_NAMES or name.startswith(_IGNORED_PREFIXES):
             hint = _HINTS.get(name)
             warnings.append(f"{name} has no effect here" + (f": {hint}" if hint else ""))

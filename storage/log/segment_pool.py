@@ -136,11 +136,12 @@ class SegmentPool:
     def enlarge(self, place: int, least_bytes: int) -> bool:
         """Give the ready file at `place` at least this size, here and now: it is to take a frame of a member
         whose segments are larger. False, and `full` set, on failure. A stop before it is in use costs no more
-        than the file: the next open makes it anew."""
+        than the file: the next open makes it anew. Waits for nobody where the file is large enough: what is
+        made in the background may take long."""
+        file = self._ready[place]
+        if least_bytes <= file.size:
+            return True
         with self._lock:
-            file = self._ready[place]
-            if least_bytes <= file.size:
-                return True
             try:
                 fd = self._fs.open(file.path)
                 try:

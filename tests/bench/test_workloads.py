@@ -94,7 +94,8 @@ def test_the_projects_own_files_cover_the_grid() -> None:
             workload = workloads[f"{kind}-{label}"]
             assert workload.message_bytes == size and workload.nodes == (1, 3)
             assert workload.axes["partitions"] == workload.axes["producers"] == (1, 16, 64)
-            beside = () if label != "1kb" else ("kafka-tuned", "kafka-tuned-flush", "tansu", "kfake")
+            memory = ("tansu", "kfake") if kind == "requests" else ("kfake",)
+            beside = ("kafka-tuned", "kafka-tuned-flush", *memory) if label == "1kb" else ()
             assert workload.targets == ("lockstep", "lockstep-os", "kafka", "kafka-flush", *beside)
     assert any(rate for rate in workloads["rate-1kb"].axes["rate"])
     assert 2000 in workloads["idle-connections"].axes["connections"]

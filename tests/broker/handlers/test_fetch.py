@@ -530,7 +530,7 @@ async def test_nothing_is_left_below_an_open_transaction(
 
 @pytest.mark.parametrize("damage", ["no answer", "cut short", "index lost, too"])
 async def test_records_that_cannot_be_read_are_an_error_of_their_partition(
-    start_broker: StartBroker, damage: str
+    start_broker: StartBroker, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = await start_broker(lockstep_tail_cache_bytes="0")
     client = await Client.connect(broker.port)
@@ -559,4 +559,6 @@ async def test_records_that_cannot_be_read_are_an_error_of_their_partition(
     assert (first.error_code, first.records or b"") == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
     if damage != "no answer":
         assert values(other) == [b"other"]
+    await client.call(fetch_request({"t": {0: 0}}), 12)
+    assert caplog.text.count("t-0: offset 0 cannot be read") == 1
     await client.close()

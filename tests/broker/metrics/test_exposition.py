@@ -92,6 +92,8 @@ async def test_of_a_log_group(broker: Broker, client: Client) -> None:
     assert [grown(name) for name in indexes] == [1, 1, 1]
     assert grown("lockstep_log_group_log_bytes") > 1000
     assert grown("lockstep_log_group_written_bytes_total", 'log_group="1",purpose="log"') > 1000
+    assert grown("lockstep_log_group_flushes_total") >= 1
+    assert grown("lockstep_log_group_flush_seconds_total") > 0
     group = broker.groups[1]
     assert after['lockstep_log_group_term{log_group="1"}'] == group.term
     assert after['lockstep_log_group_log_bytes{log_group="1"}'] == group.log.size_bytes

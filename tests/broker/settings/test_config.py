@@ -85,6 +85,7 @@ def test_a_listener_for_peers_without_peers_warns() -> None:
         "lockstep.metrics.listener=localhost",
         "lockstep.metrics.listener=localhost:70000",
         "lockstep.metrics.listener=http://localhost:9644",
+        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     ],
 )
 def test_unknown_names_and_bad_values_stop_the_start(assignment: str) -> None:
@@ -93,6 +94,13 @@ def test_unknown_names_and_bad_values_stop_the_start(assignment: str) -> None:
         load(None, [assignment])
     assert refused.value.key == key
     assert key in str(refused.value)
+
+
+def test_an_authorizer_that_is_not_there_stops_the_start_and_an_empty_name_does_not() -> None:
+    with pytest.raises(ConfigError, match="no access control here"):
+        from_texts({"authorizer.class.name": "Any"})
+    (warning,) = from_texts({"authorizer.class.name": " "}).warnings
+    assert warning == "authorizer.class.name has no effect here"
 
 
 def test_a_least_above_the_most_stops_the_start() -> None:

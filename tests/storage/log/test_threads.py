@@ -207,6 +207,31 @@ def test_a_file_that_another_thread_is_making_is_not_made_twice(tmp_path: Path) 
     assert not pool.full and isinstance(pool.take(), ReadyFile)
 
 
+def test_a_roll_waits_for_nobody_while_a_file_is_ready(tmp_path: Path) -> None:
+    log, make = DataLog.open(tmp_path / "g", 1, LogOptions(segment_bytes=16 << 10, flush=False)), FrameMaker()
+    log.prepare_now()
+    log.start_preparing()
+    assert log._pool.ready_count
+    held, rolled = threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    def make_another() -> None:
+        with log._pool._lock:
+            held.set()
+            seen.append(rolled.wait(5))
+
+    maker = threading.Thread(target=make_another)
+    maker.start()
+    held.wait()
+    for _ in range(3):
+        log.append([make.data((1, 1, b"x" * 6000))])
+    rolled.set()
+    maker.join()
+    assert seen == [True]
+    assert len(log.segments()) > 1
+    log.close()
+
+
 def test_a_file_that_a_write_needs_is_made_though_the_background_work_is_to_pause(tmp_path: Path) -> None:
     pool = SegmentPool(RealFileSystem(), tmp_path, OPTIONS)
     for name in ("waited_for", "closing"):
