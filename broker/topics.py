@@ -56,8 +56,6 @@ from storage.types import CONTROL_PARTITION, NotLeader, StorageError, StorageFul
 log = logging.getLogger("lockstep.topics")
 
 RETRY_SECONDS: Final = 1.0
-VALUE_OVERHEAD_BYTES: Final = 128
-"""Around each value of a batch, the batch's own header included, at most."""
 
 
 def random_id() -> bytes:
@@ -524,11 +522,10 @@ class Topics:
         """Commit configurations; the image has them when this returns. On a full disk, too, where shorter
         retention makes room, as far as they leave alone what is kept for deletes. Raises Refused."""
         self.check_leads()
-        size = sum(len(value) + VALUE_OVERHEAD_BYTES for value in _encoded(commands))
-        if not self._cluster.groups[METADATA_GROUP].log.room_for(size):
-            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: delete topics first.")
         try:
-            await self.record(commands)
+            await self.record(commands, reserved=False)
+        except StorageFull:
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: delete topics first.") from None
         except StorageError as error:
             raise _refusal(error) from error
 
@@ -538,16 +535,16 @@ class Topics:
         if reign != self._reign:
             raise NotLeader("group 0 was led elsewhere meanwhile")
 
-    async def record(self, commands: Sequence[Command], reign: int | None = None) -> None:
-        """Commit metadata records; the image has replayed them when this returns. Raises StorageError."""
+    async def record(
+        self, commands: Sequence[Command], reign: int | None = None, *, reserved: bool = True
+    ) -> None:
+        """Commit metadata records; the image has replayed them when this returns. `reserved`: on a full disk,
+        too, with what is kept for them. Raises StorageError."""
         if reign is not None:
             self._check_reign(reign)
+        values = [json.dumps(command, separators=(",", ":")).encode() for command in commands]
         group: LogGroup = self._cluster.groups[METADATA_GROUP]
-        await group.append_values(self.records, _encoded(commands))
-
-
-def _encoded(commands: Sequence[Command]) -> list[bytes]:
-    return [json.dumps(command, separators=(",", ":")).encode() for command in commands]
+        await group.append_values(self.records, values, reserved=reserved)
 
 
 def _refusal(error: StorageError) -> Refused:

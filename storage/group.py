@@ -434,17 +434,17 @@ class LogGroup:
     async def scrub(self, sequence: int, breathe: Callable[[int], None]) -> tuple[int, int] | None:
         """Read a sealed segment through; a rotten one is fetched from the other members and written afresh.
         The first and last index of what has rotted; None where all verifies. Raises OSError, ScrubEnded."""
-        rotten: tuple[int, int] | None = await self._replica.repairing.scrub(sequence, breathe)
-        return rotten
+        return await self._replica.repairing.scrub(sequence, breathe)
 
     # --- the group's own entries --------------------------------------------------------------------------
 
-    async def append_values(self, partition: PartitionLog, values: Sequence[bytes]) -> int:
-        """Commit one batch whose records have these values; returns its base offset. Raises as `append`."""
+    async def append_values(
+        self, partition: PartitionLog, values: Sequence[bytes], *, reserved: bool = True
+    ) -> None:
+        """Commit one batch whose records have these values. `reserved`, and raises, as `append`."""
         batch = bytearray(control.encode_values(values, self._replica.next_time_ms()))
-        base_offset = self.append(partition, batch, read_header(batch), reserved=True)
+        self.append(partition, batch, read_header(batch), reserved=reserved)
         await self.committed()
-        return base_offset
 
     async def _command(self, commands: Sequence[control.Command]) -> None:
         """Commit commands in order, as many batches as they need, all under one leadership: what they rest on

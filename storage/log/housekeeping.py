@@ -77,18 +77,17 @@ class Housekeeping:
     def begin_generation(self, place: int) -> int:
         """A new generation that begins at `place`, all below it flushed; its number."""
         with self._state_lock:
-            generation = self.state.generation + 1
-            self._state_file.save(replace(self.state, generation=generation, generation_start=place))
-            return generation
+            return self._begin(self.state, place)
 
     def begin_installed(self, first_sequence: int, place: int) -> int:
         """The switch of an installation: the log begins with this segment, and at `place` a generation."""
         with self._state_lock:
-            now = self.state
-            self._state_file.save(
-                LogState(now.hard, now.generation + 1, place, first_sequence, now.whole_index)
-            )
-            return now.generation + 1
+            return self._begin(replace(self.state, oldest_sequence=first_sequence), place)
+
+    def _begin(self, state: LogState, place: int) -> int:
+        generation = state.generation + 1
+        self._state_file.save(replace(state, generation=generation, generation_start=place))
+        return generation
 
     def save_whole_index(self, index: int) -> None:
         """Before this entry is applied records may be missing in whose place newer ones came."""

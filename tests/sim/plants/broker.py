@@ -34,11 +34,13 @@ def retry_taken_as_new() -> Iterator[None]:
 def ids_before_commit() -> Iterator[None]:
     real = LogGroup.append_values
 
-    async def append_values(self: LogGroup, partition: PartitionLog, values: Sequence[bytes]) -> int:
+    async def append_values(
+        self: LogGroup, partition: PartitionLog, values: Sequence[bytes], *, reserved: bool = True
+    ) -> None:
         if partition.number == CONTROL_PARTITION:
-            return await real(self, partition, values)
+            return await real(self, partition, values, reserved=reserved)
         batch = bytearray(control.encode_values(values, self._replica.next_time_ms()))
-        return self.append(partition, batch, read_header(batch), reserved=True)
+        self.append(partition, batch, read_header(batch), reserved=reserved)
 
     with patch.object(LogGroup, "append_values", append_values):
         yield
