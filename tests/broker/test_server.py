@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from storage.types import FlushFailed, NewerFormat
 from tests.broker.conftest import StartBroker, small_settings
 from tests.broker.handlers.configs import SET, TOPIC, alter, value
+from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, records_of
 
 ROOT = Path(__file__).parents[2]
@@ -335,11 +335,6 @@ async def test_retention_shortened_on_a_full_disk_acts_and_leaves_what_is_kept_f
     *_, partition = broker.groups[1].partitions.values()
     log = type(broker.groups[0].log)
     monkeypatch.setattr("broker.server.FULL_DISK_RETENTION_SECONDS", 0.1)
-
-    async def until(wanted: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not wanted():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
 
     with monkeypatch.context() as full:
         full.setattr(log, "disk_full", property(lambda self: True))

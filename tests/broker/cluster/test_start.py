@@ -32,15 +32,8 @@ from storage.raft.membership import ConfigurationRefused
 from storage.types import StorageFull
 from tests.broker.cluster.brokers import SMALL, BrokerCluster
 from tests.broker.conftest import StartBroker, StartCluster, small_settings
+from tests.broker.waiting import until
 from tests.broker.wire import batch, records_of
-
-
-async def until(condition: object, seconds: float = 20.0) -> None:
-    assert callable(condition)
-    end = asyncio.get_running_loop().time() + seconds
-    while not condition():
-        assert asyncio.get_running_loop().time() < end, "not in time"
-        await asyncio.sleep(0.02)
 
 
 async def test_alone_among_three_a_node_answers_retriable_errors(tmp_path: Path) -> None:
@@ -81,7 +74,9 @@ async def test_peers_that_are_not_reached_are_named_with_the_reason(
     try:
         waits = "a majority of the nodes that elect the controller (1 of 3 reached)"
         assert cluster.brokers[1].waits_for == waits
-        await until(lambda: f"waiting for {waits}" in caplog.text and "(no answer yet)" not in caplog.text)
+        await until(
+            lambda: f"waiting for {waits}" in caplog.text and "(no answer yet)" not in caplog.text, 20.0
+        )
         second = f"node 2 at 127.0.0.1:{cluster._peers[2]} (connection refused: nothing listens there)"
         third = f"node 3 at 127.0.0.1:{cluster._peers[3]} (what listens there is not a replication listener"
         assert "a node takes this port for a replication listener: its --peers names the wrong" in caplog.text
@@ -92,7 +87,7 @@ async def test_peers_that_are_not_reached_are_named_with_the_reason(
         assert [each["node"] for each in lacking["unreached"]] == [2, 3]
         assert (lacking["reached"], lacking["voters"]) == (1, [1, 2, 3])
         await cluster.start(2)
-        await until(lambda: cluster.brokers[1].waits_for == "")
+        await until(lambda: cluster.brokers[1].waits_for == "", 20.0)
         async with Client(cluster.bootstrap_servers) as client:
             assert (await admin.status(client))["waits_for_majority"] is None
     finally:
@@ -175,10 +170,10 @@ async def test_two_of_three_founders_begin_without_the_third(tmp_path: Path) -> 
     cluster = BrokerCluster(tmp_path)
     try:
         await cluster.start(1, 2)
-        await until(lambda: cluster.leader_of(METADATA_GROUP) is not None)
+        await until(lambda: cluster.leader_of(METADATA_GROUP) is not None, 20.0)
         await cluster.start(3)
         third = cluster.brokers[3]
-        await until(lambda: third.services.cluster.image.nodes.keys() == {1, 2, 3})
+        await until(lambda: third.services.cluster.image.nodes.keys() == {1, 2, 3}, 20.0)
         assert (tmp_path / "3" / "meta.properties").read_text().count("part=founder") == 1
         members = third.groups[METADATA_GROUP].raft.configuration.voters
         assert members == (1, 2, 3), "the late one votes under the id that it was founded with"
@@ -247,7 +242,7 @@ async def test_a_wiped_node_comes_back_as_another_member(start_cluster: StartClu
             for group in groups.values()
         )
 
-    await until(is_back)
+    await until(is_back, 20.0)
     leader = cluster.leader_of(1)
     assert leader is not None
     (tmp,) = {(cluster.directory / "3" / "meta.properties").read_text().count("part=stranger")}
@@ -456,18 +451,18 @@ async def test_another_number_of_log_groups_than_the_clusters_is_told(
         await cluster.start(1, 2)
         cluster._texts["lockstep.data.groups"] = "2"
         await cluster.start(3)
-        await until(lambda: told in caplog.text)
+        await until(lambda: told in caplog.text, 20.0)
         await cluster.settled()
         await asyncio.sleep(0.1)
         assert caplog.text.count(told) == 1
         await cluster.stop(3)
         await cluster.start(3)
-        await until(lambda: caplog.text.count(told) == 2)
+        await until(lambda: caplog.text.count(told) == 2, 20.0)
         del cluster._texts["lockstep.data.groups"]  # three by default, which nobody asked for
         await cluster.stop(3)
         await cluster.start(3)
         third = cluster.brokers[3].parts.node
-        await until(lambda: third is not None and third._groups_compared)
+        await until(lambda: third is not None and third._groups_compared, 20.0)
         assert caplog.text.count("of this node has no effect") == 2
     finally:
         await cluster.close()

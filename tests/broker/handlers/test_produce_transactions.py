@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from broker.transactions.verification import Codes, Place, Question
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from storage.types import NotLeader
+from tests.broker.waiting import until
 from tests.broker.wire import Client, batch
 
 PRODUCER = 7
@@ -62,14 +62,6 @@ async def answer(client: Client, wanted: ProduceRequest) -> list[tuple[int, int]
     _, response = await asyncio.wait_for(client.receive(wanted, 11), 10)
     assert isinstance(response, ProduceResponse)
     return [(each.error_code, each.base_offset) for each in response.responses[0].partition_responses]
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    for _ in range(500):
-        if holds():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("never")
 
 
 async def test_the_response_waits_for_all(client: Client, coordinator: Coordinator) -> None:

@@ -9,15 +9,8 @@ import pytest
 
 from storage.types import NotLeader
 from tests.broker.conftest import StartBroker
+from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, produce_request
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(1_000):
-        if holds():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("not within five seconds")
 
 
 async def test_who_waits_for_no_answer_is_held_back_by_the_commit(
