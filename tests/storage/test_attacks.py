@@ -415,10 +415,12 @@ async def test_frames_that_wait_for_room_survive_the_loss_of_leadership(tmp_path
         append(leader, partition, b"waits for room")
         await asyncio.sleep(0.01)
         append(leader, partition, b"open when the leadership goes")
+        cluster.lost = lambda sender, to, message: True  # or a new leader cuts it off before we look
         leader._replica.asked(leader.raft.resign)  # what waits could not be handed over
         full.full_for_writes = False
         await cluster.until(lambda: not leader._replica._work)
         assert leader.partitions[partition.number].next_offset == 1
+        cluster.lost = lambda sender, to, message: False
         new = await cluster.leader()
         append(new, new.partitions[partition.number], b"next")
         await cluster.agreed()
