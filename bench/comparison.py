@@ -160,7 +160,7 @@ def performed(options: argparse.Namespace, run: Callable[[Path], Outcomes]) -> d
         say("QUICK: short blocks show whether it works; how fast it is, only a whole run says")
     try:
         machine, code, before = machine_facts(parent), code_facts(), sources()
-        touched = {} if options.quick else memory.touched()
+        memory_kept = {} if options.quick else memory.kept(parent)
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         sessions, failures = run(parent)
         if sources() != before:
@@ -172,7 +172,7 @@ def performed(options: argparse.Namespace, run: Callable[[Path], Outcomes]) -> d
         "started": started,
         "code": code,
         "machine": machine,
-        "memory_touched": touched,
+        "memory_kept": memory_kept,
         "failures": failures,
         "sessions": sessions,
     }

@@ -1,51 +1,134 @@
-"""Makes the hypervisor give this machine its memory before anything is measured.
+"""Keeps free memory in the page cache while brokers are measured: a machine that runs has it there.
 
-Owns: one pass over free memory, and the wait for calm after it. A page that a young virtual machine has never
-touched costs several times one that it has; whichever broker came first would pay for it, and the other would
-not.
+Owns: a process that maps a file of holes, page after page of the cache, and the wait for calm after it was
+begun. A hypervisor takes back what a virtual machine frees, at once; the first use of a page after that costs
+some 2.7 ms a megabyte, later ones 0.3. A broker that writes into free memory is bound by that, at some 300
+MB/s, and how much of it there is depends on who was measured before. Clean pages of the cache are the
+machine's own: the kernel uses them again and asks nobody.
+
+Mapped, or a host that looks for unused pages takes them; and marked as cold, so that they go first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
+import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import psutil
 
+from bench.device import NoBlockDevice, device_of
 from bench.pauses import await_calm
 from bench.progress import say
 from compat_tests.targets import ROOT
 
-_PIECE_BYTES = 256 << 20
-_LEFT_BYTES = 2 << 30
-"""For everything else that is alive meanwhile."""
-_PATIENCE_S = 180.0
+Figures = dict[str, float]
+
+PIECE_BYTES: Final = 256 << 20
+LEFT_BYTES: Final = 2 << 30
+"""For everything else that is alive; with less the kernel begins to take pages before anybody needs them."""
+PATIENCE_S: Final = 180.0
 """On a large machine the rest stays as it is."""
-_CGROUP = Path("/sys/fs/cgroup")
+_MADV_COLD: Final = 20
+_CGROUP: Final = Path("/sys/fs/cgroup")
+
+_holders: list[subprocess.Popen[str]] = []
+"""The process that maps the file, once there is one; it ends when this process closes its input, or ends."""
 
 
-def touched() -> dict[str, float]:
-    """Touch free memory in a process of its own, and give it back; then wait until the machine is calm, as
-    the hypervisor, which may take some of it back, stops it for tenths of a second.
+def kept(parent: Path, left_bytes: int = LEFT_BYTES) -> Figures:
+    """Begin to keep free memory, but `left_bytes`, in the cache of a file in `parent`, for as long as this
+    process lives; then wait until the machine is calm: its hypervisor may stop it for tenths of a second.
 
     Returns: how much, what a megabyte cost in the dearest piece and in the cheapest, and how long the calm
     took to come; nothing where it could not be done.
     """
-    say("touching free memory once, up to three minutes, so that its first use does not count for a broker")
-    command = [sys.executable, "-m", __spec__.name]
-    done = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT, check=False)
-    found: dict[str, float] = json.loads(done.stdout) if done.returncode == 0 else {}
+    try:
+        device_of(parent)
+    except NoBlockDevice:
+        return {}  # the cache of such a file is no cache; whoever measures says so, too
+    say("filling the page cache, up to three minutes, so that no broker is the first to use memory")
+    command = [sys.executable, "-m", __spec__.name, str(parent), str(left_bytes)]
+    _holders.append(
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,  # an interrupt is for who measures
+        )
+    )
+    found = keep_again()
     if found:
         say("waiting until the machine stands still no more, up to two minutes")
     return {**found, "calm_after_s": round(await_calm(), 1)} if found else {}
 
 
-def _free_bytes(cgroup: Path = _CGROUP) -> int:
-    """Of the machine, or of what this container may still have."""
+def keep_again() -> Figures:
+    """After files were removed: the same for what became free, before somebody takes it. Nothing where
+    nothing is kept."""
+    if not _holders:
+        return {}
+    holder = _holders[-1]
+    assert holder.stdin is not None and holder.stdout is not None
+    with contextlib.suppress(OSError, ValueError):
+        holder.stdin.write("again\n")
+        holder.stdin.flush()
+        found: Figures = json.loads(holder.stdout.readline())
+        return found
+    return {}
+
+
+class FileOfHoles:
+    """Pages of the page cache without a byte on the disk.
+
+    Args:
+        parent: a directory on a disk.
+        left_bytes: what is left free.
+    """
+
+    def __init__(self, parent: Path, left_bytes: int = LEFT_BYTES) -> None:
+        self._left_bytes = left_bytes
+        self._fd, name = tempfile.mkstemp(dir=parent)
+        os.unlink(name)
+        self._end = 0
+        self._mapped: list[mmap.mmap] = []
+
+    def fill(self, free_bytes: Callable[[], int], piece_bytes: int = PIECE_BYTES) -> Figures:
+        """More of them, until no more than that and a piece is free."""
+        pieces: list[float] = []
+        until = time.monotonic() + PATIENCE_S
+        while free_bytes() > self._left_bytes + piece_bytes and time.monotonic() < until:
+            began = time.perf_counter()
+            self._map(piece_bytes)
+            pieces.append((time.perf_counter() - began) * 1e3 / (piece_bytes / 1e6))
+        return {
+            "gb": round(len(pieces) * piece_bytes / 1e9, 1),
+            "ms_per_mb_highest": round(max(pieces, default=0.0), 3),
+            "ms_per_mb_lowest": round(min(pieces, default=0.0), 3),
+        }
+
+    def _map(self, size: int) -> None:
+        start, self._end = self._end, self._end + size
+        os.ftruncate(self._fd, self._end)
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        mapped = mmap.mmap(self._fd, size, flags, mmap.PROT_READ, offset=start)
+        with contextlib.suppress(OSError):  # kernels before 5.4
+            mapped.madvise(_MADV_COLD)
+        self._mapped.append(mapped)
+
+
+def free_memory(cgroup: Path = _CGROUP) -> int:
+    """Bytes that are free, of the machine or of what this container may still have."""
     free = int(psutil.virtual_memory().free)
     try:
         most = int((cgroup / "memory.max").read_text())
@@ -54,21 +137,7 @@ def _free_bytes(cgroup: Path = _CGROUP) -> int:
         return free
 
 
-def _touch() -> dict[str, float]:
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-    held: list[mmap.mmap] = []
-    ms_per_mb: list[float] = []
-    until = time.monotonic() + _PATIENCE_S
-    while _free_bytes() > _LEFT_BYTES + _PIECE_BYTES and time.monotonic() < until:
-        began = time.perf_counter()
-        held.append(mmap.mmap(-1, _PIECE_BYTES, flags=flags))
-        ms_per_mb.append((time.perf_counter() - began) * 1e3 / (_PIECE_BYTES / 1e6))
-    return {
-        "gb": round(len(held) * _PIECE_BYTES / 1e9, 1),
-        "ms_per_mb_highest": round(max(ms_per_mb, default=0.0), 3),
-        "ms_per_mb_lowest": round(min(ms_per_mb, default=0.0), 3),
-    }
-
-
 if __name__ == "__main__":
-    print(json.dumps(_touch()))
+    holes = FileOfHoles(Path(sys.argv[1]), int(sys.argv[2]))
+    for _ in sys.stdin:
+        print(json.dumps(holes.fill(free_memory)), flush=True)

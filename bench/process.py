@@ -93,10 +93,12 @@ class RssSampler:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        while not self._stop.wait(SAMPLE_INTERVAL_S):
+        while True:  # once at least, however short it is
             sample = sum(map(rss_bytes, self._pids))
             if sample:
                 self._samples.append(sample)
+            if self._stop.wait(SAMPLE_INTERVAL_S):
+                return
 
     @contextlib.contextmanager
     def sampling(self) -> Iterator[RssSampler]:

@@ -27,7 +27,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench import device, process
+from bench import device, memory, process
 from bench.ending import not_now
 from bench.pauses import Pauses
 from bench.progress import say
@@ -175,6 +175,7 @@ class Session:
                 child.wait()
             self.target.close()
             shutil.rmtree(self.directory, ignore_errors=True)
+            memory.keep_again()
             os.sync()
 
     def log_tail(self) -> str:

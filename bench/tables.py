@@ -185,12 +185,16 @@ def facts(result: dict[str, Any]) -> str:
         code,
         f"- `{result['command']}`",
     ]
-    touched = result.get("memory_touched", {})
-    if touched.get("gb"):
-        lines.append(
-            f"- {touched['gb']} GB of free memory was touched before: {touched['ms_per_mb_highest']} ms a "
-            f"megabyte in the dearest piece, {touched['ms_per_mb_lowest']} in the cheapest"
-        )
+    for key, what in (
+        ("memory_touched", "of free memory was touched before, and free again"),
+        ("memory_kept", "of free memory was kept in the page cache"),
+    ):
+        found = result.get(key, {})
+        if found.get("gb"):
+            lines.append(
+                f"- {found['gb']} GB {what}: {found['ms_per_mb_highest']} ms a megabyte in the dearest "
+                f"piece, {found['ms_per_mb_lowest']} in the cheapest"
+            )
     return "\n".join(lines)
 
 

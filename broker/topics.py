@@ -49,6 +49,7 @@ from broker.topic_rules import (
 )
 from protocol.errors import ErrorCode
 from protocol.ids import written_id
+from storage.complaints import Complaints
 from storage.group import LogGroup
 from storage.partition import PartitionLog
 from storage.types import CONTROL_PARTITION, NotLeader, StorageError, StorageFull
@@ -89,6 +90,8 @@ class Topics:
         self._records: PartitionLog | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._orphans = Orphans(cluster, commands, self._growing)
+        self._complaints = Complaints(lambda: asyncio.get_running_loop().time(), log)
+        """What is tried again each second is said once a minute."""
 
     # --- start --------------------------------------------------------------------------------------------
 
@@ -131,7 +134,7 @@ class Topics:
                 await self.start(founding)
                 break
             except StorageError as error:
-                log.warning("leading group 0 has to wait: %s", error)
+                self._complaints.say(f"leading group 0 has to wait: {error}", METADATA_GROUP)
             except Exception:
                 log.exception("leading group 0 could not begin")
             await asyncio.sleep(RETRY_SECONDS)
@@ -146,7 +149,8 @@ class Topics:
                     try:
                         await self._finish(entry)
                     except StorageError as error:
-                        log.warning("topic %s: what is half done has to wait: %s", entry.name, error)
+                        text = f"topic {entry.name}: what is half done has to wait: {error}"
+                        self._complaints.say(text, entry.topic_id)
                     except Exception:
                         log.exception("topic %s: what is half done could not be finished", entry.name)
             await asyncio.sleep(RETRY_SECONDS)
@@ -168,11 +172,10 @@ class Topics:
             await self._close_all(entry, self._reign)
             return
         if entry.state is TopicState.CREATING:
-            log.info("topic %s: finishing its creation", entry.name)
             await self._open(entry, range(len(entry.groups)))
             await self.record([ready_command(entry.topic_id)])
+            log.info("topic %s: finished its creation", entry.name)
         if entry.growing:
-            log.info("topic %s: finishing its growth", entry.name)
             task = asyncio.ensure_future(self._finish_growth(entry))
             self._growing[entry.topic_id] = task  # who grows it further, or ends it, waits
             try:
@@ -183,6 +186,7 @@ class Topics:
     async def _finish_growth(self, entry: TopicEntry) -> None:
         await self._open(entry, range(len(entry.groups), len(entry.groups + entry.growing)))
         await self.record([grown_command(entry.topic_id)])
+        log.info("topic %s: finished its growth", entry.name)
 
     def _check_metadata(self) -> None:
         """A cluster has its id before its first topic: data without one would be closed as nobody's."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.baselines import memory, tuned
+from bench.memory import keep_again
 from bench.nodes3.session import HEAP, NODES, NodesSession
 from bench.ratios import SUBJECT
 from bench.session import WARMUP_SLICE_S, Running, Session
@@ -118,6 +119,7 @@ class OneBroker(Session):
         """Kill it and start another, with nothing in it. TargetFailed."""
         self.target.kill9()
         shutil.rmtree(self.directory / "data", ignore_errors=True)
+        keep_again()
         self.target.start()
 
 

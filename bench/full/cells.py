@@ -17,6 +17,7 @@ from bench.full.workloads import AXES, Workload
 
 MEASURED_AS: Final = {
     "produce": 2,
+    "produce, batches": 3,
     "drain": 2,
     "fan_out": 2,
     "idle": 2,
@@ -61,7 +62,8 @@ class Cell:
             return found
         broker = TARGETS[self.target]
         made = {"broker": {"settings": broker.settings, "heap": broker.heap}}
-        return found | made | {"measured_as": MEASURED_AS[self.workload.kind]}
+        how = "produce, batches" if self.workload.batch_bytes and self.workload.kind == "produce" else ""
+        return found | made | {"measured_as": MEASURED_AS[how or self.workload.kind]}
 
     def __str__(self) -> str:
         return f"{self.workload.name}/{self.name}"

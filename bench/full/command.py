@@ -141,13 +141,13 @@ def on_one_machine(visit: Visit, rows: Rows, machine: dict[str, Any]) -> Visit:
     return whole
 
 
-def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path, touched: dict[str, float]) -> None:
+def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path, memory_kept: memory.Figures) -> None:
     """Measure every cell of it and write the rows, of failures as well."""
     facts = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "code": code_facts(),
         "machine": machine_facts(parent),
-        "memory_touched": touched,
+        "memory_kept": memory_kept,
     }
     if visit.workload.kind == "command":
         _run_command(visit.cells[0], rows, facts, parent)
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     parent = options.directory or Path(tempfile.gettempdir())
     visits = visits_of(workloads, rows, options.again)
-    touched = memory.touched() if visits and not options.quick else {}
+    memory_kept = memory.kept(parent) if visits and not options.quick else {}
     done = left_out = 0
     for visit in visits:
         if options.limit is not None and done >= options.limit:
@@ -273,7 +273,7 @@ def main(arguments: Sequence[str]) -> int:
         sizes = replace(sizes, rebalances=REBALANCES)  # the headline has none
         try:
             here = on_one_machine(here, rows, machine_facts(parent))
-            run_visit(here, rows, sizes, parent, touched)
+            run_visit(here, rows, sizes, parent, memory_kept)
         except MixedMachines as error:
             say(f"  SKIPPED {error}")
             left_out = EXIT_FAILED

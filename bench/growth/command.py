@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace, lengths: Lengths, wanted: Sequence[tuple[A
     origins.check_machine(named([step for step in there if step]), machine_facts(parent))
     chosen = wanted[: options.limit]
     if chosen and not options.quick:
-        memory.touched()
+        memory.kept(parent)
     for axis, value in chosen:
         try:
             step = measured(axis, value, lengths, options.repeats, parent)

@@ -46,7 +46,7 @@ def _measure(options: argparse.Namespace, axes: Axes, command: str) -> dict[str,
     policies = tuple(options.policy or (FLUSH, OS))
     parent = options.directory or Path(tempfile.gettempdir())
     machine = machine_facts(parent)
-    touched = {} if options.quick else memory.touched()
+    memory_kept = {} if options.quick else memory.kept(parent)
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     runs = plan(axes, names, policies)
     say(f"{len(runs)} runs")
@@ -66,7 +66,7 @@ def _measure(options: argparse.Namespace, axes: Axes, command: str) -> dict[str,
         "started": started,
         "code": code_facts(),
         "machine": machine,
-        "memory_touched": touched,
+        "memory_kept": memory_kept,
         "axes": asdict(axes),
         "stream_bytes_per_s": STREAM_BYTES_PER_S,
         "runs": measured,

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench import device, process
+from bench import device, memory, process
 from bench.session import RoundFailed
 from compat_tests.clusters import free_ports
 from compat_tests.targets import ROOT
@@ -129,6 +129,7 @@ class Replicas:
             assert node.stdout is not None
             node.stdout.close()
         shutil.rmtree(self.directory, ignore_errors=True)
+        memory.keep_again()
         os.sync()
 
     def _read(self, node: subprocess.Popen[str]) -> Figures:

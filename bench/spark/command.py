@@ -146,14 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     records, rounds = (20_000, 1) if options.quick else (options.records, options.rounds)
     parent = options.directory or Path(tempfile.gettempdir())
     try:
-        touched = {} if options.quick else memory.touched()
+        memory_kept = {} if options.quick else memory.kept(parent)
         result = {
             "format": 1,
             "kind": "spark",
             "command": _command_line(options, records, rounds),
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "machine": machine_facts(parent),
-            "memory_touched": touched,
+            "memory_kept": memory_kept,
             "code": code_facts(),
             "records": records,
             "record_bytes": RECORD_BYTES,

@@ -35,6 +35,7 @@ API_KEY = ApiKey.METADATA
 VERSIONS = (0, 13)
 
 TOPICS_BY_ID_SINCE: Final = 12
+LISTENER_NOT_FOUND_SINCE: Final = 6
 MAX_CACHED_ANSWERS: Final = 32
 MAX_CREATION_WAIT_SECONDS: Final = 1.0
 INFORMED_WAIT_SECONDS: Final = 1.0
@@ -97,7 +98,7 @@ class _Answer:
         self._context = context
         self._version = api_version
         self._cluster_operations = request.include_cluster_authorized_operations
-        self._replicas = ReplicasOfAll(context.services)
+        self._replicas = ReplicasOfAll(context.services, lambda node: context.endpoint_of(node) is not None)
         self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
         self._may_create = (
             request.allow_auto_topic_creation and context.services.settings.auto_create_topics_enable
@@ -145,8 +146,11 @@ class _Answer:
 
     def partition(self, partition: TopicPartition) -> MetadataResponsePartition:
         replicas = self._replicas.of(partition)
+        error = replicas.error
+        if error is ErrorCode.LISTENER_NOT_FOUND and self._version < LISTENER_NOT_FOUND_SINCE:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
         return MetadataResponsePartition(
-            error_code=replicas.error,
+            error_code=error,
             partition_index=partition.index,
             leader_id=replicas.leader_id,
             leader_epoch=partition.leader_epoch,

@@ -7,6 +7,8 @@ come and those that go are replicas, and who does not vote yet, or any more, is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from broker.cluster.reassigning import Way, way_of
 from broker.context import Services
 from broker.metadata import TopicPartition
@@ -15,23 +17,27 @@ from storage.group_options import node_of
 
 
 class Replicas:
-    """Of one log group. `leader_id` is -1, and `error` says so, where no living node is known to lead."""
+    """Of one log group. `leader_id` is -1, and `error` says so, where no living node is known to lead, or
+    the one that does has no listener by which the client could reach it; such a replica counts as offline."""
 
     __slots__ = ("error", "in_sync", "leader_id", "nodes", "offline", "term")
 
-    def __init__(self, services: Services, number: int) -> None:
+    def __init__(self, services: Services, number: int, reaches: Callable[[int], bool]) -> None:
         nodes, cluster = services.nodes, services.cluster
         way = way_of(cluster, number)
         self.nodes = way.replicas
-        self.offline = [each for each in self.nodes if not nodes.is_alive(each)]
+        away = [each for each in self.nodes if not nodes.is_alive(each)]
+        self.offline = [each for each in self.nodes if each in away or not reaches(each)]
         self.leader_id = nodes.live_leader_of(number)
         self.term = nodes.leader_of(number)[1]
-        out = {*self.offline, *nodes.behind(number)} - {self.leader_id}  # a new one may not have spoken yet
+        out = {*away, *nodes.behind(number)} - {self.leader_id}  # a new one may not have spoken yet
         self.in_sync = [each for each in self.nodes if each not in out]
         if way.adding or way.removing:
             voting = _voting(services, number, way)
             self.in_sync = [each for each in self.in_sync if each in voting]
         self.error = ErrorCode.NONE if self.leader_id >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+        if self.leader_id >= 0 and not reaches(self.leader_id):
+            self.leader_id, self.error = -1, ErrorCode.LISTENER_NOT_FOUND
 
 
 def _voting(services: Services, number: int, way: Way) -> set[int]:
@@ -42,12 +48,14 @@ def _voting(services: Services, number: int, way: Way) -> set[int]:
 
 
 class ReplicasOfAll:
-    """The replicas of each log group as it is asked for, for one answer."""
+    """The replicas of each log group as it is asked for, for one answer. `reaches`: whether its client can
+    reach a node."""
 
-    __slots__ = ("_found", "_services")
+    __slots__ = ("_found", "_reaches", "_services")
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, reaches: Callable[[int], bool] = lambda _: True) -> None:
         self._services = services
+        self._reaches = reaches
         self._found: dict[int, Replicas] = {}
 
     def of(self, partition: TopicPartition) -> Replicas:
@@ -55,5 +63,5 @@ class ReplicasOfAll:
         number = partition.group.group_id
         found = self._found.get(number)
         if found is None:
-            found = self._found[number] = Replicas(self._services, number)
+            found = self._found[number] = Replicas(self._services, number, self._reaches)
         return found

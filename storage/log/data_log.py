@@ -128,6 +128,7 @@ class DataLog(ReplacingLog):
 
     def _begin_first_segment(self) -> None:
         """From here on the directory without this segment is damaged, not new: the state file says so."""
+        self._pool.prepare()  # filled to its end: no write waits for it yet
         self._begin_segment(0)
         self._fs.fdatasync(self._fd)
         self._flushed = self._segment_position | self._offset

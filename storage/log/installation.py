@@ -216,7 +216,7 @@ class Installation:
     def _active_segment(self, checkpoint: Checkpoint) -> Segment:
         """The empty segment in which the log goes on."""
         path = self._directory / segment_name(self._sequence)
-        self._pool.fill(path, calm=False)
+        self._pool.fill(path)
         segment = Segment(
             self._sequence,
             path,

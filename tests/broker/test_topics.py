@@ -19,6 +19,7 @@ from storage.group import Backlogged
 from storage.types import NotLeader, StorageError
 from tests.broker.conftest import StartBroker
 from tests.broker.left_behind import copy_as_killed
+from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, records_of
 
 
@@ -111,15 +112,18 @@ async def test_deleted_once(broker: Broker, client: Client) -> None:
 
 
 async def test_a_deletion_that_is_recorded_is_no_failure(
-    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever was told so tried again, and heard that there is no such topic."""
     monkeypatch.setattr("broker.topics.RETRY_SECONDS", 0.02)
     broker = await start_broker()
     topics, cluster = broker.services.topics, broker.services.cluster
     topic = await topics.create(topics.plan("t", 1, 1, {}))
+    tries = 0
 
     async def led_nowhere(number: int, topic_id: bytes, first_index: int = 0) -> None:
+        nonlocal tries
+        tries += 1
         raise NotLeader("nobody leads the group")
 
     with monkeypatch.context() as patched:
@@ -127,10 +131,9 @@ async def test_a_deletion_that_is_recorded_is_no_failure(
         await topics.delete(topic)
         assert cluster.topics() == []
         assert plan_error(broker, "t", 1, 1) == ErrorCode.TOPIC_ALREADY_EXISTS
-    for _ in range(250):
-        if is_free(broker, "t"):
-            break
-        await asyncio.sleep(0.02)
+        await until(lambda: tries >= 5)
+    assert caplog.text.count("topic t: what is half done has to wait") == 1
+    await until(lambda: is_free(broker, "t"))
     assert cluster.image.topics == {}
     await topics.create(topics.plan("t", 1, 1, {}))
 

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from broker.cluster.nodes import Nodes
+from broker.cluster_image import NodeEntry
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
@@ -183,6 +185,35 @@ async def test_advertised_listeners(start_broker: StartBroker) -> None:
     assert told["IN"][:2] == ("127.0.0.1", told["IN"][2])
     assert told["OUT"][:2] == ("broker.example", 4321)
     assert told["ANY"][:2] == ("127.0.0.1", told["ANY"][2])  # the address the client itself used
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)]
+)
+@pytest.mark.parametrize("listener", ["PLAINTEXT", "ANOTHER"])
+async def test_a_leader_without_the_listener(
+    broker: Broker,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    error: ErrorCode,
+    listener: str,
+) -> None:
+    """As Kafka: nobody is told of a leader that is none of the brokers of the same answer."""
+    await client.create("t")
+    image = broker.services.cluster.image
+    monkeypatch.setitem(image.nodes, 2, NodeEntry(2, {listener: ("there.example", 9092)}))
+    monkeypatch.setattr(Nodes, "live_leader_of", lambda self, group_id: 2)
+    monkeypatch.setattr(Nodes, "is_alive", lambda self, node_id: True)
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    response: MetadataResponse = await client.call(request, version)
+    (partition,) = response.topics[0].partitions
+    if listener == "PLAINTEXT":
+        assert (partition.error_code, partition.leader_id) == (ErrorCode.NONE, 2)
+        assert [each.node_id for each in response.brokers] == [1, 2]
+    else:
+        assert (partition.error_code, partition.leader_id) == (error, -1)
+        assert [each.node_id for each in response.brokers] == [1]
 
 
 @pytest.mark.parametrize("version", range(3))

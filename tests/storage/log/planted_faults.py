@@ -79,9 +79,9 @@ def new_name_not_durable() -> Iterator[None]:
     """A prepared segment is used before its name is flushed."""
 
     class Pool(segment_pool.SegmentPool):
-        def prepare(self, calm: bool = True) -> bool:
+        def prepare(self, pace: segment_pool.Pace = segment_pool.Pace.CALM) -> bool:
             with patch.object(self._fs, "fsync_dir", lambda _: None):
-                return super().prepare(calm)
+                return super().prepare(pace)
 
     with patch("storage.log.data_log.SegmentPool", Pool):
         yield

@@ -16,7 +16,7 @@ import pytest
 from storage.log.data_log import DataLog
 from storage.log.file_system import RealFileSystem
 from storage.log.options import LogOptions
-from storage.log.segment_pool import ReadyFile, SegmentPool
+from storage.log.segment_pool import FILL_BYTES, ReadyFile, SegmentPool
 from storage.types import Checkpoint, FlushFailed, OffsetOutOfRange
 from tests.storage.log.frames import FrameMaker, whole
 
@@ -203,8 +203,40 @@ def test_a_file_that_another_thread_is_making_is_not_made_twice(tmp_path: Path) 
     held.wait()
     assert pool.more_than(0)
     maker.join()
-    assert (pool.ready_count, pool.filled_bytes) == (1, OPTIONS.segment_bytes)
+    assert pool.ready_count == 1 == len(list(tmp_path.iterdir()))
     assert not pool.full and isinstance(pool.take(), ReadyFile)
+
+
+class SlowDisk(RealFileSystem):
+    """Each piece of zeros takes until a write waits for the file."""
+
+    pool: SegmentPool
+
+    def __init__(self) -> None:
+        self.filling = threading.Event()
+
+    def write_back(self, fd: int, position: int, length: int) -> None:
+        self.filling.set()
+        deadline = time.monotonic() + 10
+        while not self.pool._hurried and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+
+def test_a_write_waits_for_no_zeros(tmp_path: Path) -> None:
+    size = 8 * FILL_BYTES
+    disk = SlowDisk()
+    pool = disk.pool = SegmentPool(disk, tmp_path, LogOptions(segment_bytes=size))
+    maker = threading.Thread(target=pool.prepare)
+    maker.start()
+    assert disk.filling.wait(10)
+    assert pool.more_than(0)  # one that is being filled
+    maker.join()
+    assert pool.filled_bytes == FILL_BYTES
+    assert pool.more_than(1)  # one that nobody had begun
+    assert pool.filled_bytes == FILL_BYTES
+    for _ in range(2):
+        file = pool.take()
+        assert file is not None and file.path.read_bytes() == bytes(size)
 
 
 def test_a_roll_waits_for_nobody_while_a_file_is_ready(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""Free memory is kept in the page cache while brokers are measured."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bench import memory
+from bench.device import NoBlockDevice
+from bench.memory import LEFT_BYTES, FileOfHoles, free_memory
+
+PIECE = 1 << 20
+
+
+def test_filled_until_little_is_free(tmp_path: Path) -> None:
+    free = LEFT_BYTES + 3 * PIECE + 1
+    holes = FileOfHoles(tmp_path)
+    asked = 0
+
+    def free_bytes() -> int:
+        nonlocal asked
+        asked += 1
+        return free - (asked - 1) * PIECE
+
+    found = holes.fill(free_bytes, PIECE)
+    assert asked == 4 and found["gb"] == 0.0 and found["ms_per_mb_highest"] > 0
+    status = os.fstat(holes._fd)
+    assert (status.st_size, status.st_blocks) == (3 * PIECE, 0)  # nothing is on the disk
+    assert status.st_nlink == 0  # nor left behind, however this ends
+    asked = 2
+    holes.fill(free_bytes, PIECE)
+    assert os.fstat(holes._fd).st_size == 4 * PIECE
+
+
+def test_its_pages_are_in_the_cache_at_once(tmp_path: Path) -> None:
+    holes = FileOfHoles(tmp_path)
+    holes._map(16 * PIECE)
+    (smaps,) = [
+        part
+        for part in Path("/proc/self/smaps").read_text().split("\nVmFlags")
+        if f"{16 * PIECE // 1024} kB" in part and str(tmp_path) in part
+    ]
+    resident = next(line for line in smaps.splitlines() if line.startswith("Rss:"))
+    assert int(resident.split()[1]) == 16 * PIECE // 1024
+
+
+def test_a_containers_limit_counts(tmp_path: Path) -> None:
+    assert free_memory(tmp_path) > 0
+    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "memory.current").write_text("400\n")
+    assert free_memory(tmp_path) == 600
+    (tmp_path / "memory.max").write_text("max\n")
+    assert free_memory(tmp_path) > 600
+
+
+def test_a_process_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_holders", [])
+    monkeypatch.setattr(memory, "await_calm", lambda: 0.5)
+    monkeypatch.setattr(memory, "device_of", lambda parent: "vda")
+    assert memory.keep_again() == {}
+    nothing = {"gb": 0.0, "ms_per_mb_highest": 0.0, "ms_per_mb_lowest": 0.0}
+    assert memory.kept(tmp_path, left_bytes=1 << 50) == {**nothing, "calm_after_s": 0.5}
+    assert memory.keep_again() == nothing
+    (holder,) = memory._holders
+    assert holder.stdin is not None
+    holder.stdin.close()
+    assert holder.wait(10) == 0  # as at the end of this process, however it ends
+    assert memory.keep_again() == {}
+
+
+def test_not_where_the_cache_would_be_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_holders", [])
+
+    def no_disk(parent: Path) -> str:
+        raise NoBlockDevice("tmpfs")
+
+    monkeypatch.setattr(memory, "device_of", no_disk)
+    assert memory.kept(tmp_path) == {}
+    assert memory.keep_again() == {}
