@@ -33,15 +33,48 @@ from compat_tests.targets import ROOT
 Figures = dict[str, float]
 
 PIECE_BYTES: Final = 256 << 20
-LEFT_BYTES: Final = 2 << 30
+LEFT_BYTES: Final = 512 << 20
 """For everything else that is alive; with less the kernel begins to take pages before anybody needs them."""
 PATIENCE_S: Final = 180.0
 """On a large machine the rest stays as it is."""
 _MADV_COLD: Final = 20
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
-_holders: list[subprocess.Popen[str]] = []
-"""The process that maps the file, once there is one; it ends when this process closes its input, or ends."""
+
+class Holder:
+    """A process that maps the file; it ends when this process closes its input, or ends."""
+
+    def __init__(self, parent: Path, left_bytes: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __spec__.name, str(parent), str(left_bytes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,  # an interrupt is for who measures
+        )
+        self.figures: Figures = {}
+        """As `kept`'s."""
+
+    def fill(self) -> Figures:
+        """As `FileOfHoles.fill`. OSError, ValueError where the process has ended."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("fill\n")
+        self._process.stdin.flush()
+        found: Figures = json.loads(self._process.stdout.readline())
+        return found
+
+    def end(self) -> int:
+        """Give everything back; the exit status."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        return self._process.wait()
+
+
+_holders: list[Holder] = []
+"""The one that there is, if any."""
 
 
 def kept(parent: Path, left_bytes: int = LEFT_BYTES) -> Figures:
@@ -51,26 +84,20 @@ def kept(parent: Path, left_bytes: int = LEFT_BYTES) -> Figures:
     Returns: how much, what a megabyte cost in the dearest piece and in the cheapest, and how long the calm
     took to come; nothing where it could not be done.
     """
+    if _holders:
+        keep_again()
+        return _holders[0].figures if _holders else {}
     try:
         device_of(parent)
     except NoBlockDevice:
         return {}  # the cache of such a file is no cache; whoever measures says so, too
     say("filling the page cache, up to three minutes, so that no broker is the first to use memory")
-    command = [sys.executable, "-m", __spec__.name, str(parent), str(left_bytes)]
-    _holders.append(
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            start_new_session=True,  # an interrupt is for who measures
-        )
-    )
+    _holders.append(Holder(parent, left_bytes))
     found = keep_again()
     if found:
         say("waiting until the machine stands still no more, up to two minutes")
-    return {**found, "calm_after_s": round(await_calm(), 1)} if found else {}
+        _holders[0].figures = {**found, "calm_after_s": round(await_calm(), 1)}
+    return _holders[0].figures if _holders else {}
 
 
 def keep_again() -> Figures:
@@ -78,14 +105,18 @@ def keep_again() -> Figures:
     nothing is kept."""
     if not _holders:
         return {}
-    holder = _holders[-1]
-    assert holder.stdin is not None and holder.stdout is not None
-    with contextlib.suppress(OSError, ValueError):
-        holder.stdin.write("again\n")
-        holder.stdin.flush()
-        found: Figures = json.loads(holder.stdout.readline())
-        return found
-    return {}
+    try:
+        return _holders[0].fill()
+    except (OSError, ValueError):
+        say("FREE MEMORY IS KEPT NO MORE, its process has ended: from here on memory is as it comes")
+        let_go()
+        return {}
+
+
+def let_go() -> None:
+    """Give back what is kept: who is started now keeps it by itself, or needs it."""
+    while _holders:
+        _holders.pop().end()
 
 
 class FileOfHoles:
@@ -104,13 +135,17 @@ class FileOfHoles:
         self._mapped: list[mmap.mmap] = []
 
     def fill(self, free_bytes: Callable[[], int], piece_bytes: int = PIECE_BYTES) -> Figures:
-        """More of them, until no more than that and a piece is free."""
+        """More of them, until no more than that and a piece is free; or more of them make no less free, as
+        where a container has a limit that is not seen here; or who asked for it has ended."""
         pieces: list[float] = []
-        until = time.monotonic() + PATIENCE_S
-        while free_bytes() > self._left_bytes + piece_bytes and time.monotonic() < until:
+        until, parent, free = time.monotonic() + PATIENCE_S, os.getppid(), free_bytes()
+        while free > self._left_bytes + piece_bytes and time.monotonic() < until and os.getppid() == parent:
             began = time.perf_counter()
             self._map(piece_bytes)
             pieces.append((time.perf_counter() - began) * 1e3 / (piece_bytes / 1e6))
+            before, free = free, free_bytes()
+            if before - free < piece_bytes / 2:
+                break
         return {
             "gb": round(len(pieces) * piece_bytes / 1e9, 1),
             "ms_per_mb_highest": round(max(pieces, default=0.0), 3),

@@ -175,8 +175,8 @@ class Session:
                 child.wait()
             self.target.close()
             shutil.rmtree(self.directory, ignore_errors=True)
-            memory.keep_again()
-            os.sync()
+        memory.keep_again()
+        os.sync()
 
     def log_tail(self) -> str:
         return self.target.log_tail()
@@ -198,6 +198,7 @@ class Session:
 
         least = sizes.warmup_min_s if self.kind == "kafka" else sizes.plain_warmup_s
         self.warmup = {**self._until_quiet(work, least, sizes.warmup_max_s), "requests": requests}
+        memory.keep_again()
 
     def warm(self, work: Callable[[], object]) -> None:
         """A block's own kind of work before it is measured: once, and where a virtual machine runs the broker

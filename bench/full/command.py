@@ -141,17 +141,17 @@ def on_one_machine(visit: Visit, rows: Rows, machine: dict[str, Any]) -> Visit:
     return whole
 
 
-def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path, memory_kept: memory.Figures) -> None:
+def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path) -> None:
     """Measure every cell of it and write the rows, of failures as well."""
     facts = {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "code": code_facts(),
         "machine": machine_facts(parent),
-        "memory_kept": memory_kept,
     }
     if visit.workload.kind == "command":
         _run_command(visit.cells[0], rows, facts, parent)
         return
+    facts["memory_kept"] = {} if rows.quick else memory.kept(parent)
     measured = Measured(rows, facts, visit.workload.rounds)
     for number, broker in plan(visit.cells, visit.workload.rounds):
         say(f"[{time.strftime('%H:%M:%S')}] {visit}: {broker.name}, round {number + 1}")
@@ -194,6 +194,7 @@ def _run_command(cell: Cell, rows: Rows, facts: dict[str, Any], parent: Path) ->
     command = [sys.executable, "-m", "bench", *words, "--directory", str(parent)]
     with tempfile.TemporaryDirectory(prefix="bench-full-") as scratch:
         say(f"[{time.strftime('%H:%M:%S')}] {cell}: python -m bench {' '.join(words)}")
+        memory.let_go()
         status = ended([*command, "--out", scratch], ROOT)
         kept = sorted(Path(scratch).glob("*.json"))
         if not kept:
@@ -261,7 +262,6 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     parent = options.directory or Path(tempfile.gettempdir())
     visits = visits_of(workloads, rows, options.again)
-    memory_kept = memory.kept(parent) if visits and not options.quick else {}
     done = left_out = 0
     for visit in visits:
         if options.limit is not None and done >= options.limit:
@@ -273,7 +273,7 @@ def main(arguments: Sequence[str]) -> int:
         sizes = replace(sizes, rebalances=REBALANCES)  # the headline has none
         try:
             here = on_one_machine(here, rows, machine_facts(parent))
-            run_visit(here, rows, sizes, parent, memory_kept)
+            run_visit(here, rows, sizes, parent)
         except MixedMachines as error:
             say(f"  SKIPPED {error}")
             left_out = EXIT_FAILED

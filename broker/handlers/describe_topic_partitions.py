@@ -65,7 +65,7 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeTopic
 
 
 def _page(context: ClientContext, topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
-    replicas = ReplicasOfAll(context.services)
+    replicas = ReplicasOfAll(context)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -73,7 +73,6 @@ def _page(context: ClientContext, topic: Topic, first: int, end: int) -> Describ
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 partition_index=partition.index,
-                error_code=found.error,
                 leader_id=found.leader_id,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=found.nodes,

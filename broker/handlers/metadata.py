@@ -98,7 +98,7 @@ class _Answer:
         self._context = context
         self._version = api_version
         self._cluster_operations = request.include_cluster_authorized_operations
-        self._replicas = ReplicasOfAll(context.services, lambda node: context.endpoint_of(node) is not None)
+        self._replicas = ReplicasOfAll(context)
         self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
         self._may_create = (
             request.allow_auto_topic_creation and context.services.settings.auto_create_topics_enable
@@ -126,7 +126,8 @@ class _Answer:
         cluster = services.cluster
         cache = cluster.encoded
         seen = services.nodes.seen()
-        key = (self._version, here.host, here.port, self._operations, self._cluster_operations, seen)
+        listener = self._context.listener
+        key = (self._version, listener, here, self._operations, self._cluster_operations, seen)
         found = cache.get(key)
         if found is None:
             if len(cache) >= MAX_CACHED_ANSWERS:

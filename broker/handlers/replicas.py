@@ -7,10 +7,8 @@ come and those that go are replicas, and who does not vote yet, or any more, is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from broker.cluster.reassigning import Way, way_of
-from broker.context import Services
+from broker.context import ClientContext, Services
 from broker.metadata import TopicPartition
 from protocol.errors import ErrorCode
 from storage.group_options import node_of
@@ -22,12 +20,13 @@ class Replicas:
 
     __slots__ = ("error", "in_sync", "leader_id", "nodes", "offline", "term")
 
-    def __init__(self, services: Services, number: int, reaches: Callable[[int], bool]) -> None:
+    def __init__(self, context: ClientContext, number: int) -> None:
+        services = context.services
         nodes, cluster = services.nodes, services.cluster
         way = way_of(cluster, number)
         self.nodes = way.replicas
         away = [each for each in self.nodes if not nodes.is_alive(each)]
-        self.offline = [each for each in self.nodes if each in away or not reaches(each)]
+        self.offline = [each for each in self.nodes if each in away or context.endpoint_of(each) is None]
         self.leader_id = nodes.live_leader_of(number)
         self.term = nodes.leader_of(number)[1]
         out = {*away, *nodes.behind(number)} - {self.leader_id}  # a new one may not have spoken yet
@@ -36,8 +35,10 @@ class Replicas:
             voting = _voting(services, number, way)
             self.in_sync = [each for each in self.in_sync if each in voting]
         self.error = ErrorCode.NONE if self.leader_id >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
-        if self.leader_id >= 0 and not reaches(self.leader_id):
-            self.leader_id, self.error = -1, ErrorCode.LISTENER_NOT_FOUND
+        if self.leader_id >= 0 and context.endpoint_of(self.leader_id) is None:
+            is_known = nodes.entry_of(self.leader_id) is not None
+            self.error = ErrorCode.LISTENER_NOT_FOUND if is_known else ErrorCode.LEADER_NOT_AVAILABLE
+            self.leader_id = -1
 
 
 def _voting(services: Services, number: int, way: Way) -> set[int]:
@@ -48,14 +49,12 @@ def _voting(services: Services, number: int, way: Way) -> set[int]:
 
 
 class ReplicasOfAll:
-    """The replicas of each log group as it is asked for, for one answer. `reaches`: whether its client can
-    reach a node."""
+    """The replicas of each log group as it is asked for, for one answer."""
 
-    __slots__ = ("_found", "_reaches", "_services")
+    __slots__ = ("_context", "_found")
 
-    def __init__(self, services: Services, reaches: Callable[[int], bool] = lambda _: True) -> None:
-        self._services = services
-        self._reaches = reaches
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
         self._found: dict[int, Replicas] = {}
 
     def of(self, partition: TopicPartition) -> Replicas:
@@ -63,5 +62,5 @@ class ReplicasOfAll:
         number = partition.group.group_id
         found = self._found.get(number)
         if found is None:
-            found = self._found[number] = Replicas(self._services, number, self._reaches)
+            found = self._found[number] = Replicas(self._context, number)
         return found

@@ -33,7 +33,7 @@ from storage.log.reading import BatchPlace, LogReader
 from storage.log.recovery import Recovered, Recovery, RecoveryReport
 from storage.log.replacing import ReplacingLog
 from storage.log.rewriting import Judge
-from storage.log.segment_pool import SegmentPool
+from storage.log.segment_pool import Pace, SegmentPool
 from storage.log.segments import Segment, SegmentTable
 from storage.log.shared_reads import SharedReads
 from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult, StorageFull
@@ -128,7 +128,8 @@ class DataLog(ReplacingLog):
 
     def _begin_first_segment(self) -> None:
         """From here on the directory without this segment is damaged, not new: the state file says so."""
-        self._pool.prepare()  # filled to its end: no write waits for it yet
+        if not self._pool.ready_count:
+            self._pool.prepare(Pace.STEADY)  # no write waits for it yet
         self._begin_segment(0)
         self._fs.fdatasync(self._fd)
         self._flushed = self._segment_position | self._offset

@@ -91,9 +91,14 @@ class RealFileSystem:
         return os.fstat(fd).st_size
 
     def allocate(self, fd: int, length: int) -> None:
-        """Reserve the blocks first, so that a full disk shows before anything is written."""
+        """Reserve the blocks first, so that a full disk shows before anything is written. Nothing, and the
+        file is not larger, where that cannot be done."""
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(fd, 0, length)
+            try:
+                os.posix_fallocate(fd, 0, length)
+            except OSError as error:  # a C library that does not do without the file system's help
+                if error.errno not in _NOT_HERE:
+                    raise
 
     def write_back(self, fd: int, position: int, length: int) -> None:
         """Hand these bytes to the device and wait, without a flush; makes nothing durable. Linux only.

@@ -18,18 +18,23 @@ from storage.log.tombstones import runs_of, tombstone_name
 def ready_again(
     fs: FileSystem, directory: Path, live: list[int], next_sequence: int, segment_bytes: int
 ) -> list[ReadyFile]:
-    """Files that follow the log without a gap and have the right size are ready segments; others go."""
+    """Files that follow the log without a gap and have the right size are ready segments; others go, and
+    those whose room is not there: a copy of a data directory may have made holes of what was not written."""
     ready: list[ReadyFile] = []
     stale: list[Path] = []
     for sequence in [s for s in live if s >= next_sequence]:
         path = directory / segment_name(sequence)
         fd = fs.open(path)
         try:
-            size = fs.size(fd)
+            fits = sequence == next_sequence + len(ready) and fs.size(fd) == segment_bytes
+            if fits:
+                fs.allocate(fd, segment_bytes)
+        except OSError:
+            fits = False
         finally:
             fs.close(fd)
-        if sequence == next_sequence + len(ready) and size == segment_bytes:
-            ready.append(ReadyFile(sequence, path, size))
+        if fits:
+            ready.append(ReadyFile(sequence, path, segment_bytes))
         else:
             stale.append(path)
     _remove(fs, directory, stale)

@@ -14,6 +14,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 
@@ -74,7 +76,7 @@ class SegmentPool:
         dead is kept."""
         self.closing = False
         """Give up the segment being filled: nobody will use it."""
-        self._hurried = False
+        self._hurry = threading.Event()
         """A write waits for the file that is being filled: as far as it is filled is enough."""
         self.waited_for = 0
         """How many wait for the background work to pause: give up for now."""
@@ -114,12 +116,16 @@ class SegmentPool:
             return True
         if self.full:
             return False
-        self._hurried = True
-        try:
-            with self._lock:
-                return len(self._ready) > count or self.prepare(Pace.HURRIED)
-        finally:
-            self._hurried = False
+        with self._in_a_hurry():
+            return len(self._ready) > count or self.prepare(Pace.HURRIED)
+
+    @contextmanager
+    def _in_a_hurry(self) -> Iterator[None]:
+        """Alone, as soon as what is being filled in the background is given as it is."""
+        self._hurry.set()
+        with self._lock:
+            self._hurry.clear()
+            yield
 
     def take(self) -> ReadyFile | None:
         """The next segment's file, or None where none is ready and none can be made. Waits for nobody
@@ -145,6 +151,7 @@ class SegmentPool:
                 self.full = f"{path.name}: {error}"
                 return False
             self.full = ""
+            self._hurry.clear()
             self._ready.append(ReadyFile(self._next_sequence, path, self._segment_bytes))
             self._next_sequence += 1
             return True
@@ -152,12 +159,11 @@ class SegmentPool:
     def enlarge(self, place: int, least_bytes: int) -> bool:
         """Give the ready file at `place` at least this size, here and now: it is to take a frame of a member
         whose segments are larger. False, and `full` set, on failure. A stop before it is in use costs no more
-        than the file: the next open makes it anew. Waits for nobody where the file is large enough: what is
-        made in the background may take long."""
+        than the file: the next open makes it anew. Waits for nobody where the file is large enough."""
         file = self._ready[place]
         if least_bytes <= file.size:
             return True
-        with self._lock:
+        with self._in_a_hurry():
             try:
                 fd = self._fs.open(file.path)
                 try:
@@ -247,9 +253,11 @@ class SegmentPool:
     def _write_zeros(self, fd: int, at: int, end: int, pace: Pace, reserved: bool) -> None:
         """What makes a later flush move no metadata; nobody waits for flushes where `flush` is off."""
         zeros = memoryview(bytes(FILL_BYTES))
-        while at < end and not (reserved and self._hurried):
+        while at < end:
             if pace is Pace.CALM and (self.closing or self.waited_for):
                 raise _GivenUp
+            if pace is Pace.CALM and reserved and self._hurry.is_set():
+                return
             calm = pace is Pace.CALM and bool(self._ready)
             step = min(CALM_FILL_BYTES if calm else FILL_BYTES, end - at)
             start = time.monotonic()
@@ -257,7 +265,7 @@ class SegmentPool:
             if pace is Pace.CALM:  # so that a write that comes to wait has little to flush
                 self._fs.write_back(fd, at, step)
             if calm:
-                time.sleep(CALM_PAUSE * (time.monotonic() - start))
+                self._hurry.wait(CALM_PAUSE * (time.monotonic() - start))
             at += step
             self.filled_bytes += step
 

@@ -15,23 +15,17 @@ PIECE = 1 << 20
 
 
 def test_filled_until_little_is_free(tmp_path: Path) -> None:
-    free = LEFT_BYTES + 3 * PIECE + 1
     holes = FileOfHoles(tmp_path)
-    asked = 0
 
     def free_bytes() -> int:
-        nonlocal asked
-        asked += 1
-        return free - (asked - 1) * PIECE
+        return LEFT_BYTES + 4 * PIECE - os.fstat(holes._fd).st_size
 
     found = holes.fill(free_bytes, PIECE)
-    assert asked == 4 and found["gb"] == 0.0 and found["ms_per_mb_highest"] > 0
+    assert found["gb"] == 0.0 and found["ms_per_mb_highest"] > 0
     status = os.fstat(holes._fd)
     assert (status.st_size, status.st_blocks) == (3 * PIECE, 0)  # nothing is on the disk
     assert status.st_nlink == 0  # nor left behind, however this ends
-    asked = 2
-    holes.fill(free_bytes, PIECE)
-    assert os.fstat(holes._fd).st_size == 4 * PIECE
+    assert holes.fill(free_bytes, PIECE)["ms_per_mb_highest"] == 0.0
 
 
 def test_its_pages_are_in_the_cache_at_once(tmp_path: Path) -> None:
@@ -63,11 +57,29 @@ def test_a_process_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     nothing = {"gb": 0.0, "ms_per_mb_highest": 0.0, "ms_per_mb_lowest": 0.0}
     assert memory.kept(tmp_path, left_bytes=1 << 50) == {**nothing, "calm_after_s": 0.5}
     assert memory.keep_again() == nothing
+    assert memory.kept(tmp_path) == {**nothing, "calm_after_s": 0.5}  # of that process
     (holder,) = memory._holders
-    assert holder.stdin is not None
-    holder.stdin.close()
-    assert holder.wait(10) == 0  # as at the end of this process, however it ends
+    memory.let_go()
+    assert holder._process.poll() == 0
     assert memory.keep_again() == {}
+
+
+def test_a_process_that_has_ended_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(memory, "_holders", [memory.Holder(tmp_path, 1 << 50)])
+    (holder,) = memory._holders
+    holder._process.kill()
+    holder._process.wait()
+    assert memory.keep_again() == {}
+    assert "KEPT NO MORE" in capsys.readouterr().err
+    assert memory._holders == []
+
+
+def test_a_limit_that_is_not_seen_ends_it(tmp_path: Path) -> None:
+    holes = FileOfHoles(tmp_path)
+    holes.fill(lambda: 1 << 50, PIECE)  # never less
+    assert os.fstat(holes._fd).st_size == PIECE
 
 
 def test_not_where_the_cache_would_be_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from broker.cluster_image import NodeEntry
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
+from protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -214,6 +215,16 @@ async def test_a_leader_without_the_listener(
     else:
         assert (partition.error_code, partition.leader_id) == (error, -1)
         assert [each.node_id for each in response.brokers] == [1]
+    everything: MetadataResponse = await client.call(MetadataRequest(topics=None), version)
+    assert everything.topics[0].partitions == [partition]
+    described = await client.call(DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")]), 0)
+    (page,) = described.topics[0].partitions
+    assert (page.error_code, page.leader_id) == (ErrorCode.NONE, partition.leader_id)
+    del image.nodes[2]
+    broker.services.cluster.encoded.clear()  # as a change of the image does
+    gone: MetadataResponse = await client.call(request, version)
+    (partition,) = gone.topics[0].partitions
+    assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -11,6 +11,8 @@ import pytest
 
 from storage.log import file_system
 from storage.log.file_system import RealFileSystem, is_lost
+from storage.log.options import LogOptions
+from storage.log.segment_pool import SegmentPool
 
 needs_call = pytest.mark.skipif(file_system._SYNC_FILE_RANGE is None, reason="no sync_file_range here")
 
@@ -52,3 +54,18 @@ def test_what_the_device_could_not_take_is_an_error(number: int, monkeypatch: py
 def test_a_file_is_lost_where_it_is_gone_or_cannot_be_read() -> None:
     numbers = (errno.ENOENT, errno.EIO, errno.EMFILE, errno.EACCES, errno.ENOSPC)
     assert [is_lost(OSError(number, "")) for number in numbers] == [True, True, False, False, False]
+
+
+def test_room_that_cannot_be_reserved_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By some C libraries and file systems: then zeros are what reserves it, also where a write waits."""
+
+    def refused(fd: int, offset: int, length: int) -> None:
+        raise OSError(number, "")
+
+    size = 64 << 10
+    monkeypatch.setattr(os, "posix_fallocate", refused)
+    pool = SegmentPool(RealFileSystem(), tmp_path, LogOptions(segment_bytes=size))
+    number = errno.EOPNOTSUPP
+    assert pool.more_than(0) and pool.filled_bytes == size
+    number = errno.ENOSPC
+    assert not pool.more_than(1) and pool.full

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -299,3 +301,31 @@ def test_room_is_promised_only_for_what_fits() -> None:
     log.append(frames)
     log.flush()
     assert log.last_index == len(frames) > 20
+
+
+def test_spare_files_of_which_a_copy_made_holes_get_their_room(tmp_path: Path) -> None:
+    """Else the disk could be full when a write is about to use one, and the node would end."""
+    options = LogOptions(segment_bytes=64 << 10)
+    log, make = DataLog.open(tmp_path, GROUP, options), FrameMaker()
+    log.prepare_now()
+    log.append([make.data((1, 1, b"x"))])
+    log.flush()
+    log.close()
+    *_, spare = sorted(tmp_path.glob("*.segment"))
+    os.truncate(spare, 0)
+    os.truncate(spare, options.segment_bytes)
+    assert spare.stat().st_blocks == 0
+    again = DataLog.open(tmp_path, GROUP, options)
+    assert again.last_index == make.index and again._pool.ready_count == 2
+    assert spare.stat().st_blocks * 512 >= options.segment_bytes
+    again.close()
+
+
+def test_spare_files_for_which_there_is_no_room_go() -> None:
+    disk = SimulatedFileSystem()
+    log = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+    log.prepare_now()
+    log.close()
+    disk.fault = lambda what, name: OSError(errno.ENOSPC, "full") if what == "allocate" else None
+    again = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+    assert again._pool.ready_count == 0 and len(disk.list_dir(DIRECTORY)) < 4

@@ -218,7 +218,7 @@ class SlowDisk(RealFileSystem):
     def write_back(self, fd: int, position: int, length: int) -> None:
         self.filling.set()
         deadline = time.monotonic() + 10
-        while not self.pool._hurried and time.monotonic() < deadline:
+        while not self.pool._hurry.is_set() and time.monotonic() < deadline:
             time.sleep(0.001)
 
 
