@@ -32,6 +32,9 @@ _SUMMARY = re.compile(
 )
 PERFORMANCE_TOOL = "org.apache.kafka.tools.ProducerPerformance"
 
+READ_S = 2.0
+"""A backlog of 512 MB is read in 0.15 s; how a connection and the scheduler settle would be half of that."""
+
 
 def parse_producer_performance(output: str, record_bytes: int = RECORD_BYTES) -> Block:
     """The tool's steady-state line, and the records of the whole run. RoundFailed when it is not there."""
@@ -144,14 +147,15 @@ def fill(session: Session, policy: str, total_bytes: int = 0) -> tuple[str, Bloc
 
 
 def consume(session: Session, topic: str, filled: Block) -> None:
-    """Read the backlog: checked once, then timed with the raw reader, then with a real client if any."""
+    """Read the backlog: checked once, then timed with the raw reader, again and again for `READ_S` each time,
+    then with a real client if any."""
     expected = filled["figures"]["total_records"]
     checked = session.job("read_backlog", topic=topic, check=True)
     if checked["records"] != expected:
         raise RoundFailed(f"{session.kind}: {expected} records written, {checked['records']} read")
     policy = filled["policy"]
     for _ in range(session.sizes.read_passes):
-        result = session.job("read_backlog", topic=topic)
+        result = session.job("read_backlog", topic=topic, seconds=min(READ_S, session.sizes.latency_s))
         session.blocks.append({"name": "consume", "policy": policy, "figures": result, "proven": True})
         say(f"  consume          {result['gb_per_s']:.2f} GB/s in {result['requests']} requests")
     if not session.sizes.client_read_records:

@@ -57,6 +57,20 @@ def roll(rng: random.Random) -> World:
     return world
 
 
+def hurried(rng: random.Random) -> World:
+    """Writes that need more files than are ready: those are only reserved."""
+    world = World(reserves=True)
+    for turn in range(6):
+        world.append(*[some_frame(world, rng, 2400) for _ in range(rng.randrange(8, 20))])
+        if rng.random() < 0.7:
+            world.flush()
+        if turn == 3:
+            files = len(world.log.segments()) + world.log._pool.ready_count
+            assert world.log.written_bytes()["zero fill"] < OPTIONS.segment_bytes * files
+            world.kill_and_reopen(_crashed(world, rng))
+    return world
+
+
 def torn_tail(rng: random.Random) -> World:
     """Recovery from a torn tail, then writes where it was: the stale frames behind must stay dead."""
     world = World()
@@ -337,6 +351,7 @@ SCENARIOS: dict[str, Callable[[random.Random], World]] = {
     for each in (
         append,
         roll,
+        hurried,
         torn_tail,
         hard_state,
         truncate,

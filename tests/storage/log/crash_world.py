@@ -62,9 +62,11 @@ EMPTY = Expectation(((),), 0, (HardState(),), None, {})
 class World:
     """Runs steps on a `DataLog` and notes what they promise."""
 
-    def __init__(self, options: LogOptions = OPTIONS, image: Image | None = None) -> None:
+    def __init__(
+        self, options: LogOptions = OPTIONS, image: Image | None = None, reserves: bool = False
+    ) -> None:
         self.options = options
-        self.disk = SimulatedFileSystem(image)
+        self.disk = SimulatedFileSystem(image, reserves=reserves)
         self.make = FrameMaker()
         self.frames: list[Frame] = []
         self.acknowledged = 0
@@ -218,7 +220,7 @@ class World:
 
     def kill_and_reopen(self, image: Image | None = None) -> None:
         """Start again on what is there, or on a crashed disk; the record begins anew."""
-        self.disk = SimulatedFileSystem(image or self.disk.now())
+        self.disk = SimulatedFileSystem(image or self.disk.now(), reserves=self.disk.reserves)
         self.restart()
 
     def restart(self) -> None:

@@ -88,9 +88,13 @@ class Image:
 
 
 class SimulatedFileSystem:
-    """See the module. One directory; `capacity_bytes` makes it full."""
+    """See the module. One directory; `capacity_bytes` makes it full; `reserves`: `allocate` gives a file its
+    size, as zeros that are not written and may be lost until a flush. Some file systems cannot."""
 
-    def __init__(self, image: Image | None = None, capacity_bytes: int = 1 << 40) -> None:
+    def __init__(
+        self, image: Image | None = None, capacity_bytes: int = 1 << 40, reserves: bool = False
+    ) -> None:
+        self.reserves = reserves
         self.record: list[Operation] = []
         self.fault: Fault | None = None
         self.capacity_bytes = capacity_bytes
@@ -181,6 +185,10 @@ class SimulatedFileSystem:
         growth = length - self.size(fd)
         if self.fault is not None or self.capacity_bytes < 1 << 40:
             self._check("allocate", self._name_of(fd), growth)
+        if self.reserves and growth > 0:
+            inode = self._inodes[self._open[fd]]
+            self.record.append(Write(inode.number, len(inode.data), bytes(growth)))
+            inode.data.extend(bytes(growth))
 
     def write_back(self, fd: int, position: int, length: int) -> None:
         if self.fault is not None:
