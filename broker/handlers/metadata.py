@@ -126,8 +126,8 @@ class _Answer:
         cluster = services.cluster
         cache = cluster.encoded
         seen = services.nodes.seen()
-        listener = self._context.listener
-        key = (self._version, listener, here, self._operations, self._cluster_operations, seen)
+        where = (self._context.listener, here.host, here.port)
+        key = (self._version, where, self._operations, self._cluster_operations, seen)
         found = cache.get(key)
         if found is None:
             if len(cache) >= MAX_CACHED_ANSWERS:
