@@ -117,7 +117,11 @@ class StagedEnds:
 
         Returns the groups, whose commit is to be waited for.
         """
-        groups = {each.group.group_id: each.group for name in topics for each in self._partitions(name)}
+        groups = {
+            each.group.group_id: each.group
+            for name in dict.fromkeys(topics)
+            for each in self._partitions(name)
+        }
         for group in groups.values():
             _require_led(group)
             appender = self._appenders[group.group_id]

@@ -20,6 +20,8 @@ from typing import Any, Final
 MOST_STATES: Final = 2_000
 MOST_REPEATED: Final = 1_000
 """RE2's."""
+MOST_ITEMS: Final = 10_000
+"""Parts of a pattern, members of classes too, each as often as it is repeated: what compiling takes."""
 MOST_STEPS: Final = 20_000_000
 """LIMIT. Some seconds of a thread: 100,000 ids of 40 characters and a simple pattern take a fifth of it."""
 
@@ -37,7 +39,7 @@ class IdPattern:
     def __init__(self, text: str) -> None:
         self._states: list[tuple[Any, tuple[int, ...], bool]] = [(None, (), False)]
         """(Test, Place or None; the states after it; whether it is a Place). The first is the end."""
-        self._steps = 0
+        self._items = self._steps = 0
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # what Python may read otherwise one day
@@ -93,6 +95,9 @@ class IdPattern:
 
     def _item(self, kind: Any, value: Any, after: int, flags: int) -> int:
         """The state where this begins, whose end leads to `after`."""
+        self._items += len(value) if kind is constants.IN else 1
+        if self._items > MOST_ITEMS:
+            raise InvalidPattern("the pattern is too large")
         if kind is constants.BRANCH:
             return self._add(None, *(self._sequence(each, after, flags) for each in value[1]))
         if kind is constants.SUBPATTERN:
@@ -117,7 +122,9 @@ class IdPattern:
             for _ in range(most - least):
                 after = self._add(None, self._sequence(items, after, flags), after)
         for _ in range(least):
-            after = self._sequence(items, after, flags)
+            before, after = after, self._sequence(items, after, flags)
+            if after == before:
+                break  # nothing, however often
         return after
 
 

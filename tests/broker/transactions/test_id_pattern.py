@@ -67,3 +67,15 @@ def test_its_cost_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidPattern):
         for _ in range(100):
             pattern.matches("aaa")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"), [("((((){1000}){1000}){1000}){1000}", ""), ("((a{0}){1000}){1000}b", "b")]
+)
+def test_nothing_is_repeated_at_no_cost(pattern: str, text: str) -> None:
+    assert IdPattern(pattern).matches(text)
+
+
+def test_what_takes_long_to_compile_is_refused() -> None:
+    with pytest.raises(InvalidPattern):
+        IdPattern(f"[{''.join(map(chr, range(0x4E00, 0x4E00 + 5000)))}]{{1000}}")
