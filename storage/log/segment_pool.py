@@ -121,7 +121,8 @@ class SegmentPool:
 
     @contextmanager
     def _in_a_hurry(self) -> Iterator[None]:
-        """Alone, as soon as what is being filled in the background is given as it is."""
+        """Alone, as soon as what is being filled in the background is given as it is; and so is what is begun
+        until then, as a thread that lets go of a lock may have it again before who waits for it."""
         self._hurry.set()
         with self._lock:
             self._hurry.clear()
@@ -151,7 +152,6 @@ class SegmentPool:
                 self.full = f"{path.name}: {error}"
                 return False
             self.full = ""
-            self._hurry.clear()
             self._ready.append(ReadyFile(self._next_sequence, path, self._segment_bytes))
             self._next_sequence += 1
             return True

@@ -208,18 +208,23 @@ def test_a_file_that_another_thread_is_making_is_not_made_twice(tmp_path: Path) 
 
 
 class SlowDisk(RealFileSystem):
-    """Each piece of zeros takes until a write waits for the file."""
+    """Each piece of zeros takes until a write waits for the file, or it is over."""
 
     pool: SegmentPool
 
     def __init__(self) -> None:
         self.filling = threading.Event()
+        self.over = threading.Event()
+        self.nobody_hurried = False
 
     def write_back(self, fd: int, position: int, length: int) -> None:
         self.filling.set()
         deadline = time.monotonic() + 10
-        while not self.pool._hurry.is_set() and time.monotonic() < deadline:
+        while not self.pool._hurry.is_set() and not self.over.is_set():
             time.sleep(0.001)
+            if time.monotonic() > deadline:
+                self.nobody_hurried = True
+                return
 
 
 def test_a_write_waits_for_no_zeros(tmp_path: Path) -> None:
@@ -237,6 +242,26 @@ def test_a_write_waits_for_no_zeros(tmp_path: Path) -> None:
     for _ in range(2):
         file = pool.take()
         assert file is not None and file.path.read_bytes() == bytes(size)
+
+
+def test_who_hurries_is_not_overtaken(tmp_path: Path) -> None:
+    """Who fills files in the background takes the lock again sooner than who waits for it."""
+    disk = SlowDisk()
+    pool = disk.pool = SegmentPool(disk, tmp_path, LogOptions(segment_bytes=2 * FILL_BYTES))
+
+    def make() -> None:
+        while not disk.over.is_set():
+            pool.prepare()
+
+    maker = threading.Thread(target=make)
+    maker.start()
+    try:
+        assert disk.filling.wait(10)
+        assert pool.more_than(0)
+        assert not disk.nobody_hurried
+    finally:
+        disk.over.set()
+        maker.join()
 
 
 def test_a_roll_waits_for_nobody_while_a_file_is_ready(tmp_path: Path) -> None:
