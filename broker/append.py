@@ -15,7 +15,7 @@ KIP-98 and KIP-890 for transactions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from broker.batch_times import settle_times
@@ -31,6 +31,7 @@ from broker.producer_state import (
 )
 from broker.recompression import recompressed
 from broker.refused import Refused
+from broker.sent_again import append_time_of
 from broker.settings.config import COMPRESSED_AS_SENT
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
@@ -115,10 +116,8 @@ class Ready:
         notes: bytes,
         append_time_ms: int,
     ) -> None:
-        self.partition, self.batch = partition, batch
-        self.header = header
-        self.notes = notes
-        self.append_time_ms = append_time_ms
+        self.partition, self.batch, self.header = partition, batch, header
+        self.notes, self.append_time_ms = notes, append_time_ms
 
 
 Wanted = tuple[PartitionLog, Buffer, AppendLimits]
@@ -217,7 +216,7 @@ class Appender:
             self.producers.record(partition.number, header, base_offset, group.append_time_ms)
         return Appended(base_offset, ready.append_time_ms)
 
-    def append_atomically(self, wanted: Sequence[Wanted], produce_version: int) -> list[Appended]:
+    def append_atomically(self, wanted: Iterable[Wanted], produce_version: int) -> list[Appended]:
         """Append one batch to each of several partitions of the group, in one frame: all of them or none.
 
         Locks are checked against what is there before any of them. Where all have been appended before, their
@@ -232,10 +231,8 @@ class Appender:
         new = [each for each in judged if isinstance(each, Ready)]
         if new and len(new) < len(judged):
             place = next(place for place, each in enumerate(judged) if isinstance(each, Appended))
-            problem = Refused(
-                ErrorCode.INVALID_RECORD, "this batch has been appended before, others have not"
-            )
-            raise GuiltyBatch(place, problem)
+            problem = "this batch has been appended before, others have not"
+            raise GuiltyBatch(place, Refused(ErrorCode.INVALID_RECORD, problem))
         try:
             return self._put(new) if new else [each for each in judged if isinstance(each, Appended)]
         except Refused as refused:
@@ -264,7 +261,9 @@ class Appender:
             keeps_locks = mode == LOCKS_KEPT
             known = self._check_sequence(partition, header, verified, guard, produce_version, keeps_locks)
             if known != NEW:
-                return Appended(known, NO_TIMESTAMP)
+                if not limits.log_append_time:
+                    return Appended(known, NO_TIMESTAMP)
+                return Appended(known, append_time_of(self.group, self.producers, partition, header, known))
         notes = b""
         locks = self.locks
         if mode != LOCKS_IGNORED or (locks is not None and locks.table.partitions):

@@ -53,6 +53,8 @@ class Deferred:
 
     holds_request = True
     """Does its size count as in flight until the answer? Not where little of it is kept, for minutes."""
+    is_alone = False
+    """Is the request worked on until then? So long nothing else of its connection is, and nothing is read."""
 
     def __init__(self) -> None:
         self.abandoned: Callable[[], None] | None = None
@@ -61,6 +63,11 @@ class Deferred:
         self.response: object | None = None
         self.failure: BaseException | None = None
         self._listener: Callable[[Deferred], None] | None = None
+
+    @property
+    def is_long_poll(self) -> bool:
+        """Does it do nothing but wait, so that who asks may just as well ask again?"""
+        return self.abandoned is not None and not self.is_alone
 
     def complete(self, response: object | None) -> None:
         """Answer with a response message, or with nothing."""

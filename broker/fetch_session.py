@@ -2,8 +2,11 @@
 
 Owns: the bounded cache of sessions, and what each request of a session means. Invariants: session ids are
 random and never 0; a session's epoch grows by one per request, so a repeated or reordered request is
-refused; when the cache is full of sessions in use, a new client simply gets none (session id 0).
-Does not: read partitions (the Fetch handler does). Clock and randomness are arguments.
+refused; when the cache is full of sessions in use, a new client simply gets none (session id 0). A partition
+that nobody knows is remembered like others, as it may be made yet, but not one whose topic never can be: that
+is answered where it is asked for, and no more (Kafka remembers it).
+Does not: read partitions, or know which there are (the Fetch handler does). Clock and randomness are
+arguments.
 Source: KIP-227; Kafka's FetchSession for which error answers what.
 """
 
@@ -13,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from broker.topic_rules import MAX_NAME_CHARACTERS
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
@@ -26,6 +30,8 @@ TOPIC_IDS_SINCE: Final = 13
 EVICTION_SECONDS: Final = 120.0
 """A session idle for so long makes way for a new one, as in Kafka."""
 LARGEST_ID: Final = 2**31 - 1
+ITEM_BYTES: Final = 200
+"""What a remembered partition is said to take, without a long name of its topic."""
 
 
 class FetchItem:
@@ -86,7 +92,7 @@ class FetchItem:
 class FetchSession:
     """One client's remembered partitions."""
 
-    __slots__ = ("epoch", "items", "last_used", "session_id", "uses_topic_ids")
+    __slots__ = ("epoch", "items", "last_used", "session_id", "uses_topic_ids", "weight")
 
     def __init__(self, session_id: int, uses_topic_ids: bool, items: list[FetchItem], now: float) -> None:
         self.session_id = session_id
@@ -94,6 +100,8 @@ class FetchSession:
         self.epoch = 1
         """What the next request must carry."""
         self.items: dict[tuple[str | bytes, int], FetchItem] = {(i.topic, i.index): i for i in items}
+        self.weight = sum([_weight(topic) for topic, _ in self.items])
+        """Its partitions, those of a long name as two."""
         self.last_used = now
 
     def to_the_end(self, item: FetchItem) -> None:
@@ -148,6 +156,7 @@ class FetchSessions:
         self._random_id = random_id
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self.partition_count = 0
+        """The weight of all sessions."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -167,8 +176,7 @@ class FetchSessions:
             raise SessionRefused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (api_version >= TOPIC_IDS_SINCE):
             raise SessionRefused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        self._update(session, request, api_version)
-        items = list(session.items.values())
+        items = self._update(session, request, api_version)
         if not items:
             self._remove(session.session_id)
             return FetchTurn([], None, False)
@@ -178,21 +186,21 @@ class FetchSessions:
         return FetchTurn(items, session, True)
 
     def _open(self, items: list[FetchItem], api_version: int) -> FetchSession | None:
-        if not self._make_room(len(items)):
+        kept = [item for item in items if _may_be(item.topic)]
+        if not self._make_room(sum([_weight(item.topic) for item in kept])):
             return None
         session_id = self._random_id(LARGEST_ID)
         while session_id in self._sessions:
             session_id = self._random_id(LARGEST_ID)
-        session = FetchSession(session_id, api_version >= TOPIC_IDS_SINCE, items, self._clock())
+        session = FetchSession(session_id, api_version >= TOPIC_IDS_SINCE, kept, self._clock())
         self._sessions[session_id] = session
-        self.partition_count += len(session.items)
+        self.partition_count += session.weight
         return session
 
-    def _make_room(self, partitions: int) -> bool:
+    def _make_room(self, weight: int) -> bool:
         oldest_kept = self._clock() - EVICTION_SECONDS
         while (
-            len(self._sessions) >= self._max_sessions
-            or self.partition_count + partitions > self._max_partitions
+            len(self._sessions) >= self._max_sessions or self.partition_count + weight > self._max_partitions
         ):
             if not self._sessions:
                 return False
@@ -202,30 +210,47 @@ class FetchSessions:
             self._remove(oldest.session_id)
         return True
 
-    def _update(self, session: FetchSession, request: FetchRequest, api_version: int) -> None:
-        before = len(session.items)
+    def _update(self, session: FetchSession, request: FetchRequest, api_version: int) -> list[FetchItem]:
+        """What this request reads. Raises SessionRefused."""
+        before = session.weight
         by_id = api_version >= TOPIC_IDS_SINCE
+        once: list[FetchItem] = []
         for topic in request.topics:
             named = topic.topic_id if by_id else topic.topic
             for wanted in topic.partitions:
                 item = session.items.get((named, wanted.partition))
-                if item is None:
-                    session.items[(named, wanted.partition)] = FetchItem(named, wanted)
-                else:
+                if item is not None:
                     item.update(wanted)
+                elif _may_be(named):
+                    session.items[(named, wanted.partition)] = FetchItem(named, wanted)
+                    session.weight += _weight(named)
+                else:
+                    once.append(FetchItem(named, wanted))
         for forgotten in request.forgotten_topics_data:
             named = forgotten.topic_id if by_id else forgotten.topic
             for index in forgotten.partitions:
-                session.items.pop((named, index), None)
-        self.partition_count += len(session.items) - before
-        if self.partition_count > self._max_partitions and len(session.items) > before:
+                if session.items.pop((named, index), None) is not None:
+                    session.weight -= _weight(named)
+        self.partition_count += session.weight - before
+        if self.partition_count > self._max_partitions and session.weight > before:
             self._remove(session.session_id)
             raise SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        return [*session.items.values(), *once]
 
     def _remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self.partition_count -= len(session.items)
+            self.partition_count -= session.weight
+
+
+def _may_be(topic: str | bytes) -> bool:
+    """May there be such a topic, now or later? A name is looked at no more closely: it is short enough."""
+    return isinstance(topic, bytes) or (len(topic) <= MAX_NAME_CHARACTERS and topic.isascii())
+
+
+def _weight(topic: str | bytes) -> int:
+    """As how many partitions one of this topic counts: each may have its own copy of the name."""
+    return 1 + len(topic) // ITEM_BYTES
 
 
 def _items(request: FetchRequest, api_version: int) -> list[FetchItem]:

@@ -6,7 +6,7 @@ compacted topics pay. Source: Kafka's LogValidator.validateRecord.
 
 from __future__ import annotations
 
-from broker.refused import Refused
+from broker.refused import RecordsRefused, Refused
 from protocol.errors import ErrorCode
 from protocol.records.batch import MalformedBatch
 from protocol.records.filtering import beyond_time, keyless, opened
@@ -15,7 +15,7 @@ from storage.types import Buffer
 
 def require_keys(records: Buffer, log_append_time: bool) -> None:
     """Raises Refused where a record of the one batch in `records` has no key, a time of more than 64 bits
-    (unless the broker gives it one), or the batch cannot be opened."""
+    (unless the broker gives it one), or the batch cannot be opened. Who has no key is named."""
     try:
         batch = opened(records)
     except MalformedBatch as error:
@@ -26,8 +26,5 @@ def require_keys(records: Buffer, log_append_time: bool) -> None:
         )
     places = keyless(batch)
     if places:
-        raise Refused(
-            ErrorCode.INVALID_RECORD,
-            f"Compacted topic cannot accept message without key: record {places[0]} of the batch"
-            f"{f' and {len(places) - 1} more' if len(places) > 1 else ''}.",
-        )
+        problem = "Compacted topic cannot accept message without key"
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, problem, places)

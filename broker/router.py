@@ -67,6 +67,7 @@ from broker.handlers import (
     txn_offset_commit,
     write_txn_markers,
 )
+from broker.settings.properties import MIB
 from protocol.api import ApiKey, RequestHeader, messages_for
 from protocol.compiler import decode
 from protocol.fields import Struct
@@ -131,8 +132,17 @@ ADVERTISED_FROM: Final[Mapping[int, int]] = {ApiKey.PRODUCE: 0}
 higher one for a broker that knows no compression."""
 
 
+MOST_REQUEST_BYTES: Final = 8 * MIB
+"""Of any request but Produce, whatever `socket.request.max.bytes` allows: the largest that ordinary clients
+send name 50,000 partitions, and a hundred megabytes of indexes would be minutes of work in one turn."""
+
+
 class UnsupportedRequest(ConnectionRefused):
     """An API or a version that is not served; the connection is closed."""
+
+
+class RequestTooLarge(ConnectionRefused):
+    """More bytes than such a request may have; the connection is closed, as for a frame that is too large."""
 
 
 FORWARDED: Final = frozenset(
@@ -186,7 +196,7 @@ class Router:
         """Decode the body at `pos` and hand it to its handler.
 
         May set `header.api_version` to the version that the answer is to be encoded in.
-        Raises UnsupportedRequest, MalformedMessage, or whatever a handler raises.
+        Raises UnsupportedRequest, RequestTooLarge, MalformedMessage, or whatever a handler raises.
         """
         route = self._routes.get(header.api_key)
         if route is None:
@@ -203,6 +213,11 @@ class Router:
             raise UnsupportedRequest(
                 f"version {version} of API {_name(header.api_key)} is not served, "
                 f"only {route.first} to {route.last}"
+            )
+        if len(frame) > MOST_REQUEST_BYTES and header.api_key != ApiKey.PRODUCE:
+            raise RequestTooLarge(
+                f"{_name(header.api_key)} of {len(frame)} bytes; only Produce may have more than "
+                f"{MOST_REQUEST_BYTES}"
             )
         route.taken += 1
         request = decode(route.request, version, frame, pos, trailing=True)

@@ -432,7 +432,6 @@ READ_ONLY: dict[str, str] = {
     "listeners": "not changed while running",
     "listener.security.protocol.map": "not changed while running",
     "producer.id.expiration.ms": "not changed while running yet",
-    "unclean.leader.election.enable": "there is none",
 }
 """What Kafka lets be changed while it runs and Lockstep does not."""
 

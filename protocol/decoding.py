@@ -4,7 +4,7 @@ Runs of fixed-width fields are read with one `unpack_from`, together with the fi
 length follows them. A field's default is stored where the version does not carry it.
 
 Bounds, in the order the generated code checks them: a count times its element's smallest size must fit
-the remaining bytes; what the elements cost in memory is taken from `room` (eight times the frame, see
+the remaining bytes; what the elements cost in memory is taken from `room` (eight times a request, see
 `protocol.primitives`); only then is a list made. Strings inside arrays are charged for as they are read.
 
 Not here: the wording of errors (`protocol.source_text`).
@@ -21,6 +21,7 @@ from protocol.primitives import (
     EVERY_PARTITION_FLOORS,
     MAX_STRING_BYTES,
     NAMES_EVERY_PARTITION,
+    READ_BACK_KINDS,
     REQUEST_ALLOCATION_RATIO,
     RESPONSE_ALLOCATION_RATIO,
     TOO_MUCH_MEMORY,
@@ -62,7 +63,7 @@ class Decoder(SourceText):
         ):
             self.bind(helper.__name__, helper)
         kind = self.schema.kind
-        ratio = RESPONSE_ALLOCATION_RATIO if kind == "response" else REQUEST_ALLOCATION_RATIO
+        ratio = RESPONSE_ALLOCATION_RATIO if kind in READ_BACK_KINDS else REQUEST_ALLOCATION_RATIO
         with self.block("def decode(buf, p, trailing=False):"):
             self.emit("buf = memoryview(buf)")
             self.emit("end = len(buf)")

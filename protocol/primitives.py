@@ -47,6 +47,10 @@ REQUEST_ALLOCATION_RATIO = 8
 RESPONSE_ALLOCATION_RATIO = 32
 """Responses come from brokers we chose to ask; a list of a thousand replicas is many small objects."""
 
+READ_BACK_KINDS = frozenset({"response", "coordinator-key", "coordinator-value"})
+"""What that larger ratio is for. A coordinator's records hold what was taken in by several requests: those of
+a transaction over 20,000 topics must not be refused when they are read back."""
+
 UNKNOWN_TAG_COST_BYTES = 320
 """Budget of one unknown tagged field: its place in a dictionary, its key and its bytes object."""
 

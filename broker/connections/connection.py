@@ -4,8 +4,8 @@ Invariants: requests are dispatched in order and may be answered in any; replies
 connection's output of one loop turn is one `writelines`. A connection is not read from while too much of
 it is unanswered or unsent, or of all clients' requests unfinished, so no client can make the broker hold
 more than its limits; nor once its requests have taken long enough for one turn, so that none holds up the
-others. Whatever a client sends, or a handler does, ends at most this connection. An idle connection keeps a
-few KB.
+others, nor while one of them goes on in later turns (`Deferred.is_alone`). Whatever a client sends, or a
+handler does, ends at most this connection. An idle connection keeps a few KB.
 Does not: decode requests (`broker/router.py`), know what they mean, or count others' (`connections.py`).
 """
 
@@ -19,6 +19,7 @@ from typing import Any, Final
 from broker.connections.connections import Connections
 from broker.connections.replies import JOIN_BELOW_BYTES, Reply, encoded, joined
 from broker.context import ClientContext, ConnectionRefused, Deferred, Encoded
+from broker.turns import TURN_SECONDS
 from protocol.api import ApiKey, read_request_header
 from protocol.fields import Struct
 from protocol.framing import UNASKED_BYTES, FrameReader, MalformedFrame
@@ -33,9 +34,6 @@ AT_ONCE: Final = (Struct, Encoded)
 SMALL_FRAME_BYTES: Final = 4096
 """A request of up to so much is taken though there is no room: what consumers ask, heartbeats and the like
 must not wait behind batches of a megabyte. All of them together get a quarter of the room more."""
-TURN_SECONDS: Final = 0.02
-"""After so long one connection's requests leave the others their turn: a batch may take 0.7 s where its
-records must be opened, and a pipeline of them minutes, in which followers would hear nothing."""
 HURRIED_SECONDS: Final = 30.0
 """How long a connection may make no progress while others wait for its room, or after its close."""
 HURRIED_BYTES: Final = 512 << 10
@@ -70,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         "_swept_unsent",
         "_transport",
         "_unsent_bytes",
+        "_working",
         "_writable",
     )
 
@@ -99,6 +98,8 @@ class Connection(asyncio.BufferedProtocol):
         self._going_on = False
         self._resting = False
         """It has had its turn; `go_on` does nothing before the next one."""
+        self._working = False
+        """A request goes on in later turns: nothing is read before it is through."""
         self._busy_seconds = self._busy_since = 0.0
         """How long requests have been dispatched since the last rest; and since when now."""
         self._active = True
@@ -238,6 +239,8 @@ class Connection(asyncio.BufferedProtocol):
                     return
         finally:
             self._going_on = False
+        if self._working:
+            return
         self._stalled = None
         if self._frame_bytes:
             self._free_frame()
@@ -308,13 +311,25 @@ class Connection(asyncio.BufferedProtocol):
             self._replies.append(reply)
         shared.taken(reply.request_bytes)
         if reply.buffers is None:
-            if isinstance(answer, Deferred):
-                deferred = answer
-            else:
-                deferred = _run(answer)
-                self._alone = reply
+            deferred = answer if isinstance(answer, Deferred) else self._run(reply, answer)
+            if deferred.is_alone:
+                self._work_on(reply)
             reply.deferred = deferred
             deferred.listen(reply.settle)
+
+    def _run(self, reply: Reply, answer: Any) -> Deferred:
+        """A coroutine's answer, from a task of its own."""
+        self._alone = reply
+        deferred = Deferred()
+        task = asyncio.ensure_future(answer)
+        task.add_done_callback(deferred.settle)
+        return deferred
+
+    def _work_on(self, reply: Reply) -> None:
+        """It goes on in later turns: until then there is nothing else of this connection's."""
+        self._alone, self._working = reply, True
+        self._stalled = self._stalled or deque()
+        self._pause_reading()
 
     # --- replies ------------------------------------------------------------------------------------------
 
@@ -324,6 +339,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if reply is self._alone:
             self._alone = None
+            self._working = False
         if deferred.failure is not None:
             self._refuse("a request failed, its connection is closed", deferred.failure)
             return
@@ -415,7 +431,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_reading()
         self._stalled = None
         for reply in self._replies or ():
-            if reply.deferred is not None and reply.deferred.abandoned is not None:
+            if reply.deferred is not None and reply.deferred.is_long_poll:
                 self.close()
                 return
 
@@ -485,11 +501,3 @@ class Connection(asyncio.BufferedProtocol):
             deferred, reply.deferred = reply.deferred, None
             if deferred is not None and deferred.abandoned is not None:
                 deferred.abandoned()
-
-
-def _run(answer: Any) -> Deferred:
-    """A coroutine's answer, from a task of its own."""
-    deferred = Deferred()
-    task = asyncio.ensure_future(answer)
-    task.add_done_callback(deferred.settle)
-    return deferred

@@ -81,8 +81,8 @@ def encoded(header: RequestHeader, response: object) -> tuple[list[Buffer], int]
         raise UnsayableAnswer(f"{type(response).__name__}: {error}") from error
     head = response_header(header.api_key, api_version, header.correlation_id)
     if len(body) == 1:
-        whole = head + body[0]
-        return [_LENGTH.pack(len(whole)) + whole], len(whole) + LENGTH_BYTES
+        length = len(head) + len(body[0])
+        return [b"".join((_LENGTH.pack(length), head, body[0]))], length + LENGTH_BYTES
     length = len(head) + sum(map(len, body))
     return [_LENGTH.pack(length) + head, *body], length + LENGTH_BYTES
 

@@ -33,6 +33,11 @@ FOREIGN_TOPIC: Final = (
 )
 
 
+LONGEST_ID: Final = 1_024
+"""Characters of a group's id. Kafka allows 32,767 bytes; each offset is written with its group's id, so one
+request about all partitions would come to gigabytes."""
+
+
 class Groups(Coordination[HostedGroups]):
     """Nothing is hosted at first; see `host`."""
 
@@ -100,6 +105,12 @@ class Groups(Coordination[HostedGroups]):
     def of_log_groups(self) -> list[tuple[GroupStore, GroupCoordinator]]:
         """Store and coordinator of every log group that is led here and loaded."""
         return [(each.store, each.coordinator) for each in self._serving()]
+
+    def _find_hosted(self, key: str) -> HostedGroups:
+        if len(key) > LONGEST_ID:
+            problem = f"a group id of {len(key)} characters; at most {LONGEST_ID}"
+            raise Refused(ErrorCode.INVALID_GROUP_ID, problem)
+        return super()._find_hosted(key)
 
     def _batch_bytes(self) -> int:
         topic = self._find()

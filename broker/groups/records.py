@@ -8,6 +8,7 @@ Source: Kafka's GroupCoordinatorRecordHelpers and OffsetAndMetadata.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
@@ -42,6 +43,11 @@ KEYS_REMEMBERED: Final = 10_000
 NAMES_REMEMBERED: Final = 10_000
 LONGEST_REMEMBERED: Final = 1_024
 """Bytes of such a key: 10,000 groups with ids of 32 KB are no reason to keep 600 MB."""
+MOST_COMMIT_BYTES: Final = 16 << 20
+"""Of one request's offsets in the log, by estimate: 50,000 partitions with names of 200 characters."""
+FEW_OFFSETS: Final = 1_000
+OFFSET_BYTES: Final = 60
+"""An offset's record without group, topic and metadata."""
 _PLAIN_OFFSET: Final = Struct(">hqicq3s16s")
 _EMPTY: Final = b"\x01"
 _ID_TAG: Final = b"\x01\x00\x10"
@@ -61,6 +67,17 @@ def is_too_long(metadata: str | None, longest: int) -> bool:
     if not metadata or len(metadata) * 2 <= longest:
         return False
     return (len(metadata) if metadata.isascii() else len(metadata.encode("utf-16-le")) // 2) > longest
+
+
+def are_too_large(group_id: str, said: Sequence[tuple[str, str | None]]) -> bool:
+    """Are these offsets (topic and metadata of each) more than one request may have written?
+
+    Kafka's bound is one batch, a megabyte by default.
+    """
+    if len(said) <= FEW_OFFSETS:
+        return False
+    each_bytes = len(group_id) + OFFSET_BYTES
+    return sum([each_bytes + len(name) + len(metadata or "") for name, metadata in said]) > MOST_COMMIT_BYTES
 
 
 class UnknownRecord(Exception):
@@ -305,6 +322,7 @@ __all__ = [
     "MemberMetadata",
     "Record",
     "UnknownRecord",
+    "are_too_large",
     "committed_offset",
     "group_key",
     "group_metadata",

@@ -2,22 +2,27 @@
 
 Asked for by the tagged field `lockstep.atomic` (10000, empty; Produce 9 and newer). It is one entry of the
 group: readers see all of it or nothing, and so does everyone after a crash. A refusal is told for each
-partition, in the words of the one that caused it.
+partition, in the words of the one that caused it. Its batches are checked in one turn of the loop, against
+what was there before all of them, for which there is a limit of time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from broker.append import Appended, Appender, GuiltyBatch, Wanted
 from broker.metadata import Topic, TopicPartition
 from broker.refused import Refused
+from broker.turns import Turn
 from protocol.errors import ErrorCode
 from protocol.lock_words import ATOMIC_TAG, REFUSED
 from protocol.messages.produce import ProduceRequest
 from storage.types import Buffer
 
+MOST_SECONDS: Final = 1.0
+"""LIMIT. Of checking one append, whose batches may have to be opened: not much more than one of them may take
+(`broker/turns.py`). Who asked may ask again, as the machine may just have been slow."""
 MOST_TEXT: Final = 500
 MOST_TEXTS: Final = 100_000
 """Characters of a refusal that every partition is told; of all of them."""
@@ -55,14 +60,23 @@ def append_atomically(
     for each in places:
         if not each[1].group.is_leader:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead the partitions")
-    wanted: list[Wanted] = [(partition.log, records, topic.config) for topic, partition, records in places]
     try:
-        return appenders[groups.pop()].append_atomically(wanted, produce_version)
+        return appenders[groups.pop()].append_atomically(_in_time(places), produce_version)
     except GuiltyBatch as guilty:
         name, refused = _name(places[guilty.place]), guilty.refused
         line = refused.message.removeprefix(REFUSED)
         text = f"{name}: {line}" if line == refused.message else f"{REFUSED}batch={name} {line}"
         raise Refused(refused.error, text[: max(MOST_TEXT, MOST_TEXTS // len(places))]) from None
+
+
+def _in_time(places: list[Place]) -> Iterator[Wanted]:
+    """The batches, each when those before it are checked. Raises Refused where that took too long."""
+    turn = Turn(MOST_SECONDS)
+    for at, (topic, partition, records) in enumerate(places):
+        if at and turn.is_over:
+            text = f"{at} of {len(places)} batches took {MOST_SECONDS:g} s to check: append fewer together"
+            raise Refused(ErrorCode.REQUEST_TIMED_OUT, text)
+        yield partition.log, records, topic.config
 
 
 def _name(place: Place) -> str:

@@ -6,9 +6,7 @@ tells the newest timestamp in that batch.
 
 from __future__ import annotations
 
-from typing import Final
-
-from broker.context import Answer, ClientContext, ConnectionRefused
+from broker.context import Answer, ClientContext
 from broker.refused import Refused
 from broker.topic_rules import check_name
 from protocol.api import ApiKey, RequestHeader
@@ -24,25 +22,16 @@ from protocol.messages.describe_producers import (
 API_KEY = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS = (0, 0)
 
-MAX_REPEATED: Final = 1000
-"""So often a request may name partitions again: a few bytes each time, for an answer of many."""
-
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeProducersRequest) -> Answer:
-    """One result per partition named, as often as it is named, within reason."""
-    places = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
-    repeated = len(places) - len(set(places))
-    if repeated > MAX_REPEATED:
-        raise ConnectionRefused(f"a DescribeProducers request repeats {repeated} partitions")
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=_describe_all(context, topic.name, topic.partition_indexes),
-            )
-            for topic in request.topics
-        ]
-    )
+    """One result per partition, however often it is named: four bytes must not ask for megabytes."""
+    told: set[tuple[str, int]] = set()
+    topics = []
+    for topic in request.topics:
+        indexes = [each for each in dict.fromkeys(topic.partition_indexes) if (topic.name, each) not in told]
+        told.update([(topic.name, each) for each in indexes])
+        topics.append(TopicResponse(name=topic.name, partitions=_describe_all(context, topic.name, indexes)))
+    return DescribeProducersResponse(topics=topics)
 
 
 def _describe_all(context: ClientContext, name: str, indexes: list[int]) -> list[PartitionResponse]:

@@ -4,7 +4,8 @@ Work is per partition and per batch; records are never opened, and batches go to
 A follower's copy is served like the leader's, up to its own high watermark (KIP-392, `follower_reads.py`).
 Invariants: nothing above the high watermark is served, and to readers of committed records nothing above the
 last stable offset, with what was aborted below it (`committed_reads.py`); the first batch found is returned
-whatever its size, later ones within the limits; a waiting request costs one entry per partition and no task.
+whatever its size, later ones within the limits; a waiting request costs one entry per partition and no task,
+and no partition that nobody knows ends the wait for others.
 Bytes that must come from the disk are read on a reader thread.
 Source: Kafka's ReplicaManager.fetchMessages and Partition.readRecords for which error answers what.
 """
@@ -40,6 +41,7 @@ API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
 
 READ_COMMITTED: Final = 1
+STORAGE_ERRORS_SINCE: Final = 6
 FOLLOWERS_SINCE: Final = 11
 REPLICA_STATE_SINCE: Final = 15
 CURRENT_LEADER_SINCE: Final = 16
@@ -98,7 +100,7 @@ class _Fetch:
         self._nearby: NearbyReplicas | None = None
         if request.rack_id and context.services.settings.replica_selector_class == RACK_AWARE_SELECTOR:
             self._nearby = NearbyReplicas(context, request.rack_id)
-        self._answer = _LongPoll()
+        self._answer: Deferred = _LongPoll()
         self._waiting: WaitingFetch | None = None
         self._counted: list[int] = []
         self._counted_bytes = 0
@@ -108,26 +110,29 @@ class _Fetch:
         total, urgent, cold = self._read(parts)
         if cold:
             return self._read_cold()
-        items = self._turn.items
-        if total >= self._min_bytes or urgent or self._max_wait_ms <= 0 or not items:
+        if total >= self._min_bytes or urgent or self._max_wait_ms <= 0:
             return self._response(parts)
-        self._counted = [item.fetch_offset for item in items]
+        partitions = self._keep_one_item_each()
+        self._counted = [item.fetch_offset for item in self._turn.items]
         if total and self._room(0) <= self._min_bytes and self._enough():
             return self._response(parts)  # there is more, but no room for it
-        partitions = self._keep_one_item_each()
         waiting_fetches = self._context.services.waiting_fetches
         self._waiting = waiting_fetches.wait(self._attempt, partitions, self._max_wait_ms)
         self._answer.abandoned = self._abandon
         return self._answer
 
     def _keep_one_item_each(self) -> list[TopicPartition]:
-        """The partitions, all found. Of one named more than once only the last item is kept: what waits is
-        then never more than there is to read, so the size of its request need not count."""
-        items = {item.partition: item for item in self._turn.items if item.partition is not None}
-        if len(items) < len(self._turn.items):
-            self._turn.items = list(items.values())
-            self._counted = [item.fetch_offset for item in self._turn.items]
-        return list(items)
+        """The partitions that were found. Of one named more than once only the last item is kept: what waits
+        is then never more than there is to read, so the size of its request need not count. What nobody knows
+        comes last, and has no such bound."""
+        items = self._turn.items
+        found = {item.partition: item for item in items if item.partition is not None}
+        if len(found) < len(items):
+            unknown = {(item.topic, item.index): item for item in items if item.partition is None}
+            self._turn.items = [*found.values(), *unknown.values()]
+            if unknown:
+                self._answer = Deferred()
+        return list(found)
 
     def _abandon(self) -> None:
         if self._waiting is not None:
@@ -138,18 +143,21 @@ class _Fetch:
     def _read(self, parts: list[tuple[FetchItem, PartitionData]]) -> tuple[int, bool, bool]:
         """Read every partition into `parts`: (bytes, something to tell at once, bytes are on the disk).
 
-        Where the session's client knows all there is to know of a partition already, it is left out.
+        Where the session's client knows all there is to know of a partition already, it is left out. What
+        nobody knows is told at once only where there is nothing else, as in Kafka.
         """
         budget = self._room(0)
-        total = 0
+        total = unknown = 0
         urgent = False
-        incremental = self._turn.incremental
-        for item in self._turn.items:
+        incremental, items = self._turn.incremental, self._turn.items
+        for item in items:
             data = self._look(item)
             partition = item.partition
             if partition is None or _is_told(item, data):
-                # What this follower has not got yet may come while the request waits.
-                urgent = urgent or data.error_code != ErrorCode.OFFSET_NOT_AVAILABLE
+                if partition is None:
+                    unknown += 1
+                elif data.error_code != ErrorCode.OFFSET_NOT_AVAILABLE:
+                    urgent = True  # but what this follower has not got yet may come while the request waits
                 parts.append((item, data))
                 continue
             end = self._end(data)
@@ -163,7 +171,7 @@ class _Fetch:
                     budget -= result.total_bytes
             if not incremental or item.changed(data):
                 parts.append((item, data))
-        return total, urgent, False
+        return total, urgent or unknown == len(items), False
 
     def _room(self, taken: int) -> int:
         """How much more this answer may hold after `taken` bytes: less while others' answers stay unread.
@@ -308,6 +316,8 @@ class _Fetch:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _failed(self, item: FetchItem, error: ErrorCode) -> PartitionData:
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and self._api_version < STORAGE_ERRORS_SINCE:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER  # clients that may not know the other ask again
         data = PartitionData(
             partition_index=item.index,
             error_code=error,
@@ -343,7 +353,9 @@ class _Fetch:
         least = min(self._min_bytes, self._room(0))
         for place, item in enumerate(self._turn.items):
             partition = item.partition
-            if partition is None or partition.topic.deleted or _is_served_otherwise(partition, item):
+            if partition is None:
+                break  # nobody knows this one and those behind it
+            if partition.topic.deleted or _is_served_otherwise(partition, item):
                 return True
             log = partition.log
             end = log.last_stable_offset if self._read_committed else log.high_watermark

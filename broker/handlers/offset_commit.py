@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.context import Answer, ClientContext, Deferred
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.records import NEVER, CommittedOffset, Record, is_too_long, offset_record
+from broker.groups.records import NEVER, CommittedOffset, Record, are_too_large, is_too_long, offset_record
 from broker.groups.store import GroupStore
 from broker.metadata import Topic
 from broker.refused import Refused
@@ -91,7 +91,7 @@ class _Commit:
         return OffsetCommitResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=answers)
 
     def refusal(self, coordinator: GroupCoordinator) -> ErrorCode:
-        """May this member commit now?"""
+        """May this member commit this now?"""
         request = self._request
         error = coordinator.check_commit(
             request.group_id,
@@ -99,6 +99,11 @@ class _Commit:
             request.group_instance_id,
             request.generation_id_or_member_epoch,
         )
+        if error is ErrorCode.NONE and are_too_large(
+            request.group_id,
+            [(topic.name, partition.committed_metadata) for topic, partition, _ in self.valid],
+        ):
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         if (
             error is ErrorCode.ILLEGAL_GENERATION
             and self._api_version >= UNKNOWN_GROUP_SINCE

@@ -40,7 +40,7 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteR
     if error is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=error)
     subscribed = coordinator.subscribed_topics(group_id)
-    places: list[tuple[str, int]] = []
+    places: dict[tuple[str, int], None] = {}
     topics = []
     for topic in request.topics:
         of_members = subscribed is None or topic.name in subscribed
@@ -48,7 +48,7 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteR
     response = OffsetDeleteResponse(topics=topics)
     if not store.is_under_way(group_id):  # else a commit that is not to be seen yet may be one of them
         known = set(store.state.places(group_id))
-        places = [place for place in places if place in known]
+        places = {place: None for place in places if place in known}
     if not places:
         return response
     return _Answer(response, store, group_id, [offset_record(group_id, *place, None) for place in places])
@@ -66,7 +66,7 @@ def _topic(
     context: ClientContext,
     wanted: OffsetDeleteRequestTopic,
     of_members: bool,
-    places: list[tuple[str, int]],
+    places: dict[tuple[str, int], None],
 ) -> OffsetDeleteResponseTopic:
     """The answer for one topic; adds to `places` what is to be forgotten."""
     cluster = context.services.cluster
@@ -79,7 +79,7 @@ def _topic(
         elif of_members:
             answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         else:
-            places.append((wanted.name, each.partition_index))
+            places[wanted.name, each.partition_index] = None  # once, as often as it is named
     return OffsetDeleteResponseTopic(name=wanted.name, partitions=answers)
 
 

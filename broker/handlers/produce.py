@@ -1,12 +1,13 @@
 """Produce: append each partition's batch, answer when everything that was appended is committed.
 
 Versions 3 to 13 are served and 0 to 13 advertised: old librdkafka takes a lowest version of 3 for "no
-compression" (KAFKA-18659). 7 allows zstd (KIP-110); 8 carries an error's text (KIP-467); 10 names the leader
-to whom it is not here (KIP-951); 11 knows TRANSACTION_ABORTABLE, 12 adds partitions to the transaction
-(KIP-890, `broker/transactions/gate.py`); 13 names topics by id (KIP-516). acks=1 is answered like acks=all;
-acks=0 has no response, but its place among the unanswered until the commit, so that its producer is held back
-like others; a refusal closes the connection as Kafka does. Transactions may use it, too; locks may not, since
-nobody would hear of a refusal.
+compression" (KAFKA-18659). 7 allows zstd (KIP-110); 8 carries an error's text, and which records are to blame
+(KIP-467); 10 names the leader to whom it is not here (KIP-951); 11 knows TRANSACTION_ABORTABLE, 12 adds
+partitions to the transaction (KIP-890, `broker/transactions/gate.py`); 13 names topics by id (KIP-516).
+acks=1 is answered like acks=all; acks=0 has no response, but its place among the unanswered until the commit,
+so that its producer is held back like others; a refusal closes the connection as Kafka does. Transactions may
+use it, too; locks may not, since nobody would hear of a refusal. What takes more than a turn of the loop is
+gone on with in later ones (`produce_turns.py`).
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from broker.append import Appended, AppendLimits
 from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
 from broker.handlers.atomic_produce import Place, append_atomically, is_atomic
 from broker.handlers.partition_checks import known_leader
+from broker.handlers.produce_turns import LaterTurns
 from broker.locks.checks import require_no_locks
 from broker.metadata import Topic, TopicPartition
-from broker.refused import Refused
+from broker.refused import RecordsRefused, Refused
 from broker.settings.topic_config import LOCKS_KEPT
 from broker.staging.writing import StagedAppenders
-from broker.transactions.gate import Held, HeldBatch, Outcome
+from broker.transactions.gate import Held, HeldBatch, Outcome, tried
+from broker.turns import done_in_turn
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -49,6 +53,11 @@ TOPIC_IDS_SINCE: Final = 13
 VALID_ACKS: Final = (-1, 0, 1)
 MOST_TEXT: Final = 5_000
 """Characters of a refusal: the longest names of topic and lock, escaped, and what is said of them."""
+MOST_NAMED: Final = 10_000
+"""LIMIT. Of records that one answer names, with some hundred bytes each: a small batch may expand to many. Of
+one with more the whole is to blame, and its text says how many."""
+SHOWN: Final = 3
+"""So many of them Kafka has in the text, too."""
 
 
 FROM_THE_TAIL = frozenset(
@@ -86,7 +95,10 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
         if request.unknown_tags and is_atomic(request):
             topics = produced.together(request.topic_data)
         else:
-            topics = [produced.topic(topic) for topic in request.topic_data]
+            topics = []
+            steps = produced.steps(request.topic_data, topics)
+            if not done_in_turn(steps):
+                return _in_later_turns(produced, request, topics, steps)
     except Refused as error:
         topics = [produced.refuse_topic(topic, error) for topic in request.topic_data]
     response = ProduceResponse(responses=topics)
@@ -97,11 +109,27 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
     if produced.is_moved:
         produced.tell_leaders(response)
     if produced.held:
-        assert isinstance(produced, _Gated)
         return _LaterAnswer(response, produced)
     if not produced.groups:
         return response
     return _Answer(response, produced)
+
+
+def _in_later_turns(
+    produced: _Produced, request: ProduceRequest, topics: list[TopicProduceResponse], steps: Iterator[None]
+) -> Deferred:
+    """Go on when the others have had theirs, from a copy of what is left."""
+    for topic in request.topic_data:
+        for each in topic.partition_data:
+            if each.records is not None:
+                each.records = bytes(each.records)
+    produced.held += 1
+    answer: Deferred
+    if produced.is_unanswered:
+        answer = _Unanswered(produced)
+    else:
+        answer = _LaterAnswer(ProduceResponse(responses=topics), produced)
+    return LaterTurns(produced.context.services.loop, steps, produced, answer)
 
 
 class _AppendPath(Protocol):
@@ -119,10 +147,19 @@ class _Appenders(Protocol):
 class _Produced:
     """What one request has done so far."""
 
-    __slots__ = ("appenders", "context", "groups", "is_moved", "is_unanswered", "produce_version", "refusal")
-
-    held = 0
-    """Batches that wait for a transaction's coordinator."""
+    __slots__ = (
+        "appenders",
+        "context",
+        "groups",
+        "held",
+        "is_moved",
+        "is_unanswered",
+        "late",
+        "nameable",
+        "produce_version",
+        "refusal",
+        "when_settled",
+    )
 
     def __init__(
         self, context: ClientContext, produce_version: int, appenders: _Appenders, is_unanswered: bool
@@ -133,17 +170,51 @@ class _Produced:
         self.appenders = appenders
         self.groups: list[LogGroup] = []
         """The groups that a response must wait for."""
+        self.held = 0
+        """Batches that wait for a transaction's coordinator; those left for later turns are one of them."""
+        self.when_settled: Callable[[], None] | None = None
+        """Called whenever one waits no more, and at the end of each later turn."""
+        self.late: Refused | None = None
+        """Why no more is appended."""
         self.refusal: Refused | None = None
+        self.nameable = MOST_NAMED
+        """So many more records may be named."""
         self.is_moved = False
         """A partition is not led here: the response says who leads it (KIP-951)."""
 
-    def topic(self, data: TopicProduceData) -> TopicProduceResponse:
-        """Append what the request has for one topic."""
+    def steps(self, wanted: list[TopicProduceData], topics: list[TopicProduceResponse]) -> Iterator[None]:
+        """Append what the request has, a batch each step, and put into `topics` what is said of it."""
+        for of_topic in wanted:
+            answers: list[PartitionProduceResponse] = []
+            topics.append(_of_topic(of_topic, answers))
+            for data in of_topic.partition_data:
+                yield
+                answers.append(self.batch(of_topic, data))
+                data.records = None  # not to be kept for later turns
+
+    def batch(self, of_topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
+        """Append one batch to what its topic is now: it may have gone since the last turn."""
         try:
-            topic = self.find(data)
+            topic = self.find(of_topic)
         except Refused as refusal:
-            return self.refuse_topic(data, refusal)
-        return _of_topic(data, [self.partition(topic, each) for each in data.partition_data])
+            return self.refuse(data, refusal)
+        if self.late is None:
+            return self.partition(topic, data)
+        partition = topic.partitions[data.index] if 0 <= data.index < len(topic.partitions) else None
+        if partition is not None and partition.group.is_leader and data.records:
+            tried(self.context.services.appenders[partition.group.group_id], partition.log, data.records)
+        return self.refuse(data, self.late)
+
+    def turned(self, is_done: bool) -> None:
+        """A later turn has ended, with the last batch or not."""
+        if is_done:
+            self.held -= 1
+        if self.when_settled is not None:
+            self.when_settled()
+
+    def give_up(self) -> None:
+        """Append no more."""
+        self.late = Refused(ErrorCode.REQUEST_TIMED_OUT, "the batches before it took too long")
 
     def find(self, data: TopicProduceData) -> Topic:
         """The topic that is meant. Raises Refused."""
@@ -177,7 +248,7 @@ class _Produced:
         except Refused as refusal:
             if refusal.error in FROM_THE_TAIL:
                 self.wait_for(group)
-            return self.refuse(data, refusal)
+            return self.refuse(data, refusal, topic.name)
         except Held as held:
             return self.later(partition, held.batch)
         self.wait_for(group)
@@ -214,18 +285,23 @@ class _Produced:
         """The same refusal for each of the topic's partitions."""
         return _of_topic(data, [self.refuse(each, refusal) for each in data.partition_data])
 
-    def refuse(self, data: PartitionProduceData, refusal: Refused) -> PartitionProduceResponse:
-        """Say why a batch was not appended; record_errors stays empty: the whole batch was refused."""
+    def refuse(
+        self, data: PartitionProduceData, refusal: Refused, topic_name: str = ""
+    ) -> PartitionProduceResponse:
+        """Say why a batch was not appended."""
         response = PartitionProduceResponse(index=data.index, base_offset=-1)
-        self.say(response, refusal)
+        self.say(response, refusal, topic_name)
         return response
 
-    def say(self, response: PartitionProduceResponse, refusal: Refused) -> None:
-        """Say it where the response is."""
+    def say(self, response: PartitionProduceResponse, refusal: Refused, topic_name: str = "") -> None:
+        """Say it where the response is. The name is for a refusal of single records."""
         self.refusal = refusal
         self.is_moved = self.is_moved or refusal.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
         response.error_code = refusal.error
         response.error_message = refusal.message[:MOST_TEXT]
+        if isinstance(refusal, RecordsRefused) and len(refusal.places) <= self.nameable:
+            self.nameable -= len(refusal.places)
+            _name_records(response, refusal, topic_name)
 
     def withdraw(self, response: ProduceResponse, group: LogGroup) -> None:
         """Leadership was lost before the commit: what rests on this group must not read as success. What
@@ -274,6 +350,23 @@ def _place(topic: Topic, data: PartitionProduceData) -> tuple[TopicPartition, Bu
     return topic.partitions[data.index], data.records
 
 
+def _name_records(response: PartitionProduceResponse, refused: RecordsRefused, topic_name: str) -> None:
+    """Say which records are to blame, in Kafka's words: its producers fail these with them, and the others of
+    the batch as those that were sent beside one that is invalid."""
+    problem = f"{refused.problem} in topic partition {topic_name}-{response.index}"
+    response.record_errors = [
+        BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=problem)
+        for place in refused.places
+    ]
+    shown = ", ".join(
+        [f"RecordError(batchIndex={place}, message='{problem}')" for place in refused.places[:SHOWN]]
+    )
+    response.error_message = (
+        f"One or more records have been rejected due to {len(refused.places)} record errors in total, and "
+        f"only showing the first three errors at most: [{shown}]"
+    )
+
+
 def _of_topic(data: TopicProduceData, answers: list[PartitionProduceResponse]) -> TopicProduceResponse:
     return TopicProduceResponse(name=data.name, topic_id=data.topic_id, partition_responses=answers)
 
@@ -292,24 +385,17 @@ def _at(
 class _Gated(_Produced):
     """A request of a transactional id: its batches may wait for a coordinator."""
 
-    __slots__ = ("held", "when_settled")
-
-    def __init__(
-        self, context: ClientContext, produce_version: int, appenders: _Appenders, is_unanswered: bool
-    ) -> None:
-        super().__init__(context, produce_version, appenders, is_unanswered)
-        self.held = 0
-        self.when_settled: Callable[[], None] | None = None
-        """Called whenever one waits no more."""
+    __slots__ = ()
 
     def later(self, partition: TopicPartition, batch: HeldBatch) -> PartitionProduceResponse:
         """A response to be filled when the batch no longer waits."""
         response = PartitionProduceResponse(index=partition.index, base_offset=-1)
         group, log = partition.group, partition.log  # the partition may have others by then
+        topic_name = partition.topic.name
 
         def settled(outcome: Outcome) -> None:
             if isinstance(outcome, Refused):
-                self.say(response, outcome)
+                self.say(response, outcome, topic_name)
                 if outcome.error in FROM_THE_TAIL:
                     self.wait_for(group)
             else:
@@ -350,8 +436,8 @@ class _Answer(Deferred):
 
 
 class _Commits(Deferred):
-    """Waits for coordinators of transactions, and for each commit from when it was appended: what is appended
-    may be lost with a leadership that comes back before the last coordinator has answered."""
+    """Waits for what is held, and for each commit from when it was appended: what is appended may be lost
+    with a leadership that comes back before the last coordinator has answered."""
 
     __slots__ = ("_pending", "_produced")
 
@@ -359,7 +445,7 @@ class _Commits(Deferred):
         super().__init__()
         self._produced = produced
         self._pending = 0
-        if isinstance(produced, _Gated):
+        if produced.held:
             produced.when_settled = self._settled
         self._settled()
 
@@ -389,7 +475,7 @@ class _LaterAnswer(_Commits):
 
     __slots__ = ("_waiting_response",)
 
-    def __init__(self, response: ProduceResponse, produced: _Gated) -> None:
+    def __init__(self, response: ProduceResponse, produced: _Produced) -> None:
         self._waiting_response = response
         super().__init__(produced)
 

@@ -8,6 +8,7 @@ Nothing here knows of a running broker; changes that go through the cluster are 
 | a broker's, all of them, and where they come from | `config` |
 | its parts: this node and its peers | `peer_settings` |
 | its parts: the log | `data_log_settings`, `cleaner_settings` |
+| its parts: what topics follow, and little besides | `topic_default_settings` |
 | its parts: clients | `connection_settings`, `consumer_group_settings`, `transaction_settings` |
 | its parts: beside the broker | `metrics_settings`, `player_settings` |
 | names of Kafka's that have no effect here | `kafka_names` |

@@ -28,6 +28,7 @@ from broker.settings.metrics_settings import MetricsSettings
 from broker.settings.peer_settings import PeerSettings
 from broker.settings.player_settings import PlayerFileSettings
 from broker.settings.properties import (
+    HOUR_MS,
     INT64_MAX,
     KIB,
     MIB,
@@ -37,9 +38,9 @@ from broker.settings.properties import (
     properties_of,
     setting,
 )
+from broker.settings.topic_default_settings import DEFAULT_ONLY, SAID_AT_START, TopicDefaultSettings
 from broker.settings.transaction_settings import TransactionSettings
 
-HOUR_MS = 3_600_000
 NOT_FLUSHED: Final = "os"
 COMPRESSED_AS_SENT: Final = "producer"
 COMPRESSION_TYPES: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", COMPRESSED_AS_SENT)
@@ -58,6 +59,7 @@ class Settings(
     ConsumerGroupSettings,
     TransactionSettings,
     CleanerSettings,
+    TopicDefaultSettings,
     MetricsSettings,
     PlayerFileSettings,
 ):
@@ -312,9 +314,7 @@ PROPERTIES = properties_of(Settings)
 
 _ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 _HINTS = {
-    "log.segment.bytes": "lockstep.segment.bytes sets the size of the shared log's files",
-    "log.flush.interval.messages": "log.flush says when data is flushed",
-    "log.flush.interval.ms": "log.flush says when data is flushed",
+    **DEFAULT_ONLY,
     "ssl.keystore.location": "TLS is not there yet",
     "sasl.enabled.mechanisms": "SASL is not there yet",
 }
@@ -371,12 +371,14 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
     warnings: list[str] = []
     for name, text in _aliased(texts).items():
         known = PROPERTIES.get(name)
-        if known is not None:
+        if known is not None and not _is_without_effect(known[1], text):
             values[known[0]] = known[1].parse(text)
             explicit[name] = text
+            if name in SAID_AT_START:
+                warnings.append(f"{name} {SAID_AT_START[name]}")
         elif name in _WOULD_BE_OPEN and text.strip():
             raise ConfigError(name, text, _WOULD_BE_OPEN[name])
-        elif name in UNUSED_KAFKA_NAMES or name.startswith(_IGNORED_PREFIXES):
+        elif known is not None or name in UNUSED_KAFKA_NAMES or name.startswith(_IGNORED_PREFIXES):
             hint = _HINTS.get(name)
             warnings.append(f"{name} has no effect here" + (f": {hint}" if hint else ""))
         else:
@@ -389,6 +391,18 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
     settings = Settings(**values, explicit=explicit, warnings=tuple(warnings))
     check(settings)
     return settings
+
+
+def _is_without_effect(declared: Property, text: str) -> bool:
+    """Is it another value of what is known with Kafka's default alone? A file written for Kafka starts then,
+    too, as with names that are not used at all."""
+    if declared.name not in DEFAULT_ONLY:
+        return False
+    try:
+        declared.parse(text)
+    except ConfigError:
+        return True
+    return False
 
 
 def _meant(name: str) -> str:
@@ -406,6 +420,7 @@ def check(settings: Settings) -> None:
     settings.advertising()
     settings.metrics_listener()
     settings.peer_listener()
+    _check_flushes(settings)
     if not settings.log_dirs:
         raise ConfigError("log.dirs", "", "names no directory")
     if "," in settings.log_dirs:
@@ -430,6 +445,18 @@ def check(settings: Settings) -> None:
         low, high = (getattr(settings, PROPERTIES[name][0]) for name in (least, most))
         if low > high:
             raise ConfigError(least, str(low), f"more than {most}={high}")
+
+
+def _check_flushes(settings: Settings) -> None:
+    """As of a topic: a flush that is asked for is not promised where none is made. Raises ConfigError."""
+    by_time = "log.flush.interval.ms"
+    if settings.log_flush_interval_ms is None:
+        by_time = "log.flush.scheduler.interval.ms"
+    asked = {"log.flush.interval.messages": settings.log_flush_interval_messages, by_time: settings.flush_ms}
+    for name, value in asked.items():
+        if settings.log_flush == NOT_FLUSHED and value < INT64_MAX:
+            problem = "all topics share one log, which is flushed as that says"
+            raise ConfigError(name, str(value), f"cannot be kept with log.flush={NOT_FLUSHED}: {problem}")
 
 
 def _listening(settings: Settings) -> list[Listener]:

@@ -19,7 +19,7 @@ class ConnectionSettings:
         "socket.request.max.bytes",
         Kind.INT,
         104_857_600,
-        "Largest request frame, as in Kafka.",
+        "Largest request frame, as in Kafka. Requests other than Produce have at most 8 MiB.",
         minimum=1 * KIB,
     )
     socket_send_buffer_bytes: int = setting(
@@ -95,7 +95,8 @@ class ConnectionSettings:
         "lockstep.fetch.session.max.partitions",
         Kind.INT,
         1_000_000,
-        "Partitions remembered by all fetch sessions together: about 200 bytes each.",
+        "Partitions remembered by all fetch sessions together: about 200 bytes each. One whose topic has a "
+        "name of 200 characters or more counts as two.",
         minimum=0,
     )
     lockstep_lookup_max_bytes: int = setting(

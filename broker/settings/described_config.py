@@ -44,7 +44,8 @@ class Described:
 
 
 _DEFAULTS: Final = {name: declared.show(declared.default) for name, (_, declared) in PROPERTIES.items()}
-_RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+_TOGETHER: Final = {each: names for names in BROKER_SYNONYMS.values() for each in names}
+"""Broker setting -> the settings of which the first that is set counts, itself among them."""
 
 _CLIENT_METRICS: Final = (
     Property("interval.ms", Kind.INT, 300_000, "How often clients are to push their metrics."),
@@ -55,7 +56,7 @@ _CLIENT_METRICS: Final = (
 
 def broker_synonyms(name: str, settings: Settings) -> list[Synonym]:
     """Where the value of a broker setting is found, the strongest first."""
-    names = _RETENTION if name in _RETENTION else (name,)
+    names = _TOGETHER.get(name, (name,))
     found: list[Synonym] = []
     for texts, source in (
         (settings.dynamic_node, ConfigSource.DYNAMIC_BROKER),

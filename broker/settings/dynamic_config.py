@@ -2,8 +2,8 @@
 
 Owns: their names, and `in_force`: the settings of the start with the changes made since on top, those for
 this node before those for the whole cluster. Invariants: a setting is changeable only if Kafka lets it be
-changed too and it takes effect here at once; none of them names an address, a path, a class or a module, and
-none can shut out whoever would change it back.
+changed too and it takes effect here at once, or has none (`topic_default_settings.py`); none of them names an
+address, a path, a class or a module, and none can shut out whoever would change it back.
 Does not: store the changes (`cluster_image.py` does) or spread them (`config_changes.py`).
 Source: Kafka's DynamicBrokerConfig.
 """
@@ -19,7 +19,10 @@ from broker.settings.properties import ConfigError
 
 CHANGEABLE: Final = frozenset(
     {
+        "compression.gzip.level",
+        "compression.lz4.level",
         "compression.type",
+        "compression.zstd.level",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.delete.retention.ms",
@@ -28,15 +31,27 @@ CHANGEABLE: Final = frozenset(
         "log.cleaner.min.cleanable.ratio",
         "log.cleaner.min.compaction.lag.ms",
         "log.cleanup.policy",
+        "log.flush.interval.messages",
+        "log.flush.interval.ms",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.local.retention.bytes",
+        "log.local.retention.ms",
         "log.message.timestamp.after.max.ms",
         "log.message.timestamp.before.max.ms",
         "log.message.timestamp.type",
+        "log.preallocate",
         "log.retention.bytes",
         "log.retention.ms",
+        "log.roll.jitter.ms",
+        "log.roll.ms",
+        "log.segment.bytes",
+        "log.segment.delete.delay.ms",
         "max.connections",
         "max.connections.per.ip",
         "message.max.bytes",
         "min.insync.replicas",
+        "unclean.leader.election.enable",
     }
 )
 _LEAST: Final = {"max.connections": 1, "max.connections.per.ip": 1}

@@ -11,8 +11,8 @@ add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.m
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
 alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name
 background.threads broker.heartbeat.interval.ms broker.session.timeout.ms client.quota.callback.class
-compression.gzip.level compression.lz4.level compression.zstd.level config.providers
-connection.failed.authentication.delay.ms connections.max.reauth.ms controlled.shutdown.enable
+config.providers connection.failed.authentication.delay.ms connections.max.reauth.ms
+controlled.shutdown.enable
 controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
 controller.quorum.append.linger.ms controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
 controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
@@ -48,11 +48,8 @@ group.streams.min.session.timeout.ms group.streams.num.standby.replicas group.st
 initial.broker.registration.timeout.ms inter.broker.listener.name kafka.metrics.polling.interval.secs
 kafka.metrics.reporters leader.imbalance.check.interval.seconds log.cleaner.io.buffer.load.factor
 log.cleaner.io.buffer.size log.cleaner.threads log.dir.failure.timeout.ms
-log.flush.interval.messages log.flush.interval.ms
-log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
-log.flush.start.offset.checkpoint.interval.ms log.index.interval.bytes log.index.size.max.bytes
-log.initial.task.delay.ms log.local.retention.bytes log.local.retention.ms log.preallocate log.roll.hours
-log.roll.jitter.hours log.roll.jitter.ms log.roll.ms log.segment.bytes log.segment.delete.delay.ms
+log.flush.offset.checkpoint.interval.ms log.flush.start.offset.checkpoint.interval.ms
+log.initial.task.delay.ms
 max.connection.creation.rate max.connections.per.ip.overrides max.request.partition.size.limit
 metadata.log.dir metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
 metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
@@ -114,7 +111,7 @@ ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secu
 ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
 ssl.truststore.type telemetry.max.bytes transaction.partition.verification.enable
 transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.segment.bytes
-transaction.two.phase.commit.enable unclean.leader.election.enable unclean.leader.election.interval.ms
+transaction.two.phase.commit.enable unclean.leader.election.interval.ms
 unstable.api.versions.enable unstable.feature.versions.enable
 """
 

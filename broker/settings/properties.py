@@ -19,6 +19,7 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 KIB = 1 << 10
 MIB = 1 << 20
+HOUR_MS = 3_600_000
 
 
 class Kind(IntEnum):

@@ -1,4 +1,4 @@
-"""Topic configurations: each takes effect, is true here anyway, or is refused by name.
+"""Topic configurations: each takes effect, is true here anyway, or is taken with Kafka's default alone.
 
 Owns: `TopicConfig` (what the broker acts on) and how overrides are checked. Invariants: a topic's stored
 overrides were valid when they were accepted, and stay stored whatever the broker is told later; a default
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from broker.settings.config import COMPRESSED_AS_SENT, COMPRESSION_TYPES, HOUR_MS, NOT_FLUSHED, Settings
-from broker.settings.properties import INT64_MAX, ConfigError, Kind, properties_of, setting
+from broker.settings.config import COMPRESSED_AS_SENT, COMPRESSION_TYPES, NOT_FLUSHED, Settings
+from broker.settings.properties import HOUR_MS, INT64_MAX, ConfigError, Kind, properties_of, setting
 
 LOCKS_IGNORED: Final = "ignore"
 LOCKS_KEPT: Final = "true"
@@ -25,7 +25,7 @@ class InvalidTopicConfig(ValueError):
     """A configuration that is unknown, malformed, or not what this broker does; the text names it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TopicConfig:
     """One topic's configuration. Attribute names are the configuration's, with underscores."""
 
@@ -202,13 +202,42 @@ class TopicConfig:
         choices=("false",),
     )
 
-    # --- one value only, so far ---
+    # --- Kafka's default only, so far (`NOT_YET`) ---
     remote_storage_enable: bool = setting(
-        "remote.storage.enable",
-        Kind.BOOLEAN,
-        False,
-        "Only false: there is no tiered storage.",
-        choices=("false",),
+        "remote.storage.enable", Kind.BOOLEAN, False, "Only false: there is no tiered storage."
+    )
+    remote_log_copy_disable: bool = setting(
+        "remote.log.copy.disable", Kind.BOOLEAN, False, "Only false: there is no tiered storage."
+    )
+    remote_log_delete_on_disable: bool = setting(
+        "remote.log.delete.on.disable", Kind.BOOLEAN, False, "Only false: there is no tiered storage."
+    )
+    local_retention_bytes: int = setting(
+        "local.retention.bytes", Kind.LONG, -2, "Only -2, retention.bytes: there is no tiered storage."
+    )
+    local_retention_ms: int = setting(
+        "local.retention.ms", Kind.LONG, -2, "Only -2, retention.ms: there is no tiered storage."
+    )
+    compression_gzip_level: int = setting(
+        "compression.gzip.level", Kind.INT, -1, "Only Kafka's default: levels cannot be chosen."
+    )
+    compression_lz4_level: int = setting(
+        "compression.lz4.level", Kind.INT, 9, "Only Kafka's default: levels cannot be chosen."
+    )
+    compression_zstd_level: int = setting(
+        "compression.zstd.level", Kind.INT, 3, "Only Kafka's default: levels cannot be chosen."
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = setting(
+        "leader.replication.throttled.replicas",
+        Kind.LIST,
+        (),
+        "Only empty: there are no replication quotas.",
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = setting(
+        "follower.replication.throttled.replicas",
+        Kind.LIST,
+        (),
+        "Only empty: there are no replication quotas.",
     )
 
     overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -226,7 +255,7 @@ class TopicConfig:
 TOPIC_PROPERTIES = properties_of(TopicConfig)
 """Configuration name -> (attribute of TopicConfig, its declaration)."""
 
-NOT_YET = {
+NOT_YET: Final = {
     "compression.gzip.level": "levels of compression",
     "compression.lz4.level": "levels of compression",
     "compression.zstd.level": "levels of compression",
@@ -234,10 +263,12 @@ NOT_YET = {
     "local.retention.ms": "tiered storage",
     "remote.log.copy.disable": "tiered storage",
     "remote.log.delete.on.disable": "tiered storage",
+    "remote.storage.enable": "tiered storage",
     "leader.replication.throttled.replicas": "replication quotas",
     "follower.replication.throttled.replicas": "replication quotas",
 }
-"""Kafka's and our own names that are refused, and what they would need."""
+"""Kafka's names of which only its default is taken, as tools write back what they read, and what any other
+value would need."""
 
 QUOTED = 250
 """Characters of a client's text that a refusal repeats."""
@@ -259,12 +290,27 @@ BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "min.compaction.lag.ms": ("log.cleaner.min.compaction.lag.ms",),
     "max.compaction.lag.ms": ("log.cleaner.max.compaction.lag.ms",),
     "compression.type": ("compression.type",),
+    "compression.gzip.level": ("compression.gzip.level",),
+    "compression.lz4.level": ("compression.lz4.level",),
+    "compression.zstd.level": ("compression.zstd.level",),
+    "segment.bytes": ("log.segment.bytes",),
+    "segment.ms": ("log.roll.ms", "log.roll.hours"),
+    "segment.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "segment.index.bytes": ("log.index.size.max.bytes",),
+    "index.interval.bytes": ("log.index.interval.bytes",),
+    "file.delete.delay.ms": ("log.segment.delete.delay.ms",),
+    "preallocate": ("log.preallocate",),
+    "flush.messages": ("log.flush.interval.messages",),
+    "flush.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "unclean.leader.election.enable": ("unclean.leader.election.enable",),
+    "local.retention.bytes": ("log.local.retention.bytes",),
+    "local.retention.ms": ("log.local.retention.ms",),
 }
-"""The broker settings behind a configuration's default, the strongest first."""
+"""The broker settings behind a configuration's default, the strongest first; Kafka's, all of them."""
 
 
 def broker_defaults(settings: Settings) -> dict[str, object]:
-    """TopicConfig attributes that follow the broker's settings."""
+    """TopicConfig attributes that follow the broker's settings; those of one value only need not."""
     return {
         "retention_ms": settings.retention_ms,
         "retention_bytes": settings.log_retention_bytes,
@@ -279,6 +325,15 @@ def broker_defaults(settings: Settings) -> dict[str, object]:
         "min_cleanable_dirty_ratio": settings.log_cleaner_min_cleanable_ratio,
         "min_compaction_lag_ms": settings.log_cleaner_min_compaction_lag_ms,
         "max_compaction_lag_ms": settings.log_cleaner_max_compaction_lag_ms,
+        "segment_bytes": settings.log_segment_bytes,
+        "segment_ms": settings.segment_ms,
+        "segment_jitter_ms": settings.segment_jitter_ms,
+        "segment_index_bytes": settings.log_index_size_max_bytes,
+        "index_interval_bytes": settings.log_index_interval_bytes,
+        "file_delete_delay_ms": settings.log_segment_delete_delay_ms,
+        "preallocate": settings.log_preallocate,
+        "flush_messages": settings.log_flush_interval_messages,
+        "flush_ms": settings.flush_ms,
     }
 
 
@@ -324,15 +379,20 @@ def _parsed(name: str, text: str) -> tuple[str, object]:
     """Attribute of TopicConfig and value. Raises InvalidTopicConfig."""
     known = TOPIC_PROPERTIES.get(name)
     if known is None:
-        if name in NOT_YET:
-            raise InvalidTopicConfig(f"{name} is refused: this broker has no {NOT_YET[name]} yet")
         raise InvalidTopicConfig(f"Unknown topic config name: {name[:QUOTED]}")
+    attribute, declared = known
     try:
-        return known[0], known[1].parse(text)
+        value = declared.parse(text)
     except ConfigError as error:
         raise InvalidTopicConfig(
             f"Invalid value {text[:QUOTED]} for configuration {name}: {error.problem}"
         ) from None
+    if name in NOT_YET and value != declared.default:
+        raise InvalidTopicConfig(
+            f"{name} is refused: this broker has no {NOT_YET[name]} yet, and takes only Kafka's default: "
+            f"'{declared.show(declared.default)}'"
+        )
+    return attribute, value
 
 
 def _misfits(config: TopicConfig, settings: Settings) -> Iterator[tuple[dict[str, Any], str]]:

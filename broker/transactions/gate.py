@@ -4,7 +4,8 @@ Owns: `ProduceGate`, the batches that wait while their partition is verified. In
 producer to one partition keep their order, later ones queue behind the one that is verified, and none begins
 in the place of one before it that is refused; another leadership refuses those that wait, as does a marker
 that is written meanwhile, or the coordinator is asked again where it adds the partition; a waiting batch is a
-copy, so it pins no receive buffer, and all of them have a bound. What needs no question is appended at once.
+copy, so it pins no receive buffer, and all of them have a bound. What needs no question is appended at once;
+what has waited, for one turn of the loop at a time, as it may have to be opened.
 Does not: ask coordinators (`verification.py`), or build responses (`broker/handlers/produce.py`).
 Source: KIP-890; Kafka's ReplicaManager, VerificationGuard and VerificationStateEntry.
 """
@@ -29,6 +30,7 @@ from broker.transactions.verification import (
     Verification,
     told_to_producer,
 )
+from broker.turns import Turn
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES, MalformedBatch, peek_header
 from storage.partition import PartitionLog
@@ -142,7 +144,7 @@ class ProduceGate:
         except Unverified as found:
             unverified = found
         except Refused:
-            _tried(appender, partition, records)
+            tried(appender, partition, records)
             raise
         question = _question(
             transactional_id, unverified.producer_id, unverified.producer_epoch, produce_version
@@ -174,7 +176,7 @@ class ProduceGate:
         self, queue: _Queue, question: Question, records: Buffer, limits: AppendLimits, produce_version: int
     ) -> HeldBatch:
         if self.waiting_bytes + len(records) + BATCH_OVERHEAD_BYTES > MOST_WAITING_BYTES:
-            _tried(queue.appender, queue.log, records)
+            tried(queue.appender, queue.log, records)
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS, "too many batches wait for their coordinators")
         held = HeldBatch(question, bytes(records), limits, produce_version)
         self.waiting_bytes += held.counted_bytes
@@ -200,16 +202,20 @@ class ProduceGate:
     async def _ask(self, question: Question, queues: list[_Queue]) -> None:
         places = [self._place(queue.log) for queue in queues]
         codes = await self._verification.ask(question, places)
+        turn = Turn()
         for queue, place in zip(queues, places, strict=True):
             try:
-                self._answered(queue, question, codes[place])
+                await self._answered(queue, question, codes[place], turn)
             except Exception:  # the other partitions go on
                 log.exception("batches that waited for a coordinator")
                 self._refuse_all(queue, Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed"))
 
-    def _answered(self, queue: _Queue, question: Question, code: ErrorCode) -> None:
+    async def _answered(self, queue: _Queue, question: Question, code: ErrorCode, turn: Turn) -> None:
         """Append what waits, or refuse it; a batch of another epoch or id is verified for itself."""
         while queue.batches:
+            if turn.is_over:
+                await asyncio.sleep(0)
+                turn.begin()
             refused = self._lost(queue)
             if refused is not None:
                 self._refuse_all(queue, refused)
@@ -240,7 +246,7 @@ class ProduceGate:
                     return
                 outcome = overtaken
             except Refused as error:
-                _tried(queue.appender, queue.log, batch.records)
+                tried(queue.appender, queue.log, batch.records)
                 outcome = error
             self._settle(queue, outcome)
         self._queues.pop(queue.key, None)
@@ -314,7 +320,7 @@ def _question(transactional_id: str, producer_id: int, epoch: int, produce_versi
     return Question(transactional_id, producer_id, epoch, produce_version >= ADDS_SINCE_PRODUCE)
 
 
-def _tried(appender: Appender, partition: PartitionLog, records: Buffer) -> None:
+def tried(appender: Appender, partition: PartitionLog, records: Buffer) -> None:
     """The batch is refused, for whatever reason: one behind it must not begin here in its place."""
     with contextlib.suppress(MalformedBatch):
         appender.producers.tried(partition.number, peek_header(records))

@@ -149,6 +149,14 @@ async def test_timestamps_are_bounded_or_replaced(world: World) -> None:
     assert [record.timestamp for record in iter_records(stored)] == [NOW_MS]
 
 
+async def test_what_is_sent_again_is_told_the_logs_time_where_that_counts(world: World) -> None:
+    for _ in range(2):  # new, and sent again
+        stamped = world.appender.append(world.partition, idempotent(0), Limits(log_append_time=True), 9)
+        assert (stamped.base_offset, stamped.log_append_time_ms) == (0, NOW_MS)
+    again = world.appender.append(world.partition, idempotent(0), LIMITS, 9)
+    assert (again.base_offset, again.log_append_time_ms) == (0, -1)
+
+
 async def test_a_topics_codec_and_times_are_in_the_log(world: World) -> None:
     data = changed(batch(b"a" * 500), max_timestamp=-1)
     assert world.append(data, Limits(compression_type="zstd")) == 0

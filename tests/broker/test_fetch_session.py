@@ -148,3 +148,49 @@ def test_what_an_incremental_answer_mentions() -> None:
     assert item.changed(failed)
     item.told(failed)
     assert item.changed(quiet)
+
+
+def named(
+    name: str, session_id: int = 0, epoch: int = 0, forget: bool = False, indexes: int = 1
+) -> FetchRequest:
+    """A request for the partitions of one topic."""
+    asked = [FetchPartition(partition=index) for index in range(indexes)]
+    return FetchRequest(
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[] if forget else [FetchTopic(topic=name, partitions=asked)],
+        forgotten_topics_data=[ForgottenTopic(topic=name, partitions=[0])] if forget else [],
+    )
+
+
+@pytest.mark.parametrize("name", ["x" * 250, "x" * 32_000, "ü"])
+def test_what_can_be_no_topic_is_answered_and_forgotten(name: str) -> None:
+    sessions = Fixture().sessions
+    turn = sessions.begin(named(name), 12)
+    assert [item.topic for item in turn.items] == [name]
+    assert (turn.session_id, sessions.partition_count) == (1, 0), "a session, of which it is no part"
+    assert sessions.begin(named("t", 1, 1), 12).session_id == 1
+    turn = sessions.begin(named(name, 1, 2, indexes=2), 12)
+    assert [(item.topic, item.index) for item in turn.items] == [("t", 0), (name, 0), (name, 1)]
+    assert (turn.session_id, turn.incremental, sessions.partition_count) == (1, True, 1)
+    assert turn.session is not None
+    turn.session.to_the_end(turn.items[1])
+    assert [item.topic for item in sessions.begin(named(name, 1, 3, forget=True), 12).items] == ["t"]
+    assert sessions.partition_count == 1
+    sessions.begin(named("t", 1, -1), 12)
+    assert sessions.partition_count == 0
+
+
+def test_long_names_count_for_more() -> None:
+    """Each may be of a topic that there is not, with a name of its own to keep."""
+    fixture = Fixture(max_partitions=5)
+    sessions, longest = fixture.sessions, "x" * 249
+    turn = sessions.begin(named(longest, indexes=2), 12)
+    assert (turn.session_id, sessions.partition_count) == (1, 4)
+    assert sessions.begin(named("y" * 200), 12).session_id == 0, "no room"
+    assert sessions.begin(named("t"), 12).session_id == 2
+    sessions.begin(named(longest, 1, 1, forget=True), 12)
+    assert sessions.partition_count == 3
+    with pytest.raises(SessionRefused):
+        sessions.begin(named("z" * 249, 1, 2, indexes=2), 12)
+    assert sessions.partition_count == 1

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from broker.router import ADVERTISED_FROM, HANDLERS
+from broker.router import ADVERTISED_FROM, HANDLERS, MOST_REQUEST_BYTES
 from broker.server import Broker
 from protocol.api import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages import MESSAGES
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from tests.broker.wire import Client, frame
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.wire import Client, frame, produce_request
 
 
 def test_each_handler_serves_what_the_codec_knows() -> None:
@@ -79,3 +80,18 @@ async def test_a_newer_api_versions_is_told_ours_in_version_0(client: Client, ve
     assert raw == struct.pack(">ihihhh", 77, ErrorCode.UNSUPPORTED_VERSION, 1, ApiKey.API_VERSIONS, 0, 4)
     response: ApiVersionsResponse = await client.call(NAMED, 4)
     assert response.error_code == 0
+
+
+async def test_only_produce_may_be_large(broker: Broker, client: Client) -> None:
+    def asked(count: int) -> MetadataRequest:
+        return MetadataRequest(topics=[MetadataRequestTopic(name="x" * 32_000)] * count)
+
+    assert (await client.call(asked(200), 12)).topics
+    doomed = await Client.connect(broker.port)
+    doomed.send(asked(MOST_REQUEST_BYTES // 32_000 + 1), 12)
+    assert await doomed.is_closed()
+    assert (await client.call(NAMED, 4)).error_code == 0
+    await client.create("t")
+    assert (await client.call(produce_request("t", bytes(MOST_REQUEST_BYTES + 1)), 9)).responses, (
+        "refused, not closed"
+    )

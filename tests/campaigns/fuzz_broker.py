@@ -255,7 +255,7 @@ class Handlers:
             await asyncio.sleep(0)
         for _ in range(SHORT_WAITS):
             replies = connection._replies
-            if not replies or all(each.deferred and each.deferred.abandoned for each in replies):
+            if not replies or all(each.deferred and each.deferred.is_long_poll for each in replies):
                 return
             if not self._unfinished % PATIENT_EVERY:
                 await asyncio.sleep(0.001)

@@ -143,6 +143,69 @@ async def test_a_connection_may_close_while_others_have_their_turn(broker: Broke
     assert rig.shared.in_flight_bytes == 0
 
 
+class Working(Deferred):
+    """A request that goes on in later turns."""
+
+    is_alone = True
+
+
+async def test_a_request_that_goes_on_in_later_turns_has_its_connection_for_itself(broker: Broker) -> None:
+    rig = Rig(broker)
+    for first in (1, 3):
+        working, answer = Working(), Deferred()
+        rig.versions.now = working
+        rig.receive(ask(first))
+        rig.versions.now = None
+        rig.connection.resume_writing()
+        assert not rig.transport.reading, "whatever makes room"
+        working.complete(answer)
+        assert rig.transport.reading
+        rig.receive(ask(first + 1))
+        assert rig.asked() == list(range(1, first + 2))
+        rig.answer(first + 1)
+        answer.complete(ApiVersionsResponse())
+        assert await rig.sent() == list(range(1, first + 2))
+        assert rig.shared.in_flight_bytes == 0
+
+
+async def test_what_came_with_it_waits_for_it_and_for_the_others_turn(broker: Broker) -> None:
+    rig = Rig(broker)
+    take_long(rig)
+    working = Working()
+    rig.receive(ask(1), ask(2))
+    rig.versions.now = working
+    rig.receive(ask(3))
+    rig.versions.now = None
+    assert rig.asked() == [1, 2, 3]
+    await asyncio.sleep(0)
+    assert not rig.transport.reading
+    working.fail(ValueError("planted"))
+    assert rig.transport.closed
+
+    rig = Rig(broker)
+    working = Working()
+    rig.versions.now = working
+    rig.receive(ask(1), ask(2))
+    rig.versions.now = None
+    assert rig.asked() == [1] and not rig.transport.reading
+    working.complete(ApiVersionsResponse())
+    assert rig.asked() == [1, 2] and rig.transport.reading
+
+
+async def test_a_request_that_goes_on_is_no_long_poll(broker: Broker) -> None:
+    """A stop lets it be answered; a connection that breaks ends it."""
+    rig = Rig(broker)
+    given_up: list[int] = []
+    working = Working()
+    working.abandoned = lambda: given_up.append(1)
+    rig.versions.now = working
+    rig.receive(ask(1))
+    rig.connection.quiesce()
+    assert not rig.transport.closed
+    rig.connection.connection_lost(None)
+    assert given_up == [1]
+
+
 async def test_a_client_that_does_not_read_is_not_read_from(broker: Broker) -> None:
     rig = Rig(broker, write_buffer_bytes=100)
     rig.versions.now = ApiVersionsResponse()

@@ -112,6 +112,17 @@ def test_generations_of_every_version_are_read(version: int) -> None:
     )  # fmt: skip
 
 
+def test_a_generation_of_very_many_members_is_read_back() -> None:
+    members = tuple(
+        MemberMetadata(f"c-{number:034}", None, "c", "/127.0.0.1", 300_000, 45_000, b"s", b"a")
+        for number in range(20_000)
+    )
+    metadata = GroupMetadata("consumer", 7, "range", members[0].member_id, 8, members)
+    value = group_record("g", metadata)[1]
+    assert value is not None
+    assert group_metadata(value) == metadata
+
+
 def test_what_a_newer_kafka_writes_is_told_from_rot() -> None:
     for read in (committed_offset, group_metadata):
         with pytest.raises(UnknownRecord):

@@ -409,6 +409,24 @@ async def test_a_recreated_topic_within_a_session(broker: Broker, client: Client
     assert told(await ask(client, session, 2, {0: 0})) == {0: [b"new"]}
 
 
+async def test_a_partition_of_a_session_that_is_made_later(client: Client) -> None:
+    """Its error is told each time; a name that no topic can have is told of where it is asked for alone."""
+    unknown, session = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0
+    impossible = FetchTopic(topic="x" * 32_000, partitions=[FetchPartition(partition=0)])
+    for epoch in range(3):
+        wanted = {0: 0, 1: 0} if epoch == 0 else {}
+        response = await ask(client, session, epoch, wanted)
+        session = response.session_id
+        assert [each.error_code for each in response.responses[0].partitions] == [unknown] * 2
+    request = FetchRequest(session_id=session, session_epoch=3, topics=[impossible])
+    response = await client.call(request, 12)
+    assert [topic.topic for topic in response.responses] == ["t", "x" * 32_000]
+    assert response.responses[1].partitions[0].error_code == unknown
+    await client.create("t", 2)
+    await client.produce("t", batch(b"a"), 1)
+    assert told(await ask(client, session, 4, {})) == {0: [], 1: [b"a"]}
+
+
 # --- cold reads -------------------------------------------------------------------------------------------
 
 

@@ -87,6 +87,34 @@ async def test_lists(client: Client) -> None:
             assert message == f"Can't {word} to key {other} because its type is not LIST."
 
 
+async def test_what_is_described_can_be_written_back(client: Client) -> None:
+    """As Terraform and topic operators do; what is not there is among it, with Kafka's default."""
+    await client.create("t")
+    found = await described(client, T)
+    assert {"compression.zstd.level", "remote.storage.enable", "local.retention.ms"} <= found.keys()
+    edits = [(name, SET, each.value) for name, each in found.items() if not each.read_only]
+    assert await alter(client, T, *edits) == OK
+    again = await described(client, T)
+    assert {name: each.value for name, each in again.items()} == {
+        name: each.value for name, each in found.items()
+    }
+    assert {each.config_source for each in again.values() if not each.read_only} == {1}
+
+
+async def test_what_is_not_there_is_refused_in_other_values(client: Client) -> None:
+    await client.create("t")
+    name = "leader.replication.throttled.replicas"
+    for edit in ((name, SET, "0:1"), (name, APPEND, "0:1"), ("remote.storage.enable", SET, "true")):
+        error, message = await alter(client, T, edit)
+        assert error == ErrorCode.INVALID_CONFIG
+        assert (message or "").startswith(f"{edit[0]} is refused: this broker has no ")
+    for operation in (SUBTRACT, SET):
+        assert await alter(client, T, (name, operation, "")) == OK
+        assert await value(client, T, name) == ("", 1)
+    assert await alter(client, T, (name, DELETE, None)) == OK
+    assert await value(client, T, name) == ("", 5)
+
+
 async def test_a_topic_without_a_policy_loses_nothing(broker: Broker, client: Client) -> None:
     await client.create("t", retention_ms="0", cleanup_policy="")
     await client.produce("t", batch(b"x"))
@@ -314,6 +342,22 @@ async def test_topics_follow_the_broker_where_they_set_nothing(broker: Broker, c
     assert (await client.produce("t", batch(b"x" * 2_000))).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert await alter(client, CLUSTER, ("message.max.bytes", DELETE, None)) == OK
     assert (await client.produce("t", batch(b"x" * 2_000))).error_code == 0
+
+
+async def test_topics_follow_what_a_broker_knows_for_their_sake_alone(client: Client) -> None:
+    await client.create("t")
+    assert await value(client, T, "segment.ms") == ("604800000", 5)
+    edits: Edits = [("log.roll.ms", SET, "7200000"), ("log.preallocate", SET, "true")]
+    assert await alter(client, CLUSTER, *edits) == OK
+    assert await value(client, T, "segment.ms") == ("7200000", 3)
+    assert await value(client, T, "preallocate") == ("true", 3)
+    refused, message = await alter(client, NODE, ("log.flush.interval.messages", SET, "1"))
+    assert refused == ErrorCode.INVALID_REQUEST and "log.flush=os" in (message or "")
+    names = ("unclean.leader.election.enable", "compression.gzip.level", "log.local.retention.ms")
+    for name, taken, other in zip(names, ("false", "-1", "-2"), ("true", "9", "5"), strict=True):
+        assert await alter(client, NODE, (name, SET, taken)) == OK
+        assert await value(client, NODE, name) == (taken, 2)
+        assert (await alter(client, NODE, (name, SET, other)))[0] == ErrorCode.INVALID_REQUEST
 
 
 async def test_two_changes_that_exclude_each_other(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from broker.groups.groups import LONGEST_ID
+from broker.groups.records import MOST_COMMIT_BYTES, OFFSET_BYTES
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition
@@ -179,3 +181,20 @@ async def test_another_node_leads(client: Client, ids: TopicIds, monkeypatch: py
     monkeypatch.setattr(LogGroup, "is_leader", property(lambda self: False))
     assert await commit(client, 9, {("t", 0): 2}, ids) == {("t", 0): E.NOT_COORDINATOR}
     await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("version", [2, 10])
+async def test_a_request_that_would_come_to_too_much(client: Client, ids: TopicIds, version: int) -> None:
+    group_id = "g" * LONGEST_ID
+    count = MOST_COMMIT_BYTES // (LONGEST_ID + OFFSET_BYTES + 1)
+    for many, error in ((count, E.NONE), (count + 1, E.INVALID_COMMIT_OFFSET_SIZE)):
+        asked = request(version, {("t", 0): 1}, ids, group_id)
+        asked.topics[0].partitions *= many
+        (topic,) = (await client.call(asked, version)).topics
+        assert {each.error_code for each in topic.partitions} == {error}
+
+
+async def test_an_id_that_is_too_long(client: Client, ids: TopicIds) -> None:
+    asked = request(9, {("t", 0): 1}, ids, "g" * (LONGEST_ID + 1))
+    (topic,) = (await client.call(asked, 9)).topics
+    assert [each.error_code for each in topic.partitions] == [E.INVALID_GROUP_ID]

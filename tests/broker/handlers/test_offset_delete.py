@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.records import Record
+from broker.groups.store import Done, GroupStore
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.offset_delete import (
@@ -110,3 +114,19 @@ async def test_a_full_disk(
         full.setattr(type(broker.groups[1].log), "room_for", lambda self, *_, **__: False)
         assert await delete(client, {"t": [0]}) == (E.COORDINATOR_NOT_AVAILABLE, {})
     assert await committed(client) == {("t", 0): 5, ("t", 1): 6, ("u", 0): 7}
+
+
+async def test_a_partition_named_again_is_written_once(
+    client: Client, ids: TopicIds, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    append = GroupStore.append
+
+    def counted(store: GroupStore, group_id: str, records: Sequence[Record], done: Done) -> None:
+        written.append(len(records))
+        append(store, group_id, records, done)
+
+    monkeypatch.setattr(GroupStore, "append", counted)
+    assert (await delete(client, {"t": [0] * 1000 + [1]}))[0] == 0
+    assert written == [2]
+    assert await committed(client) == {("u", 0): 7}

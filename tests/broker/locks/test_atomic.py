@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.handlers import atomic_produce
 from broker.server import Broker
 from protocol.errors import ErrorCode as E
 from protocol.lock_words import ATOMIC_TAG
@@ -186,3 +187,14 @@ async def test_both_halves_after_a_restart(start_broker: StartBroker) -> None:
         assert await lock(client, -1, partition=index, write_lock=name) == -E.POLICY_VIOLATION
         assert await lock(client, 0, partition=index, write_lock=name) == 1
     await client.close()
+
+
+async def test_checking_takes_no_longer_than_it_may(topics: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one turn of the loop, whatever batches have to be opened."""
+    both = {("t", 0): batch([]), ("t", 1): batch([])}
+    monkeypatch.setattr(atomic_produce, "MOST_SECONDS", 0.0)
+    answers = await together(topics, both)
+    assert codes(answers) == {E.REQUEST_TIMED_OUT}
+    assert codes(await together(topics, {("t", 0): batch([])})) == {0}, "one may take as long as it takes"
+    monkeypatch.undo()
+    assert [each.base_offset for each in (await together(topics, both)).values()] == [1, 0]

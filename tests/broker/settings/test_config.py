@@ -10,7 +10,8 @@ import pytest
 from broker.settings.addresses import parse_listener
 from broker.settings.config import PROPERTIES, Settings, from_texts, load
 from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
-from broker.settings.properties import ConfigError
+from broker.settings.properties import INT64_MAX, ConfigError
+from broker.settings.topic_default_settings import DEFAULT_ONLY, SAID_AT_START
 
 
 def test_sources_in_order(tmp_path: Path) -> None:
@@ -43,8 +44,43 @@ def test_a_file_written_for_kafka_starts_with_warnings(tmp_path: Path) -> None:
     assert str(settings.advertising()["PLAINTEXT"]) == "PLAINTEXT://localhost:9092"
     text = "\n".join(settings.warnings)
     assert "num.network.threads has no effect here" in text
-    assert "log.segment.bytes has no effect here: lockstep.segment.bytes" in text
+    assert "log.segment.bytes counts for compacted topics only: lockstep.segment.bytes" in text
     assert "log.dirs" not in text
+
+
+@pytest.mark.parametrize("name", DEFAULT_ONLY)
+def test_what_is_known_with_kafkas_default_alone_warns_of_any_other_value(name: str) -> None:
+    """A file written for Kafka starts, and no topic is told of what is not there."""
+    attribute, declared = PROPERTIES[name]
+    default = declared.show(declared.default)
+    assert default is not None
+    taken = from_texts({name: f" {default} "})
+    assert (taken.warnings, name in taken.explicit) == ((), True)
+    for text in ("true" if default == "false" else "5", "x", ""):
+        passed_over = from_texts({name: text})
+        assert passed_over.warnings == (f"{name} has no effect here: {DEFAULT_ONLY[name]}",)
+        assert (getattr(passed_over, attribute), passed_over.explicit) == (declared.default, {})
+
+
+@pytest.mark.parametrize("name", SAID_AT_START)
+def test_what_is_taken_and_does_little_says_so_at_the_start(name: str) -> None:
+    attribute, declared = PROPERTIES[name]
+    text = "true" if name == "log.preallocate" else "2000000"
+    settings = from_texts({name: text})
+    assert settings.warnings == (f"{name} {SAID_AT_START[name]}",)
+    assert (getattr(settings, attribute), settings.explicit) == (declared.parse(text), {name: text})
+
+
+@pytest.mark.parametrize(
+    "name", ["log.flush.interval.messages", "log.flush.interval.ms", "log.flush.scheduler.interval.ms"]
+)
+def test_a_flush_that_is_asked_for_stops_a_start_that_makes_none(name: str) -> None:
+    """As of a topic; warned of alone, it would be a promise that nobody keeps."""
+    with pytest.raises(ConfigError, match=r"cannot be kept with log\.flush=os") as refused:
+        from_texts({"log.flush": "os", name: "5"})
+    assert (refused.value.key, refused.value.value) == (name, "5")
+    from_texts({"log.flush": "os", name: str(INT64_MAX)})
+    from_texts({"log.flush": "always", name: "5"})
 
 
 def test_a_listener_for_peers_without_peers_warns() -> None:
@@ -74,6 +110,12 @@ def test_a_listener_for_peers_without_peers_warns() -> None:
         "log.dirs=",
         "compression.type=brotli",
         "log.cleanup.policy=compacted",
+        "log.segment.bytes=1000",
+        "log.roll.ms=0",
+        "log.roll.hours=0",
+        "log.index.size.max.bytes=3",
+        "log.flush.interval.messages=0",
+        "log.preallocate=perhaps",
         "min.insync.replicas=2",
         "group.min.session.timeout.ms=2000000",
         "default.replication.factor=3",
@@ -153,6 +195,18 @@ def test_retention_units() -> None:
     assert from_texts({"log.retention.minutes": "2"}).retention_ms == 120_000
     assert from_texts({"log.retention.minutes": "2", "log.retention.ms": "5"}).retention_ms == 5
     assert from_texts({"log.retention.ms": "-1"}).retention_ms == -1
+
+
+def test_what_is_said_in_hours_or_in_two_settings_more() -> None:
+    plain = Settings()
+    assert (plain.segment_ms, plain.segment_jitter_ms, plain.flush_ms) == (168 * 3_600_000, 0, INT64_MAX)
+    hours = from_texts({"log.roll.hours": "2", "log.roll.jitter.hours": "1"})
+    assert (hours.segment_ms, hours.segment_jitter_ms) == (7_200_000, 3_600_000)
+    assert from_texts({"log.roll.hours": "2", "log.roll.ms": "5"}).segment_ms == 5
+    assert from_texts({"log.roll.jitter.hours": "2", "log.roll.jitter.ms": "0"}).segment_jitter_ms == 0
+    assert from_texts({"log.flush.scheduler.interval.ms": "9"}).flush_ms == 9
+    both = {"log.flush.scheduler.interval.ms": "9", "log.flush.interval.ms": "0"}
+    assert from_texts(both).flush_ms == 0
 
 
 def test_listeners() -> None:

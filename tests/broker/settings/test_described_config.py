@@ -17,7 +17,8 @@ from broker.settings.described_config import (
 )
 from broker.settings.dynamic_config import in_force
 from broker.settings.group_config import GROUP_PROPERTIES
-from broker.settings.topic_config import BROKER_SYNONYMS, topic_config
+from broker.settings.properties import Kind
+from broker.settings.topic_config import BROKER_SYNONYMS, NOT_YET, topic_config
 from protocol.config_resources import ConfigSource
 
 
@@ -42,6 +43,76 @@ def test_a_topics_sources_and_synonyms() -> None:
     assert described["segment.ms"].source == ConfigSource.DEFAULT
     assert described["cleanup.policy"].value == "delete"
     assert [name for name, each in described.items() if each.read_only] == ["lockstep.group"]
+
+
+LONGEST = "9223372036854775807"
+FROM_START, DEFAULT = ConfigSource.STATIC_BROKER, ConfigSource.DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("texts", "name", "synonyms"),
+    [
+        (
+            {"log.segment.bytes": "2000000"},
+            "segment.bytes",
+            [("log.segment.bytes", "2000000", FROM_START), ("log.segment.bytes", "1073741824", DEFAULT)],
+        ),
+        (
+            {"log.roll.ms": "5"},
+            "segment.ms",
+            [("log.roll.ms", "5", FROM_START), ("log.roll.hours", "168", DEFAULT)],
+        ),
+        (
+            {"log.flush.interval.ms": "5"},
+            "flush.ms",
+            [
+                ("log.flush.interval.ms", "5", FROM_START),
+                ("log.flush.scheduler.interval.ms", LONGEST, DEFAULT),
+            ],
+        ),
+        ({}, "flush.messages", [("log.flush.interval.messages", LONGEST, DEFAULT)]),
+        ({}, "flush.ms", []),
+        ({"log.roll.hours": "2"}, "segment.ms", []),
+        ({}, "preallocate", [("log.preallocate", "false", DEFAULT)]),
+        ({}, "compression.lz4.level", [("compression.lz4.level", "9", DEFAULT)]),
+        ({}, "unclean.leader.election.enable", [("unclean.leader.election.enable", "false", DEFAULT)]),
+        ({}, "remote.storage.enable", []),
+    ],
+)
+def test_a_topics_value_comes_from_a_setting_of_the_brokers(
+    texts: dict[str, str], name: str, synonyms: list[tuple[str, str, int]]
+) -> None:
+    """As in Kafka, also where the weaker of two settings is the one that is set: then none is told."""
+    settings = from_texts(texts)
+    described = by_name(describe_topic(topic_config({}, settings), settings))[name]
+    assert described.synonyms == synonyms
+    assert described.source == (synonyms[0][2] if synonyms else DEFAULT)
+    if synonyms:
+        assert described.value == synonyms[0][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("compression.gzip.level", "-1", Kind.INT),
+        ("compression.lz4.level", "9", Kind.INT),
+        ("compression.zstd.level", "3", Kind.INT),
+        ("local.retention.bytes", "-2", Kind.LONG),
+        ("local.retention.ms", "-2", Kind.LONG),
+        ("remote.log.copy.disable", "false", Kind.BOOLEAN),
+        ("remote.log.delete.on.disable", "false", Kind.BOOLEAN),
+        ("remote.storage.enable", "false", Kind.BOOLEAN),
+        ("leader.replication.throttled.replicas", "", Kind.LIST),
+        ("follower.replication.throttled.replicas", "", Kind.LIST),
+    ],
+)
+def test_what_is_not_there_is_told_with_kafkas_default(name: str, value: str, kind: Kind) -> None:
+    assert name in NOT_YET
+    plain = by_name(describe_topic(topic_config({}, Settings()), Settings()))[name]
+    assert (plain.value, plain.declared.kind, plain.source, plain.read_only) == (value, kind, DEFAULT, False)
+    written_back = topic_config({name: value}, Settings())
+    told = by_name(describe_topic(written_back, Settings()))[name]
+    assert (told.value, told.source) == (value, ConfigSource.TOPIC)
 
 
 def test_a_brokers_sources() -> None:

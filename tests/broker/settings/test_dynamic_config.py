@@ -14,6 +14,7 @@ from broker.settings.dynamic_config import (
     still_in_force,
 )
 from broker.settings.properties import Kind
+from broker.settings.topic_config import BROKER_SYNONYMS
 
 
 def test_all_of_them_are_settings_and_none_names_a_place() -> None:
@@ -52,6 +53,12 @@ def test_this_node_comes_before_the_cluster_before_the_start() -> None:
         ("log.dirs", "/elsewhere"),
         ("listeners", "PLAINTEXT://:1"),
         ("log.retention.hours", "1"),
+        ("log.roll.hours", "1"),
+        ("log.roll.ms", "0"),
+        ("log.segment.bytes", "1000"),
+        ("unclean.leader.election.enable", "true"),
+        ("compression.zstd.level", "4"),
+        ("log.local.retention.ms", "5"),
         ("no.such.setting", "1"),
     ],
 )
@@ -60,6 +67,24 @@ def test_refused_by_name(name: str, text: str) -> None:
         in_force(Settings(), {name: text}, {})
     kept, problems = still_in_force(Settings(), {name: text, "log.retention.bytes": "7"}, {})
     assert kept.dynamic_cluster == {"log.retention.bytes": "7"} and name in problems[0]
+
+
+def test_what_topics_follow_is_changeable_where_kafka_lets_it_be() -> None:
+    """Kafka's rule: the strongest of those behind a topic's. Its defaults can be written back."""
+    strongest = {names[0] for names in BROKER_SYNONYMS.values()}
+    assert strongest <= CHANGEABLE
+    assert not {name for names in BROKER_SYNONYMS.values() for name in names[1:]} & CHANGEABLE
+    defaults = {name: PROPERTIES[name][1].show(PROPERTIES[name][1].default) for name in strongest}
+    changes = {name: text for name, text in defaults.items() if text is not None}
+    assert in_force(Settings(), changes, {}).dynamic_cluster == changes
+
+
+def test_a_flush_is_not_asked_for_while_none_is_made() -> None:
+    for name in ("log.flush.interval.messages", "log.flush.interval.ms"):
+        with pytest.raises(InvalidBrokerConfig, match=name):
+            in_force(Settings(log_flush="os"), {name: "5"}, {})
+        assert in_force(Settings(), {name: "5"}, {}).dynamic_cluster == {name: "5"}
+    assert in_force(Settings(), {"log.roll.ms": "5"}, {}).segment_ms == 5
 
 
 def test_a_value_is_stored_as_it_is_shown() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from broker.settings.config import Settings, from_texts
+from broker.settings.config import PROPERTIES, Settings, from_texts
 from broker.settings.properties import INT64_MAX
 from broker.settings.topic_config import (
+    BROKER_SYNONYMS,
     NOT_YET,
     TOPIC_PROPERTIES,
     InvalidTopicConfig,
@@ -28,10 +31,82 @@ segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable"
 
 
 def test_every_name_of_kafka_is_answered() -> None:
-    known = TOPIC_PROPERTIES.keys() | NOT_YET.keys()
-    missing = set(KAFKA_4_3_1.split()) - known
-    assert not missing
-    assert not TOPIC_PROPERTIES.keys() & NOT_YET.keys()
+    assert TOPIC_PROPERTIES.keys() - {"lockstep.group", "lockstep.locks"} == set(KAFKA_4_3_1.split())
+    assert NOT_YET.keys() <= TOPIC_PROPERTIES.keys()
+
+
+def test_every_setting_behind_a_topics_is_kafkas() -> None:
+    """Source: ServerTopicConfigSynonyms, and LogConfig for what is of topics alone."""
+    of_topics_alone = {name for name in KAFKA_4_3_1.split() if name.startswith("remote.")}
+    of_topics_alone |= {f"{who}.replication.throttled.replicas" for who in ("leader", "follower")}
+    assert BROKER_SYNONYMS.keys() == set(KAFKA_4_3_1.split()) - of_topics_alone
+    for name, (strongest, *_) in BROKER_SYNONYMS.items():
+        assert TOPIC_PROPERTIES[name][1].kind == PROPERTIES[strongest][1].kind
+    defaults = topic_config({}, Settings())
+    assert defaults == TopicConfig()
+
+
+@pytest.mark.parametrize("name", KAFKA_4_3_1.split())
+@pytest.mark.parametrize("flush", ["always", "os"])
+def test_kafkas_default_is_taken(name: str, flush: str) -> None:
+    """Terraform, topic operators and MirrorMaker write back what they read."""
+    attribute, declared = TOPIC_PROPERTIES[name]
+    text = declared.show(declared.default)
+    assert text is not None
+    config = topic_config({name: text}, Settings(log_flush=flush))
+    assert (getattr(config, attribute), config.overrides) == (declared.default, {name: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("compression.gzip.level", "9"),
+        ("compression.lz4.level", "1"),
+        ("compression.zstd.level", "22"),
+        ("local.retention.bytes", "-1"),
+        ("local.retention.ms", "86400000"),
+        ("remote.log.copy.disable", "true"),
+        ("remote.log.delete.on.disable", "true"),
+        ("remote.storage.enable", "true"),
+        ("leader.replication.throttled.replicas", "0:1,0:2"),
+        ("follower.replication.throttled.replicas", "*"),
+    ],
+)
+def test_anything_else_of_what_is_not_there_is_refused(name: str, text: str) -> None:
+    default = re.escape(TOPIC_PROPERTIES[name][1].show(TOPIC_PROPERTIES[name][1].default) or "")
+    words = rf"^{name} is refused: this broker has no {NOT_YET[name]} yet, .* default: '{default}'$"
+    with pytest.raises(InvalidTopicConfig, match=words):
+        topic_config({name: text}, Settings())
+
+
+def test_a_topic_costs_no_dictionary() -> None:
+    """There is a configuration for each; with more than thirty attributes these would share no keys."""
+    assert not hasattr(topic_config({}, Settings()), "__dict__")
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "name", "value"),
+    [
+        ("log.segment.bytes", "2000000", "segment.bytes", "2000000"),
+        ("log.roll.ms", "5", "segment.ms", "5"),
+        ("log.roll.hours", "2", "segment.ms", "7200000"),
+        ("log.roll.jitter.ms", "5", "segment.jitter.ms", "5"),
+        ("log.roll.jitter.hours", "2", "segment.jitter.ms", "7200000"),
+        ("log.index.size.max.bytes", "5", "segment.index.bytes", "5"),
+        ("log.index.interval.bytes", "5", "index.interval.bytes", "5"),
+        ("log.segment.delete.delay.ms", "5", "file.delete.delay.ms", "5"),
+        ("log.preallocate", "true", "preallocate", "true"),
+        ("log.flush.interval.messages", "5", "flush.messages", "5"),
+        ("log.flush.interval.ms", "5", "flush.ms", "5"),
+        ("log.flush.scheduler.interval.ms", "5", "flush.ms", "5"),
+    ],
+)
+def test_what_follows_a_setting_of_kafkas(setting: str, text: str, name: str, value: str) -> None:
+    attribute, declared = TOPIC_PROPERTIES[name]
+    settings = from_texts({setting: text})
+    assert declared.show(getattr(topic_config({}, settings), attribute)) == value
+    own = topic_config({name: declared.show(declared.default) or ""}, settings)
+    assert getattr(own, attribute) == declared.default
 
 
 def test_values_in_force() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from broker import turns
 from broker.append import Appended, Appender, Overtaken, Unverified
 from broker.metadata import Cluster
 from broker.producer_state import ProducerState
@@ -409,3 +411,35 @@ async def test_garbage_beside_a_batch_that_waits(world: World) -> None:
     world.appends.refusals[0] = Refused(ErrorCode.INVALID_RECORD, "short")
     world.send("b", data(0)[:60])
     assert world.error("b") is ErrorCode.INVALID_RECORD
+
+
+async def wait_for_coordinator(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three batches for each of three partitions, of which some are appended: each takes more than a turn."""
+    monkeypatch.setattr(turns, "clock", itertools.count(0.0, 0.03).__next__)
+    for index in range(3):
+        for sequence in range(3):
+            world.send(f"{index} {sequence}", data(sequence), index=index)
+    await world.coordinator.answer(NONE)
+    assert 0 < len(world.appends.appended) < 9
+
+
+async def test_what_waited_has_one_turn_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have to be opened: 64 MiB of small batches held the loop for minutes."""
+    await wait_for_coordinator(world, monkeypatch)
+    world.send("behind", data(3), index=2)
+    for _ in range(12):
+        await asyncio.sleep(0)
+    sequences = [(0, 0, n) for n in range(3)] + [(1, 0, n) for n in range(3)] + [(2, 0, n) for n in range(4)]
+    assert world.appends.appended == sequences
+    assert len(world.outcomes) == 10 and world.gate.waiting_bytes == 0
+
+
+async def test_a_stop_between_two_turns(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await wait_for_coordinator(world, monkeypatch)
+    appended = len(world.appends.appended)
+    world.gate.stop()
+    for _ in range(12):
+        await asyncio.sleep(0)
+    codes = [world.error(f"{index} {sequence}") for index in range(3) for sequence in range(3)]
+    assert codes == [NONE] * appended + [ErrorCode.NOT_LEADER_OR_FOLLOWER] * (9 - appended)
+    assert len(world.appends.appended) == appended and world.gate.waiting_bytes == 0

@@ -161,3 +161,19 @@ def test_tables_equal_kafkas_definitions(cls: type[Struct]) -> None:
         row.setdefault("versions", row.get("taggedVersions"))
     inline = {row["type"].removeprefix("[]"): row for row in definition["fields"] if "fields" in row}
     check_fields(cls, definition["fields"], inline)
+
+
+def test_a_transaction_over_very_many_topics_is_read_back() -> None:
+    places = tuple((f"{number:05}", 0) for number in range(50_000))
+    metadata = TransactionMetadata(0, 0, 60_000, TransactionState.ONGOING, places, 1, 2)
+    value = record("a", metadata)[1]
+    assert value is not None
+    assert transaction_metadata(value) == metadata
+
+
+def test_a_transaction_over_very_many_partitions_is_read_back() -> None:
+    places = tuple(("t", index) for index in range(200_000))
+    metadata = TransactionMetadata(0, 0, 60_000, TransactionState.ONGOING, places, 1, 2)
+    value = record("a", metadata)[1]
+    assert value is not None
+    assert transaction_metadata(value) == metadata

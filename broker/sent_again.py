@@ -1,0 +1,37 @@
+"""When a batch was appended that its producer sends again, for topics whose times are the log's.
+
+Only such a batch pays: its time is in the log with it, so that producers' state need not carry it. Source:
+Kafka's UnifiedLog, which remembers the newest time in each of a producer's last batches, and tells it on
+every topic. Here nothing is told where times are the producers' own, as of a new batch: clients take what is
+told for the time of each of its records.
+"""
+
+from __future__ import annotations
+
+from broker.producer_state import ProducerState
+from protocol.records.batch import NO_TIMESTAMP, BatchHeader, MalformedBatch, read_header
+from storage.group import LogGroup
+from storage.partition import PartitionLog
+from storage.types import StorageError
+
+
+def append_time_of(
+    group: LogGroup, producers: ProducerState, partition: PartitionLog, sent: BatchHeader, base_offset: int
+) -> int:
+    """The log append time, in milliseconds, of the batch at `base_offset`; -1 where it has its producer's.
+
+    Of a batch that cannot be seen from here (not committed yet, only on the disk, compacted away) it is the
+    log's time at the newest batch of its producer, which came soon after it or is it.
+
+    Args:
+        sent: the header that the batch has now that it was sent again.
+    """
+    try:
+        for found in group.read(partition, base_offset, 1).buffers:
+            stored = read_header(found)
+            if stored.base_offset == base_offset:
+                return stored.max_timestamp if stored.is_log_append_time else NO_TIMESTAMP
+    except (OSError, StorageError, MalformedBatch):
+        pass  # whoever reads it is told
+    producer = producers.find(partition.number, sent.producer_id)
+    return NO_TIMESTAMP if producer is None else producer.last_time_ms

@@ -1,0 +1,168 @@
+"""Brokers' settings that topics follow and of which little is acted on here: part of `config.Settings`.
+
+Owns: their declarations, and what is said of them at a start. Each is the default of a topic's configuration;
+`topic_config.py` says what that does and names both (`BROKER_SYNONYMS`). Those that mean more to a broker are
+with their like (`log.retention.*`, `log.cleaner.*`). Kafka's names, types, defaults and bounds: tools write
+back what they read. Source: Kafka's ServerTopicConfigSynonyms and ServerLogConfigs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.settings.properties import HOUR_MS, INT64_MAX, MIB, Kind, setting
+
+_NO_LEVELS: Final = "levels of compression cannot be chosen"
+_NOT_TIERED: Final = "there is no tiered storage"
+
+DEFAULT_ONLY: Final[Mapping[str, str]] = {
+    "compression.gzip.level": _NO_LEVELS,
+    "compression.lz4.level": _NO_LEVELS,
+    "compression.zstd.level": _NO_LEVELS,
+    "log.local.retention.bytes": _NOT_TIERED,
+    "log.local.retention.ms": _NOT_TIERED,
+    "unclean.leader.election.enable": "a leader always has every acknowledged batch",
+}
+"""Names that are known with Kafka's default alone, and why any other value has no effect: it warns."""
+
+_BY_LOG_FLUSH: Final = "has no effect here: log.flush says when data is flushed"
+_EXACT: Final = "has no effect here: segment.ms is exact"
+
+SAID_AT_START: Final[Mapping[str, str]] = {
+    "log.flush.interval.messages": _BY_LOG_FLUSH,
+    "log.flush.interval.ms": _BY_LOG_FLUSH,
+    "log.flush.scheduler.interval.ms": _BY_LOG_FLUSH,
+    "log.index.interval.bytes": "has no effect here: an index has an entry per batch",
+    "log.index.size.max.bytes": "has no effect here: an index has an entry per batch and needs no limit",
+    "log.preallocate": "has no effect here: log files are always allocated ahead of use",
+    "log.roll.jitter.hours": _EXACT,
+    "log.roll.jitter.ms": _EXACT,
+    "log.segment.bytes": "counts for compacted topics only: lockstep.segment.bytes sets the size of the "
+    "shared log's files",
+    "log.segment.delete.delay.ms": "has no effect here: files are reused, not deleted",
+}
+"""What a start warns of where one of these is set: the name, and the rest of the sentence."""
+
+
+@dataclass(frozen=True)
+class TopicDefaultSettings:
+    """What topics follow that do not say otherwise."""
+
+    # --- count for compacted topics ---
+    log_segment_bytes: int = setting(
+        "log.segment.bytes",
+        Kind.INT,
+        1024 * MIB,
+        "How much of a compacted topic's partition may wait in an open log file before that is sealed; the "
+        "files themselves have lockstep.segment.bytes.",
+        minimum=1 * MIB,
+    )
+    log_roll_ms: int | None = setting(
+        "log.roll.ms",
+        Kind.LONG,
+        None,
+        "How old the records of a compacted topic get before the open log file they are in is sealed.",
+        minimum=1,
+    )
+    log_roll_hours: int = setting("log.roll.hours", Kind.INT, 168, "As log.roll.ms, which wins.", minimum=1)
+
+    # --- true here, whatever the value ---
+    log_roll_jitter_ms: int | None = setting(
+        "log.roll.jitter.ms", Kind.LONG, None, "Without effect: log.roll.ms is exact.", minimum=0
+    )
+    log_roll_jitter_hours: int = setting(
+        "log.roll.jitter.hours", Kind.INT, 0, "As log.roll.jitter.ms, which wins.", minimum=0
+    )
+    log_index_size_max_bytes: int = setting(
+        "log.index.size.max.bytes",
+        Kind.INT,
+        10 * MIB,
+        "Without effect: an index has an entry per batch and needs no limit.",
+        minimum=4,
+    )
+    log_index_interval_bytes: int = setting(
+        "log.index.interval.bytes",
+        Kind.INT,
+        4096,
+        "Without effect: an index has an entry per batch.",
+        minimum=0,
+    )
+    log_segment_delete_delay_ms: int = setting(
+        "log.segment.delete.delay.ms",
+        Kind.LONG,
+        60_000,
+        "Without effect: files are reused, not deleted, and never while a reader has one.",
+        minimum=0,
+    )
+    log_preallocate: bool = setting(
+        "log.preallocate", Kind.BOOLEAN, False, "Without effect: log files are always allocated ahead of use."
+    )
+    log_flush_interval_messages: int = setting(
+        "log.flush.interval.messages",
+        Kind.LONG,
+        INT64_MAX,
+        "Without effect: with log.flush=always every acknowledged batch is on the disk already. Refused with "
+        "log.flush=os.",
+        minimum=1,
+    )
+    log_flush_interval_ms: int | None = setting(
+        "log.flush.interval.ms", Kind.LONG, None, "As log.flush.interval.messages.", minimum=0
+    )
+    log_flush_scheduler_interval_ms: int = setting(
+        "log.flush.scheduler.interval.ms",
+        Kind.LONG,
+        INT64_MAX,
+        "As log.flush.interval.ms, which wins.",
+        minimum=0,
+    )
+
+    # --- Kafka's default only ---
+    unclean_leader_election_enable: bool = setting(
+        "unclean.leader.election.enable",
+        Kind.BOOLEAN,
+        False,
+        "Only false: a leader always has every acknowledged batch.",
+        choices=("false",),
+    )
+    compression_gzip_level: int = setting(
+        "compression.gzip.level", Kind.INT, -1, "Only Kafka's default: there are no levels.", choices=("-1",)
+    )
+    compression_lz4_level: int = setting(
+        "compression.lz4.level", Kind.INT, 9, "Only Kafka's default: there are no levels.", choices=("9",)
+    )
+    compression_zstd_level: int = setting(
+        "compression.zstd.level", Kind.INT, 3, "Only Kafka's default: there are no levels.", choices=("3",)
+    )
+    log_local_retention_bytes: int = setting(
+        "log.local.retention.bytes",
+        Kind.LONG,
+        -2,
+        "Only Kafka's default: there is no tiered storage.",
+        choices=("-2",),
+    )
+    log_local_retention_ms: int = setting(
+        "log.local.retention.ms",
+        Kind.LONG,
+        -2,
+        "Only Kafka's default: there is no tiered storage.",
+        choices=("-2",),
+    )
+
+    @property
+    def segment_ms(self) -> int:
+        """A topic's `segment.ms` by default."""
+        return self.log_roll_hours * HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
+
+    @property
+    def segment_jitter_ms(self) -> int:
+        """A topic's `segment.jitter.ms` by default."""
+        jitter_ms = self.log_roll_jitter_ms
+        return self.log_roll_jitter_hours * HOUR_MS if jitter_ms is None else jitter_ms
+
+    @property
+    def flush_ms(self) -> int:
+        """A topic's `flush.ms` by default."""
+        every_ms = self.log_flush_interval_ms
+        return self.log_flush_scheduler_interval_ms if every_ms is None else every_ms

@@ -1,0 +1,51 @@
+"""How long one client's work may hold the loop before the others have their turn.
+
+Everything runs on one loop: while it works for one client it hears no other, and no follower. Who may have
+much to do therefore looks at the time between its pieces and does the rest in later turns of the loop: a
+connection between requests, Produce between batches, the gate between batches that waited. It goes by time,
+as nothing else tells a costly piece: a batch of a few hundred bytes may have 200,000 records to be opened.
+Does not: bound a piece. Limits do, where there are pieces that cost much (`protocol/records/filtering.py`,
+`broker/locks/headers.py`, `broker/recompression.py`): to some 0.7 s at most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+TURN_SECONDS: Final = 0.02
+"""After so long it is the others' turn: a batch may take 0.7 s where its records must be opened, and many of
+them minutes, in which followers would hear nothing."""
+
+clock: Callable[[], float] = time.perf_counter
+"""Seconds."""
+
+
+class Turn:
+    """Lasts from when it is made. Args: seconds: how long."""
+
+    __slots__ = ("_ends_at", "_seconds")
+
+    def __init__(self, seconds: float = TURN_SECONDS) -> None:
+        self._seconds = seconds
+        self._ends_at = clock() + seconds
+
+    def begin(self) -> None:
+        """Anew, from now on."""
+        self._ends_at = clock() + self._seconds
+
+    @property
+    def is_over(self) -> bool:
+        return clock() >= self._ends_at
+
+
+def done_in_turn(steps: Iterator[None]) -> bool:
+    """Take steps for one turn. Returns whether all are taken.
+
+    Args:
+        steps: yields before each of them. So one is left wherever this stops, and is the first to be taken
+            when it is asked to go on, whatever the time.
+    """
+    ends_at = clock() + TURN_SECONDS  # no Turn: this is the way of every Produce
+    return all(clock() < ends_at for _ in steps)
