@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from broker.turns import SharedTurns
 from protocol.api import RequestHeader
 from protocol.primitives import Buffer
 
@@ -68,6 +69,9 @@ class Deferred:
     def is_long_poll(self) -> bool:
         """Does it do nothing but wait, so that who asks may just as well ask again?"""
         return self.abandoned is not None and not self.is_alone
+
+    def hurry(self) -> None:
+        """This node is about to end: let what it works on be answered soon."""
 
     def complete(self, response: object | None) -> None:
         """Answer with a response message, or with nothing."""
@@ -183,6 +187,7 @@ class Services:
         "staged_ends",
         "topics",
         "transactions",
+        "turns",
         "unsent_bytes",
         "verification",
         "versions",
@@ -206,6 +211,8 @@ class Services:
         clock_ms: Callable[[], int],
     ) -> None:
         self.loop = loop
+        self.turns = SharedTurns(loop.call_soon)
+        """For what takes its client's requests, or one of them, more than a turn."""
         self.cluster = cluster
         self.nodes = nodes
         """Who is there, and who leads what."""

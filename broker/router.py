@@ -133,8 +133,11 @@ higher one for a broker that knows no compression."""
 
 
 MOST_REQUEST_BYTES: Final = 8 * MIB
-"""Of any request but Produce, whatever `socket.request.max.bytes` allows: the largest that ordinary clients
-send name 50,000 partitions, and a hundred megabytes of indexes would be minutes of work in one turn."""
+"""Of a request, whatever `socket.request.max.bytes` allows: the largest that ordinary clients send name
+50,000 partitions, and a hundred megabytes of indexes would be minutes of work in one turn."""
+
+MAY_BE_LARGE: Final = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""These carry data. What a group's members say has a bound of its own (`broker/groups/`)."""
 
 
 class UnsupportedRequest(ConnectionRefused):
@@ -214,10 +217,9 @@ class Router:
                 f"version {version} of API {_name(header.api_key)} is not served, "
                 f"only {route.first} to {route.last}"
             )
-        if len(frame) > MOST_REQUEST_BYTES and header.api_key != ApiKey.PRODUCE:
+        if len(frame) > MOST_REQUEST_BYTES and header.api_key not in MAY_BE_LARGE:
             raise RequestTooLarge(
-                f"{_name(header.api_key)} of {len(frame)} bytes; only Produce may have more than "
-                f"{MOST_REQUEST_BYTES}"
+                f"{_name(header.api_key)} of {len(frame)} bytes, at most {MOST_REQUEST_BYTES}"
             )
         route.taken += 1
         request = decode(route.request, version, frame, pos, trailing=True)

@@ -4,6 +4,7 @@ Everything runs on one loop: while it works for one client it hears no other, an
 much to do therefore looks at the time between its pieces and does the rest in later turns of the loop: a
 connection between requests, Produce between batches, the gate between batches that waited. It goes by time,
 as nothing else tells a costly piece: a batch of a few hundred bytes may have 200,000 records to be opened.
+What connections have left shares one turn (`SharedTurns`): many of them hold the loop no longer than one.
 Does not: bound a piece. Limits do, where there are pieces that cost much (`protocol/records/filtering.py`,
 `broker/locks/headers.py`, `broker/recompression.py`): to some 0.7 s at most.
 """
@@ -11,6 +12,7 @@ Does not: bound a piece. Limits do, where there are pieces that cost much (`prot
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -38,6 +40,38 @@ class Turn:
     @property
     def is_over(self) -> bool:
         return clock() >= self._ends_at
+
+
+class SharedTurns:
+    """What goes on in later turns of the loop, for whomever: all of it together has one turn in each."""
+
+    __slots__ = ("_call_soon", "_is_due", "_waiting")
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._call_soon = call_soon
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_due = False
+
+    def go_on(self, work: Callable[[], None]) -> None:
+        """Call it once, in a later turn, after what waits already."""
+        self._waiting.append(work)
+        if not self._is_due:
+            self._is_due = True
+            self._call_soon(self._take)
+
+    def _take(self) -> None:
+        self._is_due = False
+        waiting = self._waiting
+        turn = Turn()
+        try:
+            for _ in range(len(waiting)):
+                waiting.popleft()()
+                if turn.is_over:
+                    break
+        finally:
+            if waiting and not self._is_due:
+                self._is_due = True
+                self._call_soon(self._take)
 
 
 def done_in_turn(steps: Iterator[None]) -> bool:

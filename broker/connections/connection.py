@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
             return False
         self._busy_seconds = 0.0
         self._resting = True
-        self._shared.loop.call_soon(self._end_rest)
+        self._shared.services.turns.go_on(self._end_rest)
         return True
 
     def _end_rest(self) -> None:
@@ -264,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
     def _free_frame(self) -> None:
         """Give back a finished frame's room; where its request waits, only the right to go on."""
         if not self._reader.wanted_bytes:
-            freed = self._frame_bytes if self._stalled is None else 0
+            freed = 0 if self._stalled else self._frame_bytes
             self._frame_bytes -= freed
             self._shared.unfinished_frames.release(self, freed)
 
@@ -431,9 +431,13 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_reading()
         self._stalled = None
         for reply in self._replies or ():
-            if reply.deferred is not None and reply.deferred.is_long_poll:
+            deferred = reply.deferred
+            if deferred is None:
+                continue
+            if deferred.is_long_poll:
                 self.close()
                 return
+            deferred.hurry()
 
     def sweep(self, now: float, max_idle_seconds: float) -> None:
         """Close it if it was idle for too long; give back the buffer of one that rests.

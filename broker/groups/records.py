@@ -44,9 +44,11 @@ NAMES_REMEMBERED: Final = 10_000
 LONGEST_REMEMBERED: Final = 1_024
 """Bytes of such a key: 10,000 groups with ids of 32 KB are no reason to keep 600 MB."""
 MOST_COMMIT_BYTES: Final = 16 << 20
-"""Of one request's offsets in the log, by estimate: 50,000 partitions with names of 200 characters."""
+"""Of one request's offsets in the log: 50,000 partitions with names of 200 characters. Kafka's bound is one
+batch, a megabyte by default."""
 FEW_OFFSETS: Final = 1_000
-OFFSET_BYTES: Final = 60
+"""So many never come to as much."""
+OFFSET_BYTES: Final = 50
 """An offset's record without group, topic and metadata."""
 _PLAIN_OFFSET: Final = Struct(">hqicq3s16s")
 _EMPTY: Final = b"\x01"
@@ -69,15 +71,10 @@ def is_too_long(metadata: str | None, longest: int) -> bool:
     return (len(metadata) if metadata.isascii() else len(metadata.encode("utf-16-le")) // 2) > longest
 
 
-def are_too_large(group_id: str, said: Sequence[tuple[str, str | None]]) -> bool:
-    """Are these offsets (topic and metadata of each) more than one request may have written?
-
-    Kafka's bound is one batch, a megabyte by default.
-    """
-    if len(said) <= FEW_OFFSETS:
-        return False
+def commit_bytes(group_id: str, said: Sequence[tuple[str, str | None]]) -> int:
+    """What these offsets (topic and metadata of each) come to in the log, by estimate."""
     each_bytes = len(group_id) + OFFSET_BYTES
-    return sum([each_bytes + len(name) + len(metadata or "") for name, metadata in said]) > MOST_COMMIT_BYTES
+    return sum([each_bytes + len(name) + len(metadata or "") for name, metadata in said])
 
 
 class UnknownRecord(Exception):
@@ -322,7 +319,7 @@ __all__ = [
     "MemberMetadata",
     "Record",
     "UnknownRecord",
-    "are_too_large",
+    "commit_bytes",
     "committed_offset",
     "group_key",
     "group_metadata",

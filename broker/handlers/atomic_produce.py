@@ -8,21 +8,22 @@ what was there before all of them, for which there is a limit of time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from broker.append import Appended, Appender, GuiltyBatch, Wanted
 from broker.metadata import Topic, TopicPartition
 from broker.refused import Refused
-from broker.turns import Turn
 from protocol.errors import ErrorCode
 from protocol.lock_words import ATOMIC_TAG, REFUSED
 from protocol.messages.produce import ProduceRequest
 from storage.types import Buffer
 
 MOST_SECONDS: Final = 1.0
-"""LIMIT. Of checking one append, whose batches may have to be opened: not much more than one of them may take
-(`broker/turns.py`). Who asked may ask again, as the machine may just have been slow."""
+"""LIMIT. Of the processor's time to check one append, whose batches may have to be opened: not much more than
+one of them may take (`broker/turns.py`). To ask again would take as long."""
+thread_seconds: Callable[[], float] = time.thread_time
 MOST_TEXT: Final = 500
 MOST_TEXTS: Final = 100_000
 """Characters of a refusal that every partition is told; of all of them."""
@@ -71,11 +72,11 @@ def append_atomically(
 
 def _in_time(places: list[Place]) -> Iterator[Wanted]:
     """The batches, each when those before it are checked. Raises Refused where that took too long."""
-    turn = Turn(MOST_SECONDS)
+    ends_at = thread_seconds() + MOST_SECONDS
     for at, (topic, partition, records) in enumerate(places):
-        if at and turn.is_over:
+        if at and thread_seconds() >= ends_at:
             text = f"{at} of {len(places)} batches took {MOST_SECONDS:g} s to check: append fewer together"
-            raise Refused(ErrorCode.REQUEST_TIMED_OUT, text)
+            raise Refused(ErrorCode.RECORD_LIST_TOO_LARGE, text)
         yield partition.log, records, topic.config
 
 

@@ -6,6 +6,8 @@ tells the newest timestamp in that batch.
 
 from __future__ import annotations
 
+from typing import Final
+
 from broker.context import Answer, ClientContext
 from broker.refused import Refused
 from broker.topic_rules import check_name
@@ -23,20 +25,29 @@ API_KEY = ApiKey.DESCRIBE_PRODUCERS
 VERSIONS = (0, 0)
 
 
+MOST_AGAIN: Final = 1_000
+"""LIMIT. Of partitions that a request names again, and the producers told of them: four bytes each time."""
+
+
 def handle(context: ClientContext, header: RequestHeader, request: DescribeProducersRequest) -> Answer:
-    """One result per partition, however often it is named: four bytes must not ask for megabytes."""
-    told: set[tuple[str, int]] = set()
+    """One result per partition named, as often as it is named, within reason."""
+    again = MOST_AGAIN
+    known: dict[tuple[str, int], PartitionResponse] = {}
     topics = []
     for topic in request.topics:
-        indexes = [each for each in dict.fromkeys(topic.partition_indexes) if (topic.name, each) not in told]
-        told.update([(topic.name, each) for each in indexes])
-        topics.append(TopicResponse(name=topic.name, partitions=_describe_all(context, topic.name, indexes)))
+        unknown = _unknown(topic.name)  # once: as many words for each of 100,000 partitions take memory
+        results = []
+        for index in topic.partition_indexes:
+            result = known.get((topic.name, index))
+            if result is None:
+                result = known[topic.name, index] = _describe(context, topic.name, index, unknown)
+            else:
+                again -= 1 + len(result.active_producers)
+                if again < 0:
+                    continue
+            results.append(result)
+        topics.append(TopicResponse(name=topic.name, partitions=results))
     return DescribeProducersResponse(topics=topics)
-
-
-def _describe_all(context: ClientContext, name: str, indexes: list[int]) -> list[PartitionResponse]:
-    unknown = _unknown(name)  # once: as many words for each of a hundred thousand partitions take memory
-    return [_describe(context, name, index, unknown) for index in indexes]
 
 
 def _describe(

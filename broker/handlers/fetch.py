@@ -24,6 +24,7 @@ from broker.handlers.partition_checks import complain, end_of_epoch, epoch_error
 from broker.metadata import TopicPartition
 from broker.replica_selection import NearbyReplicas
 from broker.settings.kafka_names import RACK_AWARE_SELECTOR
+from broker.topic_rules import MAX_NAME_CHARACTERS
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -46,6 +47,9 @@ FOLLOWERS_SINCE: Final = 11
 REPLICA_STATE_SINCE: Final = 15
 CURRENT_LEADER_SINCE: Final = 16
 NOTHING: Final = b""
+MOST_UNKNOWN: Final = 100
+"""LIMIT. So many partitions that nobody knows may be kept by a request that waits. Beside more of them, or
+one whose name no topic can have, it is answered at once; Kafka lets it wait."""
 _MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -100,7 +104,7 @@ class _Fetch:
         self._nearby: NearbyReplicas | None = None
         if request.rack_id and context.services.settings.replica_selector_class == RACK_AWARE_SELECTOR:
             self._nearby = NearbyReplicas(context, request.rack_id)
-        self._answer: Deferred = _LongPoll()
+        self._answer = _LongPoll()
         self._waiting: WaitingFetch | None = None
         self._counted: list[int] = []
         self._counted_bytes = 0
@@ -124,14 +128,12 @@ class _Fetch:
     def _keep_one_item_each(self) -> list[TopicPartition]:
         """The partitions that were found. Of one named more than once only the last item is kept: what waits
         is then never more than there is to read, so the size of its request need not count. What nobody knows
-        comes last, and has no such bound."""
+        comes last."""
         items = self._turn.items
         found = {item.partition: item for item in items if item.partition is not None}
         if len(found) < len(items):
             unknown = {(item.topic, item.index): item for item in items if item.partition is None}
             self._turn.items = [*found.values(), *unknown.values()]
-            if unknown:
-                self._answer = Deferred()
         return list(found)
 
     def _abandon(self) -> None:
@@ -144,7 +146,7 @@ class _Fetch:
         """Read every partition into `parts`: (bytes, something to tell at once, bytes are on the disk).
 
         Where the session's client knows all there is to know of a partition already, it is left out. What
-        nobody knows is told at once only where there is nothing else, as in Kafka.
+        nobody knows is told at once only where there is nothing else, as in Kafka, or more than may wait.
         """
         budget = self._room(0)
         total = unknown = 0
@@ -156,6 +158,7 @@ class _Fetch:
             if partition is None or _is_told(item, data):
                 if partition is None:
                     unknown += 1
+                    urgent = urgent or unknown > MOST_UNKNOWN or len(item.topic) > MAX_NAME_CHARACTERS
                 elif data.error_code != ErrorCode.OFFSET_NOT_AVAILABLE:
                     urgent = True  # but what this follower has not got yet may come while the request waits
                 parts.append((item, data))

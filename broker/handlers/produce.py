@@ -101,16 +101,17 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
                 return _in_later_turns(produced, request, topics, steps)
     except Refused as error:
         topics = [produced.refuse_topic(topic, error) for topic in request.topic_data]
+        produced.rest_all(topics)
     response = ProduceResponse(responses=topics)
     if is_unanswered:
         if produced.refusal is not None:
             raise UnacknowledgedRefusal(str(produced.refusal))
-        return _Unanswered(produced) if produced.held or produced.groups else None
+        return _Unanswered(produced) if produced.held or produced.resting else None
     if produced.is_moved:
         produced.tell_leaders(response)
     if produced.held:
         return _LaterAnswer(response, produced)
-    if not produced.groups:
+    if not produced.resting:
         return response
     return _Answer(response, produced)
 
@@ -124,12 +125,13 @@ def _in_later_turns(
             if each.records is not None:
                 each.records = bytes(each.records)
     produced.held += 1
+    produced.is_spread = True
     answer: Deferred
     if produced.is_unanswered:
         answer = _Unanswered(produced)
     else:
         answer = _LaterAnswer(ProduceResponse(responses=topics), produced)
-    return LaterTurns(produced.context.services.loop, steps, produced, answer)
+    return LaterTurns(produced.context.services.turns, steps, produced, answer)
 
 
 class _AppendPath(Protocol):
@@ -150,14 +152,15 @@ class _Produced:
     __slots__ = (
         "appenders",
         "context",
-        "groups",
         "held",
         "is_moved",
+        "is_spread",
         "is_unanswered",
         "late",
         "nameable",
         "produce_version",
         "refusal",
+        "resting",
         "when_settled",
     )
 
@@ -168,12 +171,14 @@ class _Produced:
         self.is_unanswered = is_unanswered
         self.produce_version = produce_version
         self.appenders = appenders
-        self.groups: list[LogGroup] = []
-        """The groups that a response must wait for."""
+        self.resting: dict[LogGroup, list[PartitionProduceResponse]] = {}
+        """What is said, by the group whose commit it must wait for."""
         self.held = 0
         """Batches that wait for a transaction's coordinator; those left for later turns are one of them."""
         self.when_settled: Callable[[], None] | None = None
         """Called whenever one waits no more, and at the end of each later turn."""
+        self.is_spread = False
+        """It goes on in later turns."""
         self.late: Refused | None = None
         """Why no more is appended."""
         self.refusal: Refused | None = None
@@ -199,7 +204,10 @@ class _Produced:
         except Refused as refusal:
             return self.refuse(data, refusal)
         if self.late is None:
-            return self.partition(topic, data)
+            response = self.partition(topic, data)
+            if self.is_spread and response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self.give_up("a batch before it could not be appended")  # to hear at once what is sent behind
+            return response
         partition = topic.partitions[data.index] if 0 <= data.index < len(topic.partitions) else None
         if partition is not None and partition.group.is_leader and data.records:
             tried(self.context.services.appenders[partition.group.group_id], partition.log, data.records)
@@ -212,9 +220,9 @@ class _Produced:
         if self.when_settled is not None:
             self.when_settled()
 
-    def give_up(self) -> None:
+    def give_up(self, why: str) -> None:
         """Append no more."""
-        self.late = Refused(ErrorCode.REQUEST_TIMED_OUT, "the batches before it took too long")
+        self.late = self.late or Refused(ErrorCode.REQUEST_TIMED_OUT, why)
 
     def find(self, data: TopicProduceData) -> Topic:
         """The topic that is meant. Raises Refused."""
@@ -246,13 +254,15 @@ class _Produced:
                 partition.log, records, topic.config, self.produce_version
             )
         except Refused as refusal:
+            refused = self.refuse(data, refusal, topic.name)
             if refusal.error in FROM_THE_TAIL:
-                self.wait_for(group)
-            return self.refuse(data, refusal, topic.name)
+                self.wait_for(group, refused)
+            return refused
         except Held as held:
             return self.later(partition, held.batch)
-        self.wait_for(group)
-        return _at(data, partition, appended)
+        response = _at(data, partition, appended)
+        self.wait_for(group, response)
+        return response
 
     def together(self, wanted: list[TopicProduceData]) -> list[TopicProduceResponse]:
         """Append the batches of all partitions as one. Raises Refused for all of them."""
@@ -266,20 +276,25 @@ class _Produced:
             if refusal.error in FROM_THE_TAIL:
                 self.wait_for(places[0][1].group)
             raise
-        self.wait_for(places[0][1].group)
         asked = [each for data in wanted for each in data.partition_data]
         triples = zip(asked, places, appended, strict=True)
-        answers = iter([_at(each, partition, done) for each, (_, partition, _), done in triples])
+        told = [_at(each, partition, done) for each, (_, partition, _), done in triples]
+        self.wait_for(places[0][1].group, *told)
+        answers = iter(told)
         return [_of_topic(data, [next(answers) for _ in data.partition_data]) for data in wanted]
 
     def later(self, partition: TopicPartition, batch: HeldBatch) -> PartitionProduceResponse:
         """The batch waits, which those of a transactional id may."""
         raise NotImplementedError
 
-    def wait_for(self, group: LogGroup) -> None:
-        """The response rests on what is appended to this group."""
-        if group not in self.groups:
-            self.groups.append(group)
+    def rest_all(self, topics: list[TopicProduceResponse]) -> None:
+        """All of this rests on what was waited for before it was said."""
+        for told in self.resting.values():
+            told += [each for topic in topics for each in topic.partition_responses]
+
+    def wait_for(self, group: LogGroup, *told: PartitionProduceResponse) -> None:
+        """This rests on what is appended to this group."""
+        self.resting.setdefault(group, []).extend(told)
 
     def refuse_topic(self, data: TopicProduceData, refusal: Refused) -> TopicProduceResponse:
         """The same refusal for each of the topic's partitions."""
@@ -303,16 +318,15 @@ class _Produced:
             self.nameable -= len(refusal.places)
             _name_records(response, refusal, topic_name)
 
-    def withdraw(self, response: ProduceResponse, group: LogGroup) -> None:
-        """Leadership was lost before the commit: what rests on this group must not read as success. What
-        others have committed stays: a producer that was told otherwise would send it again."""
-        for each, partition in self._told(response):
-            if partition is not None and partition.group.group_id != group.group_id:
-                continue
+    def withdraw(self, told: list[PartitionProduceResponse]) -> None:
+        """Leadership was lost before the commit: what rests on it must not read as success. What has
+        committed stays: a producer that was told otherwise would send it again."""
+        for each in told:
             if each.error_code == ErrorCode.NONE or each.error_code in FROM_THE_TAIL:
                 each.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
                 each.error_message = None
                 each.base_offset = -1
+                self.is_moved = True
 
     def _told(
         self, response: ProduceResponse
@@ -397,13 +411,12 @@ class _Gated(_Produced):
             if isinstance(outcome, Refused):
                 self.say(response, outcome, topic_name)
                 if outcome.error in FROM_THE_TAIL:
-                    self.wait_for(group)
+                    self.wait_for(group, response)
             else:
-                self.wait_for(group)
-                if response.error_code == ErrorCode.NONE:  # else it is withdrawn
-                    response.base_offset = outcome.base_offset
-                    response.log_append_time_ms = outcome.log_append_time_ms
-                    response.log_start_offset = log.log_start_offset
+                self.wait_for(group, response)
+                response.base_offset = outcome.base_offset
+                response.log_append_time_ms = outcome.log_append_time_ms
+                response.log_start_offset = log.log_start_offset
             self.held -= 1
             if self.when_settled is not None:
                 self.when_settled()
@@ -422,16 +435,17 @@ class _Answer(Deferred):
         super().__init__()
         self._waiting_response = response
         self._produced = produced
-        self._pending = len(produced.groups)
-        for group in produced.groups:
-            group.when_committed(partial(self._committed, group))
+        self._pending = len(produced.resting)
+        for group, told in produced.resting.items():
+            group.when_committed(partial(self._committed, told))
 
-    def _committed(self, group: LogGroup, error: BaseException | None) -> None:
+    def _committed(self, told: list[PartitionProduceResponse], error: BaseException | None) -> None:
         if error is not None:
-            self._produced.withdraw(self._waiting_response, group)
-            self._produced.tell_leaders(self._waiting_response)
+            self._produced.withdraw(told)
         self._pending -= 1
         if self._pending == 0:
+            if self._produced.is_moved:
+                self._produced.tell_leaders(self._waiting_response)
             self.complete(self._waiting_response)
 
 
@@ -450,20 +464,20 @@ class _Commits(Deferred):
         self._settled()
 
     def _settled(self) -> None:
-        groups, self._produced.groups = self._produced.groups, []
-        self._pending += len(groups)
-        for group in groups:
-            group.when_committed(partial(self._committed, group))
+        resting, self._produced.resting = self._produced.resting, {}
+        self._pending += len(resting)
+        for group, told in resting.items():
+            group.when_committed(partial(self._committed, told))
         self._look()
 
-    def _committed(self, group: LogGroup, error: BaseException | None) -> None:
+    def _committed(self, told: list[PartitionProduceResponse], error: BaseException | None) -> None:
         if error is not None:
-            self._lost(group)
+            self._lost(told)
         self._pending -= 1
         self._look()
 
-    def _lost(self, group: LogGroup) -> None:
-        """What was appended there is not committed."""
+    def _lost(self, told: list[PartitionProduceResponse]) -> None:
+        """What this is said of is not committed."""
 
     def _look(self) -> None:
         """Something has come: is that all?"""
@@ -479,9 +493,8 @@ class _LaterAnswer(_Commits):
         self._waiting_response = response
         super().__init__(produced)
 
-    def _lost(self, group: LogGroup) -> None:
-        self._produced.withdraw(self._waiting_response, group)
-        self._produced.is_moved = True
+    def _lost(self, told: list[PartitionProduceResponse]) -> None:
+        self._produced.withdraw(told)
 
     def _look(self) -> None:
         if self._pending == 0 and self._produced.held == 0:

@@ -9,18 +9,18 @@ Invariants: batches are appended in the request's order and nothing of their con
 last, so that producers' batches keep theirs. Nor is it read from: the request's bytes count as unanswered all
 the time, and of a client that closes after acks=0 all is appended, as if it had been at once. A connection
 that breaks ends the work, since nobody counts the bytes any more. What is appended in a turn is waited for
-from then on: its leadership may be gone, and back, before the last.
+from then on: its leadership may be gone, and back, before the last. Once a batch meets no leader the rest is
+refused, too: a producer's batch in the next request must be met while it is known that one is missing.
 Does not: spread what is appended as one (`atomic_produce.py`), or know what a step is (`produce.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Final, Protocol
 
 from broker.context import Deferred
-from broker.turns import Turn, done_in_turn
+from broker.turns import SharedTurns, Turn, done_in_turn
 
 MOST_SECONDS: Final = 30.0
 """LIMIT. After so long clients have given a request up, and its bytes are room that others wait for: the rest
@@ -33,7 +33,7 @@ class Work(Protocol):
     def turned(self, is_done: bool) -> None:
         """A turn has ended; `is_done`: the last one."""
 
-    def give_up(self) -> None:
+    def give_up(self, why: str) -> None:
         """Refuse what is left, in the steps that are left. May be called again."""
 
 
@@ -45,21 +45,23 @@ class LaterTurns(Deferred):
         answer: waits for what is appended, and is told by `work.turned`.
     """
 
-    __slots__ = ("_answer", "_limit", "_loop", "_steps", "_work")
+    __slots__ = ("_answer", "_limit", "_steps", "_turns", "_work")
 
     is_alone = True
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, steps: Iterator[None], work: Work, answer: Deferred
-    ) -> None:
+    def __init__(self, turns: SharedTurns, steps: Iterator[None], work: Work, answer: Deferred) -> None:
         super().__init__()
-        self._loop = loop
+        self._turns = turns
         self._steps: Iterator[None] | None = steps
         self._work = work
         self._answer = answer
         self._limit = Turn(MOST_SECONDS)
         self.abandoned = self._abandon
-        loop.call_soon(self._go_on)
+        turns.go_on(self._go_on)
+
+    def hurry(self) -> None:
+        """As `Deferred`: what is left is refused, so that the client sends it where there is time."""
+        self._work.give_up("this node is about to end")
 
     def _abandon(self) -> None:
         self._steps = None
@@ -70,7 +72,7 @@ class LaterTurns(Deferred):
             return
         try:
             if self._limit.is_over:
-                self._work.give_up()
+                self._work.give_up("the batches before it took too long")
             is_done = done_in_turn(steps)
             self._work.turned(is_done)
         except Exception as error:
@@ -81,4 +83,4 @@ class LaterTurns(Deferred):
             self._steps = None
             self.complete(self._answer)
         else:
-            self._loop.call_soon(self._go_on)
+            self._turns.go_on(self._go_on)

@@ -19,7 +19,7 @@ class ConnectionSettings:
         "socket.request.max.bytes",
         Kind.INT,
         104_857_600,
-        "Largest request frame, as in Kafka. Requests other than Produce have at most 8 MiB.",
+        "Largest request frame, as in Kafka; but for Produce, JoinGroup and SyncGroup requests end at 8 MiB.",
         minimum=1 * KIB,
     )
     socket_send_buffer_bytes: int = setting(

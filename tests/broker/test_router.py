@@ -82,7 +82,7 @@ async def test_a_newer_api_versions_is_told_ours_in_version_0(client: Client, ve
     assert response.error_code == 0
 
 
-async def test_only_produce_may_be_large(broker: Broker, client: Client) -> None:
+async def test_what_carries_no_data_may_not_be_large(broker: Broker, client: Client) -> None:
     def asked(count: int) -> MetadataRequest:
         return MetadataRequest(topics=[MetadataRequestTopic(name="x" * 32_000)] * count)
 

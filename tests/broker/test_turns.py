@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from broker import turns
-from broker.turns import TURN_SECONDS, Turn, done_in_turn
+from broker.turns import TURN_SECONDS, SharedTurns, Turn, done_in_turn
 
 
 class Clock:
@@ -62,3 +62,68 @@ def test_there_is_something_left_wherever_it_stops(clock: Clock) -> None:
 
     assert done_in_turn(steps())
     assert done_in_turn(iter(()))
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.ready: list[Callable[[], None]] = []
+
+    def turn(self) -> None:
+        ready, self.ready = self.ready, []
+        for each in ready:
+            each()
+
+
+def test_all_that_goes_on_has_one_turn(clock: Clock) -> None:
+    loop, taken = Loop(), list[int]()
+    shared = SharedTurns(lambda work: loop.ready.append(work))
+
+    def work(number: int, times: int) -> Callable[[], None]:
+        def do() -> None:
+            taken.append(number)
+            clock.now += TURN_SECONDS * 0.6
+            if times > 1:
+                shared.go_on(work(number, times - 1))
+
+        return do
+
+    for number in range(3):
+        shared.go_on(work(number, 2))
+    loop.turn()
+    assert taken == [0, 1], "and each its share"
+    loop.turn()
+    assert taken == [0, 1, 2, 0]
+    loop.turn()
+    loop.turn()
+    assert taken == [0, 1, 2, 0, 1, 2]
+    assert not loop.ready
+
+
+def test_one_that_fails_does_not_hold_up_the_others(clock: Clock) -> None:
+    loop, taken = Loop(), list[str]()
+    shared = SharedTurns(lambda work: loop.ready.append(work))
+
+    def fail() -> None:
+        raise ZeroDivisionError("planted")
+
+    shared.go_on(fail)
+    shared.go_on(lambda: taken.append("next"))
+    with pytest.raises(ZeroDivisionError):
+        loop.turn()
+    loop.turn()
+    assert taken == ["next"] and not loop.ready
+
+
+def test_who_has_quick_work_goes_on_once_a_turn(clock: Clock) -> None:
+    loop, taken = Loop(), list[int]()
+    shared = SharedTurns(lambda work: loop.ready.append(work))
+
+    def again() -> None:
+        taken.append(len(taken))
+        if len(taken) < 3:
+            shared.go_on(again)
+
+    shared.go_on(again)
+    for count in (1, 2, 3, 3):
+        loop.turn()
+        assert len(taken) == count

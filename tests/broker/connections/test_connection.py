@@ -147,6 +147,10 @@ class Working(Deferred):
     """A request that goes on in later turns."""
 
     is_alone = True
+    hurried = 0
+
+    def hurry(self) -> None:
+        self.hurried += 1
 
 
 async def test_a_request_that_goes_on_in_later_turns_has_its_connection_for_itself(broker: Broker) -> None:
@@ -201,7 +205,7 @@ async def test_a_request_that_goes_on_is_no_long_poll(broker: Broker) -> None:
     rig.versions.now = working
     rig.receive(ask(1))
     rig.connection.quiesce()
-    assert not rig.transport.closed
+    assert not rig.transport.closed and working.hurried == 1
     rig.connection.connection_lost(None)
     assert given_up == [1]
 

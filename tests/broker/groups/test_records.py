@@ -18,6 +18,7 @@ from broker.groups.records import (
     MemberMetadata,
     UnknownRecord,
     _remembered_offset_key,
+    commit_bytes,
     committed_offset,
     group_key,
     group_metadata,
@@ -110,6 +111,13 @@ def test_generations_of_every_version_are_read(version: int) -> None:
         "consumer", 7, "range", "m", 8 if version >= 2 else -1,
         (MemberMetadata("m", "i" if version >= 3 else None, "c", "/h", 5 if version else 6, 6, b"s", b"a"),),
     )  # fmt: skip
+
+
+def test_what_a_commit_comes_to() -> None:
+    values = [offset_record("group", "topic", index, CommittedOffset(7, -1, "said")) for index in range(9)]
+    actual = sum(len(key) + len(value or b"") for key, value in values)
+    said = [("topic", "said")] * 8 + [("topic", None)]
+    assert actual * 0.8 < commit_bytes("group", said) < actual * 1.5
 
 
 def test_a_generation_of_very_many_members_is_read_back() -> None:

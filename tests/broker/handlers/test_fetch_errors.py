@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+from broker.handlers.fetch import MOST_UNKNOWN
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest, FetchResponse
-from storage.types import ReadResult
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, fetch_request, records_of
 
@@ -114,18 +114,15 @@ async def test_a_session_hears_of_what_is_gone_when_its_wait_ends(broker: Broker
         assert told(response) == expected
 
 
-async def test_requests_that_name_what_nobody_knows_count_while_they_wait(
-    broker: Broker, client: Client
-) -> None:
-    """They may name any number of it, for as long as the client likes; the same one is kept once."""
+async def test_what_nobody_knows_is_kept_once_while_a_request_waits(broker: Broker, client: Client) -> None:
     await client.create("t")
     request = fetch_request({"nowhere": {0: 0, 1: 0}, "t": {0: 0}}, max_wait_ms=60_000)
-    request.topics[0].partitions *= 1000
+    request.topics[0].partitions *= MOST_UNKNOWN // 2
     reader = await Client.connect(broker.port)
     reader.send(request, 12)
     await until(lambda: broker.services.waiting_fetches.count == 1)
     connections = broker.parts.connections
-    assert connections is not None and connections.in_flight_bytes > 2000 * 20
+    assert connections is not None and connections.in_flight_bytes == 0, "a long poll takes no room"
     topic = broker.services.cluster.topic("t")
     assert topic is not None
     [waiting] = topic.partitions[0].waiting
@@ -135,24 +132,13 @@ async def test_requests_that_name_what_nobody_knows_count_while_they_wait(
     _, response = await asyncio.wait_for(reader.receive(request, 12), 5)
     assert isinstance(response, FetchResponse)
     assert told(response)["t", 0] == (0, [b"a"])
-    await until(lambda: connections.in_flight_bytes == 0)
     await reader.close()
 
 
-@pytest.mark.parametrize(
-    ("version", "error"), [(5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)]
-)
-async def test_before_version_6_a_failed_disk_is_a_leader_to_look_for(
-    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, version: int, error: ErrorCode
-) -> None:
+@pytest.mark.parametrize(("name", "count"), [("nowhere", MOST_UNKNOWN + 1), ("x" * 250, 1)])
+async def test_more_than_may_be_kept_is_answered_at_once(client: Client, name: str, count: int) -> None:
     await client.create("t")
-    await client.produce("t", batch(b"a"))
-
-    async def broken(*_: object) -> ReadResult:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(broker.groups[1], "read", lambda *_: ReadResult([], 0, cold=True))
-    monkeypatch.setattr(broker.groups[1], "read_cold", broken)
-    response: FetchResponse = await client.call(fetch_request({"t": {0: 0}}), version)
-    expected: Told = {("t", 0): (error, [])}
-    assert told(response) == expected
+    wanted = {name: dict.fromkeys(range(count), 0), "t": {0: 0}}
+    response = await asyncio.wait_for(client.call(fetch_request(wanted, max_wait_ms=60_000), 12), 5)
+    errors = [error for error, _ in told(response).values()]
+    assert errors == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * count + [0]

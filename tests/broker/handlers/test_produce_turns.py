@@ -7,18 +7,23 @@ import gzip
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from broker import turns
+from broker.append import Appended, Appender
 from broker.context import Deferred
 from broker.handlers import produce_turns
 from broker.handlers.produce_turns import LaterTurns
 from broker.metadata import Cluster, Topic
+from broker.refused import Refused
 from broker.server import Broker
+from broker.turns import SharedTurns
 from protocol.errors import ErrorCode
 from protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from protocol.records.compression import Codec
+from storage.partition import PartitionLog
 from storage.types import NotLeader
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch
@@ -73,7 +78,7 @@ async def test_batches_that_must_be_opened_leave_others_their_turn(client: Clien
     response = await client.call(request(*[0, 1] * (batches // 2), records=data), 9)
     watching.cancel()
     assert outcomes(response) == [(0, number // 2 * count) for number in range(batches)]
-    assert max(holds) < sum(holds) / 4
+    assert len([each for each in holds if each > 0.005]) > 10, "it was one, or two"
 
 
 @pytest.mark.usefixtures("one_a_turn")
@@ -120,7 +125,7 @@ async def test_an_unanswered_one_that_is_refused(broker: Broker, client: Client)
 async def test_each_turn_is_waited_for(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The leadership goes and comes back between two turns: what was appended before is lost."""
+    """The leadership goes and comes back between two turns: only what was appended before is lost."""
     await client.create("t", 2, lockstep_group="1")
     waiters: list[Callable[[BaseException | None], None]] = []
     monkeypatch.setattr(broker.groups[1], "when_committed", waiters.append)
@@ -129,7 +134,8 @@ async def test_each_turn_is_waited_for(
     await until(lambda: len(waiters) == 2)
     waiters[0](NotLeader("lost"))
     waiters[1](None)
-    assert await answer(client, wanted) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)] * 2
+    lost = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+    assert await answer(client, wanted) == [lost, (0, 0)], "what is committed is not sent again"
     monkeypatch.undo()  # the broker's end waits for commits
 
 
@@ -170,14 +176,19 @@ class Turned:
     def __init__(self) -> None:
         self.turns: list[bool] = []
         self.failure: Exception | None = None
+        self.given_up: list[str] = []
 
     def turned(self, is_done: bool) -> None:
         self.turns.append(is_done)
         if self.failure is not None:
             raise self.failure
 
-    def give_up(self) -> None:
-        raise AssertionError("there is time")
+    def give_up(self, why: str) -> None:
+        self.given_up.append(why)
+
+
+def shared_turns() -> SharedTurns:
+    return SharedTurns(asyncio.get_running_loop().call_soon)
 
 
 async def turns_of_the_loop(count: int) -> None:
@@ -195,7 +206,7 @@ async def test_a_connection_that_breaks_ends_the_work() -> None:
             taken.append(number)
 
     work = Turned()
-    later = LaterTurns(asyncio.get_running_loop(), steps(), work, Deferred())
+    later = LaterTurns(shared_turns(), steps(), work, Deferred())
     await turns_of_the_loop(4)
     assert later.abandoned is not None
     assert 0 < len(taken) < 9
@@ -207,13 +218,34 @@ async def test_a_connection_that_breaks_ends_the_work() -> None:
 
 
 async def test_done_and_failed() -> None:
-    loop, inner = asyncio.get_running_loop(), Deferred()
+    shared, inner = shared_turns(), Deferred()
     work = Turned()
-    later = LaterTurns(loop, iter([None, None]), work, inner)
+    later = LaterTurns(shared, iter([None, None]), work, inner)
     assert not later.done
     await turns_of_the_loop(1)
     assert (later.response, work.turns) == (inner, [True])
     work.failure = ZeroDivisionError("planted")
-    later = LaterTurns(loop, iter([None]), work, inner)
+    later = LaterTurns(shared, iter([None]), work, inner)
     await turns_of_the_loop(1)
     assert later.failure is work.failure
+    assert work.given_up == []
+    later.hurry()
+    assert work.given_up == ["this node is about to end"]
+
+
+@pytest.mark.usefixtures("one_a_turn")
+async def test_a_lost_leadership_ends_the_work(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next request must come while its leader knows that it is new: a sequence that was refused must not
+    be missing unnoticed (`broker/append.py`)."""
+    await client.create("t", 6)
+    append = Appender.append
+
+    def refusing(appender: Appender, partition: PartitionLog, *rest: Any) -> Appended:
+        if partition.index == 2:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "lost")
+        return append(appender, partition, *rest)
+
+    monkeypatch.setattr(Appender, "append", refusing)
+    codes = [code for code, _ in outcomes(await client.call(request(*range(6)), 9))]
+    late = ErrorCode.REQUEST_TIMED_OUT
+    assert codes == [0, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, late, late, late]
