@@ -6,6 +6,7 @@ Owns: machine, kernel, disk, runtime versions and commit. Names no path: results
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
 from importlib import metadata
@@ -17,6 +18,7 @@ import psutil
 from bench.device import device_of, queue_facts
 from compat_tests.kafka_jars import KAFKA_VERSION, ToolchainMissing, java_command
 from compat_tests.targets import ROOT
+from lockstep import native
 
 _PACKAGES = ("uvloop", "crc32c", "cramjam", "confluent-kafka")
 
@@ -82,8 +84,12 @@ def sources() -> str:
 
 
 def code_facts() -> dict[str, Any]:
-    """The commit measured, and whether the tree differed from it in more than results."""
-    return {
+    """The commit measured, whether the tree differed from it in more than results, and `native` where the
+    modules that `make native` compiled are used."""
+    facts: dict[str, Any] = {
         "commit": _said("git", "rev-parse", "HEAD"),
         "dirty": bool(_said("git", "status", "--porcelain", "--untracked-files=no", "--", *_BUT_RESULTS)),
     }
+    if os.environ.get(native.VARIABLE) == "1":
+        facts["native"] = True
+    return facts

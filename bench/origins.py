@@ -36,6 +36,9 @@ def commits_of(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
     """How many rows are of which commit, newest first; a tree with changes is named so."""
     ordered = sorted(rows, key=lambda row: str(row["started"]), reverse=True)
     names = (
-        row["code"]["commit"][:12] + (" with changes" if row["code"]["dirty"] else "") for row in ordered
+        row["code"]["commit"][:12]
+        + (" with changes" if row["code"]["dirty"] else "")
+        + (", compiled" if row["code"].get("native") else "")
+        for row in ordered
     )
     return dict(Counter(names))

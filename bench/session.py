@@ -3,7 +3,7 @@
 Owns: starting a target in a fresh directory, topics of a flush policy, warm-up until the JVM has compiled,
 and what is recorded around every block: device counters, CPU of the broker, and CPU that was neither the
 broker's nor ours. Invariant: a block whose durability is claimed but not shown by the device's flush
-counter is marked unproven, and every block's records are counted in the log afterwards.
+counter is marked unproven, and the records of every block of `measure` are counted in the log afterwards.
 Does not decide which blocks run (`bench.blocks`, and each comparison's `work`) nor compare them
 (`bench.ratios`).
 """

@@ -28,7 +28,7 @@ from bench import argument_types, memory
 from bench.baselines.targets import BROKERS, TARGETS, Broker, session_of
 from bench.children import ended
 from bench.device import NoBlockDevice
-from bench.facts import code_facts, machine_facts
+from bench.facts import code_facts, machine_facts, sources
 from bench.full.cells import Cell, cells_of
 from bench.full.rows import Rows, failures_of
 from bench.full.work import AnySession, measure
@@ -153,6 +153,7 @@ def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path) -> None:
         return
     facts["memory_kept"] = {} if rows.quick else memory.kept(parent)
     measured = Measured(rows, facts, visit.workload.rounds)
+    before = sources()
     for number, broker in plan(visit.cells, visit.workload.rounds):
         say(f"[{time.strftime('%H:%M:%S')}] {visit}: {broker.name}, round {number + 1}")
         session = session_of(broker, visit.nodes, sizes, parent)
@@ -166,6 +167,9 @@ def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path) -> None:
                 measured.failed(cell, f"{broker.name} failed: {error}")
         finally:
             session.close()
+        if sources() != before:
+            for cell in mine:
+                measured.failed(cell, "the sources changed while it ran: its rounds are not of one commit")
 
 
 def _measure_cells(session: AnySession, cells: Sequence[Cell], number: int, measured: Measured) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from bench import argument_types, memory, origins
 from bench.alone import LockstepSession
 from bench.device import NoBlockDevice
-from bench.facts import code_facts, machine_facts
+from bench.facts import code_facts, machine_facts, sources
 from bench.growth import work
 from bench.growth.axes import AXES, BY_NAME, FULL, QUICK, RATE, Axis, Lengths
 from bench.growth.steps import Step, gathered, is_whole, named, path_of, step_of, table
@@ -37,6 +37,7 @@ EXIT_FAILED = 1
 def measured(axis: Axis, value: int, lengths: Lengths, repeats: int, parent: Path) -> Step:
     """One step, as it is kept. RoundFailed, TargetFailed, NoBlockDevice."""
     rounds: list[dict[str, float]] = []
+    before = sources()
     for number in range(repeats):
         say(f"[{time.strftime('%H:%M:%S')}] {value:,} {axis.words}, {number + 1} of {repeats}")
         session = LockstepSession(SIZES, parent)
@@ -47,6 +48,8 @@ def measured(axis: Axis, value: int, lengths: Lengths, repeats: int, parent: Pat
         if unproven := session.unproven():
             raise RoundFailed("; ".join(unproven))
         say("  " + ", ".join(f"{name} {figure:,.3g}" for name, figure in rounds[-1].items()))
+    if sources() != before:
+        raise RoundFailed("the sources changed while it ran: its rounds are not of one commit")
     return {
         "format": 1,
         "axis": axis.name,

@@ -32,6 +32,7 @@ from broker.settings.properties import (
     INT64_MAX,
     KIB,
     MIB,
+    REPLICAS_ARE_THE_GROUPS,
     ConfigError,
     Kind,
     Property,
@@ -120,7 +121,7 @@ class Settings(
         "delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."
     )
     default_replication_factor: int = setting(
-        "default.replication.factor", Kind.INT, 1, "Replicas of a topic that names no number.", minimum=1
+        "default.replication.factor", Kind.INT, 1, REPLICAS_ARE_THE_GROUPS, minimum=1
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas",

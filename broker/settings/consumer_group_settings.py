@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.settings.properties import INT32_MAX, MIB, Kind, setting
+from broker.settings.properties import INT32_MAX, MIB, REPLICAS_ARE_THE_GROUPS, Kind, setting
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ConsumerGroupSettings:
         minimum=1,
     )
     offsets_topic_replication_factor: int = setting(
-        "offsets.topic.replication.factor", Kind.SHORT, 1, "Replicas of __consumer_offsets.", minimum=1
+        "offsets.topic.replication.factor", Kind.SHORT, 1, REPLICAS_ARE_THE_GROUPS, minimum=1
     )
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes",

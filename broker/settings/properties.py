@@ -20,6 +20,11 @@ INT64_MAX = 2**63 - 1
 KIB = 1 << 10
 MIB = 1 << 20
 HOUR_MS = 3_600_000
+REPLICAS_ARE_THE_GROUPS = (
+    "Without effect, but that more than there are nodes are refused: partitions have the replicas of their "
+    "log group."
+)
+"""Of each setting that counts replicas."""
 
 
 class Kind(IntEnum):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.settings.properties import Kind, setting
+from broker.settings.properties import REPLICAS_ARE_THE_GROUPS, Kind, setting
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TransactionSettings:
         "transaction.state.log.replication.factor",
         Kind.SHORT,
         1,
-        "Replicas of __transaction_state.",
+        REPLICAS_ARE_THE_GROUPS,
         minimum=1,
     )
     lockstep_staged_timeout_ms: int = setting(
