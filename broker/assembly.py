@@ -96,7 +96,7 @@ def assemble(
     )  # fmt: skip
     services.markers = markers
     services.verification = Verification(transactions, peering)
-    services.gate = ProduceGate(cluster, hosting.appenders, services.verification, loop)
+    services.gate = ProduceGate(cluster, hosting.appenders, services.verification, loop, services.turns)
     services.staged_ends = StagedEnds(cluster, hosting.appenders)
     services.advertised = advertised
     controller.serve(services, router := Router(services))

@@ -4,7 +4,7 @@ Everything runs on one loop: while it works for one client it hears no other, an
 much to do therefore looks at the time between its pieces and does the rest in later turns of the loop: a
 connection between requests, Produce between batches, the gate between batches that waited. It goes by time,
 as nothing else tells a costly piece: a batch of a few hundred bytes may have 200,000 records to be opened.
-What connections have left shares one turn (`SharedTurns`): many of them hold the loop no longer than one.
+What is left shares one turn (`SharedTurns`), whosever it is: many hold the loop no longer than one does.
 Does not: bound a piece. Limits do, where there are pieces that cost much (`protocol/records/filtering.py`,
 `broker/locks/headers.py`, `broker/recompression.py`): to some 0.7 s at most.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 TURN_SECONDS: Final = 0.02
@@ -27,15 +28,10 @@ clock: Callable[[], float] = time.perf_counter
 class Turn:
     """Lasts from when it is made. Args: seconds: how long."""
 
-    __slots__ = ("_ends_at", "_seconds")
+    __slots__ = ("_ends_at",)
 
     def __init__(self, seconds: float = TURN_SECONDS) -> None:
-        self._seconds = seconds
         self._ends_at = clock() + seconds
-
-    def begin(self) -> None:
-        """Anew, from now on."""
-        self._ends_at = clock() + self._seconds
 
     @property
     def is_over(self) -> bool:
@@ -58,6 +54,11 @@ class SharedTurns:
         if not self._is_due:
             self._is_due = True
             self._call_soon(self._take)
+
+    def work_off(self, steps: Iterator[None]) -> None:
+        """Take steps, as `done_in_turn` wants them: now, and in later turns what takes longer than one."""
+        if not done_in_turn(steps):
+            self.go_on(partial(self.work_off, steps))
 
     def _take(self) -> None:
         self._is_due = False

@@ -8,7 +8,7 @@ Source: Kafka's GroupCoordinatorRecordHelpers and OffsetAndMetadata.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
@@ -71,7 +71,12 @@ def is_too_long(metadata: str | None, longest: int) -> bool:
     return (len(metadata) if metadata.isascii() else len(metadata.encode("utf-16-le")) // 2) > longest
 
 
-def commit_bytes(group_id: str, said: Sequence[tuple[str, str | None]]) -> int:
+def are_too_large(group_id: str, count: int, said: Iterable[tuple[str, str | None]]) -> bool:
+    """Would so many offsets, with topic and metadata of each, come to more than one request may have?"""
+    return count > FEW_OFFSETS and commit_bytes(group_id, said) > MOST_COMMIT_BYTES
+
+
+def commit_bytes(group_id: str, said: Iterable[tuple[str, str | None]]) -> int:
     """What these offsets (topic and metadata of each) come to in the log, by estimate."""
     each_bytes = len(group_id) + OFFSET_BYTES
     return sum([each_bytes + len(name) + len(metadata or "") for name, metadata in said])
@@ -319,6 +324,7 @@ __all__ = [
     "MemberMetadata",
     "Record",
     "UnknownRecord",
+    "are_too_large",
     "commit_bytes",
     "committed_offset",
     "group_key",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.context import Answer, ClientContext
+from broker.handlers.repeated import Repeated
 from broker.refused import Refused
 from broker.topic_rules import check_name
 from protocol.api import ApiKey, RequestHeader
@@ -31,21 +32,19 @@ MOST_AGAIN: Final = 1_000
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeProducersRequest) -> Answer:
     """One result per partition named, as often as it is named, within reason."""
-    again = MOST_AGAIN
+    repeated = Repeated(MOST_AGAIN)
     known: dict[tuple[str, int], PartitionResponse] = {}
     topics = []
     for topic in request.topics:
         unknown = _unknown(topic.name)  # once: as many words for each of 100,000 partitions take memory
         results = []
         for index in topic.partition_indexes:
-            result = known.get((topic.name, index))
+            place = topic.name, index
+            result = known.get(place)
             if result is None:
-                result = known[topic.name, index] = _describe(context, topic.name, index, unknown)
-            else:
-                again -= 1 + len(result.active_producers)
-                if again < 0:
-                    continue
-            results.append(result)
+                result = known[place] = _describe(context, *place, unknown)
+            if repeated.is_told(place, 1 + len(result.active_producers)):
+                results.append(result)
         topics.append(TopicResponse(name=topic.name, partitions=results))
     return DescribeProducersResponse(topics=topics)
 

@@ -12,16 +12,7 @@ from typing import Final
 
 from broker.context import Answer, ClientContext, Deferred
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.records import (
-    FEW_OFFSETS,
-    MOST_COMMIT_BYTES,
-    NEVER,
-    CommittedOffset,
-    Record,
-    commit_bytes,
-    is_too_long,
-    offset_record,
-)
+from broker.groups.records import NEVER, CommittedOffset, Record, are_too_large, is_too_long, offset_record
 from broker.groups.store import GroupStore
 from broker.metadata import Topic
 from broker.refused import Refused
@@ -108,10 +99,9 @@ class _Commit:
             request.group_instance_id,
             request.generation_id_or_member_epoch,
         )
-        if error is ErrorCode.NONE and len(self.valid) > FEW_OFFSETS:
-            said = [(topic.name, partition.committed_metadata) for topic, partition, _ in self.valid]
-            if commit_bytes(request.group_id, said) > MOST_COMMIT_BYTES:
-                return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        said = ((topic.name, partition.committed_metadata) for topic, partition, _ in self.valid)
+        if error is ErrorCode.NONE and are_too_large(request.group_id, len(self.valid), said):
+            return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
         if (
             error is ErrorCode.ILLEGAL_GENERATION
             and self._api_version >= UNKNOWN_GROUP_SINCE

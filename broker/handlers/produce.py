@@ -109,9 +109,7 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
         return _Unanswered(produced) if produced.held or produced.resting else None
     if produced.is_moved:
         produced.tell_leaders(response)
-    if produced.held:
-        return _LaterAnswer(response, produced)
-    if not produced.resting:
+    if not (produced.held or produced.resting):
         return response
     return _Answer(response, produced)
 
@@ -130,7 +128,7 @@ def _in_later_turns(
     if produced.is_unanswered:
         answer = _Unanswered(produced)
     else:
-        answer = _LaterAnswer(ProduceResponse(responses=topics), produced)
+        answer = _Answer(ProduceResponse(responses=topics), produced)
     return LaterTurns(produced.context.services.turns, steps, produced, answer)
 
 
@@ -426,29 +424,6 @@ class _Gated(_Produced):
         return response
 
 
-class _Answer(Deferred):
-    """A Produce response that waits for one commit in each group it touched."""
-
-    __slots__ = ("_pending", "_produced", "_waiting_response")
-
-    def __init__(self, response: ProduceResponse, produced: _Produced) -> None:
-        super().__init__()
-        self._waiting_response = response
-        self._produced = produced
-        self._pending = len(produced.resting)
-        for group, told in produced.resting.items():
-            group.when_committed(partial(self._committed, told))
-
-    def _committed(self, told: list[PartitionProduceResponse], error: BaseException | None) -> None:
-        if error is not None:
-            self._produced.withdraw(told)
-        self._pending -= 1
-        if self._pending == 0:
-            if self._produced.is_moved:
-                self._produced.tell_leaders(self._waiting_response)
-            self.complete(self._waiting_response)
-
-
 class _Commits(Deferred):
     """Waits for what is held, and for each commit from when it was appended: what is appended may be lost
     with a leadership that comes back before the last coordinator has answered."""
@@ -472,29 +447,23 @@ class _Commits(Deferred):
 
     def _committed(self, told: list[PartitionProduceResponse], error: BaseException | None) -> None:
         if error is not None:
-            self._lost(told)
+            self._produced.withdraw(told)
         self._pending -= 1
         self._look()
-
-    def _lost(self, told: list[PartitionProduceResponse]) -> None:
-        """What this is said of is not committed."""
 
     def _look(self) -> None:
         """Something has come: is that all?"""
         raise NotImplementedError
 
 
-class _LaterAnswer(_Commits):
-    """One with what became of each batch."""
+class _Answer(_Commits):
+    """The response, with what became of each batch."""
 
     __slots__ = ("_waiting_response",)
 
     def __init__(self, response: ProduceResponse, produced: _Produced) -> None:
         self._waiting_response = response
         super().__init__(produced)
-
-    def _lost(self, told: list[PartitionProduceResponse]) -> None:
-        self._produced.withdraw(told)
 
     def _look(self) -> None:
         if self._pending == 0 and self._produced.held == 0:

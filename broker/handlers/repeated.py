@@ -12,21 +12,22 @@ Named = TypeVar("Named", bound=Hashable)
 
 
 class Repeated:
-    """Over one request."""
+    """Over one request. Args: most: what all it repeats may count."""
 
     __slots__ = ("_left", "_seen")
 
-    def __init__(self) -> None:
-        self._left = MOST_REPEATED
+    def __init__(self, most: int = MOST_REPEATED) -> None:
+        self._left = most
         self._seen: set[Hashable] = set()
+
+    def is_told(self, name: Hashable, weight: int = 1) -> bool:
+        """Is it to be told here? The first time always; `weight` is as how many it counts again."""
+        if name not in self._seen:
+            self._seen.add(name)
+            return True
+        self._left -= weight
+        return self._left >= 0
 
     def told(self, names: Iterable[Named]) -> Iterator[Named]:
         """These, without what was repeated too often."""
-        for name in names:
-            if name not in self._seen:
-                self._seen.add(name)
-            elif self._left:
-                self._left -= 1
-            else:
-                continue
-            yield name
+        return (name for name in names if self.is_told(name))

@@ -14,15 +14,7 @@ from typing import Final
 from broker.append import Overtaken, Unverified
 from broker.context import Answer, ClientContext, Deferred, answered
 from broker.coordination.hosted import when_certain
-from broker.groups.records import (
-    FEW_OFFSETS,
-    MOST_COMMIT_BYTES,
-    CommittedOffset,
-    Record,
-    commit_bytes,
-    is_too_long,
-    offset_record,
-)
+from broker.groups.records import CommittedOffset, Record, are_too_large, is_too_long, offset_record
 from broker.groups.store import GroupStore, Transaction
 from broker.metadata import CONSUMER_OFFSETS, Topic
 from broker.refused import Refused
@@ -105,10 +97,9 @@ class _Commit:
         )
         if error is not ErrorCode.NONE:
             raise Refused(error, "the member may not commit")
-        if len(self.valid) > FEW_OFFSETS:
-            said = [(topic.name, partition.committed_metadata) for topic, partition, _ in self.valid]
-            if commit_bytes(group_id, said) > MOST_COMMIT_BYTES:
-                raise Refused(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "the offsets are too large")
+        said = ((topic.name, partition.committed_metadata) for topic, partition, _ in self.valid)
+        if are_too_large(group_id, len(self.valid), said):
+            raise Refused(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, "the offsets are too large")
         stored, records = self._records(store.time_ms())
         if not records:
             return self.response

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from broker.settings.config import COMPRESSED_AS_SENT, COMPRESSION_TYPES, NOT_FLUSHED, Settings
+from broker.settings.config import COMPRESSED_AS_SENT, COMPRESSION_TYPES, NOT_FLUSHED, PROPERTIES, Settings
 from broker.settings.properties import HOUR_MS, INT64_MAX, ConfigError, Kind, properties_of, setting
 
 LOCKS_IGNORED: Final = "ignore"
@@ -23,6 +23,20 @@ LOCKS_REFUSED: Final = "false"
 
 class InvalidTopicConfig(ValueError):
     """A configuration that is unknown, malformed, or not what this broker does; the text names it."""
+
+
+def _as_of_brokers(name: str, broker_name: str, doc: str) -> Any:
+    """A configuration of the type, default and bounds of the broker setting that it follows."""
+    _, followed = PROPERTIES[broker_name]
+    return setting(
+        name,
+        followed.kind,
+        followed.default,
+        doc,
+        minimum=followed.minimum,
+        maximum=followed.maximum,
+        choices=followed.choices,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +149,11 @@ class TopicConfig:
     )
 
     # --- true here, whatever the value ---
-    flush_messages: int = setting(
+    flush_messages: int = _as_of_brokers(
         "flush.messages",
-        Kind.LONG,
-        INT64_MAX,
+        "log.flush.interval.messages",
         "Without effect: with log.flush=always every acknowledged batch is on the disk already. Refused with "
         "log.flush=os.",
-        minimum=1,
     )
     flush_ms: int = setting(
         "flush.ms",
@@ -151,13 +163,11 @@ class TopicConfig:
         "log.flush=os.",
         minimum=0,
     )
-    segment_bytes: int = setting(
+    segment_bytes: int = _as_of_brokers(
         "segment.bytes",
-        Kind.INT,
-        1 << 30,
+        "log.segment.bytes",
         "How much of a compacted topic's partition may wait in an open log file before that is sealed for "
         "compaction. Without effect otherwise: partitions share files of lockstep.segment.bytes.",
-        minimum=1 << 20,
     )
     segment_ms: int = setting(
         "segment.ms",
@@ -170,36 +180,30 @@ class TopicConfig:
     segment_jitter_ms: int = setting(
         "segment.jitter.ms", Kind.LONG, 0, "Accepted, without effect: segment.ms is exact.", minimum=0
     )
-    segment_index_bytes: int = setting(
+    segment_index_bytes: int = _as_of_brokers(
         "segment.index.bytes",
-        Kind.INT,
-        10 << 20,
+        "log.index.size.max.bytes",
         "Accepted, without effect: an index has an entry per batch and needs no limit.",
-        minimum=4,
     )
-    index_interval_bytes: int = setting(
+    index_interval_bytes: int = _as_of_brokers(
         "index.interval.bytes",
-        Kind.INT,
-        4096,
+        "log.index.interval.bytes",
         "Accepted, without effect: an index has an entry per batch.",
-        minimum=0,
     )
-    file_delete_delay_ms: int = setting(
+    file_delete_delay_ms: int = _as_of_brokers(
         "file.delete.delay.ms",
-        Kind.LONG,
-        60_000,
+        "log.segment.delete.delay.ms",
         "Accepted, without effect: files are reused, not deleted, and never while a reader has one.",
-        minimum=0,
     )
-    preallocate: bool = setting(
-        "preallocate", Kind.BOOLEAN, False, "Accepted: log files are always allocated ahead of use."
+    preallocate: bool = _as_of_brokers(
+        "preallocate",
+        "log.preallocate",
+        "Accepted: log files are always allocated ahead of use.",
     )
-    unclean_leader_election_enable: bool = setting(
+    unclean_leader_election_enable: bool = _as_of_brokers(
         "unclean.leader.election.enable",
-        Kind.BOOLEAN,
-        False,
+        "unclean.leader.election.enable",
         "Only false: a leader always has every acknowledged batch.",
-        choices=("false",),
     )
 
     # --- Kafka's default only, so far (`NOT_YET`) ---

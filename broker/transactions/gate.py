@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from struct import Struct as Binary
 from typing import Final
 
@@ -30,7 +30,7 @@ from broker.transactions.verification import (
     Verification,
     told_to_producer,
 )
-from broker.turns import Turn
+from broker.turns import SharedTurns
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES, MalformedBatch, peek_header
 from storage.partition import PartitionLog
@@ -107,11 +107,13 @@ class ProduceGate:
         appenders: Mapping[int, Appender],
         verification: Verification,
         loop: asyncio.AbstractEventLoop,
+        turns: SharedTurns,
     ) -> None:
         self._cluster = cluster
         self._appenders = appenders
         self._verification = verification
         self._loop = loop
+        self._turns = turns
         self._queues: dict[Key, _Queue] = {}
         self._unasked: list[_Queue] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -202,20 +204,23 @@ class ProduceGate:
     async def _ask(self, question: Question, queues: list[_Queue]) -> None:
         places = [self._place(queue.log) for queue in queues]
         codes = await self._verification.ask(question, places)
-        turn = Turn()
-        for queue, place in zip(queues, places, strict=True):
+        self._turns.work_off(self._steps(question, queues, [codes[place] for place in places]))
+
+    def _steps(self, question: Question, queues: list[_Queue], codes: list[ErrorCode]) -> Iterator[None]:
+        """Each queue in turn, a batch each step."""
+        for queue, code in zip(queues, codes, strict=True):
             try:
-                await self._answered(queue, question, codes[place], turn)
+                yield from self._answered(queue, question, code)
             except Exception:  # the other partitions go on
                 log.exception("batches that waited for a coordinator")
                 self._refuse_all(queue, Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed"))
 
-    async def _answered(self, queue: _Queue, question: Question, code: ErrorCode, turn: Turn) -> None:
+    def _answered(self, queue: _Queue, question: Question, code: ErrorCode) -> Iterator[None]:
         """Append what waits, or refuse it; a batch of another epoch or id is verified for itself."""
         while queue.batches:
-            if turn.is_over:
-                await asyncio.sleep(0)
-                turn.begin()
+            yield
+            if not queue.batches:
+                break  # refused meanwhile: the broker stops
             refused = self._lost(queue)
             if refused is not None:
                 self._refuse_all(queue, refused)

@@ -26,7 +26,7 @@ def test_a_turn(clock: Clock) -> None:
     assert not turn.is_over
     clock.now += TURN_SECONDS
     assert turn.is_over
-    turn.begin()
+    turn = Turn()
     assert not turn.is_over
     clock.now += TURN_SECONDS
     assert turn.is_over

@@ -129,6 +129,7 @@ class World:
             {2: cast(Appender, self.appends) if real is None else real.appender},
             cast(Verification, self.coordinator),
             asyncio.get_running_loop(),
+            turns.SharedTurns(asyncio.get_running_loop().call_soon),
         )
         self.outcomes: dict[str, Outcome] = {}
 
