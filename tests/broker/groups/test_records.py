@@ -18,6 +18,7 @@ from broker.groups.records import (
     MemberMetadata,
     UnknownRecord,
     _remembered_offset_key,
+    are_too_large,
     commit_bytes,
     committed_offset,
     group_key,
@@ -118,6 +119,13 @@ def test_what_a_commit_comes_to() -> None:
     actual = sum(len(key) + len(value or b"") for key, value in values)
     said = [("topic", "said")] * 8 + [("topic", None)]
     assert actual * 0.8 < commit_bytes("group", said) < actual * 1.5
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "too_large"), [(1_000, 99_999, False), (1_001, 99_999, True), (50_000, 200, False)]
+)
+def test_what_one_request_may_commit(count: int, length: int, too_large: bool) -> None:
+    assert are_too_large("group", count, [("t" * length, "said")] * count) is too_large
 
 
 def test_a_generation_of_very_many_members_is_read_back() -> None:
