@@ -96,9 +96,9 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
             topics = produced.together(request.topic_data)
         else:
             topics = []
-            steps = produced.steps(request.topic_data, topics)
-            if not done_in_turn(steps):
-                return _in_later_turns(produced, request, topics, steps)
+            left = produced.first_turn(request.topic_data, topics)
+            if left is not None:
+                return _in_later_turns(produced, request, topics, left)
     except Refused as error:
         topics = [produced.refuse_topic(topic, error) for topic in request.topic_data]
         produced.rest_all(topics)
@@ -109,7 +109,9 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
         return _Unanswered(produced) if produced.held or produced.resting else None
     if produced.is_moved:
         produced.tell_leaders(response)
-    if not (produced.held or produced.resting):
+    if produced.held:
+        return _LaterAnswer(response, produced)
+    if not produced.resting:
         return response
     return _Answer(response, produced)
 
@@ -128,7 +130,7 @@ def _in_later_turns(
     if produced.is_unanswered:
         answer = _Unanswered(produced)
     else:
-        answer = _Answer(ProduceResponse(responses=topics), produced)
+        answer = _LaterAnswer(ProduceResponse(responses=topics), produced)
     return LaterTurns(produced.context.services.turns, steps, produced, answer)
 
 
@@ -184,6 +186,17 @@ class _Produced:
         """So many more records may be named."""
         self.is_moved = False
         """A partition is not led here: the response says who leads it (KIP-951)."""
+
+    def first_turn(
+        self, wanted: list[TopicProduceData], topics: list[TopicProduceResponse]
+    ) -> Iterator[None] | None:
+        """Append what the request has and put into `topics` what is said of it; the steps left, if any."""
+        if len(wanted) == 1 and len(wanted[0].partition_data) == 1:  # as most: never spread, no clock is read
+            of_topic = wanted[0]
+            topics.append(_of_topic(of_topic, [self.batch(of_topic, of_topic.partition_data[0])]))
+            return None
+        steps = self.steps(wanted, topics)
+        return None if done_in_turn(steps) else steps
 
     def steps(self, wanted: list[TopicProduceData], topics: list[TopicProduceResponse]) -> Iterator[None]:
         """Append what the request has, a batch each step, and put into `topics` what is said of it."""
@@ -272,12 +285,12 @@ class _Produced:
             appended = append_atomically(places, self.context.services.appenders, self.produce_version)
         except Refused as refusal:
             if refusal.error in FROM_THE_TAIL:
-                self.wait_for(places[0][1].group)
+                self.resting[places[0][1].group] = []  # see `rest_all`
             raise
         asked = [each for data in wanted for each in data.partition_data]
         triples = zip(asked, places, appended, strict=True)
         told = [_at(each, partition, done) for each, (_, partition, _), done in triples]
-        self.wait_for(places[0][1].group, *told)
+        self.resting[places[0][1].group] = told
         answers = iter(told)
         return [_of_topic(data, [next(answers) for _ in data.partition_data]) for data in wanted]
 
@@ -290,9 +303,13 @@ class _Produced:
         for told in self.resting.values():
             told += [each for topic in topics for each in topic.partition_responses]
 
-    def wait_for(self, group: LogGroup, *told: PartitionProduceResponse) -> None:
+    def wait_for(self, group: LogGroup, told: PartitionProduceResponse) -> None:
         """This rests on what is appended to this group."""
-        self.resting.setdefault(group, []).extend(told)
+        others = self.resting.get(group)
+        if others is None:
+            self.resting[group] = [told]
+        else:
+            others.append(told)
 
     def refuse_topic(self, data: TopicProduceData, refusal: Refused) -> TopicProduceResponse:
         """The same refusal for each of the topic's partitions."""
@@ -424,6 +441,30 @@ class _Gated(_Produced):
         return response
 
 
+class _Answer(Deferred):
+    """A Produce response that waits for one commit in each group it touched, as nearly all do. It is no
+    `_Commits`, which takes 3 % more of the processor a request."""
+
+    __slots__ = ("_pending", "_produced", "_waiting_response")
+
+    def __init__(self, response: ProduceResponse, produced: _Produced) -> None:
+        super().__init__()
+        self._waiting_response = response
+        self._produced = produced
+        self._pending = len(produced.resting)
+        for group, told in produced.resting.items():
+            group.when_committed(partial(self._committed, told))
+
+    def _committed(self, told: list[PartitionProduceResponse], error: BaseException | None) -> None:
+        if error is not None:
+            self._produced.withdraw(told)
+        self._pending -= 1
+        if self._pending == 0:
+            if self._produced.is_moved:
+                self._produced.tell_leaders(self._waiting_response)
+            self.complete(self._waiting_response)
+
+
 class _Commits(Deferred):
     """Waits for what is held, and for each commit from when it was appended: what is appended may be lost
     with a leadership that comes back before the last coordinator has answered."""
@@ -456,8 +497,8 @@ class _Commits(Deferred):
         raise NotImplementedError
 
 
-class _Answer(_Commits):
-    """The response, with what became of each batch."""
+class _LaterAnswer(_Commits):
+    """One with what became of each batch."""
 
     __slots__ = ("_waiting_response",)
 
