@@ -1,0 +1,18 @@
+"""`python -m bench`: Lockstep measured, most of it beside Apache Kafka.
+
+A row may import those below it (`make check` holds this).
+
+| packages | |
+|---|---|
+| `page` | docs/benchmarks.md, of kept results |
+| `full` | the grid: every workload of `workloads/` on every target of `baselines`, and whole comparisons |
+| `headline`, `one_node`, `nodes3`, `transactions`, `player`, `spark` | comparisons with Apache Kafka |
+| `locks`, `contention`, `feed`, `logstore`, `compaction`, `growth`, `profile`, `micro` | Lockstep alone |
+| `running` | a measurement as a command, from its options to its exit status |
+| `sessions`, `figures` | a warm broker and what is measured on it; what is made of that |
+| `load`, `machine` | the load generator; the device, the memory, the processes |
+| `settings`, `kept`, `raw`, `argument_types`, `ending`, `progress` | what all of them share |
+
+Of a comparison `command` is the command line, `work` what runs, `goals` what is promised, `section` and
+`plots` what the page says and shows.
+"""

@@ -9,17 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bench import comparison
 from bench.baselines import command as baselines
+from bench.compaction import command as compaction
 from bench.contention import command as contention
-from bench.device import NoBlockDevice
-from bench.ending import by_signals
+from bench.ending import EXIT_FAILED, by_signals
 from bench.feed import command as feed
 from bench.full import command as full
 from bench.growth import command as growth
 from bench.headline import command as headline
 from bench.kept import Unreadable
+from bench.locks import command as locks
 from bench.logstore import command as logstore
+from bench.machine.device import NoBlockDevice
 from bench.micro import command as micro
 from bench.nodes3 import command as nodes3
 from bench.one_node import command as one_node
@@ -35,11 +36,13 @@ from storage.types import StorageError
 TOOLS = {
     "atomic": atomic.main,
     "baselines": baselines.main,
+    "compaction": compaction.main,
     "contention": contention.main,
     "feed": feed.main,
     "full": full.main,
     "growth": growth.main,
     "headline": headline.main,
+    "locks": locks.main,
     "logstore": logstore.main,
     "nodes3": nodes3.main,
     "transactions": transactions.main,
@@ -53,10 +56,10 @@ TOOLS = {
 TOLD = (
     "'python -m bench headline' is what the project is judged by, 'full' measures the whole grid "
     "of bench/workloads, 'baselines' says beside whom. Also: 'nodes3' compares three nodes, "
-    "'transactions' their transactions, 'atomic' atomic appends with those; 'contention' and 'feed' "
-    "measure transactions over locks; 'logstore' repeats seed 001, 'player' seed 000; 'spark' reads and "
-    "writes with Spark; 'growth', 'profile' and 'micro' look at Lockstep alone; 'python -m bench.page "
-    "RESULT.json ...' prints docs/benchmarks.md, 'make bench-page' writes it."
+    "'transactions' their transactions, 'atomic' atomic appends with those; 'locks', 'contention' and "
+    "'feed' measure locks and transactions over them; 'logstore' repeats seed 001, 'player' seed 000; "
+    "'spark' reads and writes with Spark; 'compaction', 'growth', 'profile' and 'micro' look at Lockstep "
+    "alone; 'python -m bench.page RESULT.json ...' prints docs/benchmarks.md, 'make bench-page' writes it."
 )
 """What `--help` says of them."""
 
@@ -74,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return one_node.main(words, TOOLS, TOLD)
         except UNUSABLE as error:
             say(f"FAILED: {error}")
-            return comparison.EXIT_FAILED
+            return EXIT_FAILED
 
 
 if __name__ == "__main__":

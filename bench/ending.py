@@ -1,4 +1,5 @@
-"""How a benchmark ends before its end: with its brokers, and without what they left on the disk.
+"""How a benchmark ends: its exit status, and, before its end, with its brokers and without what they left
+on the disk.
 
 Invariants: the first signal unwinds, further ones are ignored meanwhile; a session's own tidying is not cut
 in the middle. A signal that was ignored when the command began (`nohup`) stays ignored.
@@ -14,6 +15,10 @@ from types import FrameType
 from typing import NoReturn
 
 from bench.progress import say
+
+EXIT_FAILED = 1
+"""A round failed, a durability was not proven, or nothing can be measured here."""
+EXIT_GOAL_MISSED = 3
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

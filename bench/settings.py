@@ -27,6 +27,10 @@ HELD_MEMBERS = 10
 FILL_BATCH_RECORDS = 15
 """Records of 1 KB that fit a batch of 16 KiB, what a producer with default settings sends."""
 FILL_WINDOW = 8
+FAN_OUT_BYTES = 96 << 20
+FAN_OUT_GROUPS = 8
+FAN_OUT_WARM_SHARE = 8
+"""One such part of the bytes goes first: a session's own warm-up has nothing like it."""
 
 PRODUCER_IN_FLIGHT = 5
 PRODUCER_BATCH_BYTES = 16_384
@@ -55,6 +59,7 @@ class Sizes:
     latency_warmup_s: float
     backlog_bytes: int
     read_passes: int
+    """Timed reads of the backlog, each of them for a while, from its beginning again and again."""
     client_read_records: int
     """How much of the backlog the cross-check with librdkafka reads."""
     rebalances: int

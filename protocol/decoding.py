@@ -22,6 +22,7 @@ from protocol.primitives import (
     MAX_STRING_BYTES,
     NAMES_EVERY_PARTITION,
     READ_BACK_KINDS,
+    REQUEST_ALLOCATION_MOST_BYTES,
     REQUEST_ALLOCATION_RATIO,
     RESPONSE_ALLOCATION_RATIO,
     TOO_MUCH_MEMORY,
@@ -71,6 +72,10 @@ class Decoder(SourceText):
             if kind == "request" and self.schema.api_key in NAMES_EVERY_PARTITION:
                 floor *= EVERY_PARTITION_FLOORS
             self.emit(f"room = {floor} if end < {floor // ratio} else {ratio} * end")
+            if kind == "request":
+                most = REQUEST_ALLOCATION_MOST_BYTES
+                with self.block(f"if end > {most // ratio}:"):
+                    self.emit(f"room = {most}")
             with self.block("try:"):
                 self.emit(f"m = new({self.struct_name(self.cls)})")
                 self._body(self.schema, "m")

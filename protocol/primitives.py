@@ -44,6 +44,10 @@ EVERY_PARTITION_FLOORS = 8
 REQUEST_ALLOCATION_RATIO = 8
 """Decoding a request may allocate this many times its size, as in Kafka's own bound."""
 
+REQUEST_ALLOCATION_MOST_BYTES = 64 << 20
+"""Where a request is larger than 8 MiB it is records, or what members say: both are views and cost little. Of
+nothing but empty partitions a Produce of 100 MB would be ten seconds' work in one piece."""
+
 RESPONSE_ALLOCATION_RATIO = 32
 """Responses come from brokers we chose to ask; a list of a thousand replicas is many small objects."""
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.baselines import memory, tuned
-from bench.memory import keep_again
-from bench.nodes3.session import HEAP, NODES, NodesSession
-from bench.ratios import SUBJECT
-from bench.session import WARMUP_SLICE_S, Running, Session
+from bench.figures.ratios import SUBJECT
+from bench.machine.memory import keep_again
+from bench.sessions.cluster import HEAP, NODES, NodesSession
+from bench.sessions.jobs import Running
+from bench.sessions.session import WARMUP_SLICE_S, Session
 from bench.settings import FLUSH, OS, Sizes
 from compat_tests.clusters import KafkaCluster
 from compat_tests.kafka_jars import ToolchainMissing, classpath, java_command

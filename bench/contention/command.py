@@ -20,11 +20,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench import alone, argument_types, comparison, pictures
+from bench import argument_types
 from bench.contention.client import balances
 from bench.contention.figures import LEAST_SUCCESSES, point, starved, table
+from bench.figures import pictures
 from bench.progress import say
-from bench.session import Block, RoundFailed
+from bench.running import alone, comparison
+from bench.sessions.failures import RoundFailed
+from bench.sessions.jobs import Block
 from bench.settings import FLUSH, FULL, PRODUCERS, QUICK, Sizes
 from compat_tests.targets import ROOT
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench import pictures
 from bench.contention.figures import LEAST_SHARE, longest_allowed_s
+from bench.figures import pictures
 
 
 def draw(result: dict[str, Any], path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.contention import figures as contended
-from bench.tables import facts, with_failures
+from bench.figures.tables import facts, with_failures
 
 PICTURE = "contention.svg"
 """Beside the page, drawn by `python -m bench contention`."""

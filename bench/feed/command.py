@@ -15,11 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import alone, argument_types, comparison
+from bench import argument_types
 from bench.feed.figures import table
-from bench.process import cpu_seconds
+from bench.machine.process import cpu_seconds
 from bench.progress import say
-from bench.session import Block
+from bench.running import alone, comparison
+from bench.sessions.jobs import Block
 from bench.settings import FLUSH, FULL, QUICK, Sizes
 
 BODY_BYTES = (0, 100, 1_000, 10_000)
@@ -43,7 +44,7 @@ class FeedSession(alone.LockstepSession):
         topic = self.topic(FLUSH)
         words = {"topic": topic, "body_bytes": body_bytes, "transactions": transactions}
         facts = self.job("fill_feed", bootstrap=self.target.bootstrap, **words)
-        self._count_records(topic, 1, transactions)
+        self.count_records(topic, 1, transactions)
         return topic, facts
 
     def _read(self, body_bytes: int, topic: str, transactions: int, facts: Block) -> None:

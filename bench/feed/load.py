@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from bench.load.wire import WrongAnswer
-from bench.micro.command import microseconds
+from bench.machine.timing import microseconds
 from lockstep.transactions import RequestId, lock
 from lockstep.transactions.log import Append, Part
 from lockstep.transactions.model import Record

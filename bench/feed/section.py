@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.feed import figures as feeds
-from bench.tables import facts, with_failures
+from bench.figures.tables import facts, with_failures
 
 
 def section(result: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@
 | `cells` | a workload's cells: one target at one point of its axes, with a digest of all that defines it |
 | `work` | how each kind of cell is measured on a warm session |
 | `rows` | the rows on disk: one JSON file a cell, raw nanoseconds beside it |
+| `children` | a whole comparison, run as a command of its own |
 | `section` | the grid in docs/benchmarks.md |
 | `command` | the command line, the order of sessions, what remains |
 """

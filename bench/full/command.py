@@ -24,28 +24,30 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench import argument_types, memory
+from bench import argument_types
 from bench.baselines.targets import BROKERS, TARGETS, Broker, session_of
-from bench.children import ended
-from bench.device import NoBlockDevice
-from bench.facts import code_facts, machine_facts, sources
+from bench.ending import EXIT_FAILED
+from bench.figures.origins import MixedMachines
 from bench.full.cells import Cell, cells_of
+from bench.full.children import ended
 from bench.full.rows import Rows, failures_of
 from bench.full.work import AnySession, measure
 from bench.full.workloads import DIRECTORY, BadWorkload, Workload, read_all
-from bench.headline.sizes import NODES_FULL, ONE_FULL, ONE_QUICK
+from bench.headline.sizes import ONE_FULL, ONE_QUICK, THREE_FULL
 from bench.kept import LOCAL_RESULTS
-from bench.nodes3.session import NODES
-from bench.origins import MixedMachines
+from bench.machine import memory
+from bench.machine.device import NoBlockDevice
+from bench.machine.facts import code_facts, machine_facts, sources
 from bench.progress import say
-from bench.session import FAILURES, Block, RoundFailed
+from bench.sessions.cluster import NODES
+from bench.sessions.failures import FAILURES, RoundFailed
+from bench.sessions.jobs import Block
 from bench.settings import Sizes
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.probe import HOST, answers
 from compat_tests.targets import ROOT
 
 RESULTS = ROOT / "bench" / "results" / "full"
-EXIT_FAILED = 1
 REBALANCES = 3
 """Of the kind "groups", in each round."""
 
@@ -273,7 +275,7 @@ def main(arguments: Sequence[str]) -> int:
         here = available(visit)
         if not here.cells:
             continue
-        sizes = ONE_QUICK if options.quick else ONE_FULL if visit.nodes == 1 else NODES_FULL
+        sizes = ONE_QUICK if options.quick else ONE_FULL if visit.nodes == 1 else THREE_FULL
         sizes = replace(sizes, rebalances=REBALANCES)  # the headline has none
         try:
             here = on_one_machine(here, rows, machine_facts(parent))

@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench import origins, raw
+from bench import raw
+from bench.figures import origins
 from bench.full.cells import Cell
 from bench.kept import read, write
-from bench.session import Block
+from bench.sessions.jobs import Block
 
 Row = dict[str, Any]
 

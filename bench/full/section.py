@@ -8,15 +8,16 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench import origins
 from bench.baselines.targets import TARGETS, WORDS
+from bench.figures import origins
+from bench.figures.directions import more_is_better
+from bench.figures.tables import facts
 from bench.full.cells import cells_of
 from bench.full.rows import failures_of, is_comparison, paths_of
 from bench.full.work import MEMORY_S
 from bench.full.workloads import read_all
 from bench.kept import Unreadable, read
-from bench.pauses import PAUSE_MS
-from bench.tables import facts
+from bench.machine.pauses import PAUSE_MS
 
 KIND = "full"
 SHOWN = {
@@ -53,8 +54,6 @@ NOTES = {
 """By kind: what a reader has to know."""
 TIMED = ("produce", "drain", "idle")
 """Kinds whose blocks last as long as their workload says."""
-MORE_IS_BETTER = ("/s",)
-"""How the units of such figures end; of all others less is better."""
 KAFKAS = ("kafka", "kafka-flush", "kafka-tuned", "kafka-tuned-flush")
 
 Row = dict[str, Any]
@@ -192,7 +191,7 @@ def _paused(rows: list[Row]) -> str:
 
 
 def _worse(unit: str, ours: float, theirs: float) -> bool:
-    return ours < theirs if unit.endswith(MORE_IS_BETTER) else ours > theirs
+    return ours < theirs if more_is_better(unit) else ours > theirs
 
 
 def _elsewhere(machine: dict[str, Any], newest: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """How each kind of cell is measured on a warm session, the same for every broker.
 
 Owns: the blocks of kinds "produce", "drain", "fan_out", "idle", "start", "groups" and "failover"; each
-gives one block with figures, device counters, CPU and memory (`bench.session`). Kind "command" needs no
+gives one block with figures, device counters, CPU and memory (`bench.sessions`). Kind "command" needs no
 session.
 """
 
@@ -12,16 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import blocks
 from bench.baselines.targets import OneBroker, ThreeBrokers
 from bench.full.cells import Cell
-from bench.headline.sizes import FAN_OUT_BYTES
-from bench.headline.work import fan_out
+from bench.machine.process import RssSampler
 from bench.one_node import groups
-from bench.process import RssSampler
 from bench.raw import taken
-from bench.session import Block, RoundFailed, WrongCount
-from bench.settings import PRODUCERS
+from bench.sessions import blocks
+from bench.sessions.failures import RoundFailed, WrongCount
+from bench.sessions.jobs import Block
+from bench.settings import FAN_OUT_BYTES, PRODUCERS
 
 AnySession = OneBroker | ThreeBrokers
 MEMORY_S = (0.5, 2.0)
@@ -120,11 +119,16 @@ def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     topic, filled = blocks.fill(session, policy, cell.at["backlog_mb"] << 20)
     words = _lanes(session, cell, raw, cell.at["rate"])
 
+    acknowledged = filled["figures"]["total_records"]
+
     def both(reading_s: float, **writing: Any) -> tuple[Block, Block]:
+        nonlocal acknowledged
         with session.running_job("lanes", topic=topic, **writing) as writer:
             time.sleep(DRAIN_LEAD_S)
             read = session.job("read_backlog", topic=topic, seconds=reading_s)
-        return session.finish_job(writer), read
+        written = session.finish_job(writer)
+        acknowledged += written["total_records"]
+        return written, read
 
     def work() -> Block:
         written, read = both(words["warmup_s"] + words["seconds"] - DRAIN_LEAD_S, **words)
@@ -139,6 +143,7 @@ def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
 
     session.warm(lambda: both(WARM_S, **_for_a_while(words)))
     block = session.observe(str(cell), policy, work, max_outstanding=words["window"])
+    session.count_records(topic, 1, acknowledged)
     least = filled["figures"]["total_records"]
     if block["figures"]["drained_records"] < least:
         raise RoundFailed(
@@ -154,7 +159,7 @@ def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
 
 
 def _fan_out(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
-    return fan_out(session, policy, FAN_OUT_BYTES, cell.at["groups"])
+    return blocks.fan_out(session, policy, FAN_OUT_BYTES, cell.at["groups"])
 
 
 def _idle(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:

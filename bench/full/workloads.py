@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.baselines.targets import TARGETS
-from bench.nodes3.session import NODES
+from bench.sessions.cluster import NODES
 
 DIRECTORY: Final = Path(__file__).resolve().parent.parent / "workloads"
 

@@ -16,22 +16,24 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from bench import argument_types, memory, origins
-from bench.alone import LockstepSession
-from bench.device import NoBlockDevice
-from bench.facts import code_facts, machine_facts, sources
+from bench import argument_types
+from bench.ending import EXIT_FAILED
+from bench.figures import origins
 from bench.growth import work
 from bench.growth.axes import AXES, BY_NAME, FULL, QUICK, RATE, Axis, Lengths
 from bench.growth.steps import Step, gathered, is_whole, named, path_of, step_of, table
 from bench.kept import LOCAL_RESULTS, write
+from bench.machine import memory
+from bench.machine.device import NoBlockDevice
+from bench.machine.facts import code_facts, machine_facts, sources
 from bench.progress import say
-from bench.session import FAILURES, RoundFailed
+from bench.running.alone import LockstepSession
+from bench.sessions.failures import FAILURES, RoundFailed
 from bench.settings import QUICK as SIZES
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import ROOT
 
 RESULTS = ROOT / "bench" / "results" / "growth"
-EXIT_FAILED = 1
 
 
 def measured(axis: Axis, value: int, lengths: Lengths, repeats: int, parent: Path) -> Step:

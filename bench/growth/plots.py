@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bench.figures.pictures import canvas, save
 from bench.growth.axes import AXES
-from bench.pictures import canvas, save
 
 
 def draw(result: dict[str, Any], path: Path) -> None:

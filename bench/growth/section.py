@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.figures.tables import facts
 from bench.growth.axes import FLAT, RATE
 from bench.growth.slopes import EXPLAINED
 from bench.growth.steps import disturbed, far_apart, table
-from bench.tables import facts
 
 PICTURE = "growth.svg"
 """Beside the page: `python -m bench growth --picture docs/growth.svg`."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench import origins
+from bench.figures import origins
 from bench.growth.axes import AXES, FLAT, FULL, Axis, Lengths
 from bench.growth.slopes import fit
 from bench.kept import Unreadable, read

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bench import process
-from bench.alone import LockstepSession
 from bench.growth.axes import PRODUCERS, RATE, WINDOW, Axis, Lengths
 from bench.growth.reading import device_read, evict
 from bench.load.latency import quantiles
-from bench.session import Block, RoundFailed, WrongCount, next_line
+from bench.machine import process
+from bench.running.alone import LockstepSession
+from bench.sessions.failures import RoundFailed, WrongCount
+from bench.sessions.jobs import Block, next_line
 from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH
 from compat_tests.targets import LockstepTarget
 

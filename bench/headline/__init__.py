@@ -6,5 +6,5 @@
 | `work` | the blocks of a session, one node's and three nodes' |
 | `goals` | what is divided by what, and the project's goals |
 | `command` | the command line, the order of sessions, what is kept |
-| `section` | what docs/benchmarks.md says of it |
+| `plots`, `section` | the picture, and what docs/benchmarks.md says of it |
 """

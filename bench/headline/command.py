@@ -16,14 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import argument_types, comparison
+from bench import argument_types
+from bench.figures.ratios import BASELINE, SUBJECT
 from bench.headline import work
 from bench.headline.goals import GOALS, RATIOS
-from bench.headline.sizes import NODES_FULL, NODES_QUICK, ONE_FULL, ONE_QUICK, HeadlineSizes
-from bench.nodes3.session import NODES, NodesSession
-from bench.ratios import BASELINE, SUBJECT
+from bench.headline.sizes import ONE_FULL, ONE_QUICK, THREE_FULL, THREE_QUICK, HeadlineSizes
 from bench.raw import Held
-from bench.session import Session
+from bench.running import comparison
+from bench.sessions.cluster import DEFAULT_SHAPES, NODES, NodesSession
+from bench.sessions.session import Session
 from bench.settings import FLUSH, OS
 
 KIND = "headline"
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _sizes(options: argparse.Namespace) -> dict[int, HeadlineSizes]:
     """By number of nodes."""
-    chosen = {1: ONE_QUICK, NODES: NODES_QUICK} if options.quick else {1: ONE_FULL, NODES: NODES_FULL}
+    chosen = {1: ONE_QUICK, NODES: THREE_QUICK} if options.quick else {1: ONE_FULL, NODES: THREE_FULL}
     changed: dict[str, Any] = {"rounds": options.rounds} if options.rounds else {}
     if options.seconds:
         changed |= {"latency_s": options.seconds}
@@ -119,7 +120,7 @@ def _run(
         mine = sizes[planned.nodes]
         if planned.nodes == 1:
             return Session(side, kind, policies, mine, parent)
-        return NodesSession(side, kind, policies, work.SHAPES, mine, parent, heap=heap)
+        return NodesSession(side, kind, policies, DEFAULT_SHAPES, mine, parent, heap=heap)
 
     def make(planned: Planned) -> Session:
         session = made(planned)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench import pictures
-from bench.page.losses import MORE_IS_BETTER, UNEQUAL
+from bench.figures import pictures
+from bench.figures.directions import more_is_better
+from bench.figures.ratios import UNEQUAL
 
 GROUPS = {"both flush": "both flush each write", UNEQUAL: "a durable Lockstep, Kafka as shipped"}
 """Words in the titles of ratios, and the panel's title; the rest has a panel of its own."""
@@ -19,7 +20,7 @@ COLOURS = {True: "tab:blue", False: "tab:orange"}
 
 def times_better(row: dict[str, Any], value: float) -> float:
     """A value of this ratio's as how many times better Lockstep is."""
-    return value if row["unit"] in MORE_IS_BETTER else 1 / value
+    return value if more_is_better(row["unit"]) else 1 / value
 
 
 def panels_of(result: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:

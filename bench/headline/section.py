@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.figures.tables import facts, reservations, table, written_table
 from bench.headline.goals import GOALS, RATIOS
-from bench.tables import facts, reservations, table, written_table
 
 PICTURE = "headline.svg"
 """Beside the page: `make bench-page` draws it."""

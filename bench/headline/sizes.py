@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bench.settings import FLUSH, OS, Sizes
+from bench.settings import FAN_OUT_BYTES, FLUSH, OS, Sizes
 
 SMALL_RECORD_BYTES = 100
 MANY_PRODUCERS = 64
-GROUPS = 8
 NODES_PARTITIONS = 16
-FAN_OUT_BYTES = 96 << 20
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ ONE_FULL = HeadlineSizes(
     warmup_max_s=60.0,
     plain_warmup_s=4.0,
 )
-NODES_FULL = replace(
+THREE_FULL = replace(
     ONE_FULL,
     name="headline-nodes",
     produce_records={FLUSH: 240_000, OS: 240_000},
@@ -70,7 +68,7 @@ ONE_QUICK = replace(
     small_warmup_records=20_000,
     fan_out_bytes=8 << 20,
 )
-NODES_QUICK = replace(
+THREE_QUICK = replace(
     ONE_QUICK, name="headline-nodes-quick", produce_records={FLUSH: 6_000, OS: 6_000}, backlog_bytes=0
 )
 """Whether it works, not how fast it is."""

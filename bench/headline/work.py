@@ -1,33 +1,29 @@
 """The headline's blocks on a warm session, identical for both brokers.
 
 Owns: what runs, in which order. Blocks of three nodes begin with "n3_". Memory is sampled while all run but
-the restart. Three nodes have Lockstep's default number of data groups, three. Measures with `bench.blocks`.
+the restart. Three nodes have Lockstep's default number of data groups, three. Measures with
+`bench.sessions.blocks`.
 """
 
 from __future__ import annotations
 
-from bench import blocks
 from bench.headline.sizes import (
-    GROUPS,
     MANY_PRODUCERS,
     NODES_PARTITIONS,
     SMALL_RECORD_BYTES,
     HeadlineSizes,
 )
-from bench.nodes3.session import NodesSession
-from bench.process import RssSampler
+from bench.machine.process import RssSampler
 from bench.progress import say
-from bench.session import Block, Session
-from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, PRODUCERS
+from bench.sessions import blocks
+from bench.sessions.cluster import NodesSession
+from bench.sessions.session import Session
+from bench.settings import FLUSH, PRODUCERS
 
 ROWS = ("produce", "small", "latency", "consume", "fan_out", "restart")
 """What can be asked for by name."""
 NODES_ROWS = frozenset({"produce", "latency"})
 """What three nodes have of them."""
-WARM_SHARE = 8
-"""Of what a block moves, one such part goes first where the session's own warm-up has nothing like it."""
-SHAPES = (3,)
-"""Of `NodesSession`: Lockstep's default number of groups."""
 
 
 def one_node(session: Session, sizes: HeadlineSizes, wanted: frozenset[str]) -> None:
@@ -60,25 +56,7 @@ def _one_policy(session: Session, policy: str, sizes: HeadlineSizes, wanted: fro
         blocks.closed(session, "latency16", policy, PRODUCERS)
         blocks.closed(session, "latency64", policy, MANY_PRODUCERS)
     if "fan_out" in wanted:
-        fan_out(session, policy, sizes.fan_out_bytes)
-
-
-def fan_out(session: Session, policy: str, total_bytes: int, groups: int = GROUPS) -> Block:
-    """A writer, and groups that read all of it meanwhile; small ones first, which warm this up."""
-    words = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW, "groups": groups}
-
-    def small() -> None:
-        session.job("fan_out", topic=session.topic(policy), total_bytes=total_bytes // WARM_SHARE, **words)
-
-    session.warm(small)
-
-    def work(topic: str) -> Block:
-        result = session.job("fan_out", topic=topic, total_bytes=total_bytes, **words)
-        return {**result, "writes": result["total_requests"]}
-
-    block = session.measure("fan_out", policy, work, max_outstanding=FILL_WINDOW)
-    blocks.report(block, f"{block['figures']['mb_per_s']:.0f} MB/s to {groups} groups")
-    return block
+        blocks.fan_out(session, policy, sizes.fan_out_bytes)
 
 
 def three_nodes(session: NodesSession, wanted: frozenset[str]) -> None:

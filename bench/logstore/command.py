@@ -14,19 +14,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bench import argument_types, memory, pictures
-from bench.device import NoBlockDevice
-from bench.facts import code_facts, machine_facts
+from bench import argument_types
+from bench.ending import EXIT_FAILED
+from bench.figures import pictures
 from bench.kept import LOCAL_RESULTS, keep
 from bench.logstore.experiments import FULL, NAMES, QUICK, Axes, perform, plan
 from bench.logstore.replicas import STREAM_BYTES_PER_S
 from bench.logstore.tables import summary
+from bench.machine import memory
+from bench.machine.device import NoBlockDevice
+from bench.machine.facts import code_facts, machine_facts
 from bench.progress import say
 from bench.settings import FLUSH, OS, POLICIES
 from compat_tests.kafka_jars import ToolchainMissing
 
 PLOTS = "bench.logstore.plots"
-EXIT_FAILED = 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.logstore.replicas import RUN_TIMEOUT_S, Figures, Load, Replicas, Store
 from bench.progress import say
-from bench.session import RoundFailed
+from bench.sessions.failures import RoundFailed
 from bench.settings import FLUSH
 
 NAMES = ("7a", "7b", "7c", "7d", "pipeline")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench import pictures
+from bench.figures import pictures
 from bench.logstore.tables import Run, Series, relative_to_naive, runs_of, series, size_label
 
 COLUMNS = 3

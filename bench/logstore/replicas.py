@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench import device, memory, process
-from bench.session import RoundFailed
+from bench.machine import device, memory, process
+from bench.sessions.failures import RoundFailed
 from compat_tests.clusters import free_ports
 from compat_tests.targets import ROOT
 from storage.log.options import LogOptions

@@ -6,8 +6,8 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench.figures.tables import facts
 from bench.logstore.tables import SEEDS_HEADLINES, summary
-from bench.tables import facts
 
 PICTURE = "logstore.svg"
 """Beside the page: `python -m bench logstore --plot RESULT.json --picture docs/logstore.svg`."""

@@ -24,14 +24,23 @@ import uvloop
 from tabulate import tabulate
 
 from bench import argument_types
-from bench.facts import code_facts, machine_facts
 from bench.load.wire import ProduceTemplate, record_batch
+from bench.machine.facts import code_facts, machine_facts
+from bench.machine.timing import REPEATS, microseconds
 from bench.micro import history
 from bench.micro.raft import raft_steps
 from bench.progress import say
 from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
 from protocol.api import read_request_header
-from protocol.compiler import decode, encode
+from protocol.compiler import decode, encode, encode_bytes
+from protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -47,28 +56,12 @@ from storage.peers.envelope import message_in, pack_message, unpack
 from storage.peers.network import PeerNetwork
 from storage.raft.messages import Append, AppendResponse, Message
 
-REPEATS = 7
-LOOP_S = 0.08
 READ_BYTES = 1 << 20
 READ_BATCHES = 4096
 DELIVERIES = 200
+TOPIC_ID = b"t" * 16
 
 Step = tuple[str, Callable[[], object]]
-
-
-def microseconds(step: Callable[[], object]) -> float:
-    """Median over repeats of the mean time of one call."""
-    step()
-    began = time.perf_counter()
-    step()
-    count = max(1, int(LOOP_S / max(time.perf_counter() - began, 1e-7)))
-    means = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        for _ in range(count):
-            step()
-        means.append((time.perf_counter() - began) / count)
-    return statistics.median(means) * 1e6
 
 
 class _Counted:
@@ -101,7 +94,7 @@ def reference_steps() -> Iterator[Step]:
 
 
 def codec_steps() -> Iterator[Step]:
-    """Produce v9 with one 1 KB record in, its response out."""
+    """Produce v9 with one 1 KB record in, its response out; Fetch v13 in, its response with 64 KB out."""
     batch = record_batch(1, RECORD_BYTES, 1_700_000_000_000)
     frame = memoryview(bytes(ProduceTemplate("bench-topic", {0: batch}, 1).request))[4:]
     _, body = read_request_header(frame)
@@ -117,6 +110,12 @@ def codec_steps() -> Iterator[Step]:
     yield "encode its response", lambda: encode(response, 9)
     yield "batch header", lambda: read_header(batch)
     yield "copy 1 KB out of the receive buffer", lambda: bytearray(batch)
+    asked = [FetchPartition(partition=3, fetch_offset=123_456, partition_max_bytes=1 << 20)]
+    wanted = encode_bytes(FetchRequest(topics=[FetchTopic(topic_id=TOPIC_ID, partitions=asked)]), 13)
+    read = PartitionData(partition_index=3, high_watermark=123_456, records=[bytes(16_384)] * 4)
+    answer = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[read])])
+    yield "decode Fetch v13, 1 partition", lambda: decode(FetchRequest, 13, memoryview(wanted))
+    yield "encode its response, 64 KB", lambda: encode(answer, 13)
 
 
 async def _turns(

@@ -7,9 +7,9 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench.figures.tables import number
 from bench.kept import Unreadable
 from bench.micro import history
-from bench.tables import number
 
 KIND = "micro"
 NAMES = frozenset({"commit", "started", "machine", "steps"})

@@ -3,7 +3,6 @@
 | module | |
 |---|---|
 | `command` | the command line and the plan of sessions |
-| `session` | several brokers of one kind, alive together; other comparisons of three nodes use it, too |
 | `work` | the blocks of work |
 | `goals` | which figures are divided by which, and the project's goals |
 | `section` | what docs/benchmarks.md says |

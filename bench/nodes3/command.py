@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import comparison
+from bench.figures.ratios import BASELINE, SUBJECT
 from bench.nodes3.goals import NODES_GOALS, NODES_RATIOS, SHAPES
-from bench.nodes3.session import NODES, NodesSession
-from bench.nodes3.work import ROWS, count_commits, run
-from bench.ratios import BASELINE, SUBJECT
+from bench.nodes3.work import ROWS, run
+from bench.running import comparison
+from bench.sessions.cluster import NODES, NodesSession
+from bench.sessions.commits import count_commits
 from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, OS, POLICIES, Sizes
 
 

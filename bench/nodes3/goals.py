@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bench.ratios import ANY, Goal, Ratio
+from bench.figures.ratios import ANY, Goal, Ratio
 from bench.settings import FLUSH, OS
 
 SHAPES = (1, 3)

@@ -7,8 +7,8 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench.figures.tables import facts, reservations, table, with_failures, written_blocks
 from bench.settings import FLUSH, OS, RECORD_BYTES
-from bench.tables import facts, reservations, table, with_failures, written_blocks
 
 
 def section(result: dict[str, Any]) -> str:

@@ -6,15 +6,13 @@ Block names end in the number of partitions. Identical for both sides.
 
 from __future__ import annotations
 
-from bench.blocks import closed, produce
-from bench.commits import commits_by_topic
-from bench.nodes3.session import NodesSession
-from bench.process import RssSampler
+from bench.figures.ratios import ANY
+from bench.machine.process import RssSampler
 from bench.progress import say
-from bench.ratios import ANY
-from bench.session import RoundFailed
+from bench.sessions.blocks import closed, produce
+from bench.sessions.cluster import NodesSession
+from bench.sessions.failures import RoundFailed
 from bench.settings import PRODUCERS
-from compat_tests.targets import TargetFailed
 
 ROWS = ("produce", "latency", "memory", "loss")
 
@@ -72,24 +70,3 @@ def _losses(session: NodesSession, shape: int, count: int) -> None:
             raise RoundFailed(f"{session.kind}: {acked - stored} acknowledged records lost with a leader")
         _note(session, f"loss_{shape}", figures)
         say(f"  loss_{shape}           acknowledged again after {figures['first_ack_s']:.2f} s")
-
-
-def count_commits(session: NodesSession) -> None:
-    """Stop a Lockstep session's nodes and put to each block how many group commits it was.
-
-    Read from the logs of every node: what one did not hold is not counted for it.
-    """
-    if session.kind != "lockstep":
-        return
-    for node in session.cluster.nodes.values():
-        try:
-            node.stop()
-        except TargetFailed as error:
-            say(f"  group commits are not counted: {error}")
-            return
-    found = [commits_by_topic(node.data_dir) for node in session.cluster.nodes.values()]
-    for block in session.blocks:
-        counts = [commits.get(block.get("topic", ""), 0) for commits in found]
-        if any(counts) and "device" in block:
-            block["group_commits"] = max(counts)
-            block["flushes_per_replica_and_commit"] = round(block["device"]["flushes"] / sum(counts), 3)

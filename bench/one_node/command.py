@@ -14,13 +14,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import comparison
+from bench.figures.ratios import BASELINE, SUBJECT
+from bench.machine.process import RssSampler
 from bench.one_node.goals import GOALS, RATIOS
 from bench.one_node.work import BACKLOG_ROWS, QUICK_ROWS, ROWS, run
-from bench.process import RssSampler
 from bench.progress import say
-from bench.ratios import BASELINE, SUBJECT
-from bench.session import Session
+from bench.running import comparison
+from bench.sessions.session import Session
 from bench.settings import FLUSH, FULL, OS, POLICIES, QUICK
 
 

@@ -15,9 +15,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from bench import process
+from bench.machine import process
 from bench.progress import say
-from bench.session import Block, RoundFailed, Session, next_line
+from bench.sessions.failures import RoundFailed
+from bench.sessions.jobs import Block, next_line
+from bench.sessions.session import Session
 from bench.settings import COMMITTERS, FLUSH, GROUP_MEMBERS, HEARTBEAT_S, HELD_GROUPS, HELD_MEMBERS
 
 OFFSETS_TOPIC = "__consumer_offsets"

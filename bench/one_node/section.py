@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.tables import facts, reservations, table, written_table
+from bench.figures.tables import facts, reservations, table, written_table
 
 
 def section(result: dict[str, Any]) -> str:

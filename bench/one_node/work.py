@@ -1,14 +1,15 @@
 """What each row of the comparison does on a warm session, identical for both brokers.
 
 Owns: the rows' names, and which blocks they are, in which order ("groups" is in `groups`). "memory" has no
-work of its own: it is sampled while these run. Measures with `bench.blocks`.
+work of its own: it is sampled while these run. Measures with `bench.sessions.blocks`.
 """
 
 from __future__ import annotations
 
-from bench.blocks import closed, consume, fill, produce, report_closed, restart
 from bench.one_node import groups
-from bench.session import Block, Session
+from bench.sessions.blocks import closed, consume, fill, produce, report_closed, restart
+from bench.sessions.jobs import Block
+from bench.sessions.session import Session
 from bench.settings import FLUSH, PARTITIONS, PRODUCERS
 
 ROWS = ("produce", "latency", "partitions", "groups", "consume", "memory", "restart")

@@ -1,6 +1,6 @@
 """Where Lockstep loses: the comparisons of all results that it did not win. Pure.
 
-Owns: which direction is better, by the unit. Growth of one's own and bounds of one's own are no comparison
+Owns: what counts as a loss. Growth of one's own and bounds of one's own are no comparison
 with another broker and are left out; a missed goal is no loss, and a goal met may still be one.
 """
 
@@ -10,14 +10,12 @@ from typing import Any
 
 from tabulate import tabulate
 
-MORE_IS_BETTER = frozenset({"MB/s", "GB/s", "requests/s", "records/s", "commits/s", "transactions/s"})
-LESS_IS_BETTER = frozenset({"ms", "s", "MB", "KiB"})
+from bench.figures.directions import more_is_better
+from bench.figures.ratios import UNEQUAL
 
 ROUNDED = 0.005
 """What is shown as 1.00 is neither won nor lost."""
 HEADS = ["measured by", "", "ratio", "may be noise"]
-UNEQUAL = "durable vs as shipped"
-"""In the titles of ratios whose sides do not promise the same."""
 
 
 def is_compared(row: dict[str, Any]) -> bool:
@@ -27,14 +25,14 @@ def is_compared(row: dict[str, Any]) -> bool:
 
 def is_lost(row: dict[str, Any]) -> bool:
     """Whether the other broker was better. Raises ValueError for a unit without a direction."""
-    unit, value = row.get("unit"), row["value"]
     if not is_compared(row):
         return False
-    if unit in MORE_IS_BETTER:
-        return bool(value < 1.0 - ROUNDED)
-    if unit in LESS_IS_BETTER:
-        return bool(value > 1.0 + ROUNDED)
-    raise ValueError(f"{row['ratio']}: is more {unit!r} better?")
+    value = row["value"]
+    try:
+        more = more_is_better(row["unit"])
+    except ValueError as error:
+        raise ValueError(f"{row['ratio']}: {error}") from None
+    return bool(value < 1.0 - ROUNDED if more else value > 1.0 + ROUNDED)
 
 
 def _within_noise(row: dict[str, Any]) -> str:

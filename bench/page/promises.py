@@ -6,7 +6,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.tables import interval, verdict
+from bench.figures.tables import interval, verdict
 
 OWN_TABLE = "headline"
 """The kind whose section begins with its own count of goals."""

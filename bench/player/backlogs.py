@@ -18,7 +18,7 @@ from bench.player.points import GRPC, RAW, Axes
 from bench.player.workload import KEY_VALUE_BYTES
 from bench.player.writer import TIMEOUT_S, NotWritten
 from bench.progress import say
-from bench.session import RoundFailed
+from bench.sessions.failures import RoundFailed
 from bench.settings import FLUSH
 
 THROUGHPUT_TARGETS = 4

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.session import RoundFailed
+from bench.sessions.failures import RoundFailed
 from compat_tests.probe import HOST
 from compat_tests.targets import ROOT
 from compat_tests.waiting import readable

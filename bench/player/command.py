@@ -16,9 +16,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bench import argument_types, comparison, pictures
+from bench import argument_types
+from bench.ending import EXIT_FAILED
+from bench.figures import pictures
+from bench.figures.ratios import compare
+from bench.figures.tables import table
 from bench.kept import keep
-from bench.nodes3.session import HEAP
 from bench.player import section, tables
 from bench.player.points import FULL, OPEN, QUICK, SMOKE, Axes
 from bench.player.ratios import GOALS, RATE_SHARE, RATIOS
@@ -35,9 +38,9 @@ from bench.player.sessions import (
     plan_sessions,
 )
 from bench.player.sessions import measure as measure_session
-from bench.ratios import compare
+from bench.running import comparison
+from bench.sessions.cluster import HEAP
 from bench.settings import NODES_FULL, NODES_QUICK, Sizes
-from bench.tables import table
 
 PLOTS = "bench.player.plots"
 
@@ -116,7 +119,7 @@ def main(arguments: Sequence[str]) -> int:
 
     found = comparison.performed(options, run)
     if found is None:
-        return comparison.EXIT_FAILED
+        return EXIT_FAILED
     result = {
         "format": 1,
         "kind": kind_of(parts),

@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
-from bench import process
+from bench.machine import process
 from bench.player.children import Child, Connected, Told, Words
 from bench.player.points import OPEN, PLAIN, RAW, REMOTE, STORED, TRANSACTIONS, Axes, Point, block_name
 from bench.player.workload import target_names
 from bench.player.writer import OUTSTANDING
 from bench.progress import say
-from bench.session import Block, Running
+from bench.sessions.jobs import Block, Running
 from bench.settings import FLUSH
 
 ARRIVE_TIMEOUT_S = 60.0

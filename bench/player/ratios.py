@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from bench.figures.ratios import Goal, Ratio
 from bench.player.points import (
     CLOSED,
     FULL,
@@ -19,7 +20,6 @@ from bench.player.points import (
     Point,
     block_name,
 )
-from bench.ratios import Goal, Ratio
 from bench.settings import FLUSH
 from player.core.settings import PlayerSettings
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.figures.tables import facts, reservations, table
 from bench.player.points import FULL
 from bench.player.tables import summary
-from bench.tables import facts, reservations, table
 
 KIND, ALONE = "player", "player_stalled"
 """Of results: all of it, or `python -m bench player stalled`."""

@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import alone
-from bench.nodes3.session import NODES, NodesSession
+from bench.figures.ratios import BASELINE, SUBJECT
 from bench.player.backlogs import Backlogs
 from bench.player.children import HOSTING
 from bench.player.delays import Blocks
 from bench.player.points import GRPC, LOG_PLAYERS, LOOPS, OPEN, PLAIN, STORED, TRANSACTIONS, Axes, Point
 from bench.player.ratios import CALM_MS, RATE_SHARE
 from bench.player.stalled import Stalled
-from bench.ratios import BASELINE, SUBJECT
-from bench.session import Running
+from bench.running import alone
+from bench.sessions.cluster import NODES, NodesSession
+from bench.sessions.jobs import Running
 from bench.settings import FLUSH, Sizes
 from compat_tests.clusters import KafkaCluster, LockstepCluster
 from compat_tests.targets import ROOT, LockstepTarget

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Final
 
+from bench.machine.process import RssSampler
 from bench.player.backlogs import BATCH_RECORDS, KEYS, Backlogs
 from bench.player.children import Child
 from bench.player.delays import ARRIVE_TIMEOUT_S, Blocks, PlayerSession, load, player_of
 from bench.player.points import GRPC, OPEN, REMOTE, Axes, Point
-from bench.process import RssSampler
 from bench.progress import say
-from bench.session import Block
+from bench.sessions.jobs import Block
 from bench.settings import FLUSH
 
 TARGETS: Final = 4

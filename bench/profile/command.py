@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import argument_types
-from bench.blocks import PERFORMANCE_TOOL, produce
 from bench.kept import LOCAL_RESULTS
-from bench.nodes3.session import NODES
 from bench.profile import split, stages
 from bench.progress import say
-from bench.session import Session
+from bench.sessions.blocks import PERFORMANCE_TOOL, produce
+from bench.sessions.cluster import NODES
+from bench.sessions.session import Session
 from bench.settings import FLUSH, POLICIES, PRODUCERS, QUICK, RECORD_BYTES
 from compat_tests.targets import LockstepTarget, TargetFailed
 

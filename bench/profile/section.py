@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.figures.tables import facts
 from bench.profile import stages
-from bench.tables import facts
 
 
 def section(result: dict[str, Any]) -> str:

@@ -16,16 +16,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import argument_types, process
-from bench.commits import commits_by_topic
-from bench.facts import code_facts, machine_facts
-from bench.headline.work import SHAPES
+from bench import argument_types
+from bench.figures.ratios import SUBJECT
 from bench.kept import keep
-from bench.nodes3.session import NODES, NodesSession
+from bench.machine import process
+from bench.machine.facts import code_facts, machine_facts
 from bench.profile import stages
 from bench.progress import say
-from bench.ratios import SUBJECT
-from bench.session import RoundFailed, Session
+from bench.sessions.cluster import DEFAULT_SHAPES, NODES, NodesSession
+from bench.sessions.commits import commits_by_topic
+from bench.sessions.failures import RoundFailed
+from bench.sessions.session import Session
 from bench.settings import NODES_QUICK, PRODUCERS, QUICK
 from compat_tests.targets import LockstepTarget, TargetFailed
 
@@ -57,7 +58,7 @@ def finish(sampler: subprocess.Popen[str], output: Path) -> None:
 def _session(nodes: int, policy: str, parent: Path) -> Session:
     if nodes == 1:
         return Session(SUBJECT, "lockstep", (policy,), QUICK, parent)
-    return NodesSession(SUBJECT, "lockstep", (policy,), SHAPES, NODES_QUICK, parent)
+    return NodesSession(SUBJECT, "lockstep", (policy,), DEFAULT_SHAPES, NODES_QUICK, parent)
 
 
 def _leader(session: Session, topic: str) -> LockstepTarget:

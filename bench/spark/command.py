@@ -15,11 +15,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import argument_types, memory, pictures
-from bench.comparison import EXIT_FAILED, EXIT_GOAL_MISSED
-from bench.device import NoBlockDevice
-from bench.facts import code_facts, machine_facts
+from bench import argument_types
+from bench.ending import EXIT_FAILED, EXIT_GOAL_MISSED
+from bench.figures import pictures
 from bench.kept import LOCAL_RESULTS, keep
+from bench.machine import memory
+from bench.machine.device import NoBlockDevice
+from bench.machine.facts import code_facts, machine_facts
 from bench.progress import say
 from bench.spark.figures import OURS, PARTITIONS, SINK_SHARE, STOCK, TIMED, Seconds, rows
 from bench.spark.filling import create, fill

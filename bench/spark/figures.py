@@ -2,7 +2,7 @@
 
 Owns: what is divided by what. Seconds are kept by round (of the sinks: by turn), and what is divided are
 the medians of one round, neighbours in time; a ratio is the geometric mean over the rounds, with its 95 %
-interval (`bench.intervals`). Invariant: a read that warms a broker up is in no figure.
+interval (`bench.figures.intervals`). Invariant: a read that warms a broker up is in no figure.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import statistics
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bench.intervals import interval_of
-from bench.ratios import Goal
+from bench.figures.intervals import interval_of
+from bench.figures.ratios import Goal
 
 STOCK: Final = "kafka"
 """Spark's own source and sink, by the name of their format."""

@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from bench import pictures
+from bench.figures import pictures
 from bench.spark.figures import OURS, PARTITIONS, SINK_SHARE, STOCK, TIMED, milliseconds, rates
 
 COLOURS = {"kafka": "tab:gray", "stock": "tab:blue", "ours": "tab:orange"}

@@ -7,8 +7,8 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench.figures.tables import facts, interval, number, verdict
 from bench.spark.figures import STOCK, TIMED, highest, milliseconds, rows, seconds_of
-from bench.tables import facts, interval, number, verdict
 
 PICTURE = "spark.svg"
 """Beside the page: `python -m bench spark --plot RESULT.json --picture docs/spark.svg`."""

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from bench.nodes3.work import count_commits
-from bench.ratios import Goal, Ratio
-from bench.session import Block
+from bench.figures.ratios import Goal, Ratio
+from bench.sessions.commits import count_commits
+from bench.sessions.jobs import Block
 from bench.settings import FLUSH, Sizes
 from bench.transactions.command import ONE, SPREAD, TransactionsSession, compared
 

@@ -15,11 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import comparison
-from bench.nodes3.session import NODES, NodesSession
+from bench.figures.ratios import BASELINE, SUBJECT, Goal, Ratio
 from bench.progress import say
-from bench.ratios import BASELINE, SUBJECT, Goal, Ratio
-from bench.session import Block, RoundFailed, Running
+from bench.running import comparison
+from bench.sessions.cluster import NODES, NodesSession
+from bench.sessions.failures import RoundFailed
+from bench.sessions.jobs import Block, Running
 from bench.settings import FLUSH, NODES_FULL, NODES_QUICK, Sizes
 from compat_tests.clusters import KafkaCluster, LockstepCluster
 
@@ -94,12 +95,12 @@ class TransactionsSession(NodesSession):
         )
         return {**result, "writes": result["total_transactions"]}
 
-    def _count_records(self, topic: str, partitions: int, acknowledged: int) -> None:
+    def count_records(self, topic: str, partitions: int, acknowledged: int) -> None:
         """Every transaction left a record and a marker in each partition."""
         deadline = time.monotonic() + MARKERS_S
         while True:
             try:
-                super()._count_records(topic, partitions, acknowledged)
+                super().count_records(topic, partitions, acknowledged)
                 return
             except RoundFailed:
                 if time.monotonic() > deadline:

@@ -7,8 +7,8 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench.figures.tables import facts, reservations, table, with_failures, written_blocks
 from bench.settings import RECORD_BYTES
-from bench.tables import facts, reservations, table, with_failures, written_blocks
 
 Block = dict[str, Any]
 

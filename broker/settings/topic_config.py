@@ -148,6 +148,22 @@ class TopicConfig:
         choices=COMPRESSION_TYPES,
     )
 
+    # --- count for compacted topics ---
+    segment_bytes: int = _as_of_brokers(
+        "segment.bytes",
+        "log.segment.bytes",
+        "How much of a compacted topic's partition may wait in an open log file before that is sealed for "
+        "compaction. Without effect otherwise: partitions share files of lockstep.segment.bytes.",
+    )
+    segment_ms: int = setting(
+        "segment.ms",
+        Kind.LONG,
+        168 * HOUR_MS,
+        "How old the records of a compacted topic get before the open log file they are in is sealed for "
+        "compaction. Without effect otherwise: retention by time does not wait for that.",
+        minimum=1,
+    )
+
     # --- true here, whatever the value ---
     flush_messages: int = _as_of_brokers(
         "flush.messages",
@@ -162,20 +178,6 @@ class TopicConfig:
         "Without effect: with log.flush=always every acknowledged batch is on the disk already. Refused with "
         "log.flush=os.",
         minimum=0,
-    )
-    segment_bytes: int = _as_of_brokers(
-        "segment.bytes",
-        "log.segment.bytes",
-        "How much of a compacted topic's partition may wait in an open log file before that is sealed for "
-        "compaction. Without effect otherwise: partitions share files of lockstep.segment.bytes.",
-    )
-    segment_ms: int = setting(
-        "segment.ms",
-        Kind.LONG,
-        168 * HOUR_MS,
-        "How old the records of a compacted topic get before the open log file they are in is sealed for "
-        "compaction. Without effect otherwise: retention by time does not wait for that.",
-        minimum=1,
     )
     segment_jitter_ms: int = setting(
         "segment.jitter.ms", Kind.LONG, 0, "Accepted, without effect: segment.ms is exact.", minimum=0

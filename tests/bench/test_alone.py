@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench import alone, comparison
-from bench.device import NoBlockDevice
+from bench.machine.device import NoBlockDevice
+from bench.running import alone, comparison
 from bench.settings import FLUSH, QUICK
 from tests.bench.sessions import session
 

@@ -11,11 +11,11 @@ import pytest
 from kio.schema.produce.v9.request import ProduceRequest as KioProduceRequest
 from kio.serial import entity_reader
 
-from bench.commits import commits_by_topic
+from bench.figures.ratios import BASELINE, SUBJECT, compare
 from bench.load.appends import atomic_appends, atomic_request
 from bench.load.wire import WrongAnswer, record_batch
 from bench.page.document import page
-from bench.ratios import BASELINE, SUBJECT, compare
+from bench.sessions.commits import commits_by_topic
 from bench.settings import FLUSH, NODES_QUICK
 from bench.transactions.atomic import GOALS, RATIOS, WIDTH, AtomicSession, main
 from bench.transactions.command import ONE, SPREAD

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.blocks import parse_producer_performance
-from bench.session import RoundFailed
+from bench.sessions.blocks import parse_producer_performance
+from bench.sessions.failures import RoundFailed
 
 TOOL_OUTPUT = """\
 133011 records sent, 26602.2 records/sec (25.98 MB/sec), 892.9 ms avg latency, 1137.0 ms max latency.

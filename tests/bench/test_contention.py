@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from bench import alone
 from bench.contention.client import Accounts, Deposit, Window, balances
 from bench.contention.command import Clients, judged, main
 from bench.contention.figures import LEAST_SUCCESSES, longest_allowed_s, point, starved, table
-from bench.session import RoundFailed
+from bench.running import alone
+from bench.sessions.failures import RoundFailed
 from bench.settings import FLUSH
 from compat_tests.targets import LockstepTarget
 from lockstep.client import Client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.device import NoBlockDevice, flushes_needed, parse_counters
+from bench.machine.device import NoBlockDevice, flushes_needed, parse_counters
 
 DISKSTATS = """\
    7       0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0

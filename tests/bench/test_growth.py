@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from bench.alone import LockstepSession
 from bench.growth import plots, work
 from bench.growth.axes import AXES, BY_NAME, FULL, QUICK, RATE
 from bench.growth.command import main
 from bench.growth.slopes import fit
 from bench.growth.steps import fits, gathered, path_of
 from bench.page.document import page
-from bench.session import RoundFailed
+from bench.running.alone import LockstepSession
+from bench.sessions.failures import RoundFailed
 from bench.settings import QUICK as SIZES
 
 

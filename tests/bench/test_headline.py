@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from bench.figures.intervals import with_intervals
+from bench.figures.ratios import BASELINE, SUBJECT, compare
+from bench.figures.tables import table
 from bench.headline.command import Planned, main, plan_sessions
 from bench.headline.goals import GOALS, RATIOS
 from bench.headline.plots import draw, panels_of, times_better
 from bench.headline.work import ROWS
-from bench.intervals import with_intervals
 from bench.page.document import page
 from bench.page.losses import is_lost, losses, section
-from bench.ratios import BASELINE, SUBJECT, compare
 from bench.settings import FLUSH, OS
-from bench.tables import table
 
 
 def test_sessions_alternate_are_mirrored_and_leave_neighbours_of_one_side() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bench.intervals import interval_of, noise_floor, paired, with_intervals
-from bench.ratios import BASELINE, SUBJECT, Goal, Ratio, compare
+from bench.figures.intervals import interval_of, noise_floor, paired, with_intervals
+from bench.figures.ratios import BASELINE, SUBJECT, Goal, Ratio, compare
+from bench.figures.tables import table
 from bench.settings import FLUSH, OS
-from bench.tables import table
 
 RATE = Ratio("rate", "rate", "requests/s", "work.rate", (FLUSH, FLUSH))
 CROSS = Ratio("cross", "rate", "requests/s", "work.rate", (FLUSH, OS))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import memory
-from bench.device import NoBlockDevice
-from bench.memory import LEFT_BYTES, FileOfHoles, free_memory
+from bench.machine import memory
+from bench.machine.device import NoBlockDevice
+from bench.machine.memory import LEFT_BYTES, FileOfHoles, free_memory
 
 PIECE = 1 << 20
 

@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from bench.commits import commits_by_topic
+from bench.figures.ratios import ANY, BASELINE, SUBJECT, compare
 from bench.load.backlog import fill
 from bench.load.closed_loop import closed_loop
 from bench.load.wire import record_batch
 from bench.nodes3.command import Planned, plan_sessions
 from bench.nodes3.goals import NODES_GOALS, NODES_RATIOS
 from bench.page.document import page
-from bench.ratios import ANY, BASELINE, SUBJECT, compare
+from bench.sessions.commits import commits_by_topic
 from bench.settings import FLUSH, OS
 from compat_tests.clusters import _broker_ids, free_ports
 from compat_tests.probe import HOST

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from bench.figures.ratios import BASELINE, SUBJECT, Goal, compare
+from bench.figures.tables import table
 from bench.one_node.command import Planned, plan_sessions
 from bench.one_node.goals import GOALS, RATIOS
 from bench.one_node.section import section
 from bench.one_node.work import ROWS
-from bench.ratios import BASELINE, SUBJECT, Goal, compare
 from bench.settings import FLUSH, OS
-from bench.tables import table
 from tests.bench.sessions import session
 
 

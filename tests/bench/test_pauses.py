@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bench.pauses import PAUSE_MS, SLEEP_S, Pauses, await_calm
+from bench.machine.pauses import PAUSE_MS, SLEEP_S, Pauses, await_calm
 
 
 class Machine:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench.figures.ratios import BASELINE, SUBJECT, compare
 from bench.load.latency import quantiles
 from bench.load.wire import WrongAnswer
 from bench.page.document import page
@@ -54,8 +55,7 @@ from bench.player.workload import (
     target_names,
     transaction,
 )
-from bench.ratios import BASELINE, SUBJECT, compare
-from bench.session import Block
+from bench.sessions.jobs import Block
 from bench.settings import FLUSH
 from protocol.records.record import Record
 

@@ -17,7 +17,8 @@ from bench.player.points import CLOSED, GRPC, OPEN, PLAIN, RAW, REMOTE, SMOKE, S
 from bench.player.stalled import CALM, MISSED, STALLED, TARGETS, Stalled, stopped
 from bench.player.watched import LeanSessions, Watched
 from bench.player.workload import split, transaction
-from bench.session import Block, RoundFailed
+from bench.sessions.failures import RoundFailed
+from bench.sessions.jobs import Block
 from compat_tests.targets import ROOT, LockstepTarget
 from lockstep.client import Client
 from player.core.messages import Batch, Hello, Part, dummy

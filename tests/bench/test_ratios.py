@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench.comparison import required_goals
+from bench.figures.ratios import BASELINE, SUBJECT, BadRequirement, Goal, compare, parse_requirement
 from bench.one_node.goals import GOALS, RATIOS
-from bench.ratios import BASELINE, SUBJECT, BadRequirement, Goal, compare, parse_requirement
+from bench.running.comparison import required_goals
 from bench.settings import FLUSH, OS
 from tests.bench.sessions import session
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from bench.figures.origins import MixedMachines
 from bench.full.cells import cells_of
 from bench.full.section import compared, gathered, section, tables
 from bench.full.workloads import read_all
-from bench.origins import MixedMachines
 from bench.page import seeds
 from bench.page.document import page, read
 from bench.player.points import FULL, GRPC, OPEN, TRANSACTIONS, Point, block_name

@@ -18,11 +18,15 @@ import pytest
 from confluent_kafka import KafkaException
 
 from bench import __main__ as command
-from bench import comparison, device, facts, process, session
-from bench.children import ended
-from bench.device import NoBlockDevice
 from bench.ending import SIGNALS, not_now
-from bench.session import Block, RoundFailed, Session, WrongCount
+from bench.full.children import ended
+from bench.machine import device, facts, process
+from bench.machine.device import NoBlockDevice
+from bench.running import comparison
+from bench.sessions import session
+from bench.sessions.failures import RoundFailed, WrongCount
+from bench.sessions.jobs import Block
+from bench.sessions.session import Session
 from bench.settings import FLUSH, QUICK
 from compat_tests.kafka_jars import ToolchainMissing
 from tests.bench.load.serving import serving

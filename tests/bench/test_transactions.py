@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.figures.ratios import BASELINE, SUBJECT, compare
 from bench.load.clients import client_transactions
-from bench.nodes3.session import NodesSession
 from bench.page.document import page
-from bench.ratios import BASELINE, SUBJECT, compare
-from bench.session import Session
+from bench.sessions.cluster import NodesSession
+from bench.sessions.session import Session
 from bench.settings import FLUSH, NODES_QUICK
 from bench.transactions.command import (
     GOALS,

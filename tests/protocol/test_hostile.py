@@ -333,6 +333,21 @@ def test_a_large_honest_request_is_accepted() -> None:
         assert len(decode(MetadataRequest, version, encode_bytes(asked, version)).topics or []) == 5_000
 
 
+def test_a_produce_of_a_million_tiny_partitions_is_refused_at_once() -> None:
+    """However large a request is for its records: millions of objects would be one piece of work."""
+    from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+    def frame_of(count: int, records: bytes) -> bytes:
+        data = [PartitionProduceData(index=7, records=records)] * count
+        return encode_bytes(ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=data)]), 9)
+
+    few = decode(ProduceRequest, 9, frame_of(100_000, bytes(200)))
+    assert len(few.topic_data[0].partition_data) == 100_000
+    peak, accepted = peak_of(ordinary(ProduceRequest, 9), frame_of(1_000_000, bytes(60)))
+    assert not accepted
+    assert peak < 64 * 1024
+
+
 def test_a_large_cluster_fits_a_metadata_response() -> None:
     from protocol.messages.metadata import (
         MetadataResponse,

@@ -1,0 +1,1 @@
+"""`python -m bench compaction`: what compaction gives back, and what it costs. All of it is in `command`."""

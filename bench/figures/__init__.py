@@ -1,0 +1,9 @@
+"""From what was measured to what is said of it; measures nothing.
+
+| module | |
+|---|---|
+| `ratios`, `intervals` | medians, ratios, goals; how sure a ratio is. Pure |
+| `directions` | which direction of a figure is the better one. Pure |
+| `origins` | may rows of several runs stand side by side. Pure |
+| `tables`, `pictures` | what results of all kinds have in common, for people |
+"""

@@ -1,0 +1,161 @@
+"""From blocks to medians, from medians to ratios, from ratios to goals met or missed.
+
+Owns: what a ratio and a goal are, and how they come from what sessions have measured; which there are, each
+comparison says itself. Invariants: a ratio is the subject's median over the baseline's; a figure that rests
+on an unproven block is never compared.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SUBJECT, BASELINE = "subject", "baseline"
+ANY = "any"
+"""The policy of a figure that does not depend on it: reads, memory, restart."""
+UNEQUAL = "durable vs as shipped"
+"""In the titles of ratios whose sides do not promise the same."""
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le}
+
+
+class BadRequirement(ValueError):
+    """A --require that cannot be read, or that names no ratio."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A bound on one ratio."""
+
+    ratio: str
+    relation: str
+    bound: float
+
+    def met_by(self, value: float) -> bool:
+        return _OPERATORS[self.relation](value, self.bound)
+
+    def __str__(self) -> str:
+        return f"{self.relation} {self.bound:g}"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """What is divided by what: (figure, policy) of the subject over (figure, policy) of the baseline."""
+
+    name: str
+    title: str
+    unit: str
+    figure: str
+    policies: tuple[str, str]
+    own: str = ""
+    """Set for growth: the baseline is this figure of the same side."""
+    bound: float = 0.0
+    """Set for what has a bound of its own, in `unit`: the baseline is the bound."""
+    against: str = ""
+    """Set where the baseline's figure has another name than the subject's."""
+
+
+_REQUIREMENT = re.compile(r"(?P<ratio>[a-z0-9.]+)(?P<relation><=|>=)(?P<bound>\d+(\.\d+)?)")
+
+
+def parse_requirement(text: str, ratios: Mapping[str, Ratio], goals: Iterable[Goal]) -> list[Goal]:
+    """ "goals" for all `goals`, or one like "produce.flush>=2" of a ratio among `ratios`. BadRequirement."""
+    if text == "goals":
+        return list(goals)
+    match = _REQUIREMENT.fullmatch(text.replace(" ", ""))
+    if match is None or match["ratio"] not in ratios:
+        raise BadRequirement(
+            f"{text!r} is neither 'goals' nor RATIO>=X or RATIO<=X; ratios: {', '.join(ratios)}"
+        )
+    return [Goal(match["ratio"], match["relation"], float(match["bound"]))]
+
+
+Figures = dict[tuple[str, str, str], list[float]]
+"""(side, figure, policy) -> its values, in the order they were measured."""
+
+_POLICY_FREE = frozenset({"consume", "consume_client", "restart", "memory"})
+
+
+def figures_of(sessions: list[dict[str, Any]]) -> Figures:
+    """Every numeric figure of every proven block and of each session's memory."""
+    figures: Figures = {}
+    for session in sessions:
+        blocks = [*session["blocks"]]
+        if session["memory"]:
+            blocks.append({"name": "memory", "policy": ANY, "figures": session["memory"], "proven": True})
+        for block in blocks:
+            if not block["proven"]:
+                continue
+            policy = ANY if block["name"] in _POLICY_FREE else block["policy"]
+            for name, value in block["figures"].items():
+                if isinstance(value, int | float):
+                    key = (session["side"], f"{block['name']}.{name}", policy)
+                    figures.setdefault(key, []).append(float(value))
+    return figures
+
+
+def compare(
+    sessions: list[dict[str, Any]],
+    required: list[Goal],
+    shown: tuple[Goal, ...],
+    ratios: Mapping[str, Ratio],
+) -> list[dict[str, Any]]:
+    """One row per ratio both sides have figures for; a required ratio without figures is a missed goal.
+
+    `shown` goals stand beside their ratio; only `required` ones have to be there.
+    """
+    figures = figures_of(sessions)
+    wanted = {goal.ratio: goal for goal in (*shown, *required)}
+    needed = {goal.ratio for goal in required}
+    rows: list[dict[str, Any]] = []
+    for ratio in ratios.values():
+        goal = wanted.get(ratio.name)
+        subject = figures.get((SUBJECT, ratio.figure, ratio.policies[0]))
+        if ratio.own:
+            baseline = figures.get((SUBJECT, ratio.own, ratio.policies[0]))
+        elif ratio.bound:
+            baseline = [ratio.bound]
+        else:
+            baseline = figures.get((BASELINE, ratio.against or ratio.figure, ratio.policies[1]))
+        if not subject or not baseline:
+            if ratio.name in needed:
+                rows.append(
+                    {
+                        "ratio": ratio.name,
+                        "title": ratio.title,
+                        "value": None,
+                        "goal": str(goal),
+                        "met": False,
+                    }
+                )
+            continue
+        value = statistics.median(subject) / statistics.median(baseline)
+        row: dict[str, Any] = {
+            "ratio": ratio.name,
+            "title": ratio.title,
+            "unit": ratio.unit,
+            "subject": statistics.median(subject),
+            "baseline": statistics.median(baseline),
+            "value": value,
+            "subject_values": subject,
+            "baseline_values": baseline,
+        }
+        if ratio.own:
+            row["baseline_growth"] = _own_growth(figures, ratio)
+        if ratio.bound:
+            row["bound"] = True
+        if goal is not None:
+            row |= {"goal": str(goal), "met": goal.met_by(value)}
+        rows.append(row)
+    return rows
+
+
+def _own_growth(figures: Figures, ratio: Ratio) -> float | None:
+    """The same growth on the baseline's side, for the reader."""
+    grown = figures.get((BASELINE, ratio.figure, ratio.policies[1]))
+    plain = figures.get((BASELINE, ratio.own, ratio.policies[1]))
+    return statistics.median(grown) / statistics.median(plain) if grown and plain else None

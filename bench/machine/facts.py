@@ -1,0 +1,95 @@
+"""What a reader must know about the machine and the code behind a result.
+
+Owns: machine, kernel, disk, runtime versions and commit. Names no path: results are kept in the repository.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from bench.machine.device import device_of, queue_facts
+from compat_tests.kafka_jars import KAFKA_VERSION, ToolchainMissing, java_command
+from compat_tests.targets import ROOT
+from lockstep import native
+
+_PACKAGES = ("uvloop", "crc32c", "cramjam", "confluent-kafka")
+
+
+def _said(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    return (done.stdout or done.stderr).strip()
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def _java() -> str:
+    """Its own word for its version; "none" where there is none, which not everything here needs."""
+    try:
+        return _said(java_command(), "-version").splitlines()[0]
+    except ToolchainMissing:
+        return "none"
+
+
+def _file_system(directory: Path) -> str:
+    """The type of the file system that holds `directory`: its longest mount point."""
+    held = [
+        (len(part.mountpoint), part.fstype)
+        for part in psutil.disk_partitions(all=True)
+        if directory.resolve().is_relative_to(part.mountpoint)
+    ]
+    return max(held)[1] if held else "unknown"
+
+
+def machine_facts(directory: Path) -> dict[str, Any]:
+    """Everything about the machine that the figures depend on."""
+    return {
+        "processor": _processor(),
+        "cpus": psutil.cpu_count(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "kernel": platform.release(),
+        "disk": queue_facts(device_of(directory)),
+        "file_system": _file_system(directory),
+        "python": platform.python_version(),
+        "java": _java(),
+        "kafka": KAFKA_VERSION,
+        "packages": {name: metadata.version(name) for name in _PACKAGES},
+        "load_average_before": [round(value, 2) for value in psutil.getloadavg()],
+    }
+
+
+_SOURCES = ("broker", "storage", "protocol", "lockstep", "player", "spark_connector", "bench", "compat_tests")
+_BUT_RESULTS = (".", ":(exclude)bench/results")
+"""Of git's words: what a run keeps is no change of what is measured."""
+
+
+def sources() -> str:
+    """A digest of what is started in a run, each session anew: committed modules, and changes to them."""
+    committed = _said("git", "ls-tree", "-r", "HEAD", "--", *_SOURCES).splitlines()
+    modules = [line for line in committed if line.endswith(".py")]
+    changed = _said("git", "diff", "HEAD", "--", *(f"{name}/*.py" for name in _SOURCES))
+    return hashlib.sha256("\n".join([*modules, changed]).encode()).hexdigest()[:16]
+
+
+def code_facts() -> dict[str, Any]:
+    """The commit measured, whether the tree differed from it in more than results, and `native` where the
+    modules that `make native` compiled are used."""
+    facts: dict[str, Any] = {
+        "commit": _said("git", "rev-parse", "HEAD"),
+        "dirty": bool(_said("git", "status", "--porcelain", "--untracked-files=no", "--", *_BUT_RESULTS)),
+    }
+    if os.environ.get(native.VARIABLE) == "1":
+        facts["native"] = True
+    return facts

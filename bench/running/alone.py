@@ -1,0 +1,94 @@
+"""A measurement of Lockstep alone as a command: what those have in common that compare no brokers.
+
+Owns: the result's shape, keeping and printing it, and the exit status: 0, or 1 when a round failed, a
+durability was not proven, or the measurement has a problem with its own figures. Does not know what is
+measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import argument_types
+from bench.ending import EXIT_FAILED
+from bench.figures.ratios import SUBJECT, figures_of
+from bench.kept import keep
+from bench.progress import say
+from bench.running import comparison
+from bench.sessions.session import Session
+from bench.settings import FLUSH, Sizes
+
+Row = dict[str, Any]
+
+
+class LockstepSession(Session):
+    """One node that flushes."""
+
+    def __init__(self, sizes: Sizes, parent: Path) -> None:
+        super().__init__(SUBJECT, "lockstep", (FLUSH,), sizes, parent)
+
+    def start(self) -> None:
+        """Without a warm-up: nothing is compiled here while it runs. TargetFailed."""
+        self.start_s = self.target.start()
+
+
+def medians(sessions: list[dict[str, Any]], name: str) -> dict[str, float]:
+    """The block's figures, each the median over the sessions; empty where none is proven."""
+    found = figures_of(sessions)
+    prefix = f"{name}."
+    return {
+        figure.removeprefix(prefix): statistics.median(values)
+        for (_, figure, _), values in found.items()
+        if figure.startswith(prefix)
+    }
+
+
+def command_line(words: Sequence[str], options: argparse.Namespace) -> str:
+    """The run's own words without paths. Args: words: how it begins."""
+    return " ".join([*words, *argument_types.words(options, ("quick", "rounds", "seconds"))])
+
+
+def measured(
+    name: str,
+    words: Sequence[str],
+    options: argparse.Namespace,
+    sizes: Sizes,
+    run: Callable[[Path], comparison.Outcomes],
+    judged: Callable[[list[dict[str, Any]]], tuple[list[Row], list[str]]],
+    shown: Callable[[dict[str, Any]], str],
+) -> tuple[int, Path | None]:
+    """Run, judge, keep and print; the exit status, and where the result is.
+
+    Args:
+        name: of the kind of result and the kept file.
+        words: how the command line begins.
+        run: as `comparison.performed` takes it.
+        judged: from sessions to rows, and what is wrong with them.
+        shown: the result as a table.
+    """
+    found = comparison.performed(options, run)
+    if found is None:
+        return EXIT_FAILED, None
+    rows, problems = judged(found["sessions"])
+    result = {
+        "format": 1,
+        "kind": name,
+        "command": command_line(words, options),
+        "sizes": vars(sizes),
+        "rows": rows,
+        **found,
+        "failures": [*found["failures"], *problems],
+    }
+    path = keep(result, options.out, name)
+    if options.json:
+        print(json.dumps({key: result[key] for key in ("command", "rows", "failures")}, indent=1))
+    else:
+        print(shown(result))
+    for failure in result["failures"]:
+        say(f"FAILED: {failure}")
+    return (EXIT_FAILED if result["failures"] else 0), path

@@ -1,0 +1,253 @@
+"""One comparison as a command: what all of them have in common, from the options to the exit status.
+
+Owns: the common options, the sessions one after the other, what a result holds, and what the exit status
+says: 0; 1 when a round failed or a durability was not proven; 3 when a required ratio was missed. Does not
+know what is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench import argument_types
+from bench.ending import EXIT_FAILED, EXIT_GOAL_MISSED
+from bench.figures.intervals import with_intervals
+from bench.figures.ratios import BadRequirement, Goal, Ratio, compare, parse_requirement
+from bench.figures.tables import reservations, table
+from bench.kept import LOCAL_RESULTS, keep
+from bench.machine import memory
+from bench.machine.device import NoBlockDevice
+from bench.machine.facts import code_facts, machine_facts, sources
+from bench.progress import say
+from bench.raw import Held
+from bench.sessions.cluster import HEAP
+from bench.sessions.failures import FAILURES
+from bench.sessions.session import Session
+from bench.settings import PRODUCER_PROPERTIES, Sizes
+from compat_tests.kafka_jars import ToolchainMissing
+from lockstep.native import VARIABLE
+
+P = TypeVar("P")
+S = TypeVar("S", bound=Session)
+Outcomes = tuple[list[dict[str, Any]], list[str]]
+"""What each session measured, what failed."""
+
+
+# --- the command line ---------------------------------------------------------------------------------------
+
+
+def add_run_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
+    """What every measurement in sessions takes. Args: quick: what `--quick` means."""
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument(
+        "--rounds", type=argument_types.rounds, help="sessions of each kind (an even number is balanced)"
+    )
+    parser.add_argument("--seconds", type=argument_types.positive, help="length of each timed block")
+    parser.add_argument("--json", action="store_true", help="the comparison on stdout as JSON")
+    argument_types.add_directories(parser, LOCAL_RESULTS, "for the kept result")
+
+
+def add_options(parser: argparse.ArgumentParser, *, quick: str) -> None:
+    """What every comparison takes. Args: quick: what `--quick` means."""
+    parser.add_argument(
+        "--vs", choices=["kafka", "self"], default="kafka", help="'self' shows the noise floor"
+    )
+    parser.add_argument("--subject", choices=["lockstep", "kafka"], default="lockstep")
+    add_run_options(parser, quick=quick)
+    parser.add_argument(
+        "--require", action="append", default=[], metavar="RATIO>=X", help="or RATIO<=X, or 'goals'"
+    )
+
+
+def add_baseline_tree(parser: argparse.ArgumentParser) -> None:
+    """For those that can start a broker from other sources."""
+    parser.add_argument(
+        "--baseline-tree",
+        type=argument_types.tree,
+        help="with --vs self: the baseline is Lockstep from this source tree, never compiled",
+    )
+
+
+def check_baseline_tree(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command with a word where it does not fit."""
+    if options.baseline_tree and (options.vs, options.subject) != ("self", "lockstep"):
+        parser.error("--baseline-tree goes with --vs self and --subject lockstep")
+
+
+def add_heap(parser: argparse.ArgumentParser) -> None:
+    """For those that start several Kafka nodes."""
+    parser.add_argument(
+        "--heap", type=argument_types.heap, default=HEAP, help=f"of each Kafka node (default {HEAP})"
+    )
+
+
+def required_goals(
+    parser: argparse.ArgumentParser,
+    options: argparse.Namespace,
+    ratios: Mapping[str, Ratio],
+    goals: Iterable[Goal],
+) -> list[Goal]:
+    """What `--require` names, of these; ends the command with a word where that is unknown."""
+    found: list[Goal] = []
+    try:
+        for text in options.require:
+            found += parse_requirement(text, ratios, goals)
+    except BadRequirement as error:
+        parser.error(str(error))
+    return found
+
+
+def sized(sizes: Sizes, options: argparse.Namespace) -> Sizes:
+    """The sizes with what the command line changes."""
+    if options.rounds:
+        sizes = replace(sizes, rounds=options.rounds)
+    if options.seconds:
+        sizes = replace(sizes, latency_s=options.seconds)
+    return sizes
+
+
+def baseline_of(options: argparse.Namespace) -> str:
+    """The kind of broker that the subject is compared with."""
+    return str(options.subject if options.vs == "self" else options.vs)
+
+
+def command_line(words: Sequence[str], options: argparse.Namespace) -> str:
+    """The run's own words without paths. Args: words: how it begins."""
+    found = [f"{VARIABLE}=1"] if os.environ.get(VARIABLE) == "1" else []
+    found += [*words, *argument_types.words(options, ("subject", "vs", "quick"))]
+    found += ["--baseline-tree", "BEFORE"] if getattr(options, "baseline_tree", None) else []
+    found += argument_types.words(options, ("rounds", "seconds", "policy", "groups", "require"))
+    found += ["--heap", options.heap] if getattr(options, "heap", HEAP) != HEAP else []
+    return " ".join(found)
+
+
+# --- the run ------------------------------------------------------------------------------------------------
+
+
+def run_sessions(plan: Sequence[P], make: Callable[[P], S], measure: Callable[[P, S], None]) -> Outcomes:
+    """Run every session in turn. Args: measure: opens the session and measures."""
+    sessions: list[dict[str, Any]] = []
+    failures: list[str] = []
+    began = time.monotonic()
+    for number, planned in enumerate(plan, 1):
+        say(f"[{time.monotonic() - began:4.0f} s] session {number} of {len(plan)}: {planned}")
+        session = make(planned)
+        try:
+            measure(planned, session)
+        except FAILURES as error:
+            failures.append(f"session {number} ({planned}): {error}")
+            say(f"  FAILED: {error}\n{session.log_tail()}")
+        finally:
+            session.close()
+        failures += [f"session {number}: {problem}" for problem in session.unproven()]
+        sessions.append(session.outcome())
+    say(f"[{time.monotonic() - began:4.0f} s] done")
+    return sessions, failures
+
+
+def performed(options: argparse.Namespace, run: Callable[[Path], Outcomes]) -> dict[str, Any] | None:
+    """Machine, code, sessions, failures; None where nothing can be measured. Args: run: as `measured`'s."""
+    parent = options.directory or Path(tempfile.gettempdir())
+    if options.quick:
+        say("QUICK: short blocks show whether it works; how fast it is, only a whole run says")
+    try:
+        machine, code, before = machine_facts(parent), code_facts(), sources()
+        memory_kept = {} if options.quick else memory.kept(parent)
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        sessions, failures = run(parent)
+        if sources() != before:
+            failures = [*failures, "the sources changed while it ran: its sessions are not of one commit"]
+    except (NoBlockDevice, ToolchainMissing) as error:
+        say(f"cannot measure here: {error}")
+        return None
+    return {
+        "started": started,
+        "code": code,
+        "machine": machine,
+        "memory_kept": memory_kept,
+        "failures": failures,
+        "sessions": sessions,
+    }
+
+
+def measured(
+    name: str,
+    words: Sequence[str],
+    options: argparse.Namespace,
+    sizes: Sizes | dict[str, Any],
+    run: Callable[[Path], Outcomes],
+    required: list[Goal],
+    goals: tuple[Goal, ...],
+    ratios: Mapping[str, Ratio],
+    *,
+    intervals: bool = False,
+    raw: Held | None = None,
+    **more: Any,
+) -> int:
+    """Run, compare, keep and print; the exit status.
+
+    Args:
+        name: of the kept file, before the two sides.
+        words: how the command line begins.
+        sizes: those of the sessions; of each kind by name where there are several.
+        run: runs the plan; given the directory in which data directories are made.
+        intervals: whether sessions carry their `round`, and ratios are of pairs of them.
+        raw: what the sessions' blocks name, written beside the result once that is there.
+        goals: shown beside their ratios, unless a broker is compared with itself.
+        more: what else is kept.
+    """
+    found = performed(options, run)
+    if found is None:
+        return EXIT_FAILED
+    baseline = baseline_of(options)
+    shown = goals if options.subject != baseline else ()
+    rows = compare(found["sessions"], required, shown, ratios)
+    if intervals:
+        judged = {goal.ratio: goal for goal in (*shown, *required)}
+        rows = with_intervals(rows, found["sessions"], ratios, judged)
+    result = {
+        "format": 1,
+        **more,
+        "command": command_line(words, options),
+        "subject": options.subject,
+        "baseline": baseline,
+        "sizes": sizes if isinstance(sizes, dict) else vars(sizes),
+        "producer_properties": PRODUCER_PROPERTIES,
+        "comparison": rows,
+        **found,
+    }
+    path = keep(result, options.out, f"{name}-{result['subject']}-vs-{result['baseline']}")
+    if raw is not None:
+        raw.write(path)  # last: a disk that it fills costs no result
+    return _finish(result, options, frozenset(goal.ratio for goal in required))
+
+
+def _finish(result: dict[str, Any], options: argparse.Namespace, required: frozenset[str]) -> int:
+    if options.json:
+        print(json.dumps({key: result[key] for key in ("command", "comparison", "failures")}, indent=1))
+    else:
+        print(table(result))
+        if noted := reservations(result):
+            say(noted)
+    return exit_status(result, required)
+
+
+def exit_status(result: dict[str, Any], required: frozenset[str]) -> int:
+    """What the command ends with; says what failed, and what was missed. Args: required: names of ratios."""
+    for failure in result["failures"]:
+        say(f"FAILED: {failure}")
+    if result["failures"]:
+        return EXIT_FAILED
+    missed = [row for row in result["comparison"] if row["ratio"] in required and not row["met"]]
+    for row in missed:
+        value = "no figures" if row["value"] is None else f"{row['value']:.2f}"
+        say(f"MISSED: {row['ratio']} is {value}, wanted {row.get('goal', 'a figure')}")
+    return EXIT_GOAL_MISSED if missed else 0

@@ -1,0 +1,12 @@
+"""One side of a measurement: a broker, or three, started, warmed up, given work, and ended without a trace.
+
+| module | |
+|---|---|
+| `session` | a session's life, its warm-up, and what is recorded around each block of work |
+| `cluster` | a session of three nodes |
+| `topics` | topics made, led and counted |
+| `jobs` | the load generator's processes |
+| `blocks` | the blocks of work that several comparisons share |
+| `commits` | group commits in a stopped node's logs |
+| `failures` | what ends a block, what ends a session |
+"""

@@ -1,0 +1,53 @@
+"""Group commits in a stopped Lockstep node's logs: frames that hold batches of a topic.
+
+Owns: counting; reads the logs as `lockstep log` does, and changes nothing in them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from bench.progress import say
+from bench.sessions.cluster import NodesSession
+from broker.metadata import METADATA_GROUP
+from compat_tests.targets import TargetFailed
+from lockstep.stopped_broker import PartitionNames, groups_of, topic_names
+from storage.log.inspect import GroupLog
+
+
+def commits_by_topic(data_dir: Path) -> Counter[str]:
+    """Frames with at least one batch of each topic; one with several topics counts for each."""
+    logs = [GroupLog(directory, group_id) for group_id, directory in groups_of(data_dir)]
+    topics = topic_names(next(log for log in logs if log.group_id == METADATA_GROUP))
+    found: Counter[str] = Counter()
+    for log in logs:
+        names = PartitionNames(log.group_id, log.checkpoint, topics)
+        for _, scanned in log.frames():
+            frame = scanned.frame()
+            for entry, payload in zip(frame.directory, frame.payloads, strict=True):
+                names.learn(entry.partition, payload)
+            found.update({names.name(entry.partition).rpartition("-")[0] for entry in frame.directory})
+    del found[""]  # the control partitions
+    return found
+
+
+def count_commits(session: NodesSession) -> None:
+    """Stop a Lockstep session's nodes and put to each block how many group commits it was.
+
+    Read from the logs of every node: what one did not hold is not counted for it.
+    """
+    if session.kind != "lockstep":
+        return
+    for node in session.cluster.nodes.values():
+        try:
+            node.stop()
+        except TargetFailed as error:
+            say(f"  group commits are not counted: {error}")
+            return
+    found = [commits_by_topic(node.data_dir) for node in session.cluster.nodes.values()]
+    for block in session.blocks:
+        counts = [commits.get(block.get("topic", ""), 0) for commits in found]
+        if any(counts) and "device" in block:
+            block["group_commits"] = max(counts)
+            block["flushes_per_replica_and_commit"] = round(block["device"]["flushes"] / sum(counts), 3)

@@ -1,0 +1,19 @@
+"""What can go wrong with a round: what ends its block, what ends its session. Knows no broker."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaException
+
+from compat_tests.targets import TargetFailed
+
+
+class RoundFailed(RuntimeError):
+    """A block could not be measured: wrong answers, lost records, a broker that died."""
+
+
+class WrongCount(RoundFailed):
+    """The log has not as many records as were acknowledged: a fault of the broker's, never tried again."""
+
+
+FAILURES = (RoundFailed, TargetFailed, KafkaException)
+"""What ends a session and not the run."""
