@@ -27,6 +27,7 @@ from bench.one_node import command as one_node
 from bench.player import command as player
 from bench.profile import command as profile
 from bench.progress import say
+from bench.sessions.failures import FAILURES
 from bench.spark import command as spark
 from bench.transactions import atomic
 from bench.transactions import command as transactions
@@ -65,6 +66,8 @@ TOLD = (
 
 UNUSABLE = (OSError, StorageError, NoBlockDevice, ToolchainMissing, Unreadable)
 """What is wrong with the machine, its disk or what lies on it: told, and no fault of the benchmark's."""
+TOLD_OF = (*UNUSABLE, *FAILURES)
+"""And what a command without sessions leaves to be told."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if words and words[0] in TOOLS:
                 return TOOLS[words[0]](words[1:])
             return one_node.main(words, TOOLS, TOLD)
-        except UNUSABLE as error:
+        except TOLD_OF as error:
             say(f"FAILED: {error}")
             return EXIT_FAILED
 

@@ -1,6 +1,6 @@
 """Kept results: JSON files, written whole or not at all, and read with a word where they are none.
 
-`keep` names a run's file by time, kind and sides.
+`keep` names a run's file by its time.
 """
 
 from __future__ import annotations

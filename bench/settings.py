@@ -1,6 +1,6 @@
 """What is run: flush policies, sizes of the quick and the full variant, client settings.
 
-Owns: every number of a run that is not measured. Both brokers get the same ones. Does not run anything.
+Owns: what several comparisons share of a run's numbers. Both brokers get the same ones. Runs nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,6 @@ RECORD_BYTES = 1024
 PARTITIONS = 16
 """How many partitions the row that compares one with many uses."""
 PRODUCERS = 16
-COMMITTERS = 16
-GROUP_MEMBERS = 50
-HEARTBEAT_S = 0.02
-"""Members notice a rebalance at their next heartbeat; Kafka's default of 3 s would hide both brokers."""
-HELD_GROUPS = 1_000
-HELD_MEMBERS = 10
-"""Members of each held group, every one on a connection of its own."""
 FILL_BATCH_RECORDS = 15
 """Records of 1 KB that fit a batch of 16 KiB, what a producer with default settings sends."""
 FILL_WINDOW = 8
@@ -63,7 +56,7 @@ class Sizes:
     client_read_records: int
     """How much of the backlog the cross-check with librdkafka reads."""
     rebalances: int
-    """Groups of GROUP_MEMBERS that start, grow and shrink, one after another."""
+    """Groups of members that start, grow and shrink, one after another."""
     restarts_per_session: int
     restart_sessions: int
     """In how many sessions of each kind the restart is measured."""

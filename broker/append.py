@@ -415,11 +415,12 @@ class Appender:
         partitions: Sequence[PartitionLog],
         marker: Marker,
         extra: Sequence[tuple[PartitionLog, bytearray, BatchHeader]] = (),
+        reserved: bool = True,
     ) -> None:
         """Write the marker to each partition, and the extra batches, in one frame: all of it or nothing.
 
-        Partitions where this very transaction has ended, or that are gone, are left out. May use the space
-        that is kept for the group's own: open transactions must end on a full disk, too.
+        Partitions where this very transaction has ended, or that are gone, are left out. `reserved`: may use
+        the space that is kept for the group's own, as open transactions must end on a full disk, too.
 
         Raises:
             Refused: TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH; nothing has changed.
@@ -430,7 +431,7 @@ class Appender:
         markers = self._markers(partitions, marker)
         if not markers and not extra:
             return
-        offsets = self.group.append_together([*markers, *extra], reserved=True)
+        offsets = self.group.append_together([*markers, *extra], reserved=reserved)
         self._note_ends(markers, offsets, marker.coordinator_epoch)
         time_ms = self.group.append_time_ms
         for (partition, _, own), offset in zip(extra, offsets[len(markers) :], strict=True):

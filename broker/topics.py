@@ -507,10 +507,19 @@ class Topics:
         Not before: a new topic would begin with the offsets of the old one, and a node that does not know yet
         of either change would take records by that name into a log that is about to be closed.
         """
-        every = range(1, self._cluster.data_groups + 1)
-        await self._in_each({number: self.commands.forget(number, entry.name) for number in every})
+        left: set[int] = set()
+
+        async def forget(number: int) -> None:
+            some_stay = await self.commands.forget(number, entry.name)
+            (left.add if some_stay else left.discard)(number)
+
+        await self._in_each({each: forget(each) for each in range(1, self._cluster.data_groups + 1)})
         groups = {*entry.groups, *entry.growing}
         await self._in_each({each: self.commands.close(each, entry.topic_id) for each in groups})
+        if left:  # a full disk had no room for their ends, and has some by now
+            await self._in_each({each: forget(each) for each in sorted(left)})
+        if left:
+            raise StorageError(f"offsets that groups committed are still in log groups {sorted(left)}")
         await self.record([deleted_command(entry.topic_id)], reign)
         if self._taken.get(folded(entry.name)) == entry.name and entry.name not in self._creating:
             self._taken.pop(folded(entry.name), None)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from bench.baselines import memory, tuned
 from bench.figures.ratios import SUBJECT
 from bench.machine.memory import keep_again
-from bench.sessions.cluster import HEAP, NODES, NodesSession
+from bench.sessions.cluster import DEFAULT_SHAPES, HEAP, NODES, NodesSession
 from bench.sessions.jobs import Running
 from bench.sessions.session import WARMUP_SLICE_S, Session
 from bench.settings import FLUSH, OS, Sizes
@@ -25,7 +25,6 @@ from compat_tests.targets import KafkaTarget
 
 MEMORY: Final = "memory"
 """The policy of a broker that writes nothing to a disk."""
-DEFAULT_GROUPS: Final = (NODES,)
 """Lockstep's data groups on three nodes, as by default."""
 
 
@@ -131,7 +130,7 @@ class ThreeBrokers(NodesSession):
         self.broker = broker
         policies = tuple(broker.targets)
         heap = broker.heap or HEAP
-        super().__init__(SUBJECT, broker.kind, policies, DEFAULT_GROUPS, sizes, parent, heap=heap)
+        super().__init__(SUBJECT, broker.kind, policies, DEFAULT_SHAPES, sizes, parent, heap=heap)
 
     def _make_target(self, tree: Path | None) -> Running:
         if self.kind != "kafka" or not self.broker.settings:

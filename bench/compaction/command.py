@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench import argument_types
+from bench.sessions.failures import RoundFailed
 from compat_tests.targets import LockstepTarget, Target
 
 SEGMENT_BYTES = 8 << 20
@@ -50,13 +51,33 @@ def _producer(target: Target) -> Producer:
     )
 
 
-def _send(producer: Producer, topic: str, value: bytes, key: bytes) -> None:
-    while True:
-        try:
-            producer.produce(topic, value, key)
-            return
-        except BufferError:
-            producer.poll(0.01)
+class Writer:
+    """Sends, and knows what was acknowledged."""
+
+    def __init__(self, target: Target) -> None:
+        self.acknowledged = 0
+        self._sent = 0
+        self._producer = _producer(target)
+
+    def send(self, topic: str, value: bytes, key: bytes) -> None:
+        """Waits while the client has no room."""
+        while True:
+            try:
+                self._producer.produce(topic, value, key, on_delivery=self._told)
+                break
+            except BufferError:
+                self._producer.poll(0.01)
+        self._sent += 1
+        self._producer.poll(0)
+
+    def _told(self, error: object, message: object) -> None:
+        self.acknowledged += error is None
+
+    def finish(self) -> None:
+        """Until all is acknowledged. RoundFailed where some of it is not."""
+        self._producer.flush(120)
+        if self.acknowledged < self._sent:
+            raise RoundFailed(f"{self._sent - self.acknowledged} records were not acknowledged")
 
 
 def _filled(target: Target, records: int) -> None:
@@ -65,26 +86,23 @@ def _filled(target: Target, records: int) -> None:
     made = admin.create_topics([NewTopic("dead", 1, 1, config=DEAD_CONFIG), NewTopic("plain", 1, 1)])
     for future in made.values():
         future.result(20)
-    producer = _producer(target)
+    writer = Writer(target)
     for at in range(records):
-        _send(producer, "dead", VALUE, b"key %d" % (at % KEYS))
-    assert producer.flush(120) == 0
+        writer.send("dead", VALUE, b"key %d" % (at % KEYS))
+    writer.finish()
     for at in range(3 * SEGMENT_BYTES // 1000 + 1000):
-        _send(producer, "plain", VALUE * 5, b"%d" % at)
-    assert producer.flush(120) == 0
+        writer.send("plain", VALUE * 5, b"%d" % at)
+    writer.finish()
 
 
 def _throughput(target: Target, seconds: float) -> float:
     """Records a second that are acknowledged."""
-    producer, count = _producer(target), 0
-    began = time.monotonic()
+    writer, began = Writer(target), time.monotonic()
     while time.monotonic() - began < seconds:
         for _ in range(1000):
-            _send(producer, "plain", VALUE, b"k")
-            count += 1
-        producer.poll(0)
-    assert producer.flush(120) == 0
-    return count / (time.monotonic() - began)
+            writer.send("plain", VALUE, b"k")
+    writer.finish()
+    return writer.acknowledged / (time.monotonic() - began)
 
 
 def _cleaned(target: Target, patience_s: float) -> int:
@@ -105,8 +123,8 @@ def measured(records: int, seconds: float, rounds: int) -> dict[str, object]:
     reclaimed: list[float] = []
     dead_bytes = 0
     record_bytes = len(VALUE) + 17
-    for _ in range(rounds):
-        for cleaner in (False, True):
+    for number in range(rounds):
+        for cleaner in (False, True) if number % 2 == 0 else (True, False):
             with _broker(cleaner) as target:
                 _filled(target, records)
                 rates[cleaner].append(_throughput(target, seconds))
@@ -132,5 +150,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=argument_types.positive, default=8.0)
     parser.add_argument("--rounds", type=argument_types.count, default=3)
     chosen = parser.parse_args(arguments)
+    if chosen.records <= KEYS:
+        parser.error(f"--records: the first {KEYS} of them are alive, more are needed")
     print(json.dumps(measured(chosen.records, chosen.seconds, chosen.rounds), indent=2))
     return 0

@@ -24,10 +24,12 @@ from bench import argument_types
 from bench.contention.client import balances
 from bench.contention.figures import LEAST_SUCCESSES, point, starved, table
 from bench.figures import pictures
+from bench.figures.ratios import medians_of
 from bench.progress import say
 from bench.running import alone, comparison
-from bench.sessions.failures import RoundFailed
+from bench.sessions.failures import RoundFailed, WrongCount
 from bench.sessions.jobs import Block
+from bench.sessions.session import LockstepSession
 from bench.settings import FLUSH, FULL, PRODUCERS, QUICK, Sizes
 from compat_tests.targets import ROOT
 
@@ -88,7 +90,7 @@ def _heard(child: subprocess.Popen[str]) -> Any:
     return answer
 
 
-class ContentionSession(alone.LockstepSession):
+class ContentionSession(LockstepSession):
     """One round: every number of hot accounts once."""
 
     def _topic_config(self, policy: str) -> dict[str, str]:
@@ -107,7 +109,8 @@ class ContentionSession(alone.LockstepSession):
         figures = block["figures"]
         stored = asyncio.run(balances(self.target.bootstrap, block["topic"]))
         if stored.lost or sum(stored.balances.values()) != figures["total_records"]:
-            raise RoundFailed(f"{stored.lost} updates were lost in {block['topic']}")
+            self.blocks.remove(block)
+            raise WrongCount(f"{stored.lost} updates were lost in {block['topic']}")
         say(
             f"  hot accounts {accounts:5}: {figures['goodput_per_s']:,.0f} transactions/s, "
             f"{figures['refusals_per_success']:.2f} refusals each, least share {figures['least_share']:.2f}, "
@@ -123,13 +126,14 @@ def judged(sessions: list[dict[str, Any]], quick: bool = False) -> tuple[list[al
     rows, problems = [], []
     for accounts in HOT_ACCOUNTS:
         name = f"hot{accounts}"
-        found = [block["figures"] for each in sessions for block in each["blocks"] if block["name"] == name]
+        blocks = [block for each in sessions for block in each["blocks"] if block["name"] == name]
+        found = [block["figures"] for block in blocks if block["proven"]]
         if found:
             worst = {
                 "least_share": min(each["least_share"] for each in found),
                 "longest_wait_s": max(each["longest_wait_s"] for each in found),
             }
-            rows.append({"accounts": accounts, **alone.medians(sessions, name), **worst})
+            rows.append({"accounts": accounts, **medians_of(sessions, name), **worst})
         told = [each for each in found if not quick or each["successes_per_client"] >= LEAST_SUCCESSES]
         if len(told) < len(found):
             say(f"  {accounts} hot accounts: too few successes to say that none starved")

@@ -17,10 +17,12 @@ from typing import Any
 
 from bench import argument_types
 from bench.feed.figures import table
+from bench.figures.ratios import medians_of
 from bench.machine.process import cpu_seconds
 from bench.progress import say
 from bench.running import alone, comparison
 from bench.sessions.jobs import Block
+from bench.sessions.session import LockstepSession
 from bench.settings import FLUSH, FULL, QUICK, Sizes
 
 BODY_BYTES = (0, 100, 1_000, 10_000)
@@ -28,7 +30,7 @@ TRANSACTIONS = 10_000
 """In each topic."""
 
 
-class FeedSession(alone.LockstepSession):
+class FeedSession(LockstepSession):
     """One round: a topic for each size of body, filled, then read."""
 
     def _topic_config(self, policy: str) -> dict[str, str]:
@@ -69,7 +71,7 @@ def judged(sessions: list[dict[str, Any]]) -> tuple[list[alone.Row], list[str]]:
     """A row for each size; `above_us` is what client and broker spend more than for an empty body."""
     rows: list[alone.Row] = []
     for body_bytes in BODY_BYTES:
-        found = alone.medians(sessions, f"feed{body_bytes}")
+        found = medians_of(sessions, f"feed{body_bytes}")
         if found:
             both_us = found["client_us"] + found["broker_us"]
             above_us = both_us - rows[0]["both_us"] if rows else 0.0

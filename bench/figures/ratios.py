@@ -59,7 +59,7 @@ class Ratio:
     """Set where the baseline's figure has another name than the subject's."""
 
 
-_REQUIREMENT = re.compile(r"(?P<ratio>[a-z0-9.]+)(?P<relation><=|>=)(?P<bound>\d+(\.\d+)?)")
+_REQUIREMENT = re.compile(r"(?P<ratio>[a-z0-9._]+)(?P<relation><=|>=)(?P<bound>\d+(\.\d+)?)")
 
 
 def parse_requirement(text: str, ratios: Mapping[str, Ratio], goals: Iterable[Goal]) -> list[Goal]:
@@ -96,6 +96,17 @@ def figures_of(sessions: list[dict[str, Any]]) -> Figures:
                     key = (session["side"], f"{block['name']}.{name}", policy)
                     figures.setdefault(key, []).append(float(value))
     return figures
+
+
+def medians_of(sessions: list[dict[str, Any]], name: str) -> dict[str, float]:
+    """The block's figures, each the median over the sessions; empty where none is proven."""
+    found = figures_of(sessions)
+    prefix = f"{name}."
+    return {
+        figure.removeprefix(prefix): statistics.median(values)
+        for (_, figure, _), values in found.items()
+        if figure.startswith(prefix)
+    }
 
 
 def compare(

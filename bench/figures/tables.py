@@ -169,6 +169,7 @@ def facts(result: dict[str, Any]) -> str:
     """Machine, code and command of a run."""
     machine = result["machine"]
     dirty = " (with uncommitted changes)" if result["code"]["dirty"] else ""
+    dirty += ", compiled modules (`make native`)" if result["code"].get("native") else ""
     disk = machine["disk"]
     commits = result.get("commits", {})
     if len(commits) > 1:

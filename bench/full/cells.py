@@ -1,7 +1,8 @@
 """Cells: one target at one point of a workload's axes, on one number of nodes. Pure.
 
-Owns: a cell's name, which is its file's, and its digest over everything that defines it: a row whose digest
-is another was measured for a workload that has changed since, and is measured again.
+Owns: a cell's name, which is its file's, and its digest over its workload and target: a row whose digest is
+another was measured for a workload that has changed since, and is measured again. What the code adds to a
+workload (warm-up, bytes of a fan-out) is not in it: whoever changes that raises `MEASURED_AS`.
 """
 
 from __future__ import annotations

@@ -85,6 +85,10 @@ class Measured:
         if len(blocks) == self._rounds:
             self.rows.write(cell, self._facts, blocks)
 
+    def has_row(self, cell: Cell) -> bool:
+        """Whether all of its rounds are there."""
+        return len(self._blocks.get(cell.name, ())) == self._rounds
+
     def failed(self, cell: Cell, error: str) -> None:
         """It is not measured any more in this visit; what was wrong first is its row."""
         if cell.name not in self.failed_cells:
@@ -166,7 +170,8 @@ def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path) -> None:
         except FAILURES as error:
             say(f"  FAILED: {error}\n{session.log_tail()}")
             for cell in mine:
-                measured.failed(cell, f"{broker.name} failed: {error}")
+                if not measured.has_row(cell):
+                    measured.failed(cell, f"{broker.name} failed: {error}")
         finally:
             session.close()
         if sources() != before:

@@ -200,7 +200,8 @@ def _groups(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
         for name, value in block["figures"].items()
         if isinstance(value, int | float)
     }
-    return {"name": str(cell), "policy": policy, "figures": figures, "proven": found[0]["proven"]}
+    weakest = min(found, key=lambda block: bool(block["proven"]))
+    return {**weakest, "name": str(cell), "figures": figures}
 
 
 def _failover(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:

@@ -27,8 +27,8 @@ from bench.machine import memory
 from bench.machine.device import NoBlockDevice
 from bench.machine.facts import code_facts, machine_facts, sources
 from bench.progress import say
-from bench.running.alone import LockstepSession
 from bench.sessions.failures import FAILURES, RoundFailed
+from bench.sessions.session import LockstepSession
 from bench.settings import QUICK as SIZES
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import ROOT

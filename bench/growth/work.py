@@ -15,9 +15,9 @@ from bench.growth.axes import PRODUCERS, RATE, WINDOW, Axis, Lengths
 from bench.growth.reading import device_read, evict
 from bench.load.latency import quantiles
 from bench.machine import process
-from bench.running.alone import LockstepSession
 from bench.sessions.failures import RoundFailed, WrongCount
 from bench.sessions.jobs import Block, next_line
+from bench.sessions.session import LockstepSession
 from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH
 from compat_tests.targets import LockstepTarget
 

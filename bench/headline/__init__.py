@@ -2,7 +2,7 @@
 
 | module | |
 |---|---|
-| `sizes` | how much work each block does, for a whole run, a quick one, and a test |
+| `sizes` | how much work each block does, for a whole run and a quick one |
 | `work` | the blocks of a session, one node's and three nodes' |
 | `goals` | what is divided by what, and the project's goals |
 | `command` | the command line, the order of sessions, what is kept |

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from bench.figures.ratios import ANY, Goal, Ratio
+from bench.figures.ratios import ANY, UNEQUAL, Goal, Ratio
 from bench.settings import FLUSH, OS
 
-PAIRS: Final = {"flush": ((FLUSH, FLUSH), "both flush"), "cross": ((FLUSH, OS), "durable vs as shipped")}
+PAIRS: Final = {"flush": ((FLUSH, FLUSH), "both flush"), "cross": ((FLUSH, OS), UNEQUAL)}
 NONE: Final = (ANY, ANY)
 
 _ONE: Final = (

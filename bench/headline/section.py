@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.figures.tables import facts, reservations, table, written_table
+from bench.figures.tables import facts, reservations, table, with_failures, written_table
 from bench.headline.goals import GOALS, RATIOS
 
 PICTURE = "headline.svg"
@@ -129,6 +129,4 @@ def section(result: dict[str, Any]) -> str:
         "for one waits for the file system, too. Kafka flushes a log's two indexes with it.",
         written_table(result, "github"),
     ]
-    if result["failures"]:
-        parts.append("Failed: " + "; ".join(text.splitlines()[0] for text in result["failures"]))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return with_failures(parts, result)

@@ -111,7 +111,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seconds", type=argument_types.positive, default=3.0, help="of each block")
     parser.add_argument("--rounds", type=argument_types.count, default=8)
     parser.add_argument("--policy", choices=["flush", "os"], default="flush")
-    parser.add_argument("--most", type=float, default=1.3, help="what both ratios may be")
+    parser.add_argument("--most", type=argument_types.positive, default=1.3, help="what both ratios may be")
     chosen = parser.parse_args(arguments)
     flush = {"flush": "always", "os": "os"}[chosen.policy]
     figures = measured(chosen.seconds, chosen.rounds, flush)

@@ -7,8 +7,6 @@ draws them again without measuring. Exit status: 0, or 1 when a run failed.
 from __future__ import annotations
 
 import argparse
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,12 +19,9 @@ from bench.kept import LOCAL_RESULTS, keep
 from bench.logstore.experiments import FULL, NAMES, QUICK, Axes, perform, plan
 from bench.logstore.replicas import STREAM_BYTES_PER_S
 from bench.logstore.tables import summary
-from bench.machine import memory
-from bench.machine.device import NoBlockDevice
-from bench.machine.facts import code_facts, machine_facts
 from bench.progress import say
+from bench.running import comparison
 from bench.settings import FLUSH, OS, POLICIES
-from compat_tests.kafka_jars import ToolchainMissing
 
 PLOTS = "bench.logstore.plots"
 
@@ -42,15 +37,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _measure(options: argparse.Namespace, axes: Axes, command: str) -> dict[str, Any]:
+def _runs(options: argparse.Namespace, axes: Axes, parent: Path) -> comparison.Outcomes:
     chosen = options.experiment if isinstance(options.experiment, list) else [options.experiment]
     names = frozenset(NAMES if "all" in chosen else chosen)
-    policies = tuple(options.policy or (FLUSH, OS))
-    parent = options.directory or Path(tempfile.gettempdir())
-    machine = machine_facts(parent)
-    memory_kept = {} if options.quick else memory.kept(parent)
-    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    runs = plan(axes, names, policies)
+    runs = plan(axes, names, tuple(options.policy or (FLUSH, OS)))
     say(f"{len(runs)} runs")
     measured: list[dict[str, Any]] = [
         {
@@ -61,19 +51,7 @@ def _measure(options: argparse.Namespace, axes: Axes, command: str) -> dict[str,
         }
         for run, figures in perform(runs, parent, axes.prime_bytes)
     ]
-    return {
-        "format": 1,
-        "kind": "logstore",
-        "command": command,
-        "started": started,
-        "code": code_facts(),
-        "machine": machine,
-        "memory_kept": memory_kept,
-        "axes": asdict(axes),
-        "stream_bytes_per_s": STREAM_BYTES_PER_S,
-        "runs": measured,
-        "failures": [str(each["figures"]["error"]) for each in measured if "error" in each["figures"]],
-    }
+    return measured, [str(each["figures"]["error"]) for each in measured if "error" in each["figures"]]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -87,11 +65,18 @@ def main(arguments: Sequence[str]) -> int:
         axes = replace(axes, seconds=options.seconds)
     chosen = [] if options.experiment == "all" else options.experiment
     words = [*chosen, *argument_types.words(options, ("quick", "seconds", "policy"))]
-    try:
-        result = _measure(options, axes, " ".join(["python -m bench logstore", *words]))
-    except (NoBlockDevice, ToolchainMissing) as error:
-        say(f"cannot measure here: {error}")
+    found = comparison.performed(options, lambda parent: _runs(options, axes, parent))
+    if found is None:
         return EXIT_FAILED
+    result = {
+        "format": 1,
+        "kind": "logstore",
+        "command": " ".join(["python -m bench logstore", *words]),
+        "axes": asdict(axes),
+        "stream_bytes_per_s": STREAM_BYTES_PER_S,
+        "runs": found.pop("sessions"),
+        **found,
+    }
     path = keep(result, options.out, "logstore")
     print(summary(result))
     pictures.draw(PLOTS, options, path)

@@ -1,4 +1,4 @@
-"""What the machine does while brokers are measured: counted, told, kept still. Knows no broker's protocol.
+"""The machine that measures: what it does is counted and told, and it is kept still. Knows no protocol.
 
 | module | |
 |---|---|

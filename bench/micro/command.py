@@ -1,6 +1,6 @@
 """`python -m bench micro`: what single steps of the produce, replicate and fetch paths cost.
 
-Owns: one timing loop and the list of steps; no sockets but those of the "delivery" rows, which are loopback.
+Owns: the list of steps; no sockets but those of the "delivery" rows, which are loopback.
 `--record` adds them to a history by commit, which names the commit that a step became slower with.
 Figures are for looking at one's own change before and after, on one machine; nothing is compared with another
 broker and no durability is claimed ("flush" rows say what the disk under --directory takes). References tell

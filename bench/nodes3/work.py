@@ -11,7 +11,7 @@ from bench.machine.process import RssSampler
 from bench.progress import say
 from bench.sessions.blocks import closed, produce
 from bench.sessions.cluster import NodesSession
-from bench.sessions.failures import RoundFailed
+from bench.sessions.failures import WrongCount
 from bench.settings import PRODUCERS
 
 ROWS = ("produce", "latency", "memory", "loss")
@@ -67,6 +67,6 @@ def _losses(session: NodesSession, shape: int, count: int) -> None:
         acked += figures["total_records"]
         stored = sum(session.end_offsets(topic, shape))
         if stored < acked:
-            raise RoundFailed(f"{session.kind}: {acked - stored} acknowledged records lost with a leader")
+            raise WrongCount(f"{session.kind}: {acked - stored} acknowledged records lost with a leader")
         _note(session, f"loss_{shape}", figures)
         say(f"  loss_{shape}           acknowledged again after {figures['first_ack_s']:.2f} s")

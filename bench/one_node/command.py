@@ -2,8 +2,7 @@
 
 Owns: the command line, the alternation of sessions, and what is kept of a run. Progress goes to stderr, the
 result to stdout (a table, or JSON with --json). Exit status: 0; 1 when a round failed or a durability was
-not proven; 2 for words that cannot be met; 3 when everything ran and a required ratio was missed; 128 + n
-when signal n ended it.
+not proven; 2 for words that cannot be met; 3 when everything ran and a required ratio was missed.
 """
 
 from __future__ import annotations

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bench.figures.ratios import ANY, Goal, Ratio
+from bench.figures.ratios import ANY, UNEQUAL, Goal, Ratio
 from bench.settings import FLUSH, OS
 
-_WORDS = {"flush": "both flush", "cross": "durable vs as shipped", "os": "neither flushes"}
+_WORDS = {"flush": "both flush", "cross": UNEQUAL, "os": "neither flushes"}
 
 
 def _ratios() -> Iterable[Ratio]:
     both, free, cross, none = (FLUSH, FLUSH), (OS, OS), (FLUSH, OS), (ANY, ANY)
     yield Ratio("produce.flush", "throughput, both flush", "MB/s", "produce.mb_per_s", both)
-    yield Ratio("produce.cross", "throughput, durable vs as shipped", "MB/s", "produce.mb_per_s", cross)
+    yield Ratio("produce.cross", f"throughput, {UNEQUAL}", "MB/s", "produce.mb_per_s", cross)
     yield Ratio("produce.os", "throughput, neither flushes", "MB/s", "produce.mb_per_s", free)
     for quantile in ("p50", "p99"):
         for name, policies in (("flush", both), ("cross", cross), ("os", free)):

@@ -20,7 +20,15 @@ from bench.progress import say
 from bench.sessions.failures import RoundFailed
 from bench.sessions.jobs import Block, next_line
 from bench.sessions.session import Session
-from bench.settings import COMMITTERS, FLUSH, GROUP_MEMBERS, HEARTBEAT_S, HELD_GROUPS, HELD_MEMBERS
+from bench.settings import FLUSH
+
+COMMITTERS = 16
+GROUP_MEMBERS = 50
+HEARTBEAT_S = 0.02
+"""Members notice a rebalance at their next heartbeat; Kafka's default of 3 s would hide both brokers."""
+HELD_GROUPS = 1_000
+HELD_MEMBERS = 10
+"""Members of each held group, every one on a connection of its own."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.figures.tables import facts, reservations, table, written_table
+from bench.figures.tables import facts, reservations, table, with_failures, written_table
 
 
 def section(result: dict[str, Any]) -> str:
@@ -24,4 +24,4 @@ def section(result: dict[str, Any]) -> str:
         "requests at most N can be acknowledged by one flush. What a virtual disk does with a flush is not "
         "known from inside.",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return with_failures(parts, result)

@@ -35,6 +35,11 @@ def is_lost(row: dict[str, Any]) -> bool:
     return bool(value < 1.0 - ROUNDED if more else value > 1.0 + ROUNDED)
 
 
+def is_with_another(result: dict[str, Any]) -> bool:
+    """Whether Lockstep is measured beside another broker, not beside itself."""
+    return result.get("subject") == "lockstep" and result.get("baseline") != "lockstep"
+
+
 def _within_noise(row: dict[str, Any]) -> str:
     """Whether the same broker differs from itself by as much, or the interval holds 1."""
     low, high, noise = row.get("low"), row.get("high"), row.get("noise")
@@ -46,11 +51,12 @@ def _within_noise(row: dict[str, Any]) -> str:
 
 
 def losses(results: list[dict[str, Any]]) -> list[list[str]]:
-    """A row for each loss: where, what, the ratio, whether it may be noise; the heaviest of each first."""
+    """A row for each loss: where, what, the ratio, whether it may be noise; the heaviest of each first.
+
+    Args: results: comparisons with another broker.
+    """
     found = []
     for result in results:
-        if result.get("subject") != "lockstep" or result.get("baseline") == "lockstep":
-            continue
         lost = [row for row in result["comparison"] if is_lost(row)]
         lost.sort(key=lambda row: max(row["value"], 1 / row["value"]), reverse=True)
         kind = result.get("kind", "one node")
@@ -60,7 +66,7 @@ def losses(results: list[dict[str, Any]]) -> list[list[str]]:
 
 def section(results: list[dict[str, Any]]) -> str:
     """What docs/benchmarks.md says of it; empty where nothing was compared."""
-    compared = [result for result in results if result.get("comparison")]
+    compared = [each for each in results if each.get("comparison") and is_with_another(each)]
     if not compared:
         return ""
     rows = losses(compared)

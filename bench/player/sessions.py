@@ -16,9 +16,9 @@ from bench.player.delays import Blocks
 from bench.player.points import GRPC, LOG_PLAYERS, LOOPS, OPEN, PLAIN, STORED, TRANSACTIONS, Axes, Point
 from bench.player.ratios import CALM_MS, RATE_SHARE
 from bench.player.stalled import Stalled
-from bench.running import alone
 from bench.sessions.cluster import NODES, NodesSession
 from bench.sessions.jobs import Running
+from bench.sessions.session import LockstepSession
 from bench.settings import FLUSH, Sizes
 from compat_tests.clusters import KafkaCluster, LockstepCluster
 from compat_tests.targets import ROOT, LockstepTarget
@@ -57,7 +57,7 @@ def plan_sessions(parts: frozenset[str], rounds: int) -> list[Planned]:
     return plan + ([Planned(ONE, of_one, True)] if of_one else [])
 
 
-class PlayerNode(alone.LockstepSession):
+class PlayerNode(LockstepSession):
     """One node that takes players."""
 
     def _make_target(self, tree: Path | None) -> Running:

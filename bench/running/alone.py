@@ -9,43 +9,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench import argument_types
 from bench.ending import EXIT_FAILED
-from bench.figures.ratios import SUBJECT, figures_of
 from bench.kept import keep
 from bench.progress import say
 from bench.running import comparison
-from bench.sessions.session import Session
-from bench.settings import FLUSH, Sizes
+from bench.settings import Sizes
 
 Row = dict[str, Any]
-
-
-class LockstepSession(Session):
-    """One node that flushes."""
-
-    def __init__(self, sizes: Sizes, parent: Path) -> None:
-        super().__init__(SUBJECT, "lockstep", (FLUSH,), sizes, parent)
-
-    def start(self) -> None:
-        """Without a warm-up: nothing is compiled here while it runs. TargetFailed."""
-        self.start_s = self.target.start()
-
-
-def medians(sessions: list[dict[str, Any]], name: str) -> dict[str, float]:
-    """The block's figures, each the median over the sessions; empty where none is proven."""
-    found = figures_of(sessions)
-    prefix = f"{name}."
-    return {
-        figure.removeprefix(prefix): statistics.median(values)
-        for (_, figure, _), values in found.items()
-        if figure.startswith(prefix)
-    }
 
 
 def command_line(words: Sequence[str], options: argparse.Namespace) -> str:

@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,13 +96,17 @@ def required_goals(
     ratios: Mapping[str, Ratio],
     goals: Iterable[Goal],
 ) -> list[Goal]:
-    """What `--require` names, of these; ends the command with a word where that is unknown."""
+    """What `--require` names, of these; ends the command with a word where that is unknown, or two bounds of
+    one ratio."""
     found: list[Goal] = []
     try:
         for text in options.require:
             found += parse_requirement(text, ratios, goals)
     except BadRequirement as error:
         parser.error(str(error))
+    for ratio, count in Counter(goal.ratio for goal in set(found)).items():
+        if count > 1:
+            parser.error(f"--require has {count} bounds of {ratio}: one can be judged")
     return found
 
 
@@ -225,9 +230,10 @@ def measured(
         **found,
     }
     path = keep(result, options.out, f"{name}-{result['subject']}-vs-{result['baseline']}")
+    status = _finish(result, options, frozenset(goal.ratio for goal in required))
     if raw is not None:
-        raw.write(path)  # last: a disk that it fills costs no result
-    return _finish(result, options, frozenset(goal.ratio for goal in required))
+        raw.write(path)  # last: a disk that it fills costs nothing else
+    return status
 
 
 def _finish(result: dict[str, Any], options: argparse.Namespace, required: frozenset[str]) -> int:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from bench import raw
 from bench.progress import say
-from bench.sessions.failures import RoundFailed
+from bench.sessions.failures import RoundFailed, WrongCount
 from bench.sessions.jobs import Block
 from bench.sessions.session import Session
 from bench.settings import (
@@ -240,7 +240,7 @@ def restart(session: Session, topic: str, filled: Block) -> None:
         stored = session.end_offsets(topic, 1)[0]
         if stored < records + number + 1:
             lost = records + number + 1 - stored
-            raise RoundFailed(f"{session.kind}: {lost} acknowledged records lost by kill -9")
+            raise WrongCount(f"{session.kind}: {lost} acknowledged records lost by kill -9")
         session.blocks.append(
             {"name": "restart", "policy": filled["policy"], "figures": figures, "proven": True}
         )

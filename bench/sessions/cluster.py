@@ -2,7 +2,7 @@
 
 Owns: the clusters' settings (replication factor 3, two of three must have a write), which node leads a
 partition, and the loss of a leader. Both kinds keep all nodes on this machine's one disk, pinned to nothing.
-Does not decide which blocks run (`bench.nodes3.work`).
+Does not decide which blocks run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.progress import say
 from bench.sessions.failures import RoundFailed
 from bench.sessions.jobs import Block, Running
 from bench.sessions.session import Session, of_tree
-from bench.settings import FLUSH, Sizes
+from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, Sizes
 from compat_tests.clusters import Cluster, KafkaCluster, LockstepCluster
 
 NODES = 3
@@ -135,7 +135,9 @@ class NodesSession(Session):
     def _led_slice(self, topic: str, producers: int) -> int:
         words: dict[str, Any] = {"partitions": WARM_PARTITIONS, "spread": "led", "warmup_s": 0.0}
         done = self.closed_loop(topic, producers, seconds=1.0, **words)
-        filled = self.job("fill", topic=topic, total_bytes=8 << 20, records=15, window=8)
+        filled = self.job(
+            "fill", topic=topic, total_bytes=8 << 20, records=FILL_BATCH_RECORDS, window=FILL_WINDOW
+        )
         return int(done["total_requests"] + filled["total_requests"])
 
     def _warm_topics(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What can go wrong with a round: what ends its block, what ends its session. Knows no broker."""
+"""What can go wrong with a round: what ends its block, what ends its session."""
 
 from __future__ import annotations
 

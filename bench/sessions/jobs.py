@@ -45,8 +45,8 @@ class Jobs:
     def __init__(self, kind: str, sizes: Sizes) -> None:
         self.kind = kind
         self.sizes = sizes
-        self._jobs: list[subprocess.Popen[str]] = []
-        """Started, and not known to have ended."""
+        self._jobs: dict[subprocess.Popen[str], float] = {}
+        """Started, and not known to have ended; how long each may take."""
 
     def kill_jobs(self) -> None:
         """End what is left of them."""
@@ -69,7 +69,8 @@ class Jobs:
         }
         command = [sys.executable, "-m", "bench.load", json.dumps(job)]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        self._jobs.append(child)
+        own_s = float(words.get("seconds", 0.0)) + float(words.get("warmup_s", 0.0))
+        self._jobs[child] = JOB_TIMEOUT_S + own_s
         return child
 
     @contextlib.contextmanager
@@ -92,8 +93,8 @@ class Jobs:
     def finish_job(self, child: subprocess.Popen[str]) -> Block:
         """The result of a started job. RoundFailed."""
         try:
-            output, _ = child.communicate(timeout=JOB_TIMEOUT_S + 2 * self.sizes.latency_s)
-            self._jobs.remove(child)
+            output, _ = child.communicate(timeout=self._jobs[child])
+            del self._jobs[child]
         except subprocess.TimeoutExpired as late:
             child.kill()
             child.wait()
@@ -114,6 +115,9 @@ def next_line(child: subprocess.Popen[str], held: str) -> Block:
     found: Block = json.loads(line or '{"error": "the load generator ended"}')
     if "error" in found:
         raise RoundFailed(f"{held}: {found['error']}")
-    child.stdin.write("\n")
-    child.stdin.flush()
+    try:
+        child.stdin.write("\n")
+        child.stdin.flush()
+    except OSError as error:
+        raise RoundFailed(f"{held}: the load generator ended: {error}") from error
     return found

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.ending import not_now
+from bench.figures.ratios import SUBJECT
 from bench.machine import device, memory, process
 from bench.machine.pauses import Pauses
 from bench.progress import say
@@ -90,7 +91,7 @@ class Session(Jobs):
         try:
             self.target: Running = self._make_target(tree)
         except BaseException:
-            self.directory.rmdir()
+            shutil.rmtree(self.directory, ignore_errors=True)
             raise
 
     def outcome(self) -> Block:
@@ -290,16 +291,16 @@ class Session(Jobs):
         """Run `work(topic)` on a fresh topic and record it with everything around it.
 
         `work` returns its figures with `total_records` and `writes` (acknowledged requests or batches), of
-        which at most `max_outstanding` were ever unacknowledged together. WrongCount, and no block, where
-        the log has not as many records as were acknowledged.
+        which at most `max_outstanding` were ever unacknowledged together. No block, and WrongCount, where
+        the log has not as many records as were acknowledged, or RoundFailed where it does not tell.
         """
         topic = self.topic(policy, partitions)
         block = self.observe(name, policy, lambda: work(topic), max_outstanding=max_outstanding)
         block["topic"] = topic
         try:
             self.count_records(topic, partitions, int(block["figures"]["total_records"]))
-        except WrongCount:
-            self.blocks.remove(block)
+        except BaseException:
+            self.blocks.remove(block)  # nobody has counted it
             raise
         return block
 
@@ -348,6 +349,17 @@ class Session(Jobs):
         }
         self.blocks.append(block)
         return block
+
+
+class LockstepSession(Session):
+    """One node that flushes."""
+
+    def __init__(self, sizes: Sizes, parent: Path) -> None:
+        super().__init__(SUBJECT, "lockstep", (FLUSH,), sizes, parent)
+
+    def start(self) -> None:
+        """Without a warm-up: nothing is compiled here while it runs. TargetFailed."""
+        self.start_s = self.target.start()
 
 
 def _proof(policy: str, writes: float, max_outstanding: float, flushes: int) -> Block:

@@ -43,8 +43,11 @@ class Topics:
 
     def _partitions(self, name: str) -> list[tuple[int, int]]:
         """What a client is told now: each partition's leader, or -1, and how many replicas are in sync; empty
-        where the topic is unknown."""
-        found = self._admin().list_topics(name, timeout=30).topics.get(name)
+        where the topic is unknown. RoundFailed."""
+        try:
+            found = self._admin().list_topics(name, timeout=30).topics.get(name)
+        except KafkaException as error:
+            raise RoundFailed(f"no metadata of {name}: {error}") from error
         parts = found.partitions if found else {}
         return [(parts[index].leader, len(parts[index].isrs)) for index in sorted(parts)]
 
@@ -61,11 +64,11 @@ class Topics:
         """Whether the broker itself knows that it leads; Kafka's metadata may say so a moment earlier."""
         try:
             return self.end_offsets(name, partitions) == [0] * partitions
-        except KafkaException:
+        except RoundFailed:
             return False
 
     def end_offsets(self, name: str, partitions: int) -> list[int]:
-        """The log end offset of each partition. KafkaException."""
+        """The log end offset of each partition. RoundFailed."""
         consumer = Consumer(
             {"bootstrap.servers": self._bootstrap, "group.id": "bench-offsets", "log_level": 0}
         )
@@ -74,6 +77,8 @@ class Topics:
                 consumer.get_watermark_offsets(TopicPartition(name, index), timeout=30)
                 for index in range(partitions)
             ]
+        except KafkaException as error:
+            raise RoundFailed(f"no end offsets of {name}: {error}") from error
         finally:
             consumer.close()
         return [high for _, high in marks]

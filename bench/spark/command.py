@@ -21,7 +21,7 @@ from bench.figures import pictures
 from bench.kept import LOCAL_RESULTS, keep
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
-from bench.machine.facts import code_facts, machine_facts
+from bench.machine.facts import code_facts, machine_facts, sources
 from bench.progress import say
 from bench.spark.figures import OURS, PARTITIONS, SINK_SHARE, STOCK, TIMED, Seconds, rows
 from bench.spark.filling import create, fill
@@ -147,6 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     records, rounds = (20_000, 1) if options.quick else (options.records, options.rounds)
     parent = options.directory or Path(tempfile.gettempdir())
+    before = sources()
     try:
         memory_kept = {} if options.quick else memory.kept(parent)
         result = {
@@ -165,6 +166,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
     except FAILED as failure:
         print(failure, file=sys.stderr)
+        return EXIT_FAILED
+    if sources() != before:
+        say("FAILED: the sources changed while it ran: its rounds are not of one commit")
         return EXIT_FAILED
     result["ratios"] = rows(result)
     part = "-source" if options.source else "-sink" if options.sink else ""

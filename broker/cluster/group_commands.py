@@ -38,8 +38,9 @@ MOST_UNEXPLAINED: Final = 1000
 DEPOSED: Final = "of a controller that was deposed"
 """What the refusal of a late command says on the wire, where a refusal is a text."""
 
-Forget = Callable[[int, str], Awaitable[None]]
-"""Group number, topic name."""
+SOME_STAY = b"some stay"
+Forget = Callable[[int, str], Awaitable[bool]]
+"""Group number, topic name; whether some offsets have to stay for now."""
 
 
 class GroupCommands:
@@ -90,13 +91,13 @@ class GroupCommands:
         told = json.loads(await self._elsewhere(number, {"do": "tell"}))
         return {bytes.fromhex(topic_id): indexes for topic_id, indexes in told.items()}
 
-    async def forget(self, number: int, name: str) -> None:
-        """End the offsets that consumer groups committed for a topic. Raises StorageError."""
+    async def forget(self, number: int, name: str) -> bool:
+        """End the offsets that consumer groups committed for a topic; whether some have to stay for now, as
+        on a full disk. Raises StorageError."""
         if self._is_led_here(number):
             self._check_term(number, self.term)
-            await self._forget(number, name)
-        else:
-            await self._elsewhere(number, {"do": "forget", "name": name})
+            return bool(await self._forget(number, name))
+        return bool(await self._elsewhere(number, {"do": "forget", "name": name}))
 
     # --- here -----------------------------------------------------------------------------------------------
 
@@ -151,12 +152,14 @@ class GroupCommands:
             raise NotLeader(f"a command {DEPOSED} in term {known}: it bears term {term}")
         self._terms[number] = term
 
-    async def _forget(self, number: int, name: str) -> None:
-        if self.forget_here is not None:
-            try:
-                await self.forget_here(number, name)
-            except Refused as refused:
-                raise NotLeader(refused.message) from None
+    async def _forget(self, number: int, name: str) -> bytes:
+        """`SOME_STAY` or nothing, which is all that versions say that raise where some stay."""
+        if self.forget_here is None:
+            return b""
+        try:
+            return SOME_STAY if await self.forget_here(number, name) else b""
+        except Refused as refused:
+            raise NotLeader(refused.message) from None
 
     # --- elsewhere ------------------------------------------------------------------------------------------
 

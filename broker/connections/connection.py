@@ -375,10 +375,13 @@ class Connection(asyncio.BufferedProtocol):
             self._replies = None
 
     def _wait_on(self, reply: Reply, deferred: Deferred) -> None:
-        """What had to be found out first is: the answer is waited for as any other, and requests go on."""
+        """What had to be found out first is: the answer is waited for as any other, and requests go on,
+        unless it is worked on in later turns once more."""
         if not deferred.holds_request:
             self._shared.done(reply.request_bytes)
             reply.request_bytes = 0
+        if deferred.is_alone:
+            self._work_on(reply)
         reply.deferred = deferred
         deferred.listen(reply.settle)
         if self._stalled is not None:

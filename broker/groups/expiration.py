@@ -78,8 +78,9 @@ class Expiration:
                     await asyncio.sleep(0)
         return found
 
-    async def forget(self, number: int, topic_name: str) -> None:
-        """The controller deletes a topic: a data group led here has nothing under its name when this returns.
+    async def forget(self, number: int, topic_name: str) -> bool:
+        """The controller deletes a topic: no client commits offsets of it to a data group led here when this
+        returns, and what was committed is gone. True: some of it had to stay for now, as on a full disk.
 
         Raises Refused: to be asked again, perhaps of another node.
         """
@@ -90,9 +91,7 @@ class Expiration:
             await store.committed()
         except StorageError as error:
             raise Refused(kafka_error(error), str(error)) from None
-        if topic_name in store.state.topics():
-            text = f"offsets of topic {topic_name} are still in log group {number}"
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        return topic_name in store.state.topics()
 
     async def _hidden(self, topic_name: str) -> None:
         """Wait until no client can commit offsets of it here. Raises Refused."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from broker.context import Answer, ClientContext, Deferred
 from broker.groups.coordinator import GroupCoordinator
+from broker.handlers.in_turns import in_turns
 from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -21,17 +23,25 @@ VERSIONS = (0, 2)
 
 def handle(context: ClientContext, header: RequestHeader, request: DeleteGroupsRequest) -> Answer:
     """Serve one DeleteGroups; the answer waits for the commits."""
-    asked = {group_id: _coordinator(context, group_id) for group_id in request.groups_names}
-    if not asked:
+    names = dict.fromkeys(request.groups_names)
+    if not names:
         return DeleteGroupsResponse()
-    results = [DeletableGroupResult(group_id=group_id) for group_id in asked]
+    found = partial(_coordinator, context)
+    return in_turns(context, names, found, lambda all_found: _deleted(context, list(names), all_found))
+
+
+def _deleted(context: ClientContext, names: list[str], found: list[GroupCoordinator | Refused]) -> Answer:
+    results = [DeletableGroupResult(group_id=group_id) for group_id in names]
     answer = _Answer(results)
-    for result, found in zip(results, asked.values(), strict=True):
-        if isinstance(found, GroupCoordinator):
-            found.delete(result.group_id, answer.settler(result))
+
+    def delete(asked: tuple[DeletableGroupResult, GroupCoordinator | Refused]) -> None:
+        result, coordinator = asked
+        if isinstance(coordinator, GroupCoordinator):
+            coordinator.delete(result.group_id, answer.settler(result))
         else:
-            answer.settle_one(result, found.error)
-    return answer
+            answer.settle_one(result, coordinator.error)
+
+    return in_turns(context, zip(results, found, strict=True), delete, lambda _: answer)
 
 
 def _coordinator(context: ClientContext, group_id: str) -> GroupCoordinator | Refused:

@@ -10,6 +10,7 @@ from typing import Final
 from broker.context import Answer, ClientContext
 from broker.groups.classic import State
 from broker.handlers.authorized import GROUP_OPERATIONS
+from broker.handlers.in_turns import in_turns
 from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -22,12 +23,15 @@ NOT_FOUND_SINCE: Final = 6
 
 def handle(context: ClientContext, header: RequestHeader, request: DescribeGroupsRequest) -> Answer:
     """Serve one DescribeGroups."""
-    groups = [_describe(context, header, group_id) for group_id in dict.fromkeys(request.groups)]
-    if request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
-    return DescribeGroupsResponse(groups=groups)
+
+    def described(group_id: str) -> DescribedGroup:
+        group = _describe(context, header, group_id)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = GROUP_OPERATIONS
+        return group
+
+    names = dict.fromkeys(request.groups)
+    return in_turns(context, names, described, lambda groups: DescribeGroupsResponse(groups=groups))
 
 
 def _describe(context: ClientContext, header: RequestHeader, group_id: str) -> DescribedGroup:

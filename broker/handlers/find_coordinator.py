@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from broker.context import Answer, ClientContext, Endpoint
 from broker.coordination.coordination import Coordination
+from broker.handlers.in_turns import in_turns
 from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -49,7 +50,7 @@ def handle(context: ClientContext, header: RequestHeader, request: FindCoordinat
 
 async def _after_making(
     context: ClientContext, coordinators: Coordinators, api_version: int, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
+) -> Answer:
     try:
         await coordinators.ready()
     except Refused as refused:
@@ -59,7 +60,7 @@ async def _after_making(
 
 def _found(
     context: ClientContext, coordinators: Coordinators, api_version: int, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
+) -> Answer:
     if api_version < BATCHED_SINCE:
         found = context.endpoint_of(coordinators.coordinator_node(request.key))
         if found is None:
@@ -68,11 +69,11 @@ def _found(
         return FindCoordinatorResponse(
             error_message=FOUND, node_id=found.node_id, host=found.host, port=found.port
         )
-    return FindCoordinatorResponse(
-        coordinators=[
-            _coordinator(key, context.endpoint_of(coordinators.coordinator_node(key)))
-            for key in request.coordinator_keys
-        ]
+    return in_turns(
+        context,
+        request.coordinator_keys,
+        lambda key: _coordinator(key, context.endpoint_of(coordinators.coordinator_node(key))),
+        lambda found: FindCoordinatorResponse(coordinators=found),
     )
 
 

@@ -17,6 +17,7 @@ from broker.context import Answer, ClientContext
 from broker.coordination.hosted import when_certain
 from broker.groups.records import CommittedOffset
 from broker.groups.store import GroupStore
+from broker.handlers.in_turns import in_turns
 from broker.handlers.repeated import Repeated
 from broker.metadata import Topic
 from broker.refused import Refused
@@ -53,10 +54,14 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetFetchRe
     version = header.api_version
     groups = request.groups if version >= BATCHED_SINCE else [_only_group(request)]
     must_be_stable = request.require_stable
-    under_way = _under_way(context, groups)
-    if under_way:
-        return _when_committed(context, version, groups, must_be_stable, under_way)
-    return _response(context, version, groups, must_be_stable)
+
+    def looked(found: list[GroupStore | None]) -> Answer:
+        stores = {store.group.group_id: store for store in found if store is not None}
+        if not stores:
+            return _response(context, version, groups, must_be_stable)
+        return _when_committed(context, version, groups, must_be_stable, list(stores.values()))
+
+    return in_turns(context, groups, partial(_under_way, context), looked)
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
@@ -70,16 +75,13 @@ def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
     return OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
 
 
-def _under_way(context: ClientContext, groups: Iterable[OffsetFetchRequestGroup]) -> list[GroupStore]:
-    found: dict[int, GroupStore] = {}
-    for group in groups:
-        try:
-            store = context.services.groups.store(group.group_id)
-        except Refused:
-            continue
-        if store.is_under_way(group.group_id):
-            found[store.group.group_id] = store
-    return list(found.values())
+def _under_way(context: ClientContext, group: OffsetFetchRequestGroup) -> GroupStore | None:
+    """The store of a group whose commits are under way."""
+    try:
+        store = context.services.groups.store(group.group_id)
+    except Refused:
+        return None
+    return store if store.is_under_way(group.group_id) else None
 
 
 async def _when_committed(
@@ -88,7 +90,7 @@ async def _when_committed(
     groups: list[OffsetFetchRequestGroup],
     must_be_stable: bool,
     stores: list[GroupStore],
-) -> OffsetFetchResponse:
+) -> Answer:
     try:
         for store in stores:
             await store.committed()
@@ -100,19 +102,19 @@ async def _when_committed(
 
 def _response(
     context: ClientContext, version: int, groups: list[OffsetFetchRequestGroup], must_be_stable: bool
-) -> OffsetFetchResponse:
+) -> Answer:
     # All of a group's offsets are asked for in a few bytes: so each group's only once.
     whole: set[str] = set()
     repeated = Repeated()
-    answers = []
-    for group in groups:
+
+    def told(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         if group.topics is None and group.group_id in whole:
-            answers.append(_refused(group, ErrorCode.INVALID_REQUEST))
-            continue
+            return _refused(group, ErrorCode.INVALID_REQUEST)
         if group.topics is None:
             whole.add(group.group_id)
-        answers.append(_group(context, version, group, must_be_stable, repeated))
-    return _as_asked(version, groups, answers)
+        return _group(context, version, group, must_be_stable, repeated)
+
+    return in_turns(context, groups, told, partial(_as_asked, version, groups))
 
 
 def _as_asked(

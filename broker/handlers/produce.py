@@ -20,7 +20,7 @@ from broker.append import Appended, AppendLimits
 from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
 from broker.handlers.atomic_produce import Place, append_atomically, is_atomic
 from broker.handlers.partition_checks import known_leader
-from broker.handlers.produce_turns import LaterTurns
+from broker.handlers.produce_turns import ProduceTurns
 from broker.locks.checks import require_no_locks
 from broker.metadata import Topic, TopicPartition
 from broker.refused import RecordsRefused, Refused
@@ -131,7 +131,7 @@ def _in_later_turns(
         answer = _Unanswered(produced)
     else:
         answer = _LaterAnswer(ProduceResponse(responses=topics), produced)
-    return LaterTurns(produced.context.services.turns, steps, produced, answer)
+    return ProduceTurns(produced.context.services.turns, steps, produced, answer)
 
 
 class _AppendPath(Protocol):

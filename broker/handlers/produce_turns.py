@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from typing import Final, Protocol
 
 from broker.context import Deferred
-from broker.turns import SharedTurns, Turn, done_in_turn
+from broker.handlers.in_turns import LaterTurns
+from broker.turns import SharedTurns, Turn
 
 MOST_SECONDS: Final = 30.0
 """LIMIT. After so long clients have given a request up, and its bytes are room that others wait for: the rest
@@ -37,50 +38,27 @@ class Work(Protocol):
         """Refuse what is left, in the steps that are left. May be called again."""
 
 
-class LaterTurns(Deferred):
+class ProduceTurns(LaterTurns):
     """Completed with the Deferred that waits for the commits, once the last step is taken.
 
     Args:
-        steps: what is left, as `done_in_turn` wants it; it needs nothing of the receive buffer.
         answer: waits for what is appended, and is told by `work.turned`.
     """
 
-    __slots__ = ("_answer", "_limit", "_steps", "_turns", "_work")
-
-    is_alone = True
+    __slots__ = ("_limit", "_work")
 
     def __init__(self, turns: SharedTurns, steps: Iterator[None], work: Work, answer: Deferred) -> None:
-        super().__init__()
-        self._turns = turns
-        self._steps: Iterator[None] | None = steps
+        super().__init__(turns, steps, lambda: answer)
         self._work = work
-        self._answer = answer
         self._limit = Turn(MOST_SECONDS)
-        self.abandoned = self._abandon
-        turns.go_on(self._go_on)
 
     def hurry(self) -> None:
         """As `Deferred`: what is left is refused, so that the client sends it where there is time."""
         self._work.give_up("this node is about to end")
 
-    def _abandon(self) -> None:
-        self._steps = None
-
-    def _go_on(self) -> None:
-        steps = self._steps
-        if steps is None:
-            return
-        try:
-            if self._limit.is_over:
-                self._work.give_up("the batches before it took too long")
-            is_done = done_in_turn(steps)
-            self._work.turned(is_done)
-        except Exception as error:
-            self._steps = None
-            self.fail(error)
-            return
-        if is_done:
-            self._steps = None
-            self.complete(self._answer)
-        else:
-            self._turns.go_on(self._go_on)
+    def _turn(self, steps: Iterator[None]) -> bool:
+        if self._limit.is_over:
+            self._work.give_up("the batches before it took too long")
+        is_done = super()._turn(steps)
+        self._work.turned(is_done)
+        return is_done

@@ -339,13 +339,14 @@ class TransactionCoordinator:
     ) -> None:
         """Tell every partition what was decided; `decided` is called when nothing can undo it any more.
 
+        On a full disk only what has begun must end: an abort of nothing leaves alone what is kept for that.
         Raises Refused where nothing has changed. Returns when it is over.
         """
         own, others = self._places(prepared.partitions)
         recorded = prepared if others else completed(prepared, prepared.update_ms)
         together = len(own) <= MOST_TOGETHER and self._append_end(transactional_id, prepared, own, recorded)
         if not together:
-            self._append(transactional_id, prepared, reserved=True)
+            self._append(transactional_id, prepared, reserved=bool(prepared.partitions))
         await self._committed()
         decided()
         if others or not together:
@@ -364,7 +365,8 @@ class TransactionCoordinator:
         """
         extra = [self._batch(transactional_id, recorded)]
         try:
-            self._appender.end_transactions(own, self._marker(transactional_id, prepared), extra)
+            marker, has_begun = self._marker(transactional_id, prepared), bool(prepared.partitions)
+            self._appender.end_transactions(own, marker, extra, reserved=has_begun)
         except Refused as refused:
             log.warning("%s: a marker is refused: %s", shown(transactional_id), refused.message)
             return False

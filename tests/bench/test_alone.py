@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench.figures.ratios import medians_of
 from bench.machine.device import NoBlockDevice
 from bench.running import alone, comparison
 from bench.settings import FLUSH, QUICK
@@ -21,8 +22,8 @@ def test_medians_are_of_proven_blocks_of_that_name_alone() -> None:
         session("subject", ("hot1", FLUSH, {"rate": 3.0}, True)),
         session("subject", ("hot1", FLUSH, {"rate": 900.0}, False)),
     ]
-    assert alone.medians(sessions, "hot1") == {"rate": 2.0}
-    assert alone.medians(sessions, "hot2") == {}
+    assert medians_of(sessions, "hot1") == {"rate": 2.0}
+    assert medians_of(sessions, "hot2") == {}
 
 
 def _options(**words: Any) -> Namespace:

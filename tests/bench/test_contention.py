@@ -115,6 +115,10 @@ def test_rows_are_medians_with_the_worst_share_and_wait() -> None:
     assert (row["accounts"], row["goodput_per_s"]) == (3, 40.0)
     assert (row["least_share"], row["longest_wait_s"]) == (pytest.approx(100 / 180), 0.9)
     assert problems == []
+    unproven = _sessions(*rounds, point([_client(1)] * 2, 10.0))
+    unproven[-1]["blocks"][0]["proven"] = False
+    assert judged(unproven) == ([row], [])
+    assert judged(unproven[-1:]) == ([], [])
     few = point([_client(LEAST_SUCCESSES - 1)] * 2, 1.0)
     assert judged(_sessions(few))[1] != [] and judged(_sessions(few), quick=True)[1] == []
     _, problems = judged(_sessions(*rounds, point([_client(400), _client(10)], 10.0)), quick=True)

@@ -15,8 +15,8 @@ from bench.growth.command import main
 from bench.growth.slopes import fit
 from bench.growth.steps import fits, gathered, path_of
 from bench.page.document import page
-from bench.running.alone import LockstepSession
 from bench.sessions.failures import RoundFailed
+from bench.sessions.session import LockstepSession
 from bench.settings import QUICK as SIZES
 
 

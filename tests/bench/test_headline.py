@@ -17,7 +17,6 @@ from bench.figures.tables import table
 from bench.headline.command import Planned, main, plan_sessions
 from bench.headline.goals import GOALS, RATIOS
 from bench.headline.plots import draw, panels_of, times_better
-from bench.headline.work import ROWS
 from bench.page.document import page
 from bench.page.losses import is_lost, losses, section
 from bench.settings import FLUSH, OS
@@ -52,8 +51,7 @@ def test_a_broker_against_itself_for_real(tmp_path: Path, capsys: pytest.Capture
     assert [session["round"] for session in result["sessions"]] == [0, 0, 1, 1]
     by_ratio = {row["ratio"]: row for row in result["comparison"]}
     rate = by_ratio["fan_out.flush"]
-    assert len(rate["pairs"]) == 2 and rate["low"] <= rate["value"] <= rate["high"]
-    assert rate["noise"] >= 1.0
+    assert len(rate["pairs"]) == 2 and rate["low"] < rate["high"]
     assert by_ratio["memory"]["met"] is True and 0.3 < by_ratio["memory"]["value"] < 3
     assert "produce.flush" not in by_ratio and "restart" not in by_ratio
     blocks = {block["name"] for session in result["sessions"] for block in session["blocks"]}
@@ -201,4 +199,3 @@ def test_who_wins_everything_loses_nothing_and_noise_is_called_so() -> None:
     assert [row[-1] for row in losses([_result([90.0, 91.0], 100.0)])] == ["no", "no"]
     assert [row[-1] for row in losses([_result([90.0], 100.0)])] == ["no interval", "no interval"]
     assert section([]) == ""
-    assert set(ROWS) >= {"produce", "restart"}

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from bench.figures.ratios import BASELINE, SUBJECT, BadRequirement, Goal, compare, parse_requirement
+from bench.headline.goals import RATIOS as HEADLINE_RATIOS
+from bench.nodes3.goals import NODES_RATIOS
 from bench.one_node.goals import GOALS, RATIOS
 from bench.running.comparison import required_goals
 from bench.settings import FLUSH, OS
@@ -80,8 +82,17 @@ def test_requirements() -> None:
 
 def test_what_a_command_line_requires_is_of_its_own_ratios_and_goals() -> None:
     parser = argparse.ArgumentParser()
-    options = argparse.Namespace(require=["goals", "produce.flush>=7"])
+    options = argparse.Namespace(require=["goals", "memory.median<=7", "goals"])
     found = required_goals(parser, options, RATIOS, GOALS)
-    assert found == [*GOALS, Goal("produce.flush", ">=", 7.0)]
+    assert found == [*GOALS, Goal("memory.median", "<=", 7.0), *GOALS]
     with pytest.raises(SystemExit):
         required_goals(parser, options, {}, GOALS)
+    two = argparse.Namespace(require=["produce.flush>=2", "produce.flush<=9"])
+    with pytest.raises(SystemExit):
+        required_goals(parser, two, RATIOS, GOALS)
+
+
+def test_every_ratio_there_is_can_be_required() -> None:
+    for ratios in (RATIOS, HEADLINE_RATIOS, NODES_RATIOS):
+        for name in ratios:
+            assert parse_requirement(f"{name}>=1", ratios, ()) == [Goal(name, ">=", 1.0)]

@@ -89,6 +89,17 @@ def test_acknowledged_records_that_are_missing_leave_no_block_and_are_not_tried_
     assert whole.once_more("work", lambda: _measured(whole))["topic"] == "topic"
 
 
+def test_records_that_cannot_be_counted_leave_no_block() -> None:
+    class Silent(Told):
+        def end_offsets(self, topic: str, partitions: int) -> list[int]:
+            raise RoundFailed("no end offsets")
+
+    told = Silent(10)
+    with pytest.raises(RoundFailed):
+        _measured(told)
+    assert told.blocks == []
+
+
 def test_where_flushes_cannot_be_counted_nothing_is_left_behind(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -105,6 +116,7 @@ def test_a_broker_that_cannot_be_made_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def missing(self: Session, tree: Path | None) -> NoReturn:
+        (self.directory / "begun").touch()
         raise ToolchainMissing("no Java")
 
     monkeypatch.setattr(device, "device_of", lambda directory: "vda")
@@ -119,7 +131,7 @@ class WithJobs(Told):
 
     def __init__(self, port: int, directory: Path) -> None:
         super().__init__(0)
-        self.sizes, self.directory, self._jobs = QUICK, directory, []
+        self.sizes, self.directory, self._jobs = QUICK, directory, {}
         self.target = cast(Any, SimpleNamespace(port=port, pids=[os.getpid()], close=lambda: None))
 
 
@@ -130,7 +142,7 @@ def test_connections_that_are_not_held_to_the_end_fail_their_round(tmp_path: Pat
             pass
         assert not told._jobs
         with pytest.raises(RoundFailed), told.held_connections(2):
-            told._jobs[0].kill()
+            next(iter(told._jobs)).kill()
         with pytest.raises(ZeroDivisionError), told.held_connections(2):
             raise ZeroDivisionError
         told.close()

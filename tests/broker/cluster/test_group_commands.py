@@ -98,10 +98,11 @@ def there(group: Group) -> Way:
     way = Way()
     leader = commands(Here(g2=group), way)
 
-    async def forget(number: int, name: str) -> None:
+    async def forget(number: int, name: str) -> bool:
         if name == "busy":
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not yet")
         group.asked.append((name, [number]))
+        return name == "many"
 
     leader.forget_here = forget
     return way
@@ -132,8 +133,9 @@ async def test_a_late_command_of_a_deposed_controller_is_not_done(group: Group, 
 
 
 async def test_offsets_are_forgotten_by_the_leader(group: Group, there: Way) -> None:
-    await asking(there).forget(2, "gone")
-    assert group.asked == [("gone", [2])]
+    assert not await asking(there).forget(2, "gone")
+    assert await asking(there).forget(2, "many")
+    assert group.asked == [("gone", [2]), ("many", [2])]
     with pytest.raises(NotLeader, match="not yet"):
         await asking(there).forget(2, "busy")
 

@@ -247,6 +247,32 @@ async def test_offsets_of_a_deleted_topic_go_with_it(broker: Broker) -> None:
     assert set(store.state.offsets("g")) == {("kept", 0), ("kept", 1)}
 
 
+async def test_a_full_disk_without_room_for_the_ends_of_offsets_keeps_no_topic_from_going(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = await start_broker()
+    await broker.services.groups.ready()
+    topics = broker.services.topics
+    await topics.create(topics.plan("t", 1, 1, {}))
+    await write(broker, "g", offset_record("g", "t", 0, CommittedOffset(1)))
+    topic = broker.services.cluster.topic("t")
+    assert topic is not None
+    with monkeypatch.context() as full:
+        full.setattr(type(broker.groups[0].log), "room_for", lambda self, *_, reserved=False, **__: reserved)
+        await topics.delete(topic)
+        assert topic.topic_id not in {each.topic_id for each in broker.groups[1].partitions.values()}
+        assert broker.services.groups.store("g").state.topics() == {"t": 1}
+        with pytest.raises(Refused):  # a new one would begin with the offsets of this one
+            topics.plan("t", 1, 1, {})
+    for _ in range(300):
+        if not broker.services.groups.store("g").state.topics():
+            break
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    await topics.create(topics.plan("t", 1, 1, {}))
+    assert broker.services.groups.store("g").state.offsets("g") == {}
+
+
 async def test_a_deletion_that_a_crash_cut_short(start_broker: StartBroker) -> None:
     broker = await start_broker()
     await broker.services.groups.ready()

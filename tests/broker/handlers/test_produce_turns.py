@@ -15,7 +15,7 @@ from broker import turns
 from broker.append import Appended, Appender
 from broker.context import Deferred
 from broker.handlers import produce_turns
-from broker.handlers.produce_turns import LaterTurns
+from broker.handlers.produce_turns import ProduceTurns
 from broker.metadata import Cluster, Topic
 from broker.refused import Refused
 from broker.server import Broker
@@ -206,7 +206,7 @@ async def test_a_connection_that_breaks_ends_the_work() -> None:
             taken.append(number)
 
     work = Turned()
-    later = LaterTurns(shared_turns(), steps(), work, Deferred())
+    later = ProduceTurns(shared_turns(), steps(), work, Deferred())
     await turns_of_the_loop(4)
     assert later.abandoned is not None
     assert 0 < len(taken) < 9
@@ -220,12 +220,12 @@ async def test_a_connection_that_breaks_ends_the_work() -> None:
 async def test_done_and_failed() -> None:
     shared, inner = shared_turns(), Deferred()
     work = Turned()
-    later = LaterTurns(shared, iter([None, None]), work, inner)
+    later = ProduceTurns(shared, iter([None, None]), work, inner)
     assert not later.done
     await turns_of_the_loop(1)
     assert (later.response, work.turns) == (inner, [True])
     work.failure = ZeroDivisionError("planted")
-    later = LaterTurns(shared, iter([None]), work, inner)
+    later = ProduceTurns(shared, iter([None]), work, inner)
     await turns_of_the_loop(1)
     assert later.failure is work.failure
     assert work.given_up == []
