@@ -10,6 +10,7 @@ instant. Each family of commands is a module of `lockstep.commands` that imports
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -18,10 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from lockstep.commands import cluster, configs, consume, groups, log, player, produce, serve, topics
-from lockstep.failures import CommandFailed
+from lockstep.failures import CommandFailed, refused
 from lockstep.native import enable_if_wanted
 
 PACKAGES: Final = ("protocol", "storage", "broker", "player")
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Where the output goes."""
 STOPPED_BY_USER: Final = 130
 
 _DESCRIPTION: Final = "A durable, Kafka-compatible broker, and the tools to look into it."
@@ -83,19 +86,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if problem is not None:
         return _fail(problem)
     options = parser().parse_args(arguments)
+    status: int = 0
     try:
         enable_if_wanted()
-        status: int = options.run(options)
+        status = options.run(options)
         sys.stdout.flush()
         return status
     except CommandFailed as error:
         return _fail(str(error))
     except BrokenPipeError:
-        # Whoever read our output has gone (`| head`); Python must not try to flush it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        # Whoever read our output has gone (`| head`).
+        _let_output_go()
+        return status
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _let_output_go()
+        return _fail(str(refused(error)))
     except KeyboardInterrupt:
         return STOPPED_BY_USER
+
+
+def _let_output_go() -> None:
+    """Python must not try to flush it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(text: str) -> int:

@@ -213,8 +213,8 @@ class Client:
                 raise _topic_error(name, result.error_code, result.error_message)
         return await self._patiently(lambda: self.topic(name), _NOT_YET)
 
-    async def grow_topic(self, name: str, partitions: int) -> Topic:
-        """Give a topic so many partitions, more than it has. BrokerError."""
+    async def grow_topic(self, name: str, partitions: int) -> tuple[Topic, str]:
+        """Give a topic so many partitions, more than it has; and what the broker warns of. BrokerError."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
             timeout_ms=int(self.timeout_s * 1000),
@@ -223,7 +223,8 @@ class Client:
         for result in answer.results:
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
-        return await self._patiently(lambda: self.topic(name), _NOT_YET)
+        warning = " ".join(result.error_message or "" for result in answer.results)
+        return await self._patiently(lambda: self.topic(name), _NOT_YET), warning
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records. BrokerError."""

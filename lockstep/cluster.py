@@ -40,7 +40,7 @@ async def lasting_status(client: Client) -> Document:
         await asyncio.sleep(LOOK_SECONDS)
         found = await status(client)
         now = _lacking(found)
-        lacking = None if now is None else lacking & now
+        lacking = None if now is None else _still_lacking(lacking, now)
     if lacking is not None:
         found["healthy"] = bool(found["groups"]) and not lacking
     return found
@@ -63,6 +63,20 @@ def _lacking(found: Document) -> set[tuple[int, int | None]] | None:
             lacking.add((group["group"], None))
         lacking |= {(group["group"], each["member"]) for each in late}
     return lacking
+
+
+def _still_lacking(
+    before: set[tuple[int, int | None]], now: set[tuple[int, int | None]]
+) -> set[tuple[int, int | None]]:
+    """What was lacking both times. A group that was not known of may have lacked anything."""
+    unknown_before, unknown_now = (
+        {group for group, member in found if member is None} for found in (before, now)
+    )
+    return {
+        each
+        for each in before | now
+        if (each in before or each[0] in unknown_before) and (each in now or each[0] in unknown_now)
+    }
 
 
 async def add(client: Client, node_id: int, wait_s: float) -> Document:

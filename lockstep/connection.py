@@ -108,8 +108,8 @@ class Connection(Peer):
         self._write(request, self.version_of(type(request)))
 
     async def drain(self) -> None:
-        """Wait until what was sent has left. Raises ConnectionFailed."""
-        await self._open_wire().drained()
+        """Wait until what was sent has left. Raises ConnectionFailed, TimedOut: nothing of it is taken."""
+        await self._open_wire().drained(self.timeout_s)
 
     def close(self) -> None:
         if self._wire is not None:
@@ -205,9 +205,13 @@ class _Wire(asyncio.BufferedProtocol):
         if paused is not None and not paused.done():
             paused.set_result(None)
 
-    async def drained(self) -> None:
+    async def drained(self, timeout_s: float) -> None:
         if self._paused is not None:
-            await asyncio.shield(self._paused)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await asyncio.shield(self._paused)
+            except TimeoutError:
+                self.fail(TimedOut(f"{self._peer} has taken nothing for {timeout_s:g} s"))
         if self.failure is not None:
             raise self.failure
 

@@ -107,7 +107,7 @@ class ClientProtocol:
         try:
             body = encode(request, version)
         except MalformedMessage as error:
-            raise ClientError(f"{self._peer} speaks too old a version of this API: {error}") from None
+            raise ClientError(f"not to be said to {self._peer} in version {version}: {error}") from None
         return correlation_id, [_INT32.pack(len(header) + sum(map(len, body))) + header, *body]
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:

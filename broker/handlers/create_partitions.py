@@ -1,6 +1,7 @@
 """CreatePartitions: each topic grows or is refused on its own (KIP-195).
 
-The answer waits until the new partitions can be written to.
+The answer waits until the new partitions can be written to. Of a topic with locks it warns in its text: a key
+may be in another partition from now on, and its locks are not.
 Source: Kafka's ControllerApis.createPartitions and ReplicationControlManager for which error answers what.
 """
 
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Final
 
 from broker.context import ClientContext
 from broker.handlers.create_topics import FIRST_GROUP, TOPICS_AT_ONCE
 from broker.metadata import Topic
 from broker.refused import Refused
 from broker.replica_assignment import check_groups, check_replicas
+from broker.settings.topic_config import LOCKS_KEPT
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
@@ -25,6 +28,10 @@ from protocol.messages.create_partitions import (
 
 API_KEY = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
+
+SPLIT_LOCKS: Final = (
+    "The topic has locks: stop every writer that knows of fewer partitions, or two may hold the same lock."
+)
 
 Growth = tuple[Topic, int]
 """A topic and how many partitions it is to have."""
@@ -94,7 +101,8 @@ async def _grow(context: ClientContext, growth: Growth) -> CreatePartitionsTopic
         await context.services.topics.grow(topic, partition_count)
     except Refused as refused:
         return _refusal(topic.name, refused)
-    return CreatePartitionsTopicResult(name=topic.name)
+    warning = SPLIT_LOCKS if topic.config.lockstep_locks == LOCKS_KEPT else None
+    return CreatePartitionsTopicResult(name=topic.name, error_message=warning)
 
 
 def _refusal(name: str, refused: Refused) -> CreatePartitionsTopicResult:

@@ -107,8 +107,10 @@ async def _consume(options: argparse.Namespace) -> None:
         for index in chosen:
             if index not in known:
                 raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(known) - 1} only")
-        reading = await _Reading.begin(client, topic, chosen, options)
         followed = followed_topic(client, topic)
+        reading = await followed.patiently(
+            lambda: _Reading.begin(client, followed.topic, chosen, options), options.timeout
+        )
 
         async def fetched() -> list[FetchedPartition]:
             return await client.fetch(

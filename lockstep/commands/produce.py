@@ -98,7 +98,9 @@ async def _produce(options: argparse.Namespace) -> None:
 
     if sys.stdin is None:
         raise CommandFailed("standard input is closed")
-    async with client_of(options, outlives_leaders=True) as client:
+    with told_to_user():
+        made = client_of(options, outlives_leaders=True)
+    async with made as client:
         with told_to_user():
             topic = await client.topic(options.topic, create=True)
         if options.partition is not None and options.partition >= len(topic.partitions):
@@ -114,27 +116,36 @@ async def _produce(options: argparse.Namespace) -> None:
                         await writer.write([_entry(line, options) for line in lines])
         except CommandFailed as error:
             fate = "sent" if options.acks == "0" else "acknowledged"
-            raise CommandFailed(f"{error}; {writer.total} records before it were {fate}") from error
+            if options.json:
+                _tell(topic, writer)
+            raise CommandFailed(
+                f"{error}; {writer.total} records were {fate}, which need not be the first ones where there "
+                "are several partitions; of those that failed some may be there as well"
+            ) from error
     if options.json:
-        print_json(
-            {
-                "topic": topic.name,
-                "records": writer.total,
-                "partitions": [
-                    {"partition": index, "records": count, "next_offset": next_offset}
-                    for index, (count, next_offset) in sorted(writer.written.items())
-                ],
-            }
-        )
+        _tell(topic, writer)
+
+
+def _tell(topic: Topic, writer: _Writer) -> None:
+    print_json(
+        {
+            "topic": topic.name,
+            "records": writer.total,
+            "partitions": [
+                {"partition": index, "records": count, "next_offset": next_offset}
+                for index, (count, next_offset) in sorted(writer.written.items())
+            ],
+        }
+    )
 
 
 async def _largest_batch(client: Client, topic: Topic) -> int:
     """What the topic takes; a broker that does not tell is asked no further."""
-    from lockstep.connection import BrokerError, Unsupported
+    from lockstep.connection import ClientError
 
     try:
         configs = await client.topic_configs(topic.name)
-    except (BrokerError, Unsupported):
+    except ClientError:
         return BATCH_BYTES
     told = [config.value for config in configs if config.name == "max.message.bytes"]
     return min([BATCH_BYTES, *(int(value) for value in told if value and value.isdecimal())])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from lockstep.commands.options import (
@@ -162,7 +163,9 @@ def _alter(options: argparse.Namespace) -> int:
 
     async def run() -> None:
         async with client_of(options) as client:
-            topic = await client.grow_topic(options.topic, options.partitions)
+            topic, warning = await client.grow_topic(options.topic, options.partitions)
+        if warning:
+            print(f"lockstep: {warning}", file=sys.stderr)
         if options.json:
             print_json(_summary(topic))
         else:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Self, TypeVar
 
+from lockstep.transactions.calls import IN_APPLICATION
 from lockstep.transactions.client import MAX_OUTSTANDING, TIMEOUT_S, TransactionClient
 from lockstep.transactions.log import Log
 from lockstep.transactions.model import Appended, Application, Transaction
@@ -24,7 +25,8 @@ LEFT_S: Final = 1.0
 
 
 class BlockingTransactionClient:
-    """As `TransactionClient`, method by method. Not to be called from the callbacks, but for queries.
+    """As `TransactionClient`, method by method. Not to be called from the application's own functions, but
+    for queries and `submit`.
 
     Use it as `with BlockingTransactionClient(bootstrap, topic, application) as client`.
     """
@@ -118,10 +120,12 @@ class BlockingTransactionClient:
 
     def execute(self, transaction: Transaction, *, timeout_s: float | None = None) -> Appended | None:
         """Raises as `TransactionClient.execute`."""
+        if IN_APPLICATION.get():
+            raise RuntimeError("execute in a callback: the feed waits for the callback; use submit")
         return self._wait(self._opened.execute(transaction, timeout_s=timeout_s))
 
     def submit(self, transaction: Transaction, *, timeout_s: float | None = None) -> Future[Appended | None]:
-        """Begin to execute it once there is room, for which this waits; the future ends as `execute` does."""
+        """As `TransactionClient.submit`; the future ends as `execute` does."""
         task = self._wait(self._opened.submit(transaction, timeout_s=timeout_s))
 
         async def outcome() -> Appended | None:

@@ -10,11 +10,15 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from lockstep.transactions.model import Application
 
 Function = Callable[..., Any]
+
+IN_APPLICATION: ContextVar[bool] = ContextVar("in_application", default=False)
+"""Is this called by one of the application's functions, on the loop or in a thread? A feed waits for them."""
 
 _log = logging.getLogger("lockstep.transactions")
 
@@ -28,10 +32,12 @@ class Calls:
 
     async def call(self, function: Function, *arguments: object) -> Any:
         """What the function returns, in the end. Raises what it raises."""
+        before = IN_APPLICATION.set(True)
         try:
             if self._executor is not None and not inspect.iscoroutinefunction(function):
                 loop = asyncio.get_running_loop()
-                result = await loop.run_in_executor(self._executor, function, *arguments)
+                run = copy_context().run
+                result = await loop.run_in_executor(self._executor, run, function, *arguments)
             else:
                 result = function(*arguments)
             return await result if isinstance(result, Awaitable) else result
@@ -41,6 +47,8 @@ class Calls:
                 raise
             # The application's own: a feed that takes it for an end would stand still, and nobody knew.
             raise RuntimeError(f"{function!r} was cancelled") from error
+        finally:
+            IN_APPLICATION.reset(before)
 
     async def call_whole(self, function: Function, *arguments: object) -> Any:
         """For feeds: a thread cannot be stopped, and nothing may be applied beside what it applies."""

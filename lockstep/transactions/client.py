@@ -17,10 +17,11 @@ import asyncio
 import random
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from lockstep.transactions.calls import Calls
+from lockstep.transactions.calls import IN_APPLICATION, Calls
 from lockstep.transactions.draft import Draft, append_of
 from lockstep.transactions.feeds import Feeds
 from lockstep.transactions.giving_way import GivingWay
@@ -58,10 +59,12 @@ APPLIED_PAUSE_S: Final = 0.05
 class _Run:
     """How far one transaction is, for when it is interrupted."""
 
-    __slots__ = ("deadline", "offsets", "open")
+    __slots__ = ("deadline", "has_room", "offsets", "open")
 
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
+        self.has_room = False
+        """One of `max_outstanding` is its."""
         self.open: Pending | None = None
         """The try that is under way, its fate not known."""
         self.offsets: Mapping[int, int] | None = None
@@ -208,24 +211,40 @@ class TransactionClient:
     ) -> asyncio.Task[Appended | None]:
         """Begin to execute it, once there is room; the task ends as `execute` does.
 
-        Raises NotAppended where the client is closed, Expired where there is no room within `timeout_s`.
+        Raises NotAppended where the client is closed, Expired where there is no room within `timeout_s`. The
+        application's own functions do not wait for room, which others may have that wait for them: the task
+        does.
         """
         if not isinstance(transaction, Transaction):
             raise TypeError(f"{transaction!r} is no Transaction")
         deadline = asyncio.get_running_loop().time() + (self._timeout_s if timeout_s is None else timeout_s)
+        run = _Run(deadline)
+        if not IN_APPLICATION.get():
+            try:
+                await self._take_room(run)
+            except Expired:
+                await self._calls.tell(transaction.on_expiration, True)
+                raise
+        if self._closed:
+            self._leave(run)
+            raise NotAppended("the client is closed")
+        task = asyncio.create_task(self._run(transaction, run))
+        self._running.add(task)
+        task.add_done_callback(partial(self._ended, run))
+        return task
+
+    async def _take_room(self, run: _Run) -> None:
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout_at(run.deadline):
                 await self._room.acquire()
         except TimeoutError:
-            await self._calls.tell(transaction.on_expiration, True)
             raise Expired("no room for it in time", is_known=True) from None
-        if self._closed:
+        run.has_room = True
+
+    def _leave(self, run: _Run) -> None:
+        if run.has_room:
+            run.has_room = False
             self._room.release()
-            raise NotAppended("the client is closed")
-        task = asyncio.create_task(self._run(transaction, deadline))
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-        return task
 
     def pending(self) -> int:
         """How many transactions are under way."""
@@ -236,18 +255,19 @@ class TransactionClient:
         if self._running:
             await asyncio.wait(set(self._running))
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, run: _Run, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
-        self._room.release()
+        self._leave(run)
         if not task.cancelled():
             task.exception()  # told by the callbacks already, where nobody awaits it
 
-    async def _run(self, transaction: Transaction, deadline: float) -> Appended | None:
-        run = _Run(deadline)
+    async def _run(self, transaction: Transaction, run: _Run) -> Appended | None:
         try:
             try:
                 if self._closed:
                     raise Expired("the client was closed", is_known=True)
+                if not run.has_room:
+                    await self._take_room(run)
                 return await self._tried(transaction, run)
             except asyncio.CancelledError:
                 if not self._closed:

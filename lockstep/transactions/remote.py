@@ -107,8 +107,9 @@ class RemoteLog:
         self._bootstrap = bootstrap
         self._name = topic
         self._create = create
-        self._configs = {**(configs or {}), "lockstep.locks": "true"}
-        """Of the topic, where it is created."""
+        kept = {"retention.ms": "-1", "retention.bytes": "-1"}
+        self._configs = {**kept, **(configs or {}), "lockstep.locks": "true"}
+        """Of the topic, where it is created: a state that is rebuilt from the log needs all of it."""
         self._client_id = f"lockstep-transactions-{client_id[:8]}"
         self._client = self._new_client()
         self._followed: FollowedTopic

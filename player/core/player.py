@@ -212,7 +212,7 @@ class Player:
             raise ValueError(f"there is a target {name!r} already")
         self.targets[name] = Target(name, first_position, self.now_ms)
         # it may be where another one was, under another name, whose terms are stored there
-        self.terms.setdefault(name, max(self.terms.values(), default=0))
+        self.terms[name] = max(self.terms.values(), default=0)
 
     def remove(self, name: str, now_ms: int) -> None:
         """Its mark stays with it. Raises KeyError: there is none."""

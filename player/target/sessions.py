@@ -13,6 +13,7 @@ acknowledgement comes.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
 from collections import deque
@@ -286,6 +287,9 @@ class _PlayedLog:
                 await self._run(lambda: self._apply(session.greeting, previous, parts, mark))
         except Exception as error:
             return await self._failed(session, error)
+        except BaseException:
+            session.end("what was received could not be stored")  # or what follows would be, without it
+            raise
         session.acknowledge(self._marks.stored(Accepted(parts, mark)))
 
     def _take(self) -> tuple[Sequence[Part], Mark]:
@@ -330,7 +334,7 @@ class _PlayedLog:
 
     async def _run(self, call: Callable[[], T]) -> T:
         if self._thread is None:
-            return call()
+            return _called(call)
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(_called, call))
 
     def _open(self, greeting: Greeting) -> Mark | None:
@@ -348,11 +352,12 @@ class _PlayedLog:
 
 
 def _called(call: Callable[[], T]) -> T:
-    """Raises what it raises, but for StopIteration: no future can carry that, and who waits never wakes."""
+    """Raises what it raises, as something that is the application's alone: not StopIteration, which no future
+    can carry, nor what would cancel who waits, or end the loop (`sys.exit`)."""
     try:
         return call()
-    except StopIteration as error:
-        raise RuntimeError("StopIteration, which was not caught") from error
+    except (StopIteration, concurrent.futures.CancelledError, asyncio.CancelledError, SystemExit) as error:
+        raise RuntimeError(f"{type(error).__name__}, which was not caught") from error
 
 
 def _name(greeting: Greeting) -> LogName:

@@ -173,6 +173,14 @@ def test_a_reader_that_leaves_early_is_no_error(running: RunningBroker, topic: s
     assert (done.returncode, done.stdout, done.stderr) == (0, b"some line of text\n", b"")
 
 
+def test_output_that_finds_no_room_is_one_line(running: RunningBroker, topic: str) -> None:
+    bootstrap = ("--bootstrap", running.bootstrap_servers)
+    run("topics", "create", topic, *bootstrap)
+    line = " ".join([*COMMAND, "topics", "list", *bootstrap])
+    done = subprocess.run(["bash", "-c", f"{line} > /dev/full"], capture_output=True, env=environment())
+    assert (done.returncode, done.stderr) == (1, b"lockstep: no space left on device\n")
+
+
 def test_a_broker_that_goes_ends_the_producer_at_once(running: RunningBroker, topic: str) -> None:
     """Although its standard input is still open."""
     producer = subprocess.Popen(

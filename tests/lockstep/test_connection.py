@@ -216,6 +216,31 @@ async def test_a_call_that_is_cancelled_when_its_answer_is_there(running: Runnin
     connection.close()
 
 
+async def test_a_peer_that_takes_nothing_is_given_up() -> None:
+    over = asyncio.Event()
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        header, _ = read_request_header(memoryview(await reader.readexactly(size)))
+        frame = agreeing(header.api_key, header.api_version, header.correlation_id)
+        assert frame is not None
+        writer.write(struct.pack(">i", len(frame)) + frame)
+        await over.wait()
+        writer.close()
+
+    async with raw_peer(deaf) as port:
+        connection = await Connection.open("127.0.0.1", port, timeout_s=0.3)
+        wire = connection._open_wire()
+        large = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 30_000)])
+        while wire._paused is None:
+            connection.send(large)
+        with pytest.raises(TimedOut, match=r"taken nothing for 0\.3 s"):
+            await connection.drain()
+        with pytest.raises(ClientError):
+            await connection.drain()
+        over.set()
+
+
 async def test_drained_is_when_nothing_is_left_to_be_sent() -> None:
     read_on, over, received = asyncio.Event(), asyncio.Event(), 0
 

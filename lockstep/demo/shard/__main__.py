@@ -64,9 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.audit and not _is_there(options.store):
             raise FileNotFoundError(f"there is no {options.store}")
         with _connected(options.store) as connection:
-            tables.create(connection)
             if options.audit:
                 return _audit(tables, connection)
+            tables.create(connection)
         asyncio.run(_serve(store, options))
     except sqlite3.Error as error:
         return _failed(f"{options.store}: {error}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future
 
 import pytest
 
 from lockstep.connection import ClientError
 from lockstep.testing import RunningBroker
-from lockstep.transactions import BlockingTransactionClient, Draft, Transaction
+from lockstep.transactions import Appended, BlockingTransactionClient, Draft, Transaction
 from tests.lockstep.transactions.accounts import Counters, Increment, locked_topic
 
 
@@ -46,6 +47,27 @@ def test_the_application_may_block(running: RunningBroker, locked: str) -> None:
         for future in [client.submit(Meets()), client.submit(Meets())]:
             assert future.result(20) is not None
     assert all(key is not None and key.startswith(b"lockstep-application") for _, key in counters.counts)
+
+
+def test_a_callback_may_submit_and_not_execute(running: RunningBroker, locked: str) -> None:
+    counters = Counters()
+    more: list[Future[Appended | None]] = []
+    refused: list[BaseException] = []
+
+    class Goes(Increment):
+        def on_completion(self, is_appended: bool) -> None:
+            more.append(client.submit(Increment(counters)))
+            try:
+                client.execute(Increment(counters))
+            except RuntimeError as error:
+                refused.append(error)
+
+    with BlockingTransactionClient(running.bootstrap_servers, locked, counters, max_outstanding=1) as client:
+        assert client.submit(Goes(counters)).result(10) is not None
+        assert more[0].result(10) is not None
+    assert [str(each) for each in refused] == [
+        "execute in a callback: the feed waits for the callback; use submit"
+    ]
 
 
 def test_errors_are_the_callers(running: RunningBroker, locked: str) -> None:

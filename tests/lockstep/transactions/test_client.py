@@ -351,6 +351,25 @@ async def test_execute_within_a_callback_would_wait_for_itself(running: RunningB
             await client.execute(lambda draft: None)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("callback", ["on_application", "on_completion"])
+async def test_submit_within_a_callback_waits_for_no_room(running: RunningBroker, callback: str) -> None:
+    """Which the transaction has whose callback it is, and others that wait for the feed."""
+    topic, counters = await locked_topic(running.bootstrap_servers), Counters()
+    async with client_of(running, topic, counters, max_outstanding=1) as client:
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def nested(told: object) -> None:
+            tasks.append(await client.submit(Write()))
+
+        outer = Write()
+        setattr(outer, callback, nested)
+        async with asyncio.timeout(10):
+            await client.execute(outer)
+            await client.flush()
+        (task,) = tasks
+        assert task.result() is not None and client.pending() == 0
+
+
 async def test_an_exception_in_execute_is_the_callers(running: RunningBroker) -> None:
     topic, counters = await locked_topic(running.bootstrap_servers), Counters()
     told: list[BaseException] = []

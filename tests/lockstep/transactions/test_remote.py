@@ -254,6 +254,9 @@ async def test_a_topic_is_made_where_that_is_wanted(running: RunningBroker) -> N
     name = f"{await locked_topic(running.bootstrap_servers)}-new"
     logs = [RemoteLog(running.bootstrap_servers, name, "me", create=3) for _ in range(3)]
     assert await asyncio.gather(*(log.open() for log in logs)) == [3, 3, 3]
+    async with Client(running.bootstrap_servers) as client:
+        configs = {each.name: each.value for each in await client.topic_configs(name)}
+    assert (configs["retention.ms"], configs["retention.bytes"]) == ("-1", "-1")
     for log in logs:
         await log.close()
 

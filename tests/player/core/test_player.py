@@ -172,6 +172,16 @@ def test_a_removed_target_gets_nothing_more() -> None:
             call("a", core.now_ms)
 
 
+def test_a_name_that_comes_back_may_be_where_another_target_was() -> None:
+    """Whose terms are stored there: a lower one would be refused, again and again."""
+    core = playing("a", "b")
+    core.terms["b"] = 50
+    core.remove("a", core.now_ms)
+    core.remove("b", core.now_ms)
+    core.add("a", 0, core.now_ms)
+    assert core.terms["a"] == 50
+
+
 def test_time_does_not_go_back() -> None:
     core = playing("a")
     core.tick(5000)

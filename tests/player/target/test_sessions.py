@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
@@ -32,7 +33,7 @@ class MemoryStore:
         self.go_on = threading.Semaphore(0)
         """What each waits for, when they wait."""
         self.waits = False
-        self.fails: list[Exception] = []
+        self.fails: list[BaseException] = []
         """With these the next calls fail."""
 
     def open(self, name: LogName) -> MemoryLog:
@@ -309,14 +310,20 @@ async def test_an_error_ends_the_stream_and_skips_nothing(
     assert store.opened == 3  # anew after each error
 
 
-async def test_an_application_that_leaks_a_stop_iteration(
-    sessions: StoreSessions, store: MemoryStore
+@pytest.mark.parametrize(
+    "leaked", [StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError, SystemExit]
+)
+async def test_what_an_application_leaks_ends_the_stream_and_loses_nothing(
+    sessions: StoreSessions, store: MemoryStore, leaked: type[BaseException]
 ) -> None:
+    """Of a cancelled store the next batch would be stored without the one that was not."""
     streams = Streams(sessions)
     session, answered = await streams.greeted(-1)
-    store.fails = [StopIteration()]
+    store.fails = [leaked()]
     session.receive(batch(-1, 0))
-    assert "StopIteration" in await answered.ended()
+    session.receive(batch(0, 1))
+    assert leaked.__name__ in await answered.ended()
+    assert store.transactions == []
     session, answered = await streams.greeted(-1)
     session.receive(batch(-1, 0))
     await answered.until("acknowledged", 0)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.demo.shard.__main__ import main
+from lockstep.demo.shard.tables import Tables
 from player.transport.grpc_streams import GrpcStreams
 from tests.lockstep.postgres import Postgres
 from tests.player.target.streams import batch, hello
@@ -86,6 +87,11 @@ def test_what_cannot_be_done_is_one_line(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["--store", missing, "--audit"]) == 1
     assert capsys.readouterr().err == f"error: there is no {missing}\n"
     assert not list(tmp_path.iterdir())
+    other = f"sqlite:///{tmp_path}/other.db"
+    (tmp_path / "other.db").touch()
+    assert main(["--store", other, "--audit"]) == 1, "it has no tables, and is given none"
+    assert "no such table" in capsys.readouterr().err
+    assert (tmp_path / "other.db").stat().st_size == 0
     assert main(["--store", "postgresql://localhost:1/none"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
     assert main(["--store", f"sqlite:///{tmp_path}/shard.db", "--listen", "no.such.host.invalid:1"]) == 1
@@ -112,7 +118,8 @@ async def test_an_audit_finds_what_was_applied_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "shard.db"
-    path.touch()
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        Tables(is_postgres=False).create(connection)
     assert main(["--store", f"sqlite:///{path}", "--audit"]) == 0
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         for _ in range(2):
