@@ -241,7 +241,8 @@ def _is_well(found: dict[str, Any]) -> bool:
         if log["failed"] or log.get("problem") or (log["is_playing"] and log["played"] is None):
             return False
         for target in (log["played"] or {}).get("targets", ()):
-            if target["name"] not in paused and (target["link"] != "open" or target["cannot_keep_up"]):
+            is_well = target["link"] == "open" and not target["cannot_keep_up"] and not target.get("hung")
+            if target["name"] not in paused and not is_well:
                 return False
     return bool(found["logs"])
 
@@ -299,4 +300,5 @@ def _problem(target: dict[str, Any]) -> str:
         return str(target["stopped_because"])
     if target["cannot_keep_up"]:
         return "cannot keep up"
-    return "" if target["link"] == "open" else str(target["closed_because"])
+    is_playing = target["link"] == "open" and not target.get("hung")
+    return "" if is_playing else str(target["closed_because"])

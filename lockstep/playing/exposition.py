@@ -73,6 +73,11 @@ TARGET_GAUGES: Final[tuple[tuple[str, str, Callable[[TargetStatus], float]], ...
         "How often in a row too much was waiting for the target",
         attrgetter("overflows"),
     ),
+    (
+        "target_hung",
+        "Streams in a row given up because the target acknowledged nothing of what it was sent",
+        attrgetter("hung"),
+    ),
     ("target_failures", "Streams to the target in a row that came to nothing", attrgetter("failures")),
 )
 

@@ -37,5 +37,6 @@
 
 **Status** is read from the attributes: `player.current_position`, `player.targets[name]` with `link`, `term`,
 `last_ack`, `queue.state`, `queue.normal`, `queue.catchup`, `queue.popped_bytes`, `overflows`
-(`settings.slow_overflows` or more: it cannot keep up), `stopped_because`.
+(`settings.slow_overflows` or more: it cannot keep up), `health.hung` (above 0: it hangs), `stopped_because`;
+why a stream was given up is in `Ready.closes`.
 """

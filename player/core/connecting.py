@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from player.core import recovery
-from player.core.health import Verdict
+from player.core.health import Health, Verdict
 from player.core.messages import Hello
-from player.core.settings import NEVER_MS
+from player.core.settings import NEVER_MS, PlayerSettings
 from player.core.target import Link, Target
 
 if TYPE_CHECKING:
@@ -24,18 +24,30 @@ def look(player: Player, target: Target) -> None:
     """What is due for a target by now."""
     health, now_ms = target.health, player.now_ms
     if target.link is Link.OPEN:
-        verdict = health.look(bool(target.queue.popped), now_ms, player.settings)
+        owes = bool(target.queue.popped)
+        verdict = health.look(owes, now_ms, player.settings)
         if verdict is Verdict.BEAT:
+            if target.queue.has_sent_all:
+                health.hung = 0
             player.outbox.heartbeats.append((target.name, target.term))
             recovery.proceed(player, target)  # what could not be read is tried again
         elif verdict is not Verdict.WAIT:
-            health.hung += verdict is Verdict.STUCK
-            give_up(player, target)
+            health.hung += owes
+            give_up(player, target, _conclusion(verdict, health, player.settings))
     elif now_ms >= health.due_ms:
         if target.link is Link.AWAY:
             _greet(player, target)
         else:
-            give_up(player, target)
+            within = f"within {player.settings.hello_timeout_ms} ms"
+            give_up(player, target, f"it was not connected {within}: it, or the log, did not answer")
+
+
+def _conclusion(verdict: Verdict, health: Health, settings: PlayerSettings) -> str:
+    if verdict is Verdict.SILENT:
+        count, what = health.silent, "nothing was heard of it"
+    else:
+        count, what = health.stuck, "it lives, and acknowledged nothing more of what it was sent"
+    return f"{what} for {count} heartbeats of {settings.heartbeat_ms} ms"
 
 
 def _greet(player: Player, target: Target) -> None:
@@ -78,17 +90,17 @@ def begin(player: Player) -> None:
         recovery.begin(player, target, target.last_ack)
 
 
-def leave(player: Player, target: Target) -> None:
+def leave(player: Player, target: Target, why: str = "") -> None:
     """Nothing is kept of the stream; it is closed where it may still be there."""
     if target.has_stream:
-        player.outbox.close(target.name, target.term)
+        player.outbox.close(target.name, target.term, why)
     target.link = Link.AWAY
     target.queue.suspend()
 
 
-def give_up(player: Player, target: Target) -> None:
-    """Close the stream, and try again in a while."""
-    leave(player, target)
+def give_up(player: Player, target: Target, why: str) -> None:
+    """Close the stream, and try again in a while. `why`: in words, for an operator."""
+    leave(player, target, why)
     target.health.failed(player.now_ms, player.settings, player.draw)
 
 

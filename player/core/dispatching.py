@@ -108,6 +108,8 @@ def _bound(player: Player, target: Target) -> None:
         return
     target.overflows += 1
     if target.queue.state is State.NORMAL:
-        connecting.give_up(player, target)
+        most = player.settings.normal
+        why = f"more was waiting for it than {most.entries} entries or {most.size_bytes} bytes"
+        connecting.give_up(player, target, why)
     else:
         recovery.overflowed(player, target)

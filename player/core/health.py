@@ -12,7 +12,7 @@ from enum import Enum
 from player.core.settings import NEVER_MS, PlayerSettings
 
 MOST_DOUBLINGS = 6
-"""Of the patience with a target that hangs."""
+"""Of the patience with a target that hangs, or is at the end of a slow link."""
 
 
 class Verdict(Enum):
@@ -40,7 +40,8 @@ class Health:
         self.failures = 0
         """Streams in a row that ended before anything more was acknowledged, or nothing more was to be."""
         self.hung = 0
-        """Streams given up as stuck since anything was acknowledged."""
+        """Streams given up as stuck, or as silent while something was owed, since anything was acknowledged,
+        or nothing more was to be."""
         self.heard = False
         self.progressed = False
         self.silent = 0
@@ -80,8 +81,10 @@ class Health:
         if self.heard and not owes:
             self.failures = 0
         self.heard = self.progressed = False
-        if self.silent >= settings.silent_heartbeats:
+        doublings = min(self.hung, MOST_DOUBLINGS)
+        # on a slow link a heartbeat is behind a batch, which would go out for ever, and never arrive
+        if self.silent >= settings.silent_heartbeats << (doublings if owes else 0):
             return Verdict.SILENT
-        if self.stuck >= settings.stuck_heartbeats << min(self.hung, MOST_DOUBLINGS):
+        if self.stuck >= settings.stuck_heartbeats << doublings:
             return Verdict.STUCK
         return Verdict.BEAT

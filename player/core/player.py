@@ -116,7 +116,8 @@ class Player:
             return
         for target in self.targets.values():
             if target.link is Link.OPEN and target.last_ack + 1 < first_position:
-                connecting.give_up(self, target)
+                why = f"what it was to get next is deleted, the log begins at {first_position}"
+                connecting.give_up(self, target, why)
         self.current_position = first_position - 1
 
     def fetched(
@@ -139,7 +140,7 @@ class Player:
         """What a Fetch wanted is gone: the target is asked where it stands, which says what is wrong."""
         target = self._open(name, target_term, now_ms)
         if target is not None:
-            connecting.give_up(self, target)
+            connecting.give_up(self, target, "what it has missed is deleted from the log")
 
     # --- inputs: the streams ------------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ class Player:
         target = self._known(name, target_term, now_ms)
         if target is not None:
             target.link = Link.AWAY  # there is nothing left to close
-            connecting.give_up(self, target)
+            connecting.give_up(self, target, "")  # who says so knows why
 
     def refused(self, name: str, target_term: int, player_term: int, now_ms: int) -> None:
         """The target serves a stream with a higher pair of terms, whose `player_term` this is."""

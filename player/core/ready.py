@@ -23,7 +23,8 @@ class Ready:
     """Each thing is handed out once; to be done in the order of the attributes below.
 
     Attributes:
-        closes: (target, its term): close this stream; nothing is written to it any more.
+        closes: (target, its term, why): close this stream; nothing is written to it any more. `why` is empty
+            where somebody wanted it so, or `stopped` or `deposed` says it.
         hellos: (target, Hello): open a stream and send this on it.
         batches: (target, its term, Batch): write it, then `written`.
         heartbeats: (target, its term): ask whether it lives.
@@ -45,7 +46,7 @@ class Ready:
     )
 
     def __init__(self) -> None:
-        self.closes: list[tuple[str, int]] = []
+        self.closes: list[tuple[str, int, str]] = []
         self.hellos: list[tuple[str, Hello]] = []
         self.batches: list[tuple[str, int, Batch]] = []
         self.heartbeats: list[tuple[str, int]] = []
@@ -54,9 +55,9 @@ class Ready:
         self.stopped: list[tuple[str, str]] = []
         self.deposed = False
 
-    def close(self, name: str, target_term: int) -> None:
+    def close(self, name: str, target_term: int, why: str = "") -> None:
         """Close a stream; what this step had for it before is taken back."""
-        self.closes.append((name, target_term))
+        self.closes.append((name, target_term, why))
         self.batches = [each for each in self.batches if each[:2] != (name, target_term)]
         self.heartbeats = [each for each in self.heartbeats if each != (name, target_term)]
         self.fetches = [

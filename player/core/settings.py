@@ -40,7 +40,8 @@ class PlayerSettings:
     deleted them. 0 for never."""
     heartbeat_ms: int = 500
     silent_heartbeats: int = 6
-    """A target that was not heard for so many is given up."""
+    """A target that was not heard for so many is given up; while it owes something, twice as many after each
+    time in a row: a batch may take long on its way, and heartbeats are behind it."""
     stuck_heartbeats: int = 60
     """A target that was sent something and has acknowledged nothing more for so many is given up; twice as
     many after each time in a row."""

@@ -80,6 +80,11 @@ class TargetQueue:
         return bool(self.normal.parts or self.catchup.parts)
 
     @property
+    def has_sent_all(self) -> bool:
+        """Nothing of the main stream or a recovery waits, and all that was sent is acknowledged."""
+        return self.state is State.NORMAL and not self.popped and not self.has_waiting
+
+    @property
     def missed_position(self) -> int:
         """Of the last part that waits in the catch-up queue; where there is none, that was taken."""
         return self.catchup.parts[-1].position if self.catchup else self.sent_position

@@ -37,7 +37,7 @@ class KnownTarget:
         self.stream: TargetStream | None = None
         """The newest, until it is closed."""
         self.closed_because = ""
-        """What was said of the last stream that broke."""
+        """Why the last stream that is over ended, or was given up; empty where somebody wanted it so."""
         self.logged = ""
         """Why its streams break, as the log has it; empty again once one is connected. A target that is down
         for a day is one line, and not one for each try."""

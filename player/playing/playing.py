@@ -184,8 +184,8 @@ class Playing:
 
     def _do(self, ready: Ready) -> None:
         """In the order of its attributes."""
-        for name, target_term in ready.closes:
-            self._close(name, target_term)
+        for name, target_term, why in ready.closes:
+            self._close(name, target_term, why)
             self._may_be_due = True  # a backoff has begun
         for name, hello in ready.hellos:
             self._greet(name, hello)
@@ -210,9 +210,9 @@ class Playing:
         stream = None if known is None else known.stream
         return stream if stream is not None and stream.target_term == target_term else None
 
-    def _close(self, name: str, target_term: int) -> None:
+    def _close(self, name: str, target_term: int, why: str) -> None:
         if (stream := self._stream(name, target_term)) is not None:
-            self._known[name].stream = None
+            self._over(name, why, "is given up")
             stream.close()
 
     def _greet(self, name: str, hello: Hello) -> None:
@@ -220,8 +220,8 @@ class Playing:
         known.counters.streams += 1
         known.stream = TargetStream(self, name, hello.target_term)
         greeting = Greeting(hello, self.source.topic, self.source.partition)
-        if known.from_earliest and self.core.targets[name].last_ack == NOTHING:
-            known.stream.open_at_first(known.address, greeting)
+        if self.core.targets[name].last_ack == NOTHING:
+            known.stream.open_new(known.address, greeting, known.from_earliest)
         else:
             known.stream.open(known.address, greeting)
 
@@ -248,6 +248,10 @@ class Playing:
     def disconnected(self, stream: TargetStream, reason: str) -> None:
         self._tell(self._disconnected, stream, reason)
 
+    def misplaced(self, stream: TargetStream, reason: str) -> None:
+        """It has no mark, and is to begin where the log is not."""
+        self._tell(self._misplaced, stream, reason)
+
     def refused(self, stream: TargetStream, player_term: int) -> None:
         self._newest_player_term = max(player_term, self._newest_player_term)
         self._tell(self.core.refused, stream.name, stream.target_term, player_term)
@@ -263,12 +267,21 @@ class Playing:
     def _disconnected(self, stream: TargetStream, reason: str, now_ms: int) -> None:
         known = self._known.get(stream.name)
         if known is not None and known.stream is stream:
-            known.stream = None
-            known.closed_because = reason
-            if reason != known.logged:
-                known.logged = reason
-                log.info("%s: the stream to target %s ended: %s", self.log_name, stream.name, reason)
+            self._over(stream.name, reason, "ended")
         self.core.disconnected(stream.name, stream.target_term, now_ms)
+
+    def _misplaced(self, stream: TargetStream, reason: str, now_ms: int) -> None:
+        if (known := self._known.get(stream.name)) is not None and known.stream is stream:
+            self.core.stop(stream.name, reason, now_ms)
+
+    def _over(self, name: str, reason: str, how: str) -> None:
+        """The newest stream to this target is no more."""
+        known = self._known[name]
+        known.stream = None
+        known.closed_because = reason
+        if reason and reason != known.logged:
+            known.logged = reason
+            log.info("%s: the stream to target %s %s: %s", self.log_name, name, how, reason)
 
     def _removed(self, name: str, now_ms: int) -> None:
         self.core.remove(name, now_ms)

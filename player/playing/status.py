@@ -39,11 +39,13 @@ class TargetStatus:
     overflows: int
     """How often in a row too much was waiting."""
     cannot_keep_up: bool
+    hung: int
+    """Streams in a row given up because it acknowledged nothing of what it was sent."""
     failures: int
     """Streams in a row that came to nothing."""
     stopped_because: str
     closed_because: str
-    """What was said of the last stream that broke."""
+    """Why its last stream ended, or was given up; empty once the next one has come to something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ def target_status(
     target: Target, address: str, closed_because: str, core: Player, settings: PlayerSettings
 ) -> TargetStatus:
     """One target of `core`, as it is now."""
-    queue = target.queue
+    queue, health = target.queue, target.health
+    is_well = target.link is Link.OPEN and not health.failures and not health.hung
     is_recovering = target.link is Link.OPEN and target.fetched_position < target.end_position
     return TargetStatus(
         name=target.name,
@@ -87,7 +90,8 @@ def target_status(
         recovery_end_position=target.end_position if is_recovering else None,
         overflows=target.overflows,
         cannot_keep_up=target.overflows >= settings.slow_overflows,
-        failures=target.health.failures,
+        hung=health.hung,
+        failures=health.failures,
         stopped_because=target.stopped_because,
-        closed_because=closed_because,
+        closed_because="" if is_well else closed_because,
     )

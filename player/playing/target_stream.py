@@ -1,7 +1,8 @@
 """One stream as the playing has it: whatever is told of it goes to the core with its target's name and term.
 
 Owns: the pair that the stream was opened with; the one thing that is read for it. The bounds of the log are
-read after the greeting came, as the core wants them. Invariants: once closed it reads nothing more.
+read after the greeting came, as the core wants them. Invariants: once closed it reads nothing more; no target
+is left a mark at a place that the log has not.
 Does not: judge what comes in; the core drops what an older stream says.
 """
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from player.core.messages import Hello
 from player.core.ready import Fetch
-from player.source.seam import RangeLost
+from player.source.seam import Bounds, RangeLost
 from player.transport.seam import Greeting, Stream
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class TargetStream:
     """The `StreamEvents` of one stream, and the stream."""
 
-    __slots__ = ("_has_missed", "_playing", "_reading", "_stream", "name", "target_term")
+    __slots__ = ("_has_mark", "_has_missed", "_playing", "_reading", "_stream", "name", "target_term")
 
     def __init__(self, playing: Playing, name: str, target_term: int) -> None:
         self._playing = playing
@@ -32,15 +33,18 @@ class TargetStream:
         self._reading: asyncio.Task[None] | None = None
         """The log's bounds, then the fetches of its recovery: the core wants one at a time."""
         self._has_missed = False
+        self._has_mark: asyncio.Future[bool] | None = None
+        """While the target is asked that, and not greeted."""
 
     # --- what the playing does with it --------------------------------------------------------------------
 
     def open(self, address: str, greeting: Greeting) -> None:
         self._stream = self._playing.streams.open(address, greeting, self)
 
-    def open_at_first(self, address: str, greeting: Greeting) -> None:
-        """The same when it is known where the log begins now: there a target without a mark begins."""
-        self._reading = self._playing.spawn(self._opened_at_first(address, greeting))
+    def open_new(self, address: str, greeting: Greeting, from_earliest: bool) -> None:
+        """The same where the target may have no mark, when it is known what the log has now: there it begins,
+        or there its first position must be."""
+        self._reading = self._playing.spawn(self._opened_new(address, greeting, from_earliest))
 
     @property
     def stream(self) -> Stream:
@@ -67,12 +71,16 @@ class TargetStream:
     # --- what is told of it -------------------------------------------------------------------------------
 
     def greeted(self, position: int) -> None:
-        if self._reading is not None:
-            return  # a target that says it again, however often
-        self._reading = self._playing.spawn(self._bounded(position))
+        if self._has_mark is not None:
+            self._told_of_mark(True)  # one that keeps such a Hello: now it has
+        elif self._reading is None:  # a target may say it again, however often
+            self._reading = self._playing.spawn(self._bounded(position))
 
     def stale(self, player_term: int) -> None:
-        self._playing.refused(self, player_term)
+        if self._has_mark is not None:
+            self._told_of_mark(player_term > 0)
+        else:
+            self._playing.refused(self, player_term)
 
     def acknowledged(self, position: int) -> None:
         self._playing.acknowledged(self, position)
@@ -81,17 +89,43 @@ class TargetStream:
         self._playing.written(self)
 
     def closed(self, reason: str) -> None:
+        if self._has_mark is not None and self._has_mark.done():
+            return  # it was asked on this stream, and has answered
         self.leave()
         self._playing.disconnected(self, reason)
 
     # --- what is read for it ------------------------------------------------------------------------------
 
-    async def _opened_at_first(self, address: str, greeting: Greeting) -> None:
+    async def _opened_new(self, address: str, greeting: Greeting, from_earliest: bool) -> None:
         hello = greeting.hello
-        first, _ = await self._playing.source.bounds()
+        bounds = await self._playing.source.bounds()
+        wrong = "" if from_earliest else _misplaced(hello.first_position, bounds)
+        if wrong and not await self._marked(address, greeting):
+            self._reading = None
+            self._playing.misplaced(self, f"it has no mark, and {wrong}")
+            return
         self._reading = None
-        hello = Hello(hello.log_id, hello.player_term, hello.target_term, first)
+        if from_earliest:
+            hello = Hello(hello.log_id, hello.player_term, hello.target_term, bounds.first_position)
         self.open(address, Greeting(hello, greeting.topic, greeting.partition))
+
+    async def _marked(self, address: str, greeting: Greeting) -> bool:
+        """Whether the target has a mark, asked without leaving it one, which would be there for good.
+
+        Terms of (0, 0) are above none: it answers Stale, in the terms that it has stored, if it has.
+        """
+        hello = Hello(greeting.hello.log_id, 0, 0, greeting.hello.first_position)
+        self._has_mark = asyncio.get_running_loop().create_future()
+        self.open(address, Greeting(hello, greeting.topic, greeting.partition))
+        has_mark = await self._has_mark
+        self._has_mark = None
+        self.stream.close()
+        return has_mark
+
+    def _told_of_mark(self, has_mark: bool) -> None:
+        assert self._has_mark is not None
+        if not self._has_mark.done():
+            self._has_mark.set_result(has_mark)
 
     async def _bounded(self, position: int) -> None:
         bounds = await self._playing.source.bounds()
@@ -109,3 +143,12 @@ class TargetStream:
             playing.step(core.fetch_failed, self.name, self.target_term)
         else:
             playing.step(core.fetched, self.name, self.target_term, chunk.entries, chunk.through_position)
+
+
+def _misplaced(first_position: int, bounds: Bounds) -> str:
+    """Why a target cannot begin there; empty where it can."""
+    if first_position < bounds.first_position:
+        return f"is to begin at {first_position}, the log begins at {bounds.first_position}"
+    if first_position > bounds.next_position:
+        return f"is to begin at {first_position}, the log ends before {bounds.next_position}"
+    return ""

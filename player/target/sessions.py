@@ -56,6 +56,9 @@ class TargetSettings:
     """With so much waiting of one log, no more is read from its stream."""
     logs: int = 1000
     """Each has a thread and a connection of the store."""
+    idle_s: float = 300.0
+    """A log without a stream for so long has neither any more once another log comes: topics are deleted and
+    made anew. Its mark is in the store."""
 
 
 class StoreSessions:
@@ -71,11 +74,15 @@ class StoreSessions:
         self._settings = settings or TargetSettings()
         self._is_inline = inline
         self._logs: dict[str, _PlayedLog] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        """Of logs that were let go."""
         self._is_closed = False
 
     def greet(self, greeting: Greeting, answers: Answers) -> StoreSession:
         """A stream has begun. Call it on the loop that all of this runs on."""
         hello = greeting.hello
+        if hello.log_id not in self._logs and not self._is_closed:
+            self._let_idle_go()
         log = self._logs.get(hello.log_id) or _PlayedLog(self._store, self._settings, self._is_inline)
         session = StoreSession(log, greeting, answers)
         if self._is_closed:
@@ -93,8 +100,15 @@ class StoreSessions:
         """End all streams; what runs is finished first, what waits is dropped: it comes again."""
         self._is_closed = True
         self._store.stop()
-        await asyncio.gather(*[log.close(SHUTTING_DOWN) for log in self._logs.values()])
+        await asyncio.gather(*[log.close(SHUTTING_DOWN) for log in self._logs.values()], *self._closing)
         self._logs.clear()
+
+    def _let_idle_go(self) -> None:
+        before_s = asyncio.get_running_loop().time() - self._settings.idle_s
+        for log_id in [log_id for log_id, log in self._logs.items() if log.is_idle_since(before_s)]:
+            closing = asyncio.get_running_loop().create_task(self._logs.pop(log_id).close(""))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
 
 class StoreSession:
@@ -181,10 +195,13 @@ class _PlayedLog:
         self._waiting_bytes = 0
         self._room = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
+        self._streamed_s = 0.0
+        """When a stream came or went for the last time, by the loop's clock."""
 
     # --- from the streams -------------------------------------------------------------------------------
 
     def greet(self, session: StoreSession) -> None:
+        self._streamed_s = asyncio.get_running_loop().time()
         self._greetings.append(session)
         self._go_on()
 
@@ -211,7 +228,13 @@ class _PlayedLog:
             self._current = None
             self._waiting.clear()
             self._waiting_entries = self._waiting_bytes = 0
+        self._streamed_s = asyncio.get_running_loop().time()
         self._room.set()
+
+    def is_idle_since(self, before_s: float) -> bool:
+        """Whether it has no stream, and nothing to do, and has had none since then."""
+        is_idle = self._current is None and self._work is None and not self._greetings
+        return is_idle and self._streamed_s <= before_s
 
     @property
     def stored_position(self) -> int:

@@ -27,6 +27,7 @@ TARGET: dict[str, Any] = {
     "unacknowledged_entries": 1,
     "stopped_because": "",
     "cannot_keep_up": False,
+    "hung": 0,
     "closed_because": "it crashed",
 }
 STATUS: dict[str, Any] = {
@@ -128,6 +129,7 @@ def test_a_status_for_programs(command: Run, player: Asked) -> None:
     [
         ({"link": "not connected"}, "it crashed", 1),
         ({"cannot_keep_up": True}, "cannot keep up", 1),
+        ({"hung": 1}, "it crashed", 1),
         ({"link": "stopped", "stopped_because": "the log begins at 9"}, "the log begins at 9", 1),
     ],
 )

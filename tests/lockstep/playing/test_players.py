@@ -15,6 +15,7 @@ from lockstep.playing.routers import router_of
 from player.core.messages import Entry, Part
 from player.playing.ended import PlayingEnded
 from player.source.seam import Bounds
+from player.target.marks import Mark
 from tests.player.playing.doubles import MemoryLog, MemoryStreams, has_all, route, settings, until
 
 
@@ -117,7 +118,7 @@ async def test_who_is_reached_for_the_first_time_when_the_log_begins_later() -> 
         await until(lambda: streams["b"].applied == [2, 3])
         log.trim(3)
         streams["c"].restart()
-        words = "it needs 0, the log begins at 3"
+        words = "it has no mark, and is to begin at 0, the log begins at 3"
         await until(lambda: players.status()["playing"][0]["targets"][2]["stopped_because"] == words)
         streams["b"].crash()
         log.append("a b")
@@ -125,6 +126,43 @@ async def test_who_is_reached_for_the_first_time_when_the_log_begins_later() -> 
         streams["b"].restart()
         words = "it needs 4, the log begins at 5"
         await until(lambda: players.status()["playing"][0]["targets"][1]["stopped_because"] == words)
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["later", "from within"])
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [(0, "to begin at 0, the log begins at 3"), (9, "to begin at 9, the log ends before 4")],
+)
+async def test_a_first_position_that_the_log_has_not_leaves_no_mark(
+    first: int, words: str, at_once: bool
+) -> None:
+    """With one it would begin there for good, whatever is corrected."""
+    log, streams = MemoryLog(), MemoryStreams("a", "b", at_once=at_once)
+    log.append(*["a b"] * 4)
+    log.trim(3)
+    players = players_of(streams, "b")
+    async with played(players, log):
+        await players.add("a", TargetConfig("a", first))
+        said = f"it has no mark, and is {words}"
+        await until(lambda: players.status()["playing"][0]["targets"][1]["stopped_because"] == said)
+        assert streams["a"].mark is None
+        players.remove("a")
+        await players.add("a", TargetConfig("a"))
+        await until(lambda: streams["a"].applied == [3])
+
+
+@pytest.mark.parametrize("first", [0, 9])
+async def test_a_first_position_does_not_count_where_there_is_a_mark(first: int) -> None:
+    """It may be deleted by now, and so it may be where the log has not come to again."""
+    log, streams = MemoryLog(), MemoryStreams("a", "b")
+    log.append(*["a b"] * 4)
+    log.trim(3)
+    streams["a"].mark = Mark(log.log_id, 1, 1, 2)
+    streams["a"].restart()
+    players = players_of(streams, "b")
+    async with played(players, log, player_term=2):
+        await players.add("a", TargetConfig("a", first))
+        await until(lambda: streams["a"].applied == [3])
 
 
 async def test_a_stream_that_waits_for_the_first_position_is_given_up() -> None:

@@ -110,6 +110,11 @@ def sent(ready: Ready, name: str = "a") -> list[list[int]]:
     return [[part.position for part in batch.parts] for each, _, batch in ready.batches if each == name]
 
 
+def closed(ready: Ready) -> list[tuple[str, int]]:
+    """Target and term of each stream to close."""
+    return [(name, term) for name, term, _ in ready.closes]
+
+
 def waiting(target: Target) -> tuple[list[int], list[int]]:
     """Positions in the catch-up and the normal queue."""
     queue = target.queue

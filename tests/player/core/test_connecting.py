@@ -2,6 +2,7 @@
 
 import pytest
 
+from player.core.player import Player
 from player.core.settings import NEVER_MS
 from player.core.target import Link
 from player.core.transitions import State
@@ -12,7 +13,9 @@ from tests.player.core.players import (
     acknowledged,
     answer,
     away,
+    closed,
     feed,
+    fetched,
     greeted_again,
     player,
     playing,
@@ -36,7 +39,8 @@ def test_each_try_has_a_term_of_its_own() -> None:
     core.tick(due_ms - 1)
     assert core.targets["a"].link is Link.GREETING
     core.tick(due_ms)  # unanswered
-    assert core.ready().closes == [("a", 1)]
+    words = "it was not connected within 3000 ms: it, or the log, did not answer"
+    assert core.ready().closes == [("a", 1, words)]
     assert core.deadline_ms == due_ms + core.settings.backoff_ms
     greeted_again(core, "a")
     core.connected("a", 1, 5, 0, END, core.now_ms)  # the first one is answered after all
@@ -48,7 +52,7 @@ def test_each_try_has_a_term_of_its_own() -> None:
 def test_terms_survive_a_removal() -> None:
     core = playing("a", "b")
     core.remove("a", core.now_ms)
-    assert core.ready().closes == [("a", 1)]
+    assert closed(core.ready()) == [("a", 1)]
     core.add("a", 0, core.now_ms)
     core.tick(core.now_ms)
     ((_, hello),) = core.ready().hellos
@@ -136,7 +140,7 @@ def test_a_position_that_the_log_has_not_stops_the_target() -> None:
     core.connected("c", 1, 19, 20, 50, core.now_ms)
     core.connected("d", 1, 49, 20, 50, core.now_ms)
     ready = core.ready()
-    assert ready.closes == [("a", 1), ("b", 1)]
+    assert closed(ready) == [("a", 1), ("b", 1)]
     assert ready.stopped == [
         ("a", "it needs 19, the log begins at 20"),
         ("b", "it has stored 50, the log ends before 50"),
@@ -150,7 +154,7 @@ def test_a_position_that_the_log_has_not_stops_the_target() -> None:
 def test_a_stopped_target_is_tried_again_when_it_is_told() -> None:
     core = playing("a", "b")
     core.stop("a", "paused", core.now_ms)
-    assert core.ready().closes == [("a", 1)]
+    assert closed(core.ready()) == [("a", 1)]
     away(core, "a")  # what its stream still says
     assert core.targets["a"].link is Link.STOPPED
     core.resume("b", core.now_ms)  # which is not stopped
@@ -170,8 +174,43 @@ def test_a_silent_target_is_given_up() -> None:
         ready = core.ready()
         beats += len(ready.heartbeats)
     assert beats == 3  # the first finds the handshake
-    assert ready.closes == [("a", 1)]
+    assert ready.closes == [("a", 1, "nothing was heard of it for 3 heartbeats of 100 ms")]
     assert core.targets["a"].queue.state is State.SUSPENDED
+    assert core.targets["a"].health.hung == 1
+
+
+def test_one_that_is_silent_and_owes_nothing_hangs_in_nothing() -> None:
+    core = playing("a", heartbeat_ms=100, silent_heartbeats=3)
+    while core.targets["a"].link is Link.OPEN:
+        core.tick(core.deadline_ms)
+    assert core.targets["a"].health.hung == 0
+
+
+def silent_after(core: Player) -> int:
+    """So many heartbeats."""
+    beats = 0
+    while core.targets["a"].link is Link.OPEN:
+        core.tick(core.deadline_ms)
+        beats += len(core.ready().heartbeats)
+    return beats
+
+
+def test_a_batch_that_is_long_on_its_way_is_given_more_time() -> None:
+    """A heartbeat is behind it: with the same patience each time it would come again and again."""
+    core = playing("a", heartbeat_ms=100, silent_heartbeats=3)
+    feed(core, (0,))
+    waits = [silent_after(core)]
+    for _ in range(2):
+        greeted_again(core, "a")
+        answer(core, "a", -1)
+        fetched(core, (0,), 0)
+        assert sent(core.ready()) == [[0]]
+        waits.append(silent_after(core))
+    assert waits == [3, 6, 12]
+    assert core.targets["a"].health.hung == 3
+    greeted_again(core, "a")
+    answer(core, "a", 0)  # it came after all, and nobody was there to be told
+    core.tick(core.deadline_ms)
     assert core.targets["a"].health.hung == 0
 
 
@@ -182,8 +221,11 @@ def test_a_target_that_hangs_is_given_up() -> None:
         core.tick(core.deadline_ms)
         acknowledged(core, -1)  # it lives
     assert core.targets["a"].link is Link.OPEN
+    core.ready()
     core.tick(core.deadline_ms)
     assert (core.targets["a"].link, core.targets["a"].health.hung) == (Link.AWAY, 1)
+    words = "it lives, and acknowledged nothing more of what it was sent for 4 heartbeats of 100 ms"
+    assert core.ready().closes == [("a", 1, words)]
 
 
 def test_a_stream_that_broke_is_not_closed() -> None:

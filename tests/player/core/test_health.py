@@ -66,6 +66,16 @@ def test_patience_doubles_with_each_hang_until_something_is_stored() -> None:
     assert looks(health, 4, True)[-1] is Verdict.STUCK
 
 
+def test_patience_with_silence_doubles_where_something_is_owed() -> None:
+    health = connected()
+    health.hung = 1
+    looks(health, 1, True)
+    assert looks(health, 6, True, heard=False) == [Verdict.BEAT] * 5 + [Verdict.SILENT]
+    health.connected(0, SETTINGS)
+    looks(health, 1, False)
+    assert looks(health, 3, False, heard=False) == [Verdict.BEAT] * 2 + [Verdict.SILENT]
+
+
 def test_backoff_doubles_up_to_the_longest() -> None:
     most = [backoff_ms(failures, SETTINGS, lambda n: n - 1) for failures in (1, 2, 3, 4, 5, 1000)]
     least = [backoff_ms(failures, SETTINGS, lambda n: 0) for failures in (1, 2, 3, 4, 5, 1000)]

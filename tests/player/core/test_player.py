@@ -12,6 +12,7 @@ from tests.player.core.players import (
     acknowledged,
     answer,
     away,
+    closed,
     entries,
     feed,
     greeted_again,
@@ -82,7 +83,7 @@ def test_a_newer_player_ends_this_one() -> None:
     core.refused("a", 1, 8, core.now_ms)
     ready = core.ready()
     assert ready.deposed
-    assert ready.closes == [("a", 1), ("b", 1)]
+    assert closed(ready) == [("a", 1), ("b", 1)]
     assert not core.wants_entries
     assert core.deadline_ms == NEVER_MS
     core.tick(core.now_ms + 10_000)
@@ -111,7 +112,8 @@ def test_the_log_lost_what_comes_next() -> None:
     assert core.targets["a"].link is Link.OPEN
     core.feed_lost(10, core.now_ms)
     assert core.current_position == 9
-    assert core.ready().closes == [("a", 1)]
+    words = "what it was to get next is deleted, the log begins at 10"
+    assert core.ready().closes == [("a", 1, words)]
     assert core.targets["b"].link is Link.OPEN
     greeted_again(core, "a")
     answer(core, "a", 8, first=10)
@@ -211,7 +213,7 @@ def test_answers_to_fetches() -> None:
     core.fetched("a", 2, entries((5,)), 7, core.now_ms)
     assert sent(core.ready()) == [[5]]
     core.range_lost("a", 2, core.now_ms)
-    assert core.ready().closes == [("a", 2)]
+    assert core.ready().closes == [("a", 2, "what it has missed is deleted from the log")]
 
 
 def test_a_stopped_target_waits_to_be_resumed() -> None:

@@ -10,8 +10,8 @@ def test_closing_takes_back_what_was_for_that_stream_only() -> None:
     ready.batches = [("a", 1, batch), ("a", 2, batch), ("b", 1, batch)]
     ready.heartbeats = [("a", 1), ("b", 1)]
     ready.fetches = [Fetch("a", 1, 3, 4, 100), Fetch("b", 1, 3, 4, 100)]
-    ready.close("a", 1)
-    assert ready.closes == [("a", 1)]
+    ready.close("a", 1, "it hangs")
+    assert ready.closes == [("a", 1, "it hangs")]
     assert ready.batches == [("a", 2, batch), ("b", 1, batch)]
     assert ready.heartbeats == [("b", 1)]
     assert [each.target for each in ready.fetches] == ["b"]

@@ -10,6 +10,7 @@ from player.core.transitions import State
 from tests.player.core.players import (
     acknowledged,
     answer,
+    closed,
     entries,
     feed,
     fetched,
@@ -199,7 +200,7 @@ def test_a_range_that_retention_took_is_asked_about() -> None:
     core = recovering(4, 9)
     core.ready()
     core.range_lost("a", 2, core.now_ms)
-    assert core.ready().closes == [("a", 2)]
+    assert closed(core.ready()) == [("a", 2)]
     greeted_again(core, "a")
     answer(core, "a", 4, first=7)
     assert core.ready().stopped == [("a", "it needs 5, the log begins at 7")]

@@ -56,6 +56,18 @@ def test_batches_end_at_either_bound_and_name_what_precedes_them() -> None:
     assert queue.has_waiting
 
 
+def test_when_all_is_sent_and_acknowledged() -> None:
+    queue = normal(2)
+    assert not queue.has_sent_all
+    taken(queue)
+    assert not queue.has_sent_all
+    queue.erase(2)
+    assert queue.has_sent_all
+    queue.suspend()
+    queue.resume(2)  # perhaps it has missed something
+    assert not queue.has_sent_all
+
+
 def test_one_entry_always_goes() -> None:
     queue = normal(2, 5, size_bytes=100)
     assert taken(queue, size_bytes=1) == (-1, [2])

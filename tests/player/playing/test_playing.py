@@ -17,6 +17,7 @@ from player.target.marks import Mark
 from tests.player.playing.doubles import (
     LOG_ID,
     MemoryLog,
+    MemoryStream,
     MemoryStreams,
     expected,
     has_all,
@@ -97,9 +98,9 @@ async def test_bounds_are_asked_after_the_greeting_has_come(log: MemoryLog) -> N
     streams["a"].hangs = True
     async with playing(log, streams):
         await asyncio.sleep(0.05)
-        assert streams.opened and not log.asked_bounds
+        assert streams.opened and log.asked_bounds == len(streams.opened), "where a new target may begin"
         streams["a"].hangs = False
-        await until(lambda: bool(log.asked_bounds))
+        await until(lambda: log.asked_bounds > len(streams.opened))
 
 
 @pytest.mark.parametrize(("log_group", "name"), [(None, "topic-0"), (3, "topic in log group 3")])
@@ -120,6 +121,34 @@ async def test_a_target_that_is_down_fills_no_log(
         streams["a"].restart()
         await until(lambda: play.status().targets[0].link == "open")
     assert caplog.messages[-1] == f"{name}: target a is connected again, at 0"
+
+
+async def test_why_a_target_is_given_up_is_told_until_it_gets_on(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="lockstep.player")
+    streams = MemoryStreams("a")
+    async with playing(log, streams) as play:
+        streams["a"].crash()
+        await until(lambda: play.status().targets[0].closed_because == "connection refused")
+        streams["a"].restart()
+        log.append("a")
+        await until(lambda: has_all(log, streams))
+        await until(lambda: not play.status().targets[0].closed_because)
+        streams["a"].hangs = True
+        log.append("a")
+        await until(lambda: play.status().targets[0].hung > 0)
+        target = play.status().targets[0]
+        assert target.closed_because not in ("", "connection refused", "crashed")
+        words = "nothing was heard of it for 8 heartbeats of 25 ms"
+        assert f"topic-0: the stream to target a is given up: {words}" in caplog.messages
+        streams["a"].hangs = False
+        await until(lambda: has_all(log, streams))
+        await until(lambda: play.status().targets[0].closed_because == "")
+        assert play.status().targets[0].hung == 0
+        play.stop("a", "a rest")
+        play.resume("a")
+        assert play.status().targets[0].closed_because == "", "nothing broke"
 
 
 async def test_a_target_crashes_and_comes_back(log: MemoryLog) -> None:
@@ -306,6 +335,26 @@ async def test_the_main_stream_loses_what_it_has_not_read(
         await until(lambda: play.core.current_position == 11)
         await until(lambda: bool(play.status().targets[0].stopped_because) or has_all(log, streams))
     assert "topic-0: the log begins at 9 now, where 1 was to be read" in caplog.messages
+
+
+async def test_a_target_that_takes_a_question_for_a_greeting(log: MemoryLog) -> None:
+    """It has a mark from then on, which says what is wrong."""
+    streams = MemoryStreams("a")
+    takes = streams["a"].hello
+
+    def hello(stream: MemoryStream) -> None:
+        if stream.greeting.hello.player_term == 0:
+            stream.tells(stream.events.greeted, -1)
+        else:
+            takes(stream)
+
+    streams["a"].hello = hello  # type: ignore[method-assign]
+    log.append("a", "a")
+    log.trim(1)
+    async with playing(log, streams) as play:
+        words = "it needs 0, the log begins at 1"
+        await until(lambda: play.status().targets[0].stopped_because == words)
+        assert len(streams.opened) == 2
 
 
 async def test_a_mark_beyond_the_log_stops_that_target_alone(log: MemoryLog) -> None:

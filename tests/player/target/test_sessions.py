@@ -15,7 +15,7 @@ import pytest_asyncio
 from player.core.messages import Batch, Part
 from player.target.marks import Mark, StaleTerms
 from player.target.records import Delivered, LogName
-from player.target.sessions import StoreSessions, TargetSettings
+from player.target.sessions import StoreSession, StoreSessions, TargetSettings
 from player.target.sqlite import SqliteStore
 from tests.player.target.streams import LOG_ID, PATIENCE_S, Answered, Streams, batch, hello
 
@@ -27,6 +27,7 @@ class MemoryStore:
         self.marks: dict[str, Mark] = {}
         self.transactions: list[tuple[list[int], int]] = []
         self.opened = 0
+        self.closed = 0
         self.threads: set[int] = set()
         self.begun = threading.Semaphore(0)
         """Released by each transaction that begins."""
@@ -81,7 +82,7 @@ class MemoryLog:
         self._store.marks[self._log_id] = mark
 
     def close(self) -> None:
-        pass
+        self._store.closed += 1
 
 
 @pytest.fixture
@@ -255,6 +256,21 @@ async def test_a_hello_with_old_terms_is_stale(sessions: StoreSessions, store: M
     assert ("stale", 6, 1) in answered.said
 
 
+async def test_a_hello_without_terms_asks_and_leaves_nothing(
+    sessions: StoreSessions, store: MemoryStore
+) -> None:
+    asked = Answered()
+    sessions.greet(hello(0, 0, 5), asked)
+    await asked.until("stale", 0, 0)
+    assert not store.marks
+    session, answered = await Streams(sessions).greeted(9, first_position=10)
+    asked = Answered()
+    sessions.greet(hello(0, 0, 5), asked)
+    await asked.until("stale", 1, 1)
+    session.receive(batch(9, 10))  # its stream goes on
+    await answered.until("acknowledged", 10)
+
+
 async def test_a_greeting_awaits_the_running_transaction(threaded: StoreSessions, store: MemoryStore) -> None:
     streams = Streams(threaded)
     old, old_answered = await streams.greeted(-1)
@@ -400,6 +416,48 @@ async def test_the_number_of_logs_is_bounded(store: MemoryStore) -> None:
     answered = Answered()
     sessions.greet(hello(1, 1, log_id="cluster/topic/1"), answered)
     assert await answered.ended() == "this target has 1 logs already"
+    await sessions.close()
+
+
+async def test_a_log_that_nobody_plays_any_more_is_let_go(store: MemoryStore) -> None:
+    """A topic that is made anew is another log."""
+    sessions = StoreSessions(store, TargetSettings(logs=2, idle_s=0))
+
+    async def greeted(number: int, term: int, position: int) -> StoreSession:
+        answered = Answered()
+        session = sessions.greet(hello(1, term, log_id=f"cluster/topic/{number}"), answered)
+        await answered.until("greeted", position)
+        return session
+
+    first, answered = await Streams(sessions).greeted(-1)
+    first.receive(batch(-1, 0))
+    await answered.until("acknowledged", 0)
+    second = await greeted(1, 1, -1)
+    refused = Answered()
+    sessions.greet(hello(1, 1, log_id="cluster/topic/2"), refused)
+    assert await refused.ended() == "this target has 2 logs already"
+    first.closed()
+    third = await greeted(2, 1, -1)
+    async with asyncio.timeout(PATIENCE_S):
+        while not store.closed:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
+    assert (store.opened, store.closed, second.is_over) == (3, 1, False)
+    third.closed()
+    await greeted(0, 2, 0)
+    second.closed()
+    await sessions.close()
+    assert (store.opened, store.closed) == (4, 4)
+
+
+async def test_a_log_that_was_idle_for_a_moment_stays(store: MemoryStore) -> None:
+    sessions = StoreSessions(store)
+    session, _ = await Streams(sessions).greeted(-1)
+    session.closed()
+    answered = Answered()
+    sessions.greet(hello(1, 1, log_id="cluster/topic/1"), answered)
+    await answered.until("greeted", -1)
+    await Streams(sessions, player_term=2).greeted(-1)
+    assert store.opened == 2
     await sessions.close()
 
 

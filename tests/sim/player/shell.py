@@ -64,7 +64,7 @@ class PlayerProcess(Process):
 
     def _do(self, ready: Ready) -> None:
         things: list[Callable[[], object]] = []
-        things += [partial(self._close, *each) for each in ready.closes]
+        things += [partial(self._close, name, term) for name, term, _ in ready.closes]
         things += [partial(self._greet, *each) for each in ready.hellos]
         things += [partial(self._write, *each) for each in ready.batches]
         things += [partial(self._send, name, term, Heartbeat()) for name, term in ready.heartbeats]
