@@ -61,10 +61,12 @@ def test_the_table_and_the_page_show_ratio_goal_and_proof() -> None:
         },
         "comparison": compare(sessions, [Goal("produce.flush", ">=", 2.0)], (), RATIOS),
         "sessions": sessions,
+        "failures": ["session 2: it died\nat once"],
     }
     text = table(result)
     assert "1.50" in text
     assert "MISSED" in text
     page = section(result)
+    assert page.endswith("Failed: session 2: it died\n")
     assert "| produce | flush    | kafka    | 100" in page
     assert "3.000" in page
