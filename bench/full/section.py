@@ -220,7 +220,7 @@ def section(result: dict[str, Any]) -> str:
     parts = [
         "## The grid",
         f"{sum(not failures_of(row) for row in result['rows'])} of {result['cells']:,} cells have been "
-        "measured; `python -m bench full` goes on with the others, some four hours for all. Workloads are "
+        "measured; `python -m bench full` measures what is missing, some four hours for all. Workloads are "
         "the files of `bench/workloads`, cells medians over their rounds (two where a workload says nothing "
         "else, no intervals); a cell's row in `bench/results/full` has its CPU, memory, flushes and device "
         "bytes as well, and the name and SHA-256 of the file of its raw nanoseconds, which stays on the "
