@@ -100,6 +100,13 @@ class Deferred:
         else:
             self.complete(task.result())
 
+    @staticmethod
+    def of(answer: Awaitable[object | None]) -> Deferred:
+        """What a coroutine comes to, in a task of its own."""
+        deferred = Deferred()
+        asyncio.ensure_future(answer).add_done_callback(deferred.settle)
+        return deferred
+
     def listen(self, listener: Callable[[Deferred], None]) -> None:
         """Call `listener` once it is done; the connection's own use."""
         if self.done:

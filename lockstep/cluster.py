@@ -18,6 +18,8 @@ from protocol.cluster_messages import LockstepClusterRequest, LockstepClusterRes
 from protocol.errors import ErrorCode
 
 Document = dict[str, Any]
+Lacking = set[tuple[int, int | None]]
+"""Log group and member; no member where its leader did not answer in time."""
 LOOK_SECONDS: Final = 0.5
 LASTING_SECONDS: Final = 3.0
 """A voter that was never in sync for so long does not keep up."""
@@ -46,7 +48,7 @@ async def lasting_status(client: Client) -> Document:
     return found
 
 
-def _lacking(found: Document) -> set[tuple[int, int | None]] | None:
+def _lacking(found: Document) -> Lacking | None:
     """Voters that lag, by group and member, and groups (member None) whose leader did not answer in time.
 
     None where something else is wrong, or one of them is not there.
@@ -54,7 +56,7 @@ def _lacking(found: Document) -> set[tuple[int, int | None]] | None:
     if any(each.get("disk_full") for each in found["nodes"]):
         return None
     alive = {each["node"] for each in found["nodes"] if each["alive"]}
-    lacking: set[tuple[int, int | None]] = set()
+    lacking: Lacking = set()
     for group in found["groups"]:
         late = [each for each in group["voters"] or () if not each["in_sync"]]
         if group["leader"] < 0 or any(each["node"] not in alive for each in late):
@@ -65,9 +67,7 @@ def _lacking(found: Document) -> set[tuple[int, int | None]] | None:
     return lacking
 
 
-def _still_lacking(
-    before: set[tuple[int, int | None]], now: set[tuple[int, int | None]]
-) -> set[tuple[int, int | None]]:
+def _still_lacking(before: Lacking, now: Lacking) -> Lacking:
     """What was lacking both times. A group that was not known of may have lacked anything."""
     unknown_before, unknown_now = (
         {group for group, member in found if member is None} for found in (before, now)

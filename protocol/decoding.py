@@ -71,11 +71,10 @@ class Decoder(SourceText):
             floor = ALLOCATION_FLOOR_BYTES
             if kind == "request" and self.schema.api_key in NAMES_EVERY_PARTITION:
                 floor *= EVERY_PARTITION_FLOORS
-            self.emit(f"room = {floor} if end < {floor // ratio} else {ratio} * end")
+            grown = f"{ratio} * end"
             if kind == "request":
-                most = REQUEST_ALLOCATION_MOST_BYTES
-                with self.block(f"if end > {most // ratio}:"):
-                    self.emit(f"room = {most}")
+                grown = f"min({grown}, {REQUEST_ALLOCATION_MOST_BYTES})"
+            self.emit(f"room = {floor} if end < {floor // ratio} else {grown}")
             with self.block("try:"):
                 self.emit(f"m = new({self.struct_name(self.cls)})")
                 self._body(self.schema, "m")

@@ -151,6 +151,6 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=argument_types.count, default=3)
     chosen = parser.parse_args(arguments)
     if chosen.records <= KEYS:
-        parser.error(f"--records: the first {KEYS} of them are alive, more are needed")
+        parser.error(f"--records: {KEYS} of them stay, more are needed")
     print(json.dumps(measured(chosen.records, chosen.seconds, chosen.rounds), indent=2))
     return 0

@@ -136,13 +136,7 @@ def fill(session: Session, policy: str, total_bytes: int = 0) -> tuple[str, Bloc
 
     def work(topic: str) -> Block:
         made.append(topic)
-        result = session.job(
-            "fill",
-            topic=topic,
-            total_bytes=total_bytes or session.sizes.backlog_bytes,
-            records=FILL_BATCH_RECORDS,
-            window=FILL_WINDOW,
-        )
+        result = session.filled(topic, total_bytes or session.sizes.backlog_bytes)
         return {**result, "writes": result["total_requests"]}
 
     block = session.measure("fill", policy, work, max_outstanding=FILL_WINDOW)

@@ -16,7 +16,7 @@ from bench.progress import say
 from bench.sessions.failures import RoundFailed
 from bench.sessions.jobs import Block, Running
 from bench.sessions.session import Session, of_tree
-from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, Sizes
+from bench.settings import FLUSH, Sizes
 from compat_tests.clusters import Cluster, KafkaCluster, LockstepCluster
 
 NODES = 3
@@ -135,9 +135,7 @@ class NodesSession(Session):
     def _led_slice(self, topic: str, producers: int) -> int:
         words: dict[str, Any] = {"partitions": WARM_PARTITIONS, "spread": "led", "warmup_s": 0.0}
         done = self.closed_loop(topic, producers, seconds=1.0, **words)
-        filled = self.job(
-            "fill", topic=topic, total_bytes=8 << 20, records=FILL_BATCH_RECORDS, window=FILL_WINDOW
-        )
+        filled = self.filled(topic, 8 << 20)
         return int(done["total_requests"] + filled["total_requests"])
 
     def _warm_topics(self) -> list[str]:

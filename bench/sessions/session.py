@@ -192,13 +192,7 @@ class Session(Jobs):
 
     def _warm_slice(self, topic: str, producers: int) -> int:
         done = self.closed_loop(topic, producers, seconds=WARMUP_SLICE_S / 2, warmup_s=0.0)
-        filled = self.job(
-            "fill",
-            topic=topic,
-            total_bytes=16 * 1024 * 1024,
-            records=FILL_BATCH_RECORDS,
-            window=FILL_WINDOW,
-        )
+        filled = self.filled(topic, 16 << 20)
         self.job("read_backlog", topic=topic)
         return int(done["total_requests"] + filled["total_requests"])
 
@@ -231,6 +225,11 @@ class Session(Jobs):
             raise WrongCount(f"{self.kind}: {acknowledged} records acknowledged, {stored} in {topic}")
 
     # -- work -------------------------------------------------------------------------------------------
+
+    def filled(self, topic: str, total_bytes: int) -> Block:
+        """So much in batches as a producer with default settings sends them."""
+        shape = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW}
+        return self.job("fill", topic=topic, total_bytes=total_bytes, **shape)
 
     def closed_loop(self, topic: str, producers: int, **words: Any) -> Block:
         """Closed-loop producers of one 1 KB record per request, unless `words` say otherwise."""

@@ -6,6 +6,7 @@ Does not decide what they are called or made with (`Session.topic`).
 from __future__ import annotations
 
 import time
+from functools import cached_property
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -23,15 +24,15 @@ class Topics:
         self._bootstrap = bootstrap
         self._replication = replication
 
+    @cached_property
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
 
     def create(self, name: str, partitions: int, config: dict[str, str]) -> None:
         """Returns when every partition has a leader that knows it. RoundFailed."""
         wanted = NewTopic(name, partitions, self._replication, config=config)
-        admin = self._admin()  # held: what it has under way ends with it
         try:
-            for future in admin.create_topics([wanted]).values():
+            for future in self._admin.create_topics([wanted]).values():
                 future.result(30)
         except KafkaException as error:
             raise RoundFailed(f"creating {name} failed: {error}") from error
@@ -45,7 +46,7 @@ class Topics:
         """What a client is told now: each partition's leader, or -1, and how many replicas are in sync; empty
         where the topic is unknown. RoundFailed."""
         try:
-            found = self._admin().list_topics(name, timeout=30).topics.get(name)
+            found = self._admin.list_topics(name, timeout=30).topics.get(name)
         except KafkaException as error:
             raise RoundFailed(f"no metadata of {name}: {error}") from error
         parts = found.partitions if found else {}

@@ -320,10 +320,7 @@ class Connection(asyncio.BufferedProtocol):
     def _run(self, reply: Reply, answer: Any) -> Deferred:
         """A coroutine's answer, from a task of its own."""
         self._alone = reply
-        deferred = Deferred()
-        task = asyncio.ensure_future(answer)
-        task.add_done_callback(deferred.settle)
-        return deferred
+        return Deferred.of(answer)
 
     def _work_on(self, reply: Reply) -> None:
         """It goes on in later turns: until then there is nothing else of this connection's."""

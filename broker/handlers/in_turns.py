@@ -9,9 +9,8 @@ Does not: spread the decoding of a request or the encoding of its answer.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TypeVar
 
 from broker.context import Answer, ClientContext, Deferred
 from broker.turns import SharedTurns, done_in_turn
@@ -55,20 +54,14 @@ class LaterTurns(Deferred):
                 self._turns.go_on(self._go_on)
                 return
             answer = self._answer()
-            if isinstance(answer, Coroutine):
-                answer = _awaited(answer)
+            if isinstance(answer, Awaitable):
+                answer = Deferred.of(answer)
         except Exception as error:
             self._steps = None
             self.fail(error)
             return
         self._steps = None
         self.complete(answer)
-
-
-def _awaited(answer: Coroutine[Any, Any, object]) -> Deferred:
-    deferred = Deferred()
-    asyncio.ensure_future(answer).add_done_callback(deferred.settle)
-    return deferred
 
 
 def in_turns(

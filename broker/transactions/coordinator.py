@@ -365,8 +365,8 @@ class TransactionCoordinator:
         """
         extra = [self._batch(transactional_id, recorded)]
         try:
-            marker, has_begun = self._marker(transactional_id, prepared), bool(prepared.partitions)
-            self._appender.end_transactions(own, marker, extra, reserved=has_begun)
+            marker = self._marker(transactional_id, prepared)
+            self._appender.end_transactions(own, marker, extra, reserved=bool(prepared.partitions))
         except Refused as refused:
             log.warning("%s: a marker is refused: %s", shown(transactional_id), refused.message)
             return False

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Self, TypeVar
 
-from lockstep.transactions.calls import IN_APPLICATION
+from lockstep.transactions.calls import IN_APPLICATION, WAITS_FOR_ITSELF
 from lockstep.transactions.client import MAX_OUTSTANDING, TIMEOUT_S, TransactionClient
 from lockstep.transactions.log import Log
 from lockstep.transactions.model import Appended, Application, Transaction
@@ -121,7 +121,7 @@ class BlockingTransactionClient:
     def execute(self, transaction: Transaction, *, timeout_s: float | None = None) -> Appended | None:
         """Raises as `TransactionClient.execute`."""
         if IN_APPLICATION.get():
-            raise RuntimeError("execute in a callback: the feed waits for the callback; use submit")
+            raise RuntimeError(WAITS_FOR_ITSELF)
         return self._wait(self._opened.execute(transaction, timeout_s=timeout_s))
 
     def submit(self, transaction: Transaction, *, timeout_s: float | None = None) -> Future[Appended | None]:

@@ -20,6 +20,8 @@ Function = Callable[..., Any]
 IN_APPLICATION: ContextVar[bool] = ContextVar("in_application", default=False)
 """Is this called by one of the application's functions, on the loop or in a thread? A feed waits for them."""
 
+WAITS_FOR_ITSELF = "execute in a callback: the feed waits for the callback; use submit"
+
 _log = logging.getLogger("lockstep.transactions")
 
 

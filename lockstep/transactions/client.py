@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from lockstep.transactions.calls import IN_APPLICATION, Calls
+from lockstep.transactions.calls import IN_APPLICATION, WAITS_FOR_ITSELF, Calls
 from lockstep.transactions.draft import Draft, append_of
 from lockstep.transactions.feeds import Feeds
 from lockstep.transactions.giving_way import GivingWay
@@ -203,7 +203,7 @@ class TransactionClient:
         """
         here = asyncio.current_task()
         if here in self._completing or self._feeds.is_fed_by(here):
-            raise RuntimeError("execute in a callback: the feed waits for the callback; use submit")
+            raise RuntimeError(WAITS_FOR_ITSELF)
         return await (await self.submit(transaction, timeout_s=timeout_s))
 
     async def submit(

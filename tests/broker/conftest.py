@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from broker import turns
 from broker.producer_state import ProducerState
 from broker.server import Broker
 from broker.settings.config import Settings, from_texts
@@ -92,3 +94,9 @@ async def both(tmp_path: Path) -> AsyncIterator[Transactional]:
     made = await Transactional(tmp_path).open()
     yield made
     await made.group.close()
+
+
+@pytest.fixture
+def one_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step takes longer than a turn."""
+    monkeypatch.setattr(turns, "clock", itertools.count(0.0, 0.03).__next__)

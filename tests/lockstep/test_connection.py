@@ -62,6 +62,15 @@ def agreeing(key: int, version: int, correlation_id: int) -> bytes | None:
     return None
 
 
+async def agreed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the first request as `agreeing` says."""
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    header, _ = read_request_header(memoryview(await reader.readexactly(size)))
+    frame = agreeing(header.api_key, header.api_version, header.correlation_id)
+    assert frame is not None
+    writer.write(struct.pack(">i", len(frame)) + frame)
+
+
 async def test_versions_with_a_real_broker(running: RunningBroker) -> None:
     connection = await Connection.open("localhost", running.port)
     assert connection.versions[ApiKey.METADATA] == (0, 13)
@@ -220,11 +229,7 @@ async def test_a_peer_that_takes_nothing_is_given_up() -> None:
     over = asyncio.Event()
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        (size,) = struct.unpack(">i", await reader.readexactly(4))
-        header, _ = read_request_header(memoryview(await reader.readexactly(size)))
-        frame = agreeing(header.api_key, header.api_version, header.correlation_id)
-        assert frame is not None
-        writer.write(struct.pack(">i", len(frame)) + frame)
+        await agreed(reader, writer)
         await over.wait()
         writer.close()
 
@@ -246,11 +251,7 @@ async def test_drained_is_when_nothing_is_left_to_be_sent() -> None:
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal received
-        (size,) = struct.unpack(">i", await reader.readexactly(4))
-        header, _ = read_request_header(memoryview(await reader.readexactly(size)))
-        frame = agreeing(header.api_key, header.api_version, header.correlation_id)
-        assert frame is not None
-        writer.write(struct.pack(">i", len(frame)) + frame)
+        await agreed(reader, writer)
         await read_on.wait()
         while some := await reader.read(1 << 20):
             received += len(some)

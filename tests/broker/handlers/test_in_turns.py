@@ -38,11 +38,6 @@ def asked() -> list[tuple[Struct, int]]:
     ]
 
 
-@pytest.fixture
-def one_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "clock", itertools.count(0.0, 0.03).__next__)
-
-
 @pytest.mark.parametrize("place", range(3))
 async def test_answers_are_the_same_as_in_one_turn(
     client: Client, monkeypatch: pytest.MonkeyPatch, place: int
@@ -90,7 +85,7 @@ async def test_others_are_heard_between_turns(
 
     monkeypatch.setattr(groups, "of", slowly)
     monkeypatch.setattr(turns, "clock", itertools.count(0.0, 0.03).__next__)
-    request = DescribeGroupsRequest(groups=NAMES * 1 + [f"x{number}" for number in range(3_000)])
+    request = DescribeGroupsRequest(groups=NAMES + [f"x{number}" for number in range(3_000)])
     client.send(request, 5)
     await until(lambda: described != [])
     await other.call(MetadataRequest(topics=[]), 9)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from broker import turns
 from broker.append import Appended, Appender
 from broker.context import Deferred
 from broker.handlers import produce_turns
@@ -48,12 +47,6 @@ async def answer(client: Client, wanted: ProduceRequest) -> list[tuple[int, int]
     _, response = await asyncio.wait_for(client.receive(wanted, 9), 10)
     assert isinstance(response, ProduceResponse)
     return outcomes(response)
-
-
-@pytest.fixture
-def one_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every batch takes longer than a turn."""
-    monkeypatch.setattr(turns, "clock", itertools.count(0.0, 0.03).__next__)
 
 
 async def watch(holds: list[float]) -> None:
