@@ -46,7 +46,7 @@ REQUEST_ALLOCATION_RATIO = 8
 
 REQUEST_ALLOCATION_MOST_BYTES = 64 << 20
 """Where a request is larger than 8 MiB it is records, or what members say: both are views and cost little. Of
-nothing but empty partitions a Produce of 100 MB would be ten seconds' work in one piece."""
+partitions with next to nothing in them a Produce of 100 MB would be seconds of work in one piece."""
 
 RESPONSE_ALLOCATION_RATIO = 32
 """Responses come from brokers we chose to ask; a list of a thousand replicas is many small objects."""

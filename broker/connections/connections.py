@@ -164,19 +164,26 @@ class Connections:
         self.send_now()
         for connection in list(self._open):
             connection.quiesce()
-        for _ in range(int(timeout_seconds / CLOSE_POLL_SECONDS)):
-            if not any(connection.is_asked for connection in self._open):
-                return
-            await asyncio.sleep(CLOSE_POLL_SECONDS)
+        await self._within(timeout_seconds, lambda: not any(each.is_asked for each in self._open))
 
     async def close(self, timeout_seconds: float) -> None:
         """Close every connection, once its client has taken what was written."""
-        for _ in range(int(timeout_seconds / CLOSE_POLL_SECONDS)):
+
+        def all_closed() -> bool:
             self.send_now()
             for connection in list(self._open):
                 if connection.is_asked or not connection.is_busy:  # what is not answered by now never is
                     connection.close()
-            if not self._open:
-                return
+            return not self._open
+
+        if not await self._within(timeout_seconds, all_closed):
+            self.abort()
+
+    async def _within(self, seconds: float, is_so: Callable[[], bool]) -> bool:
+        """Look until it is, or the time is over: by the clock, as a turn of a busy loop takes long."""
+        until = self.loop.time() + seconds
+        while not is_so():
+            if self.loop.time() >= until:
+                return False
             await asyncio.sleep(CLOSE_POLL_SECONDS)
-        self.abort()
+        return True

@@ -30,7 +30,8 @@ API_KEY = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
 
 SPLIT_LOCKS: Final = (
-    "The topic has locks: stop every writer that knows of fewer partitions, or two may hold the same lock."
+    "The topic has locks: keys may be in other partitions from now on, raised locks are not; and "
+    "stop every writer that knows of fewer partitions, or two may hold the same lock."
 )
 
 Growth = tuple[Topic, int]

@@ -4,7 +4,8 @@ A few megabytes name hundreds of thousands of groups, which is seconds of work. 
 is heard, and so are the followers of what this node leads. Nothing else of the connection is done, nor read,
 before the answer. What is raised in a later turn closes the connection; so does a lease that has lapsed
 meanwhile (`Uncertain`): who asked asks again.
-Does not: spread the decoding of a request or the encoding of its answer.
+Does not: spread the decoding of a request or the encoding of its answer, nor the first turn, which each
+request has for itself; learn that a client has gone, as nothing is read from it meanwhile.
 """
 
 from __future__ import annotations

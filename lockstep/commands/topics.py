@@ -25,6 +25,12 @@ _TOPIC_CONFIG = 1
 """Kafka's DescribeConfigs source for a value that the topic itself sets."""
 
 
+_ALTER = (
+    "Give a topic more partitions. Of one with locks (docs/locks.md) all writers have to be stopped first: "
+    "keys move, and locks do not. Settings: `lockstep configs alter`."
+)
+
+
 def add_to(families: Families) -> None:
     """Declare the command."""
     family = families.add_parser("topics", help="list, describe, create, grow and delete topics")
@@ -68,7 +74,7 @@ def add_to(families: Families) -> None:
     add_json(create, "one object")
     create.set_defaults(run=_create)
 
-    alter = commands.add_parser("alter", help="give a topic more partitions")
+    alter = commands.add_parser("alter", help="give a topic more partitions", description=_ALTER)
     alter.add_argument("topic", help="its name")
     alter.add_argument(
         "-p", "--partitions", type=whole_number, metavar="N", required=True, help="how many in all"

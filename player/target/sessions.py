@@ -16,6 +16,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -376,11 +377,19 @@ class _PlayedLog:
 
 def _called(call: Callable[[], T]) -> T:
     """Raises what it raises, as something that is the application's alone: not StopIteration, which no future
-    can carry, nor what would cancel who waits, or end the loop (`sys.exit`)."""
+    can carry, nor what would cancel who waits, or end the loop (`sys.exit`). Ctrl-C reaches the main thread
+    alone, and stays what it is there."""
     try:
         return call()
-    except (StopIteration, concurrent.futures.CancelledError, asyncio.CancelledError, SystemExit) as error:
-        raise RuntimeError(f"{type(error).__name__}, which was not caught") from error
+    except (StopIteration, concurrent.futures.CancelledError) as error:
+        leaked: BaseException = error
+    except Exception:
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        leaked = error
+    raise RuntimeError(f"{type(leaked).__name__}, which was not caught") from leaked
 
 
 def _name(greeting: Greeting) -> LogName:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 import pytest
 
@@ -74,6 +75,26 @@ async def test_a_stop_takes_no_more_requests(broker: Broker) -> None:
     assert await rig.sent() == [1]
     rig.connection.connection_lost(None)
     await stop
+
+
+async def test_a_stop_waits_by_the_clock_and_not_by_turns_of_the_loop(broker: Broker) -> None:
+    """Which take long while it works for many: it took eight times as long as it may."""
+    rig = Rig(broker)
+    rig.receive(ask(1))
+    turns = 0
+
+    async def busy() -> None:
+        nonlocal turns
+        while True:
+            time.sleep(0.02)  # noqa: ASYNC251
+            turns += 1
+            await asyncio.sleep(0)
+
+    work = asyncio.ensure_future(busy())
+    await rig.shared.settle(0.2)
+    work.cancel()
+    assert turns <= 12, "of 40 looks"
+    rig.connection.connection_lost(None)
 
 
 async def test_an_answer_of_the_last_turn_is_sent_before_the_close(broker: Broker) -> None:

@@ -327,7 +327,8 @@ async def test_an_error_ends_the_stream_and_skips_nothing(
 
 
 @pytest.mark.parametrize(
-    "leaked", [StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError, SystemExit]
+    "leaked",
+    [StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError, SystemExit, GeneratorExit],
 )
 async def test_what_an_application_leaks_ends_the_stream_and_loses_nothing(
     sessions: StoreSessions, store: MemoryStore, leaked: type[BaseException]
@@ -340,6 +341,20 @@ async def test_what_an_application_leaks_ends_the_stream_and_loses_nothing(
     session.receive(batch(0, 1))
     assert leaked.__name__ in await answered.ended()
     assert store.transactions == []
+    session, answered = await streams.greeted(-1)
+    session.receive(batch(-1, 0))
+    await answered.until("acknowledged", 0)
+
+
+async def test_an_interrupt_in_a_thread_is_the_applications(
+    threaded: StoreSessions, store: MemoryStore
+) -> None:
+    """A real one only reaches the main thread; this one ended the loop, and nobody knew."""
+    streams = Streams(threaded)
+    session, answered = await streams.greeted(-1)
+    store.fails = [KeyboardInterrupt()]
+    session.receive(batch(-1, 0))
+    assert "KeyboardInterrupt" in await answered.ended()
     session, answered = await streams.greeted(-1)
     session.receive(batch(-1, 0))
     await answered.until("acknowledged", 0)
