@@ -2,7 +2,8 @@
 
 Owns: the settings and why each is there. Sources: Apache Kafka's documentation, "Production server configs",
 "Java Version" and "OS"; LinkedIn's published JVM flags, which the documentation quotes. What is not here was
-left as shipped: compression, acks and batching belong to the clients, which are the same for every broker.
+left as shipped: compression, acks and batching belong to the clients, which are the same for every broker;
+and the eight threads of `num.io.threads`, of which each can wait for a flush of another partition.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ def settings(cores: int | None = None) -> tuple[Setting, ...]:
     mebibyte = str(1 << 20)
     return (
         Setting("num.network.threads", threads, "as many as cores; three are shipped"),
-        Setting("num.io.threads", threads, "eight are shipped, the documentation says: at least the disks"),
         Setting("num.replica.fetchers", "2", "followers of many partitions fetch them in parallel"),
         Setting("replica.fetch.wait.max.ms", "100", "an idle follower asks again sooner"),
         Setting("socket.send.buffer.bytes", mebibyte, "100 KB are shipped; fewer wake-ups for large answers"),

@@ -32,7 +32,8 @@ def first_ack(job: Result) -> Result:
 def leader_loss(job: Result) -> Result:
     """Write to the leader of partition 0 until it is gone, then to whoever takes over; for `timeout_s`.
 
-    `ports` are the leader's and then the other nodes', which are asked in turn.
+    `ports` are the leader's and then the other nodes', which are asked in turn. `lost_ns` is when the leader
+    took no more: it may have ended, or lead no longer.
     """
     template = _template(job)
     deadline = time.monotonic() + job["timeout_s"]
@@ -44,7 +45,7 @@ def leader_loss(job: Result) -> Result:
                 producer.ask()
                 acked, last_ack_ns = acked + 1, time.monotonic_ns()
     except (OSError, WrongAnswer):
-        pass
+        lost_ns = time.monotonic_ns()
     else:
         raise WrongAnswer(f"the leader was not lost within {job['timeout_s']} s")
     if not acked:
@@ -52,7 +53,7 @@ def leader_loss(job: Result) -> Result:
     found = _first_of(job["host"], job["ports"][1:], template, deadline, LOSS_TIMEOUT_S)
     if found is None:
         raise WrongAnswer(f"no record acknowledged within {job['timeout_s']} s of the leader's loss")
-    return {"acked": acked + 1, "last_ack_ns": last_ack_ns, **found}
+    return {"acked": acked + 1, "last_ack_ns": last_ack_ns, "lost_ns": lost_ns, **found}
 
 
 def _template(job: Result) -> ProduceTemplate:

@@ -62,7 +62,7 @@ def _losses(session: NodesSession, shape: int, count: int) -> None:
     topic = session.topic(policy, shape)
     acked = 0
     for _ in range(count):
-        figures = session.lose_leader(topic)
+        figures = session.once_more(f"loss_{shape}", lambda: session.lose_leader(topic))
         session.await_replicas(topic)
         acked += figures["total_records"]
         stored = sum(session.end_offsets(topic, shape))

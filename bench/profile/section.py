@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.figures.tables import facts
-from bench.profile import stages
+from bench.profile import stages, system_calls
 
 
 def section(result: dict[str, Any]) -> str:
@@ -19,4 +19,11 @@ def section(result: dict[str, Any]) -> str:
         facts(result),
         stages.table(result, "github"),
     ]
+    calls = system_calls.table(result, "github")
+    if calls:
+        parts += [
+            "What the same thread did on a processor meanwhile, by the kernel's samples (perf); waiting for "
+            "a flush or for work takes none.",
+            calls,
+        ]
     return "\n\n".join(parts) + "\n"

@@ -2,7 +2,8 @@
 
 Owns: the load, the sampler beside it, counting the group commits of the same stretch, and what is kept.
 py-spy looks on without stopping the node, and only while the load runs; the flame graph comes after
-the split, under a load of its own, as its native frames do slow the node. Stages: `stages`.
+the split, under a load of its own, as its native frames do slow the node. A stretch without any sampler shows
+what looking on costs. Stages: `stages`; what the kernel does meanwhile: `system_calls`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from bench.figures.ratios import SUBJECT
 from bench.kept import keep
 from bench.machine import process
 from bench.machine.facts import code_facts, machine_facts
-from bench.profile import stages
+from bench.profile import stages, system_calls
 from bench.progress import say
 from bench.sessions.cluster import DEFAULT_SHAPES, NODES, NodesSession
 from bench.sessions.commits import commits_by_topic
@@ -31,11 +32,14 @@ from bench.settings import NODES_QUICK, PRODUCERS, QUICK
 from compat_tests.targets import LockstepTarget, TargetFailed
 
 KIND = "profile"
-SPLIT_RATE = 200
+SPLIT_RATE = 40
 FLAME_RATE = 100
-"""Samples a second."""
+"""Samples a second. At 200 py-spy took so much of two processors that the broker did half of what it does
+alone."""
 LEAD_S = 0.8
 """Until the load generator runs."""
+CALLS_S = 3.0
+"""How long perf looks on, after py-spy; and how long nobody does."""
 _SPY_EXTRA_S = 60.0
 
 Split = dict[str, Any]
@@ -79,7 +83,8 @@ def measured(nodes: int, policy: str, work: str, seconds: float, parent: Path, f
         topic = session.topic(policy)
         leader = _leader(session, topic)
         words: dict[str, Any] = {"partitions": 1, "records": 1, "spread": "turns", "warmup_s": 0.0}
-        words["seconds"] = LEAD_S + seconds + 1.5
+        alone = session.closed_loop(session.topic(policy), producers, seconds=CALLS_S)
+        words["seconds"] = LEAD_S + seconds + CALLS_S + 2.5
         load = session.start_job("closed_loop", topic=topic, producers=producers, **words)
         time.sleep(LEAD_S)
         with tempfile.TemporaryDirectory(prefix="bench-profile-") as scratch:
@@ -90,6 +95,7 @@ def measured(nodes: int, policy: str, work: str, seconds: float, parent: Path, f
             spent = process.thread_cpu_seconds(leader.pid) - before
             cpu_share = spent / (time.monotonic() - began)
             counted = stages.split(folded.read_text())
+            script = system_calls.record(leader.pid, CALLS_S, Path(scratch))
         done = session.finish_job(load)
         if flame:  # native frames slow the node down: under a load of its own
             other = session.topic(policy)
@@ -114,9 +120,19 @@ def measured(nodes: int, policy: str, work: str, seconds: float, parent: Path, f
         "commit_us": commit_us,
         "writes_per_commit": done["total_requests"] / commits,
         "requests_per_s": done["requests_per_s"],
+        "requests_per_s_alone": alone["requests_per_s"],
         "cpu_share": round(cpu_share, 3),
         "per_commit_us": stages.per_commit(counted, cpu_share, commit_us),
+        "calls_per_commit_us": _calls(script, cpu_share, commit_us),
     }
+
+
+def _calls(script: str | None, cpu_share: float, commit_us: float) -> dict[str, float]:
+    found = system_calls.counted(script or "")
+    if not found:
+        say("no system calls: perf is missing here, or may not look")
+        return {}
+    return system_calls.per_commit(found, cpu_share, commit_us)
 
 
 def _command_line(options: argparse.Namespace) -> str:
@@ -153,4 +169,5 @@ def run(options: argparse.Namespace) -> int:
     }
     keep(result, options.out, KIND)
     print(stages.table(result))
+    print(system_calls.table(result))
     return 0

@@ -133,4 +133,8 @@ def table(result: dict[str, Any], style: str = "simple") -> str:
         rows.append([stage, *cells, MEANING[stage]])
     rows.append(["one group commit", *(f"{each['commit_us']:,.1f} us" for each in splits), "by the clock"])
     rows.append(["writes in it", *(f"{each['writes_per_commit']:.1f}" for each in splits), ""])
+    rates = [[each.get(name) for each in splits] for name in ("requests_per_s", "requests_per_s_alone")]
+    for rate, meaning in zip(rates, ("while it was sampled", "without a sampler"), strict=True):
+        shown = ["" if each is None else f"{each:,.0f}" for each in rate]
+        rows += [["requests/s", *shown, meaning]] if any(shown) else []
     return tabulate(rows, headers=heads, tablefmt=style, disable_numparse=True)

@@ -144,17 +144,25 @@ class NodesSession(Session):
     # -- the loss of a leader ---------------------------------------------------------------------------
 
     def lose_leader(self, topic: str, timeout_s: float = 90.0) -> Block:
-        """kill -9 the leader of partition 0 under load; seconds until another acknowledges. It comes back."""
+        """kill -9 the leader of partition 0 under load; seconds until another acknowledges. It comes back.
+
+        RoundFailed, too, where leadership moved by itself before the kill: nothing was lost then.
+        """
+        self._await_calm(topic)
         leader = self.leaders(topic)[0]
         others = [number for number in self.cluster.nodes if number != leader]
         ports = [self.cluster.nodes[number].port for number in (leader, *others)]
-        with self.running_job("leader_loss", topic=topic, ports=ports, timeout_s=timeout_s) as child:
-            time.sleep(1.5)  # the generator starts, and writes for a while
-            killed_ns = time.monotonic_ns()
-            self.cluster.kill9(leader)
-        result = self.finish_job(child)
-        self.cluster.restart(leader)
-        self.cluster.await_members(self.cluster.nodes)
+        try:
+            with self.running_job("leader_loss", topic=topic, ports=ports, timeout_s=timeout_s) as child:
+                time.sleep(1.5)  # the generator starts, and writes for a while
+                killed_ns = time.monotonic_ns()
+                self.cluster.kill9(leader)
+            result = self.finish_job(child)
+        finally:
+            self.cluster.restart(leader)
+            self.cluster.await_members(self.cluster.nodes)
+        if result["lost_ns"] < killed_ns:
+            raise RoundFailed(f"{topic}: node {leader} led no more before it was killed")
         return {
             "first_ack_s": (result["acked_ns"] - killed_ns) / 1e9,
             "attempts": result["attempts"],

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,8 +18,10 @@ from bench.load.wire import record_batch
 from bench.nodes3.command import Planned, plan_sessions
 from bench.nodes3.goals import NODES_GOALS, NODES_RATIOS
 from bench.page.document import page
+from bench.sessions.cluster import NodesSession
 from bench.sessions.commits import commits_by_topic
-from bench.settings import FLUSH, OS
+from bench.sessions.failures import RoundFailed
+from bench.settings import FLUSH, NODES_QUICK, OS
 from compat_tests.clusters import _broker_ids, free_ports
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
@@ -54,6 +60,48 @@ def test_every_goal_has_its_ratio_and_groups_are_not_mixed() -> None:
     assert rows["loss.g1"]["value"] == pytest.approx(0.1)
     assert rows["resume.g1"]["value"] == pytest.approx(0.8)
     assert "loss.g3" not in rows
+
+
+class _Killed:
+    """A cluster of which nothing is known but who was killed and who came back."""
+
+    def __init__(self) -> None:
+        self.nodes = {number: SimpleNamespace(port=number) for number in (1, 2, 3)}
+        self.calls: list[tuple[str, int]] = []
+
+    def kill9(self, node: int) -> None:
+        self.calls.append(("kill", node))
+
+    def restart(self, node: int) -> None:
+        self.calls.append(("restart", node))
+
+    def await_members(self, nodes: dict[int, object]) -> None:
+        pass
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_leader_that_led_no_more_was_not_lost_by_its_kill(
+    moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finished(self: NodesSession, child: object) -> dict[str, int]:
+        lost_ns = time.monotonic_ns() + (-3_000_000_000 if moved else 1_000_000)
+        return {"lost_ns": lost_ns, "acked_ns": lost_ns + 50_000_000, "attempts": 3, "acked": 7}
+
+    monkeypatch.setattr(NodesSession, "_await_calm", lambda self, topic: None)
+    monkeypatch.setattr(NodesSession, "leaders", lambda self, topic: [2])
+    monkeypatch.setattr(NodesSession, "running_job", lambda self, *_, **__: nullcontext())
+    monkeypatch.setattr(NodesSession, "finish_job", finished)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    lost = NodesSession(SUBJECT, "lockstep", (FLUSH,), (1,), NODES_QUICK, tmp_path)
+    lost.cluster.close()
+    cluster = _Killed()
+    lost.cluster = cluster  # type: ignore[assignment]
+    if moved:
+        with pytest.raises(RoundFailed, match="node 2 led no more"):
+            lost.lose_leader("t")
+    else:
+        assert 0.05 < lost.lose_leader("t")["first_ack_s"] < 10
+    assert cluster.calls == [("kill", 2), ("restart", 2)]
 
 
 def _job(ports: list[int], **words: object) -> dict[str, object]:
