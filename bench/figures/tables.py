@@ -165,27 +165,33 @@ def reservations(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def facts(result: dict[str, Any]) -> str:
-    """Machine, code and command of a run."""
+def machine_lines(result: dict[str, Any]) -> list[str]:
+    """Machine, disk and versions of a run, a line each."""
     machine = result["machine"]
-    dirty = " (with uncommitted changes)" if result["code"]["dirty"] else ""
-    dirty += ", compiled modules (`make native`)" if result["code"].get("native") else ""
     disk = machine["disk"]
-    commits = result.get("commits", {})
-    if len(commits) > 1:
-        counted = ", ".join(f"{name} ({count})" for name, count in commits.items())
-        code = f"- rows of {len(commits)} commits, newest first: {counted}; the last row {result['started']}"
-    else:
-        code = f"- commit {result['code']['commit'][:12]}{dirty}, {result['started']}"
-    lines = [
+    return [
         f"- {machine['processor']}, {machine['cpus']} CPUs, {machine['memory_gb']} GB, "
         f"kernel {machine['kernel']}",
         f"- {machine['file_system']} on {disk['device']}: write cache {disk.get('write_cache', 'unknown')}, "
         f"scheduler {disk.get('scheduler', 'unknown')}",
         f"- Python {machine['python']}, {machine['java']}, Apache Kafka {machine['kafka']}",
-        code,
-        f"- `{result['command']}`",
     ]
+
+
+def code_line(result: dict[str, Any]) -> str:
+    """Of which commit, or how many rows of which."""
+    commits = result.get("commits", {})
+    if len(commits) > 1:
+        counted = ", ".join(f"{name} ({count})" for name, count in commits.items())
+        return f"- rows of {len(commits)} commits, newest first: {counted}; the last row {result['started']}"
+    dirty = " (with uncommitted changes)" if result["code"]["dirty"] else ""
+    dirty += ", compiled modules (`make native`)" if result["code"].get("native") else ""
+    return f"- commit {result['code']['commit'][:12]}{dirty}, {result['started']}"
+
+
+def facts(result: dict[str, Any]) -> str:
+    """Machine, code and command of a run."""
+    lines = [*machine_lines(result), code_line(result), f"- `{result['command']}`"]
     for key, what in (
         ("memory_touched", "of free memory was touched before, and free again"),
         ("memory_kept", "of free memory was kept in the page cache"),

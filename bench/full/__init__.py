@@ -7,6 +7,7 @@
 | `work` | how each kind of cell is measured on a warm session |
 | `rows` | the rows on disk: one JSON file a cell, raw nanoseconds beside it |
 | `children` | a whole comparison, run as a command of its own |
-| `section` | the grid in docs/benchmarks.md |
+| `section`, `tables`, `cost` | docs/benchmarks/grid.md: what is said above, tables, what the work cost |
+| `lookup`, `spread` | rows by what they are of; what the rounds of a cell say of its median |
 | `command` | the command line, the order of sessions, what remains |
 """
