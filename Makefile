@@ -59,9 +59,8 @@ coverage: $(VENV)/.dev ## All branches of each pure module from its own mirror t
 bench: setup ## The headline: Lockstep against Apache Kafka on one node and three, with intervals, at most 40 minutes
 	$(BIN)/python -m bench headline
 
-bench-page: setup ## docs/benchmarks.md and its pictures from the newest kept results
-	$(BIN)/python -m bench.page --pictures docs $(foreach kind,$(PAGE_KINDS),$(call newest,$(kind))) bench/results/growth $(wildcard bench/results/micro/history.jsonl) bench/results/full > docs/benchmarks.md.new
-	mv docs/benchmarks.md.new docs/benchmarks.md
+bench-page: setup ## docs/benchmarks.md, docs/benchmarks/ and their pictures from the newest kept results
+	$(BIN)/python -m bench.page --directory docs $(foreach kind,$(PAGE_KINDS),$(call newest,$(kind))) bench/results/growth $(wildcard bench/results/micro/history.jsonl) bench/results/full
 
 bench-quick: setup ## Lockstep against Apache Kafka in one run, at most 5 minutes
 	$(BIN)/python -m bench quick --vs kafka

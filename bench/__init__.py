@@ -4,7 +4,7 @@ A row may import those below it (`make check` holds this).
 
 | packages | |
 |---|---|
-| `page` | docs/benchmarks.md, of kept results |
+| `page` | docs/benchmarks.md and docs/benchmarks/, of kept results |
 | `full` | the grid: every workload of `workloads/` on every target of `baselines`, and whole comparisons |
 | `baselines` | beside whom: Apache Kafka in four ways, two brokers in memory |
 | `headline`, `one_node`, `nodes3`, `transactions`, `player`, `spark` | comparisons with Apache Kafka |

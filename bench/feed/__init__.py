@@ -5,5 +5,5 @@
 | `command` | the command line |
 | `load` | the jobs: a topic filled with transactions, and read |
 | `figures` | medians of the rounds, as a table. Pure |
-| `section` | what docs/benchmarks.md says |
+| `section` | what docs/benchmarks/ says |
 """

@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md says of a feed without bodies. Measures nothing."""
+"""What docs/benchmarks/ says of a feed without bodies. Measures nothing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ def section(result: dict[str, Any]) -> str:
     """What bodies cost those who do not look at them."""
     parts = [
         "## A feed without bodies",
-        "One node; topics of transactions, a record with a request, a lock and one header of the "
-        "application each, read from the beginning to the end by what a transaction client reads with, "
-        "which looks at no body. CPU per transaction, medians over the rounds. What a body costs above "
-        "the empty one is the most that a Fetch without bodies could save; the last column is what taking "
-        "the body out of one batch takes, which the broker would have to do for each transaction and each "
-        "reader, where now it sends what lies on the disk. Bytes of a network are not in these figures; "
-        "the second column has them.",
         facts(result),
         feeds.table(result, "github"),
+        "*How to read this.* One node; topics of transactions, a record with a request, a lock and one "
+        "header of the application each, read from the beginning to the end by what a transaction client "
+        "reads with, which looks at no body. CPU per transaction, medians over the rounds. What a body costs "
+        "above the empty one is the most that a Fetch without bodies could save; the last column is what "
+        "taking the body out of one batch takes, which the broker would have to do for each transaction and "
+        "each reader, where now it sends what lies on the disk. Bytes of a network are not in these figures; "
+        "the second column has them.",
     ]
     return with_failures(parts, result)

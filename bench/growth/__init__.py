@@ -8,5 +8,5 @@
 | `reading` | the job "random_read": single fetches at random places |
 | `steps` | the files, one a step, so that a run goes on where it was; what they come to |
 | `command` | the command line |
-| `plots`, `section` | the picture, and what docs/benchmarks.md says |
+| `plots`, `section` | the picture, and what docs/benchmarks/ says |
 """

@@ -1,4 +1,4 @@
-"""The section of docs/benchmarks.md on growth. Owns the wording; measures nothing."""
+"""The section of docs/benchmarks/ on growth. Owns the wording; measures nothing."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ def section(result: dict[str, Any]) -> str:
     unwritten = [f"{step['value']:,}" for step in logs if "loaded_rss_mb" not in step["figures"]]
     parts = [
         "## How cost grows",
-        "One node that flushes every acknowledged write. Over partitions, connections and groups the load "
-        f"is the same at every step, {RATE:,} requests/s of one 1 KB record each in an open loop: CPU and "
-        "latency differ by what grew alone; over the log, everything is evicted from the page cache "
-        "before the start and before the reads, and the same load is written to it last. A slope is that of "
-        f"the line through the logarithms: 0 is flat, 1 linear; up to {FLAT:g} either way is called flat, "
-        f"and steeper ones that explain less than {EXPLAINED:g} of the spread (R²) no trend. *Stays flat* is "
-        "the project's promise. Figures that are 0 at some step, too small to measure, have no line.",
         facts(result),
         f"![How cost grows]({PICTURE})",
         table(result, "github"),
+        "*How to read this.* One node that flushes every acknowledged write. Over partitions, connections "
+        f"and groups the load is the same at every step, {RATE:,} requests/s of one 1 KB record each in an "
+        "open loop: CPU and latency differ by what grew alone; over the log, everything is evicted from the "
+        "page cache before the start and before the reads, and the same load is written to it last. A slope "
+        f"is that of the line through the logarithms: 0 is flat, 1 linear; up to {FLAT:g} either way is "
+        f"called flat, and steeper ones that explain less than {EXPLAINED:g} of the spread (R²) no trend. "
+        "*Stays flat* is the project's promise. Figures that are 0 at some step, too small to measure, have "
+        "no line.",
         "Over connections, resident MB and the CPU when idle are of a node whose connections had been closed "
         "again: these steps are of before that was mended."
         if closed

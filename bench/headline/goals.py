@@ -42,14 +42,16 @@ _THREE: Final = (
 def _ratios() -> Iterable[Ratio]:
     for pair, (policies, words) in PAIRS.items():
         for name, title, unit, figure in _ONE:
-            yield Ratio(f"{name}.{pair}", f"one node: {title}, {words}", unit, figure, policies)
-    yield Ratio("consume", "one node: catch-up read", "GB/s", "consume.gb_per_s", NONE)
+            yield Ratio(f"{name}.{pair}", f"one node, 1 partition: {title}, {words}", unit, figure, policies)
+    yield Ratio("consume", "one node, 1 partition: catch-up read", "GB/s", "consume.gb_per_s", NONE)
     yield Ratio("memory", "one node: resident memory, highest", "MB", "memory.rss_max_mb", NONE)
     yield Ratio("restart", "one node: kill -9 to first ack", "s", "restart.first_ack_s", NONE)
     for pair, (policies, words) in PAIRS.items():
         for name, title, unit, figure in _THREE:
-            yield Ratio(f"{name}.{pair}", f"three nodes: {title}, {words}", unit, figure, policies)
-    title = "three nodes: 16 partitions, 16 producers, p50, both flush"
+            yield Ratio(
+                f"{name}.{pair}", f"three nodes, 1 partition: {title}, {words}", unit, figure, policies
+            )
+    title = "three nodes, 16 partitions: 16 producers, p50, both flush"
     yield Ratio("n3.partitions16.p50", title, "ms", "n3_partitions16.p50_ms", (FLUSH, FLUSH))
     title = "three nodes: resident memory of all, highest"
     yield Ratio("n3.memory", title, "MB", "n3_memory.rss_max_mb", NONE)

@@ -42,7 +42,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     longest = max(len(rows) for rows in groups.values())
     figure, panels = pictures.canvas("headline", 1, len(groups), (17.0, 1.2 + 0.24 * longest))
     for panel, (title, rows) in zip(panels, groups.items(), strict=True):
-        panel.set_title(f"{title}: times better than Kafka", fontsize=10)
+        panel.set_title(f"{title}: times better than Kafka", fontsize=8)
         panel.set_xscale("log", base=2)
         panel.axvline(1.0, color="black", linewidth=0.8)
         names = [row["title"] for row in rows]

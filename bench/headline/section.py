@@ -1,7 +1,8 @@
-"""The first section of docs/benchmarks.md. Owns the wording; measures nothing."""
+"""The headline in docs/benchmarks.md, and the page of how it was measured. Measures nothing."""
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from bench.figures.tables import facts, reservations, table, with_failures, written_table
@@ -29,16 +30,12 @@ def _blocks(nodes: str, sizes: dict[str, Any]) -> str:
     return words
 
 
-def _how(result: dict[str, Any], counted: str) -> list[str]:
+def _how(result: dict[str, Any]) -> list[str]:
     """What a reader of the table has to know, a line each."""
     blocks = "; ".join(_blocks(name, each) for name, each in result["sizes"].items())
     return [
-        "A *ratio* is the geometric mean over pairs of neighbouring sessions "
-        f"({counted}), each in a fresh process and directory, with its 95 % interval (Student's t of the "
-        "logarithms). The columns before it are medians over all sessions, so that dividing them gives a "
-        "somewhat different number. *A/A* is how far two neighbouring sessions of the same broker were apart "
-        "at most, as a factor: a ratio nearer to 1 than that says nothing. A question mark: the interval "
-        "holds the goal's bound, so that another run may end otherwise.",
+        "A session is a fresh process in a fresh directory; the intervals are of 95 % (Student's t of the "
+        "pairs' logarithms). Dividing the columns gives a somewhat different number than the ratio.",
         "*Durable vs as shipped*: a Lockstep that flushes each acknowledged write against a Kafka that "
         "flushes none. Most of Kafka's blocks end before the system begins to write back what they wrote "
         "(*device KB/write*, below): what that costs later is in no figure.",
@@ -56,9 +53,9 @@ def _how(result: dict[str, Any], counted: str) -> list[str]:
         "waits for the answer. In such closed loops a stall of 300 ms is one sample for each producer and in "
         "no p99 (*longest answer*, below), and with 16 and 64 producers each broker is at its own highest "
         "rate. Latencies at equal rates, counted from when a request was due, are those of `rate-1kb` in "
-        f"[the grid](#the-grid).{_raw(result)}",
-        f"The *fan-out*{_fan_out(result)} is read from memory as it is written. The *catch-up read* finds "
-        "its backlog in the page cache. *Memory*: alone, Kafka has the heap of "
+        f"[the grid](benchmarks/grid.md).{_raw(result)}",
+        f"The *fan-out*{_fan_out(result)} is read from memory as it is written{_fetches(result)}. The "
+        "*catch-up read* finds its backlog in the page cache. *Memory*: alone, Kafka has the heap of "
         "1 GB it ships with, not the least it would run in. A session of Kafka's serves both policies one "
         "after the other, so that at the *kill -9* it has twice the topics, and one backlog as Lockstep has, "
         "which was written without flushes.",
@@ -90,6 +87,20 @@ def _fan_out(result: dict[str, Any]) -> str:
     return f", which was warmed up by one small pass only (Kafka was slower for it: {WHY}),"
 
 
+def _fetches(result: dict[str, Any]) -> str:
+    """How much a fetch of the fan-out was answered with, in brackets; empty where that was not kept."""
+    sizes: dict[str, list[float]] = {}
+    for session in result["sessions"]:
+        for block in session["blocks"]:
+            if block["name"] == "fan_out" and block["figures"].get("fetches"):
+                kilobytes = block["figures"]["bytes"] / block["figures"]["fetches"] / 1000
+                sizes.setdefault(result[session["side"]], []).append(kilobytes)
+    if not sizes:
+        return ""
+    said = ", ".join(f"{name} {statistics.median(each):,.0f} KB" for name, each in sorted(sizes.items()))
+    return f" (readers ask with Kafka's default, fetch.min.bytes=1; answered a fetch, median: {said})"
+
+
 def _first_starts(result: dict[str, Any]) -> str:
     """How long the baseline's first starts took, as a sentence; empty where none was kept."""
     took = [
@@ -100,33 +111,53 @@ def _first_starts(result: dict[str, Any]) -> str:
     return f" First starts of Kafka's sessions took {min(took):.1f} to {max(took):.1f} s." if took else ""
 
 
-def section(result: dict[str, Any]) -> str:
-    """The figures the project is judged by."""
-    judged = [row for row in result["comparison"] if "goal" in row]
-    missed = [row for row in judged if not row["met"]]
-    sizes = result["sizes"].values()
-    rounds = sorted({each["rounds"] for each in sizes})
+def _counted(result: dict[str, Any]) -> str:
+    """Of how many pairs the ratios are."""
+    rounds = sorted({each["rounds"] for each in result["sizes"].values()})
     pairs = sorted({len(row["pairs"]) for row in result["comparison"] if "pairs" in row})
-    named = {row["ratio"] for row in judged}
-    absent = [RATIOS[goal.ratio].title for goal in GOALS if goal.ratio not in named]
     counted = f"{' and '.join(map(str, pairs))} of them"
     if pairs and pairs[0] < rounds[0]:
         counted += f", as a session failed; {' and '.join(map(str, rounds))} were to be"
+    return counted
+
+
+def met(result: dict[str, Any]) -> str:
+    """How many goals are met, and what has no figures."""
+    judged = [row for row in result["comparison"] if "goal" in row]
+    named = {row["ratio"] for row in judged}
+    absent = [RATIOS[goal.ratio].title for goal in GOALS if goal.ratio not in named]
+    said = f"{sum(row['met'] for row in judged)} of {len(GOALS)} goals met; what is missed, and why: {WHY}."
+    return said + (f" No figures, and so not met: {'; '.join(absent)}." if absent else "")
+
+
+def section(result: dict[str, Any]) -> str:
+    """The figures the project is judged by."""
     parts = [
         "## Headline",
-        f"{len(judged) - len(missed)} of {len(GOALS)} goals met; what is missed, and why: {WHY}.",
-        "\n".join(f"- {line}" for line in _how(result, counted)),
-        f"No figures, and so not met: {'; '.join(absent)}." if absent else "",
+        f"![Every ratio with its interval, and the goals]({PICTURE})",
+        table(result, "github"),
+        "*How to read this*: a ratio is the geometric mean over pairs of neighbouring sessions "
+        f"({_counted(result)}), the columns before it are medians over all sessions. *A/A* is how far two "
+        "sessions of the same broker were apart at most, as a factor: a ratio nearer to 1 says nothing. A "
+        "question mark: the interval holds the goal's bound. In the picture right is better, whatever the "
+        "unit, lines are the intervals, red marks the goals. How it was measured, and what each block cost: "
+        "[headline](benchmarks/headline.md).",
+    ]
+    return with_failures(parts, result)
+
+
+def details(result: dict[str, Any]) -> str:
+    """How the headline was measured, and what its blocks cost."""
+    parts = [
+        "## How the headline was measured",
+        "\n".join(f"- {line}" for line in _how(result)),
         facts(result),
         reservations(result),
-        f"![Every ratio with its interval, and the goals]({PICTURE})",
-        "*The picture*: right is better, whatever the unit; lines are the intervals, red marks the goals.",
-        table(result, "github"),
-        "### What the headline's blocks asked of the disk and the processor",
+        "## What the headline's blocks asked of the disk and the processor",
+        written_table(result, "github"),
         "A block of three nodes begins with n3; its figures are all nodes' together. *fill* writes the "
         "backlog that is read. A write is a request that was acknowledged (of the load tool: 16 KB), a "
         "flush what the device was asked for, and *ms/flush* the device's own part of it: whoever waits "
         "for one waits for the file system, too. Kafka flushes a log's two indexes with it.",
-        written_table(result, "github"),
     ]
-    return with_failures(parts, result)
+    return "\n\n".join(part for part in parts if part) + "\n"

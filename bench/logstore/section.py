@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md says of seed 001's experiments. Measures nothing."""
+"""What docs/benchmarks/ says of seed 001's experiments. Measures nothing."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def section(result: dict[str, Any]) -> str:
     axes = result["axes"]
     parts = [
         "## Seed 001's experiments",
-        "Log groups in processes of their own on this machine, an open-loop client in another; every "
-        f"stream is capped at {cap:.0f} MB/s as on the seed's network. One request is one atomic batch, of "
-        f"{axes['batch']} payloads where nothing else is said; latency counts from when it was due. The "
-        "naive store is made of the same parts and writes every payload to the Raft log and, once "
-        "committed, to a second log; the second copy has no flush of its own. The seed states neither "
-        "payload sizes nor a flush policy: both policies were run. Lost messages are appends and their "
-        "answers, dropped before they are sent.",
         facts(result),
         f"![Seed 001's figures 7a to 7d and pipeline depths]({PICTURE})",
+        "*How to read this.* Log groups in processes of their own on this machine, an open-loop client in "
+        f"another; every stream is capped at {cap:.0f} MB/s as on the seed's network. One request is one "
+        f"atomic batch, of {axes['batch']} payloads where nothing else is said; latency counts from when it "
+        "was due. The naive store is made of the same parts and writes every payload to the Raft log and, "
+        "once committed, to a second log; the second copy has no flush of its own. The seed states neither "
+        "payload sizes nor a flush policy: both policies were run. Lost messages are appends and their "
+        "answers, dropped before they are sent.",
         tabulate(list(SEEDS_HEADLINES.items()), headers=["figure", "the seed"], tablefmt="github"),
         summary(result, "github"),
         "*7a*: ours over the naive store's: bytes that the stores wrote (files filled with zeros "

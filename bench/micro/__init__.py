@@ -5,5 +5,5 @@
 | `command` | the command line, and the steps |
 | `raft` | the steps of the Raft core |
 | `history` | a line for each recorded commit, and which commit a step became slower with, the machine apart |
-| `section` | what docs/benchmarks.md says of the history |
+| `section` | what docs/benchmarks/ says of the history |
 """

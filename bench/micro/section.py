@@ -1,4 +1,4 @@
-"""The history of single steps in docs/benchmarks.md. Owns the wording; `bench.micro.history` judges."""
+"""The history of single steps in docs/benchmarks/. Owns the wording; `bench.micro.history` judges."""
 
 from __future__ import annotations
 

@@ -5,5 +5,5 @@
 | `command` | the command line and the plan of sessions |
 | `work` | the blocks of work |
 | `goals` | which figures are divided by which, and the project's goals |
-| `section` | what docs/benchmarks.md says |
+| `section` | what docs/benchmarks/ says |
 """

@@ -12,7 +12,7 @@ from bench.figures.ratios import ANY, UNEQUAL, Goal, Ratio
 from bench.settings import FLUSH, OS
 
 SHAPES = (1, 3)
-"""Partitions of a block's topic, each in a Lockstep group of its own."""
+"""Partitions of a block's topic, each in a Lockstep group of its own; titles name the partitions."""
 RESUMES_S = 1.0
 
 PAIRS = {
@@ -24,7 +24,7 @@ PAIRS = {
 
 def _of_shape(shape: int) -> Iterable[Ratio]:
     end = f"g{shape}"
-    where = "1 group" if shape == 1 else f"{shape} groups"
+    where = "1 partition" if shape == 1 else f"{shape} partitions"
     for pair, (policies, words) in PAIRS.items():
         for name, title, unit, figure in (
             ("produce", "throughput", "MB/s", "produce_{}.mb_per_s"),

@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md says of three nodes. Measures nothing."""
+"""What docs/benchmarks/ says of three nodes. Measures nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench.figures import kills
 from bench.figures.tables import facts, reservations, table, with_failures, written_blocks
 from bench.settings import FLUSH, OS, RECORD_BYTES
 
@@ -18,17 +19,18 @@ def section(result: dict[str, Any]) -> str:
     written = tabulate(_written_rows(result), headers=heads, tablefmt="github", disable_numparse=True)
     parts = [
         "## Three nodes",
-        f"Three nodes a side on this one machine and disk, pinned to nothing; replication factor 3, "
-        f"acks=all, min.insync.replicas=2, records of {RECORD_BYTES} bytes. Apache Kafka: each node broker "
-        f"and controller, a heap of {result['heap']} each (Kafka ships 1G). *1 group*: one partition and one "
-        "data group in Lockstep. *3 groups*: three partitions, each led by another node, in Lockstep a group "
-        "each; one producer alone writes to one of them. Kafka's acks=all waits for every replica in sync, "
-        "Lockstep for a majority. The leader is lost "
-        "by kill -9; the client asks the other nodes every 5 ms, so that no client's back-off is measured. "
-        "Kafka's seconds until then are mostly a timer, `broker.session.timeout.ms`, 9 s as shipped.",
         facts(result),
         reservations(result),
         table(result, "github"),
+        _kills(result),
+        f"*How to read this.* Three nodes a side on this one machine and disk, pinned to nothing; "
+        f"replication factor 3, acks=all, min.insync.replicas=2, records of {RECORD_BYTES} bytes. Apache "
+        f"Kafka: each node broker and controller, a heap of {result['heap']} each (Kafka ships 1G). *1 "
+        "partition*: in Lockstep of one data group. *3 partitions*: each led by another node, in Lockstep a "
+        "group each; one producer alone writes to one of them. Kafka's acks=all waits for every replica in "
+        "sync, Lockstep for a majority. The leader is lost "
+        "by kill -9; the client asks the other nodes every 5 ms, so that no client's back-off is measured. "
+        "Kafka's seconds until then are mostly a timer, `broker.session.timeout.ms`, 9 s as shipped.",
         written,
         "Device bytes are all replicas' together, on the one disk: three copies are three bytes per client "
         "byte, and files filled with zeros ahead of time count where they were filled (in a store that has "
@@ -37,6 +39,17 @@ def section(result: dict[str, Any]) -> str:
         _lost_to_the_disk(result),
     ]
     return with_failures(parts, result)
+
+
+def _kills(result: dict[str, Any]) -> str:
+    """Each side's kills of a leader: median, worst, how many; empty where none was measured."""
+    lines = [
+        [row["title"], kills.words(row["subject_values"]), kills.words(row["baseline_values"])]
+        for row in result["comparison"]
+        if str(row.get("ratio", "")).startswith("loss.") and row["value"] is not None
+    ]
+    heads = ["", result["subject"], result["baseline"]]
+    return tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True) if lines else ""
 
 
 def _lost_to_the_disk(result: dict[str, Any]) -> str:

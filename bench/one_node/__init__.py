@@ -6,5 +6,5 @@
 | `groups` | the blocks of the row "groups" |
 | `goals` | what is divided by what, and the project's goals |
 | `command` | the command line, the order of sessions, what is kept |
-| `section` | what docs/benchmarks.md says of it |
+| `section` | what docs/benchmarks/ says of it |
 """

@@ -1,10 +1,14 @@
-"""`python -m bench.page`: docs/benchmarks.md from kept results; each comparison is told by its own `section`.
+"""`python -m bench.page`: docs/benchmarks.md and docs/benchmarks/ from kept results; each comparison is told
+by its own `section`.
 
 | module | |
 |---|---|
 | `__main__` | the command |
-| `document` | the page: its title, the kinds of results and their order |
+| `document` | which pages there are, and which kinds of results are on which |
+| `first` | the first page |
+| `short`, `advice` | its figures in short, each of one source; when to use Kafka instead |
 | `promises` | every goal in one table |
-| `losses` | where Lockstep loses |
-| `seeds` | the seeds' figures beside ours |
+| `losses`, `grid_losses` | where Lockstep loses: in the comparisons, in the grid |
+| `seeds`, `ziplog` | the seeds' figures beside ours |
+| `prepared`, `links` | kept results with titles of today; links where a section comes to stand |
 """

@@ -1,4 +1,4 @@
-"""Where Lockstep loses: the comparisons of all results that it did not win. Pure.
+"""Where Lockstep loses: the comparisons of all results that it did not win (the grid: `grid_losses`). Pure.
 
 Owns: what counts as a loss. Growth of one's own and bounds of one's own are no comparison
 with another broker and are left out; a missed goal is no loss, and a goal met may still be one.
@@ -64,22 +64,48 @@ def losses(results: list[dict[str, Any]]) -> list[list[str]]:
     return found
 
 
+def _compared(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for each in results if each.get("comparison") and is_with_another(each)]
+
+
+def _count(results: list[dict[str, Any]]) -> int:
+    return sum(is_compared(row) for result in results for row in result["comparison"])
+
+
 def section(results: list[dict[str, Any]]) -> str:
-    """What docs/benchmarks.md says of it; empty where nothing was compared."""
-    compared = [each for each in results if each.get("comparison") and is_with_another(each)]
+    """Every loss; empty where nothing was compared."""
+    compared = _compared(results)
     if not compared:
         return ""
-    rows = losses(compared)
-    total = sum(is_compared(row) for result in compared for row in result["comparison"])
+    rows, total = losses(compared), _count(compared)
     if not rows:
-        return f"## Where Lockstep loses\n\nIn none of {total} comparisons.\n"
+        return f"## In the comparisons\n\nIn none of {total} comparisons.\n"
     unequal = sum(UNEQUAL in title for _, title, _, _ in rows)
     parts = [
-        "## Where Lockstep loses",
-        f"Of {total} ratios to Apache Kafka on this page Kafka is better in these {len(rows)}; {unequal} of "
-        "them are a Lockstep that flushes every write against a Kafka that flushes none. The grid has "
-        "figures and no ratios: what is lost there stands under each of its tables.",
-        "Rows without an interval may be noise where they are near 1.",
+        "## In the comparisons",
+        f"Of {total} ratios to Apache Kafka on these pages Kafka is better in these {len(rows)}; {unequal} "
+        "of them are a Lockstep that flushes every write against a Kafka that flushes none.",
         tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True),
+        "Rows without an interval may be noise where they are near 1.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def short(results: list[dict[str, Any]]) -> str:
+    """A line for each kind with losses: how many, the heaviest; empty where nothing was compared."""
+    lines = []
+    won: list[tuple[str, int]] = []
+    for result in _compared(results):
+        lost = losses([result])
+        if not lost:
+            won.append((result.get("kind", "one node"), _count([result])))
+            continue
+        unequal = sum(UNEQUAL in title for _, title, _, _ in lost)
+        worst = f"{lost[0][1]}: {lost[0][2]}"
+        counted = f"{len(lost)} of {_count([result])}"
+        lines.append([result.get("kind", "one node"), counted, str(unequal), worst])
+    heads = ["measured by", "Kafka better", f"of these {UNEQUAL}", "the heaviest"]
+    table = tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True) if lines else ""
+    kinds, counts = ", ".join(kind for kind, _ in won), sum(count for _, count in won)
+    none = f"In none of {counts} of {kinds}." if won else ""
+    return "\n\n".join(text for text in (table, none) if text)

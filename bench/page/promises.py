@@ -7,6 +7,7 @@ from typing import Any
 from tabulate import tabulate
 
 from bench.figures.tables import interval, verdict
+from bench.full.lookup import Grid
 
 OWN_TABLE = "headline"
 """The kind whose section begins with its own count of goals."""
@@ -23,8 +24,37 @@ def judged(results: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str
     ]
 
 
-def section(results: list[dict[str, Any]]) -> str:
-    """What docs/benchmarks.md says of it; empty where nothing has a goal."""
+def counts(results: list[dict[str, Any]]) -> str:
+    """How many goals of each kind are met, on one line; empty where nothing has a goal."""
+    found = judged(results)
+    of_kind: dict[str, list[bool]] = {}
+    for result, row in found:
+        of_kind.setdefault(result.get("kind", "one node"), []).append(bool(row.get("met")))
+    if not found:
+        return ""
+    said = ", ".join(f"{kind} {sum(each)} of {len(each)}" for kind, each in of_kind.items())
+    met = sum(bool(row.get("met")) for _, row in found)
+    return f"Of goals of earlier steps {met} of {len(found)} are met: {said}."
+
+
+def _commits(results: list[dict[str, Any]], grid: Grid) -> str:
+    """Which of two runs judges offset commits, with what the other has; empty where there are not two."""
+    pair = [grid.row("groups", 1, target) for target in ("lockstep", "kafka-flush")]
+    rows = [row for _, row in judged(results) if row.get("ratio") == "commits.flush" and row["value"]]
+    if not rows or pair[0] is None or pair[1] is None:
+        return ""
+    ours, theirs = (row["medians"]["commits_requests_per_s"] for row in pair if row)
+    return (
+        f"*Offset commits* are judged as `python -m bench all` measured them ({rows[0]['value']:.2f}); the "
+        f"[grid](benchmarks/grid.md) has the same of another run, {ours / theirs:.2f}, which judges nothing."
+    )
+
+
+def section(results: list[dict[str, Any]], grid: Grid | None = None, memory: str = "") -> str:
+    """Every goal; empty where nothing has one.
+
+    Args: memory: what is to be said of one node's, whose sessions do not all serve the same.
+    """
     found = judged(results)
     if not found:
         return ""
@@ -39,13 +69,14 @@ def section(results: list[dict[str, Any]]) -> str:
     heads = ["measured by", "on", "", "ratio, or slope", "95 %", "goal", ""]
     parts = [
         "## What was promised",
-        f"{met} of {len(found)} goals of earlier steps met, as the sections below measured them, each on its "
-        "day and commit, with what disturbed it. What is "
-        "missed, and why: [decision 30](decisions/0030-tried-for-speed.md) for the broker, "
-        "[decision 33](decisions/0033-how-late-a-target-hears.md) for the player. They are of "
-        f"{len(commits)} commits, not of one run. A ratio without an interval is one of medians over "
-        "few sessions (two of three nodes and of the player: their mean; four of one node): within a "
-        "twentieth of its goal another run may end otherwise.",
+        f"{met} of {len(found)} goals of earlier steps met, as the pages beside this one measured them, each "
+        "on its day and commit. What is missed, and why: [decision 30](decisions/0030-tried-for-speed.md) "
+        "for the broker, [decision 33](decisions/0033-how-late-a-target-hears.md) for the player.",
         tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True),
+        f"They are of {len(commits)} commits, not of one run. A ratio without an interval is one of medians "
+        "over few sessions (two of three nodes and of the player: their mean; four of one node): within a "
+        "twentieth of its goal another run may end otherwise.",
+        _commits(results, grid or Grid(None)),
+        f"*Resident memory* of one node. {memory}" if memory else "",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,7 +1,7 @@
 """The seeds' figures beside ours, in one table: what their papers say, and the same measured here. Pure.
 
 Owns: which of our figures stands beside which of theirs, for seed 000 (LogPlayer) and seed 001 (LogStore);
-the other seeds give no figures of their own. Their machines were larger, and other ones.
+seed 002 (Ziplog) is in `ziplog`, and seeds 003 and 004 (Waltz) state none. Their machines were larger.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench.full.lookup import Grid
 from bench.logstore.tables import SEEDS_HEADLINES, relative_to_naive, runs_of
+from bench.page import ziplog
 from bench.player.points import CLOSED, OPEN
 from bench.player.ratios import SEED
 from bench.player.tables import seen_here
 
-HEADS = ["seed", "figure", "the seed", "here", "section"]
+HEADS = ["seed", "figure", "the seed", "here", "measured by"]
 Rows = list[list[str]]
 ALL = 0.98
 """Of what was offered: so much counts as all of it."""
@@ -31,7 +33,7 @@ def logstore_rows(result: dict[str, Any]) -> Rows:
     found: Rows = []
 
     def add(figure: str, here: str) -> None:
-        found.append(["001", figure, SEEDS_HEADLINES[figure], here, "Seed 001's experiments"])
+        found.append(["001", figure, SEEDS_HEADLINES[figure], here, "[logstore](benchmarks/logstore.md)"])
 
     naive = relative_to_naive(runs_of(result, "7a", True))
     if naive:
@@ -48,7 +50,7 @@ def logstore_rows(result: dict[str, Any]) -> Rows:
         )
     saturated = [run["figures"]["mb_per_s"] for run in _of_size(result, "7c", 4096)]
     if saturated:
-        add("7c", f"4 KB: at most {max(saturated):,.1f} MB/s")
+        add("7c", f"4 KB: at most {max(saturated):,.1f} MB/s{_capped(max(saturated), result)}")
     replicas = _of_size(result, "7d", 1024)
     if replicas:
         rates = [run["figures"]["mb_per_s"] for run in replicas]
@@ -62,6 +64,12 @@ def _offered(runs: list[dict[str, Any]]) -> str:
     """Says so where every run took all that was offered: it could not have taken more."""
     whole = all(run["figures"]["payloads_per_s"] >= ALL * run["load"]["rate"] for run in runs)
     return ", all that was offered" if whole else ""
+
+
+def _capped(highest: float, result: dict[str, Any]) -> str:
+    """Says so where a stream took as much as it may here: it could not have taken more."""
+    cap = result.get("stream_bytes_per_s", 0) / 1e6
+    return f", all that was offered (a stream's cap here: {cap:.0f})" if cap and highest >= ALL * cap else ""
 
 
 def _of_size(result: dict[str, Any], experiment: str, payload_bytes: int) -> list[dict[str, Any]]:
@@ -78,24 +86,26 @@ def player_rows(result: dict[str, Any]) -> Rows:
         if words:
             sign = "< " if seen.point is None else ""
             theirs = f"{seen.words}: {sign}{seen.ms:,.2f} ms"
-            found.append(["000", seen.figure, theirs, "; ".join(words), "The player"])
+            found.append(["000", seen.figure, theirs, "; ".join(words), "[player](benchmarks/player.md)"])
     return found
 
 
 def section(by_kind: dict[str, dict[str, Any]]) -> str:
-    """What docs/benchmarks.md says of it; empty where neither was measured."""
+    """What docs/benchmarks.md says of it; empty where nothing was measured."""
     rows: Rows = []
     if "player" in by_kind:
         rows += player_rows(by_kind["player"])
     if "logstore" in by_kind:
         rows += logstore_rows(by_kind["logstore"])
+    rows += ziplog.rows(by_kind, Grid(by_kind.get("full")))
     if not rows:
         return ""
     parts = [
         "## The seeds' figures beside ours",
-        "Theirs are from their papers, on other and larger machines; ours from the runs in the sections "
-        "named, on this one, with every write flushed. A seed without figures of its own is not here.",
         tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True),
+        "Theirs are from their papers, on other and larger machines; ours from the runs named, on this one, "
+        "with every write flushed. 000 is LogPlayer, 001 LogStore, 002 Ziplog; 003 and 004 (Waltz) state no "
+        "figures.",
     ]
     if "player" not in by_kind:
         parts.append("Seed 000's are not among this page's results: `python -m bench player` measures them.")

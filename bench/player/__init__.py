@@ -20,7 +20,7 @@
 | `command` | `python -m bench player` |
 | `tables` | the figures as numbers, with the seed's beside them |
 | `plots` | the figures as a picture |
-| `section` | what docs/benchmarks.md says of it |
+| `section` | what docs/benchmarks/ says of it |
 
 Writer, player and targets are processes of this machine, and share its monotonic clock. All targets of a run
 are in one process, on both sides: 20 of them would have 2 processors to share anyway. Both sides' writers,

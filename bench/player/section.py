@@ -1,4 +1,4 @@
-"""The section of docs/benchmarks.md on the player. Owns the wording; measures nothing."""
+"""The section of docs/benchmarks/ on the player. Owns the wording; measures nothing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ def section(result: dict[str, Any]) -> str:
     late = [f"- {note}" for note in result["notes"]]
     parts = [
         "## The player (seed 000's experiments)",
-        "Three durable nodes of one kind at a time: replication factor 3, every write flushed before it "
-        "is acknowledged (Kafka: `flush.messages=1`, its transaction and offset logs flushed too). A "
-        "transaction of k KB is k key-values of 1 KB, each for one of the targets. Writer, players and "
-        "targets are on this machine and share its clock; all targets of a run are in one process, on "
-        "both sides. Writers, and Kafka's consumers, are librdkafka through confluent-kafka, without "
-        "linger. *Apply delay*: from just before the append is sent until a target has received its part; "
-        "*LogPlayer delay*: from just before the player processes the entry. One sample for each "
+        facts(result),
+        reservations(result),
+        f"![Seed 000's figures 9 to 13, recoveries, dummies]({PICTURE})",
+        "*How to read this.* Three durable nodes of one kind at a time: replication factor 3, every write "
+        "flushed before it is acknowledged (Kafka: `flush.messages=1`, its transaction and offset logs "
+        "flushed too). A transaction of k KB is k key-values of 1 KB, each for one of the targets. Writer, "
+        "players and targets are on this machine and share its clock; all targets of a run are in one "
+        "process, on both sides. Writers, and Kafka's consumers, are librdkafka through confluent-kafka, "
+        "without linger. *Apply delay*: from just before the append is sent until a target has received its "
+        "part; *LogPlayer delay*: from just before the player processes the entry. One sample for each "
         "transaction and target; medians over the rounds. Closed loop: the next append begins when the "
         f"one before is acknowledged; open loop: {axes['rate']:g} transactions/s on every side. `grpc` and "
         "`raw` are players in the broker that leads the log; `remote` is one in a process of its own that "
@@ -35,9 +38,6 @@ def section(result: dict[str, Any]) -> str:
         "received. `two_level` is Kafka twice, with a player between: "
         f"{axes['two_level_transactions']:,} transactions, each appended as soon as the one before is "
         "acknowledged.",
-        facts(result),
-        reservations(result),
-        f"![Seed 000's figures 9 to 13, recoveries, dummies]({PICTURE})",
         summary(result, "github"),
         "### Against Kafka\n\n"
         f"At {len(FULL.points)} points; goals are for the open loop.\n\n{table(result, 'github')}",

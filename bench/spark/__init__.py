@@ -6,5 +6,5 @@
 | `filling` | the topics to be read |
 | `driver` | the one Spark session that does all of it, in Spark's own environment |
 | `figures` | from seconds to ratios, and the goals. Pure |
-| `plots`, `section` | the picture, and what docs/benchmarks.md says |
+| `plots`, `section` | the picture, and what docs/benchmarks/ says |
 """

@@ -1,4 +1,4 @@
-"""The section of docs/benchmarks.md on Spark. Owns the wording; measures nothing."""
+"""The section of docs/benchmarks/ on Spark. Owns the wording; measures nothing."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ def section(result: dict[str, Any]) -> str:
     pairs = {len(each) for name, each in seconds_of(result).items() if name.startswith("source.")}
     parts = [
         "## Spark",
-        f"One Spark session of two processors (`local[2]`), {result['records']:,} records of "
-        f"{result['record_bytes']:,} bytes on one node, read as a batch and written as one (a half of them), "
-        "records a second. Brokers alternate (ABBA), one alive at a time, in fresh directories; Apache "
-        "Kafka has the heap of 1 GB it ships with. The first read from a broker just started warms both "
-        "it and Spark up and is not counted; there is no other warm-up, so that Kafka's compiler threads "
-        "need not be quiet. What is read was written just before: it comes from the page cache. A ratio is "
-        f"the geometric mean over rounds ({_counted(pairs)} of reads; both sinks in turn into one broker), "
-        "with its 95 % interval (Student's t of the logarithms), which is wide for so few; a question mark: "
-        "it holds the goal's bound.",
         facts({**words, **result}),
         f"![Spark: reads, writes, epochs]({PICTURE})",
         table(result, "github"),
+        f"*How to read this.* One Spark session of two processors (`local[2]`), {result['records']:,} "
+        f"records of {result['record_bytes']:,} bytes on one node, read as a batch and written as one (a "
+        "half of them), records a second. Brokers alternate (ABBA), one alive at a time, in fresh "
+        "directories; Apache Kafka has the heap of 1 GB it ships with. The first read from a broker just "
+        "started warms both it and Spark up and is not counted; there is no other warm-up, so that Kafka's "
+        "compiler threads need not be quiet. What is read was written just before: it comes from the page "
+        f"cache. A ratio is the geometric mean over rounds ({_counted(pairs)} of reads; both sinks in turn "
+        "into one broker), with its 95 % interval (Student's t of the logarithms), which is wide for so few; "
+        "a question mark: it holds the goal's bound.",
     ]
     small = epochs(result, "github")
     if small:

@@ -4,5 +4,5 @@
 |---|---|
 | `command` | transactions of a real client, Lockstep's against Kafka's |
 | `atomic` | Lockstep's atomic appends against Kafka's transactions |
-| `section` | what docs/benchmarks.md says of both |
+| `section` | what docs/benchmarks/ says of both |
 """

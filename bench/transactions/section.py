@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md says of transactions and of atomic appends. Measures nothing."""
+"""What docs/benchmarks/ says of transactions and of atomic appends. Measures nothing."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ def transactions(result: dict[str, Any]) -> str:
     heads = ["block", "brokers", "begin to committed, p50 ms", "commit alone, p50 ms"]
     parts = [
         "## Transactions",
-        f"Three nodes a side on this one machine and disk, replication factor 3, min.insync.replicas=2; one "
-        f"confluent-kafka producer begins a transaction, writes a record of {RECORD_BYTES} bytes to each of "
-        f"1 or 10 partitions and commits, again and again. Both sides flush: Apache Kafka with "
-        f"log.flush.interval.messages=1 for every topic, its internal ones included; a heap of "
-        f"{result['heap']} each. *1 group*: lockstep.data.groups=1, so that a commit is one entry; *default "
-        "groups*: partitions and coordinators are spread, and a commit takes two steps. " + CLIENT_SLEEPS,
         facts(result),
         reservations(result),
         table(result, "github"),
+        f"*How to read this.* Three nodes a side on this one machine and disk, replication factor 3, "
+        f"min.insync.replicas=2; one confluent-kafka producer begins a transaction, writes a record of "
+        f"{RECORD_BYTES} bytes to each of 1 or 10 partitions and commits, again and again. Both sides flush: "
+        f"Apache Kafka with log.flush.interval.messages=1 for every topic, its internal ones included; a "
+        f"heap of {result['heap']} each. *1 group*: lockstep.data.groups=1, so that a commit is one entry; "
+        "*default "
+        "groups*: partitions and coordinators are spread, and a commit takes two steps. " + CLIENT_SLEEPS,
         tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True),
     ]
     return with_failures(parts, result)
@@ -69,19 +70,19 @@ def atomic(result: dict[str, Any]) -> str:
     ]
     parts = [
         "## Atomic appends",
-        f"Three nodes a side on this one machine and disk, replication factor 3, min.insync.replicas=2, one "
-        "client. Lockstep's own client (what `lockstep.transactions` appends with) sends one Produce request "
-        f"with a record of {RECORD_BYTES} bytes for each of 10 partitions, which is taken as a whole, and "
-        "waits for its answer; confluent-kafka begins a transaction, writes the same records and commits it, "
-        "to Apache Kafka. The ratios are of these two. *bare* blocks send Lockstep the same batches without "
-        "its client: the difference is what the client costs. Lockstep's topic has lockstep.locks=true, its "
-        "records ask for no locks. Both sides flush, as for transactions above; a heap of "
-        f"{result['heap']} each. *1 group*: lockstep.data.groups=1. *Default "
-        "groups*: as many as by default, the topic's partitions in one of them (lockstep.group=1). "
-        + CLIENT_SLEEPS,
         facts(result),
         reservations(result),
         table(result, "github"),
+        f"*How to read this.* Three nodes a side on this one machine and disk, replication factor 3, "
+        "min.insync.replicas=2, one client. Lockstep's own client (what `lockstep.transactions` appends "
+        f"with) sends one Produce request with a record of {RECORD_BYTES} bytes for each of 10 partitions, "
+        "which is taken as a whole, and waits for its answer; confluent-kafka begins a transaction, writes "
+        "the same records and commits it, to Apache Kafka. The ratios are of these two. *bare* blocks send "
+        "Lockstep the same batches without its client: the difference is what the client costs. Lockstep's "
+        "topic has lockstep.locks=true, its records ask for no locks. Both sides flush, as for transactions "
+        f"above; a heap of {result['heap']} each. *1 group*: lockstep.data.groups=1. *Default "
+        "groups*: as many as by default, the topic's partitions in one of them (lockstep.group=1). "
+        + CLIENT_SLEEPS,
         tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True),
     ]
     return with_failures(parts, result)

@@ -48,10 +48,8 @@ def test_a_bad_file_of_a_directory_is_refused(
     assert path.name in said.err or "has no step" in said.err
 
 
-def test_where_pictures_cannot_go_nothing_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_pages_cannot_go_nothing_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.json").write_text("{}")
     with pytest.raises(SystemExit) as ended:
-        main(["--pictures", str(tmp_path / "a.json"), str(tmp_path / "a.json")])
+        main(["--directory", str(tmp_path / "a.json"), str(tmp_path / "a.json")])
     assert ended.value.code == 2 and not capsys.readouterr().out

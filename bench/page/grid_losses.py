@@ -1,0 +1,122 @@
+"""Where Lockstep loses in the grid's closed loops: in how many cells, and by how much in the mean. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tabulate import tabulate
+
+from bench.full.lookup import LOADS, PAIRS, PARTITIONS, SIZES, Grid, behind, mean, ratio
+from bench.full.spread import is_behind, values
+
+WORDS = {"100b": "100 B", "1kb": "1 KB", "10kb": "10 KB", "100kb": "100 KB"}
+BOTH, FREE, CROSS = PAIRS
+Pairs = list[tuple[dict[str, Any], dict[str, Any]]]
+
+
+def _mean(pairs: Pairs) -> str:
+    return f"{mean(pairs):.2f}" if pairs else ""
+
+
+def _counted(pairs: Pairs) -> str:
+    """Behind in how many, and the mean."""
+    return f"{behind(pairs)} of {len(pairs)}, {_mean(pairs)}" if pairs else ""
+
+
+def _sizes(grid: Grid, load: str, nodes: int, promise: str) -> str:
+    """Behind in how many, the mean, and the means of the sizes."""
+    pairs = grid.closed_loops(load, nodes, promise)
+    if not pairs:
+        return ""
+    of_sizes = [grid.closed_loops(load, nodes, promise, [size]) for size in SIZES]
+    means = [mean(each) for each in of_sizes if each]
+    return f"{behind(pairs)} of {len(pairs)}, {_mean(pairs)} ({min(means):.2f} to {max(means):.2f})"
+
+
+def _partitions(grid: Grid, load: str, nodes: int, sizes: tuple[str, ...] = SIZES) -> str:
+    """The mean with 1, 16 and 64 partitions, both flushing."""
+    pairs = [grid.closed_loops(load, nodes, BOTH, sizes, [each]) for each in PARTITIONS]
+    return ", ".join(_mean(each) for each in pairs if each)
+
+
+def short(grid: Grid) -> str:
+    """A line for each number of nodes and load; empty without cells."""
+    lines = []
+    for nodes in (1, 3):
+        for load, words in LOADS.items():
+            both = grid.closed_loops(load, nodes, BOTH)
+            if both:
+                cells = [f"{behind(both)} of {len(both)}; {_partitions(grid, load, nodes)}"]
+                cells = [_sizes(grid, load, nodes, FREE), *cells, _sizes(grid, load, nodes, CROSS)]
+                lines.append([f"{nodes} node{'s' if nodes > 1 else ''}, {words}", *cells])
+    if not lines:
+        return ""
+    heads = ["the grid", f"{FREE}: behind, mean (sizes)", f"{BOTH}: behind; mean at 1, 16, 64 partitions"]
+    heads.append(f"{CROSS}: behind, mean (sizes)")
+    return tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True)
+
+
+def advantage(grid: Grid) -> str:
+    """How the advantage of both flushing depends on the partitions, on one node; empty without cells."""
+    said = []
+    for partitions in ([1], [16, 64]):
+        pairs = grid.closed_loops("requests", 1, BOTH, ["1kb"], partitions, [16, 64])
+        if not pairs:
+            return ""
+        found = [ratio(pair) for pair in pairs]
+        words = "1 partition" if partitions == [1] else " or ".join(map(str, partitions))
+        said.append(f"{min(found):.1f} to {max(found):.1f} with {words}")
+    return (
+        "Where both flush the ratio depends on the partitions: single messages of 1 KB of 16 and 64 "
+        f"producers to one node, {', '.join(said)}. Kafka's partitions flush beside one another, "
+        "Lockstep's share one log."
+    )
+
+
+def by_size(grid: Grid) -> str:
+    """A line for each number of nodes, load and size; empty without cells."""
+    lines = []
+    for nodes in (1, 3):
+        for load, words in LOADS.items():
+            for size in SIZES:
+                free, both, cross = (
+                    grid.closed_loops(load, nodes, each, [size]) for each in (FREE, BOTH, CROSS)
+                )
+                if both:
+                    cells = [_counted(free), _counted(both), _partitions(grid, load, nodes, (size,))]
+                    lines.append([str(nodes), words, WORDS[size], *cells, _counted(cross)])
+    if not lines:
+        return ""
+    heads = ["nodes", "load", "size", FREE, BOTH, f"{BOTH}: 1, 16, 64 partitions", CROSS]
+    return tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True)
+
+
+def below_one(grid: Grid) -> list[str]:
+    """The cells in which a flushing Lockstep is below a flushing Kafka, whatever the spread."""
+    found = []
+    for nodes in (1, 3):
+        for load in LOADS:
+            for pair in grid.closed_loops(load, nodes, BOTH):
+                if ratio(pair) < 1:
+                    rates = [values(row, "requests_per_s") for row in pair]
+                    beyond = "beyond" if is_behind("/s", rates[0], rates[1]) else "within"
+                    found.append(f"{pair[0]['cell']} ({ratio(pair):.2f}, {beyond} the rounds' spread)")
+    return found
+
+
+def section(grid: Grid) -> str:
+    """The full account; empty without cells."""
+    table = by_size(grid)
+    if not table:
+        return ""
+    below = below_one(grid)
+    said = f"below 1 in {', '.join(below)}" if below else "nowhere below 1"
+    parts = [
+        "## In the grid",
+        table,
+        "Closed loops of 1, 16 and 64 partitions by 1, 16 and 64 producers, requests a second. *Behind*: in "
+        "so many cells every round of Lockstep's is below every round of Kafka's. The mean is the geometric "
+        f"mean of the ratios of all cells, won and lost. A flushing Lockstep beside a flushing Kafka is "
+        f"{said}.",
+    ]
+    return "\n\n".join(parts) + "\n"
