@@ -18,6 +18,7 @@ from crc32c import crc32c
 from storage.log.data_log import DataLog
 from storage.log.format import ENTRY_RAW, decode_frames, frame_buffers, frame_bytes
 from storage.log.marks import is_changed
+from storage.log.recent_frames import NO_INDEX
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Append, Message
 from storage.raft.raft import Raft
@@ -59,8 +60,15 @@ class Outgoing:
         self._threads = threads
         self._gone = gone
 
-    def send(self, message: Message) -> None:
-        """Send it now, or when its frames have been read."""
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send each now, or when its frames have been read. What a member that keeps up is to be sent next
+        stays in memory."""
+        for message in messages:
+            self._send_one(message)
+        unsent = self._raft.unsent_from(self._log.recent_index)
+        self._log.keep_from(NO_INDEX if unsent is None else unsent)
+
+    def _send_one(self, message: Message) -> None:
         if not isinstance(message, Append) or message.last_index == message.prev_index:
             self._send(message.to, message)
             return

@@ -347,8 +347,8 @@ class Replica:
         if ready is not NOTHING:
             self._queue(ready)
         worked = self._do_work()
-        for message in ready.messages:
-            self.outgoing.send(message)
+        if ready is not NOTHING:
+            self.outgoing.send(ready.messages)
         self.installing.drain(ready)
         if self._unflushed and not self.flusher.busy:
             self._unflushed = False

@@ -62,13 +62,15 @@ def _sessions_of(side: str, kind: str, policies: tuple[str, ...]) -> list[Planne
     return [Planned(side, kind, (policy,), place == 0) for place, policy in enumerate(policies)]
 
 
-def _run_session(session: Session, rows: frozenset[str], with_restart: bool) -> None:
+def _run_session(session: Session, rows: frozenset[str], with_restart: bool, is_whole: bool) -> None:
+    """Args: is_whole: it serves every row that was asked for; only then its memory is beside others'."""
     session.open()
     sampler = RssSampler(session.target.pids)
     with sampler.sampling():
         run(session, rows, with_restart=with_restart)
-    session.memory = sampler.result()
-    say(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most")
+    found = sampler.result()
+    session.memory = found if is_whole else {}
+    say(f"  memory           {found['rss_max_mb']:.0f} MB at most")
 
 
 def _parser(others: Collection[str], told: str) -> argparse.ArgumentParser:
@@ -108,7 +110,8 @@ def main(arguments: Sequence[str], others: Collection[str], told: str) -> int:
     def measure(planned: Planned, session: Session) -> None:
         with_restart = "restart" in rows and seen[planned] < sizes.restart_sessions
         seen[planned] += 1
-        _run_session(session, rows if planned.backlog else rows - BACKLOG_ROWS, with_restart)
+        served = rows if planned.backlog else rows - BACKLOG_ROWS
+        _run_session(session, served, with_restart, is_whole=planned.backlog)
 
     def run_plan(parent: Path) -> comparison.Outcomes:
         def make(planned: Planned) -> Session:

@@ -53,7 +53,7 @@ def _commits(results: list[dict[str, Any]], grid: Grid) -> str:
 def section(results: list[dict[str, Any]], grid: Grid | None = None, memory: str = "") -> str:
     """Every goal; empty where nothing has one.
 
-    Args: memory: what is to be said of one node's, whose sessions do not all serve the same.
+    Args: memory: what is to be said of one node's.
     """
     found = judged(results)
     if not found:

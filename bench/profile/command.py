@@ -1,7 +1,7 @@
 """`python -m bench profile`: where the broker's time goes under the sixteen-producer load.
 
-Owns: one Lockstep under py-spy (sampling, native frames included; what the broker does is not slowed
-noticeably) or under cProfile (--exact: call counts, but every Python call pays). Prints the functions with
+Owns: one Lockstep under py-spy (sampling, native frames included; the load's own figures are printed, as this
+slows the broker) or under cProfile (--exact: call counts, but every Python call pays). Prints the functions with
 the most time of their own and the most time with what they call; `--split` says where the time of a group
 commit goes, by stage (`split`). Compares nothing.
 """
@@ -68,7 +68,7 @@ def _sampled(session: Session, work: str, seconds: float, native: bool) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folded = Path(scratch) / "stacks"
         (pid,) = session.target.pids
-        how = ["--rate", str(SAMPLES_PER_S), "--format", "raw", "--native" if native else "--nonblocking"]
+        how = ["--rate", str(SAMPLES_PER_S), "--format", "raw", *(["--native"] if native else [])]
         sampler = split.spy(pid, seconds + 1, folded, *how)
         _load(session, work, seconds + 1)
         split.finish(sampler, folded)

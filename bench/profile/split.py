@@ -1,9 +1,10 @@
 """`python -m bench profile --split`: a group commit's time by stage, and flame graphs, of the leading node.
 
 Owns: the load, the sampler beside it, counting the group commits of the same stretch, and what is kept.
-py-spy looks on without stopping the node, and only while the load runs; the flame graph comes after
-the split, under a load of its own, as its native frames do slow the node. A stretch without any sampler shows
-what looking on costs. Stages: `stages`; what the kernel does meanwhile: `system_calls`.
+py-spy stops the node for each sample, a few dozen times a second, and only while the load runs: without
+stopping it saw no frame of ours in half of the samples, and more samples cost too much. The flame graph comes
+after the split, under a load of its own, as its native frames do slow the node. A stretch without any sampler
+shows what looking on costs. Stages: `stages`; what the kernel does meanwhile: `system_calls`.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def measured(nodes: int, policy: str, work: str, seconds: float, parent: Path, f
         time.sleep(LEAD_S)
         with tempfile.TemporaryDirectory(prefix="bench-profile-") as scratch:
             folded = Path(scratch) / "stacks"
-            how = ["--format", "raw", "--rate", str(SPLIT_RATE), "--threads", "--idle", "--nonblocking"]
+            how = ["--format", "raw", "--rate", str(SPLIT_RATE), "--threads", "--idle"]
             before, began = process.thread_cpu_seconds(leader.pid), time.monotonic()
             finish(spy(leader.pid, seconds, folded, *how), folded)
             spent = process.thread_cpu_seconds(leader.pid) - before

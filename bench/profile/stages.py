@@ -4,7 +4,7 @@ Owns: which function belongs to which stage. A sample counts for the innermost f
 that what a stage calls counts for it. The event loop's thread is split whole; flushes on a thread of their
 own, which a slow disk gets, are a stage beside it. Where no frame of ours is on the stack the loop itself
 runs, or waits: how much of that was work is told by the thread's CPU time. Input: py-spy's folded stacks,
-made with `--threads --idle --nonblocking`; native frames would name more and slow the broker to a third.
+made with `--threads --idle`; native frames would name more and slow the broker to a third.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEANING: Final = {
     FLUSH_WAIT: "fdatasync on the loop",
     REPLICATE: "the Raft core, messages to peers and back, applying",
     REPLY: "waiters, encoding, writes to sockets",
-    REST: "the event loop itself, reads from sockets",
+    REST: "the event loop between our functions: calling them, buffers, reads from sockets",
     WAITING: "nothing to do",
     FLUSH_THREAD: "fdatasync on a thread, as the disk was slow; the loop goes on",
 }

@@ -53,7 +53,7 @@ class MemoryLog:
         self._origin: bytes | None = None
         self._saved: list[Checkpoint] = []
         self._frames: list[Frame] = []
-        self._recent = RecentFrames(self.options.recent_frames_bytes)
+        self._recent = RecentFrames(self.options.recent_frames_bytes, self.options.unsent_frames_bytes)
         self._base = LogTail(0, 0, 1, group_seed(group_id), 0)
         """Where the log begins: nothing, or what was installed."""
         self._gaps: dict[int, int] = {}
@@ -151,6 +151,15 @@ class MemoryLog:
     def keep_recent_frames(self, wanted: bool) -> None:
         """As `DataLog.keep_recent_frames`."""
         self._recent.limit_to(self.options.recent_frames_bytes if wanted else 0)
+
+    @property
+    def recent_index(self) -> int:
+        """As `DataLog.recent_index`."""
+        return self._recent.first_index
+
+    def keep_from(self, index: int) -> None:
+        """As `DataLog.keep_from`."""
+        self._recent.needed_from = index
 
     def frames(self, first_index: int, max_bytes: int) -> list[Frame] | None:
         """As `DataLog.frames`."""

@@ -163,6 +163,30 @@ def test_kept_titles_become_todays_and_kills_that_were_not_seen_are_in_no_median
     assert row["value"] is None
 
 
+def test_memory_is_that_of_sessions_that_serve_what_the_others_serve() -> None:
+    def served(side: str, megabytes: float, *names: str) -> dict[str, Any]:
+        return {
+            "side": side,
+            "blocks": [{"name": name} for name in names],
+            "memory": {"rss_max_mb": megabytes},
+        }
+
+    every = ("produce", "members")
+    sessions = [
+        served("baseline", 1000.0, *every),
+        served("subject", 190.0, *every, "restart"),
+        served("subject", 210.0, *every),
+        served("subject", 90.0, "produce"),
+        {"side": "subject", "blocks": [{"name": "produce"}], "memory": {}},
+    ]
+    old = {"ratio": "memory.max", "title": "", "unit": "MB", "value": 0.13, "goal": "<= 0.15", "met": True}
+    old |= {"subject": 130.0, "subject_values": [190.0, 210.0, 90.0], "baseline_values": [1000.0]}
+    (row,) = prepared({"comparison": [old], "sessions": sessions})["comparison"]
+    assert (row["value"], row["met"], row["subject_values"]) == (0.2, False, [190.0, 210.0])
+    (row,) = prepared({"comparison": [old], "sessions": sessions, "kind": "headline"})["comparison"]
+    assert row["value"] == 0.13
+
+
 def test_links_of_a_section_lead_to_the_same_place_from_its_page() -> None:
     text = "[a](decisions/1.md) ![b](growth.svg) [c](benchmarks/grid.md) [d](#e) [f](https://g) [h](../R.md)"
     assert placed(text, "benchmarks.md") == text

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from storage.entries import Outgoing
 from storage.log.options import LogOptions
 from storage.log.recent_frames import RecentFrames
 from storage.partition import PartitionLog
 from storage.raft.messages import Append, Message
 from storage.repairing import ScrubEnded
 from storage.types import Frame, NotLeader
-from tests.storage.cluster import Cluster, append
+from tests.storage.cluster import SMALL, Cluster, append
 from tests.storage.log.frames import whole, whole_batches
 
 TOPIC = bytes(range(16))
@@ -50,6 +51,36 @@ async def test_what_one_leader_commits_is_on_every_member(tmp_path: Path) -> Non
         assert (copy.high_watermark, copy.next_offset) == (40, 40)
         read = [bytes(b) for b in group.read(copy, 0, 1 << 20).buffers]
         assert b"".join(read) == b"".join(bytes(b) for b in leader.read(partition, 0, 1 << 20).buffers)
+    await cluster.stop()
+    assert not cluster.fatal
+
+
+async def test_more_than_is_kept_goes_to_members_that_keep_up_without_being_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[int, ...]] = []
+    from_disk = Outgoing._read
+
+    def noted(self: Outgoing, *wanted: int) -> tuple[list[Frame], int | None]:
+        read.append(wanted)
+        return from_disk(self, *wanted)
+
+    monkeypatch.setattr(Outgoing, "_read", noted)
+    kept = dataclasses.replace(SMALL, recent_frames_bytes=100_000)
+    cluster = Cluster(tmp_path, log=kept)
+    await cluster.start()
+    leader = await cluster.leader()
+    (partition,) = await leader.open_partitions([(TOPIC, 0)])
+    await cluster.agreed()
+    for _ in range(100):
+        append(leader, partition, b"x" * 100_000)
+    await leader.committed()
+    await cluster.agreed()
+    assert leader.log.last_index > 8, "more frames than requests in flight"
+    assert not read
+    append(leader, partition, b"x" * 100_000)
+    await leader.committed()
+    assert leader.log.recent_index == leader.log.last_index, "nothing is kept any more that all have been sent"
     await cluster.stop()
     assert not cluster.fatal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from storage.log.format import frame_bytes
-from storage.log.recent_frames import RecentFrames
+from storage.log.recent_frames import NO_INDEX, RecentFrames
 from storage.types import Frame
 from tests.storage.log.frames import FrameMaker
 
@@ -55,6 +55,29 @@ def test_one_frame_over_the_limit_is_kept_alone() -> None:
         assert frames.first_index == frame.index and frames.read(frame.index, 0) == [frame]
     frames.clear()
     assert (frames.first_index, frames.read(4, 10)) == (0, None)
+
+
+def test_what_is_needed_is_kept_beyond_the_limit_up_to_a_higher_one() -> None:
+    make = FrameMaker()
+    made = [make.data((1, 1, bytes(900))) for _ in range(20)]
+    size = frame_bytes(made[0])
+    frames = RecentFrames(4 * size, 10 * size)
+    for frame in made[:4]:
+        frames.add(frame, size)
+    frames.needed_from = 3
+    for frame in made[4:12]:
+        frames.add(frame, size)
+    assert frames.first_index == 3 and frames.read(3, 99 * size) == made[2:12]
+    for frame in made[12:14]:
+        frames.add(frame, size)
+    assert frames.first_index == 5, "there is an end to what is kept, needed or not"
+    frames.needed_from = 13
+    frames.add(made[14], size)
+    assert frames.first_index == 12, "four frames fit the limit"
+    frames.needed_from = NO_INDEX
+    for frame in made[15:]:
+        frames.add(frame, size)
+    assert frames.first_index == 17 and frames.read(17, 99 * size) == made[16:]
 
 
 def test_another_limit_forgets_what_the_old_one_kept() -> None:
