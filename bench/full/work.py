@@ -19,7 +19,7 @@ from bench.one_node import groups
 from bench.raw import taken
 from bench.sessions import blocks
 from bench.sessions.failures import RoundFailed, WrongCount
-from bench.sessions.jobs import Block
+from bench.sessions.jobs import Block, unclaimed
 from bench.settings import FAN_OUT_BYTES, PRODUCERS
 
 AnySession = OneBroker | ThreeBrokers
@@ -212,7 +212,7 @@ def _failover(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     session.await_replicas(topic)
     if (stored := sum(session.end_offsets(topic, 1))) < figures["total_records"]:
         raise WrongCount(f"{cell}: {figures['total_records'] - stored} acknowledged records lost")
-    return {"name": str(cell), "policy": policy, "figures": figures, "proven": True}
+    return unclaimed(str(cell), policy, figures)
 
 
 KINDS: dict[str, Callable[[AnySession, Cell, str, Path], Block]] = {

@@ -7,6 +7,7 @@ the restart. Three nodes have Lockstep's default number of data groups, three. M
 
 from __future__ import annotations
 
+from bench.figures.ratios import ANY
 from bench.headline.sizes import (
     MANY_PRODUCERS,
     NODES_PARTITIONS,
@@ -17,6 +18,7 @@ from bench.machine.process import RssSampler
 from bench.progress import say
 from bench.sessions import blocks
 from bench.sessions.cluster import NodesSession
+from bench.sessions.jobs import unclaimed
 from bench.sessions.session import Session
 from bench.settings import FLUSH, PRODUCERS
 
@@ -73,7 +75,7 @@ def three_nodes(session: NodesSession, wanted: frozenset[str]) -> None:
                 if policy == FLUSH:
                     _closed(session, "n3_partitions16", policy, PRODUCERS, NODES_PARTITIONS)
     figures = sampler.result()
-    session.blocks.append({"name": "n3_memory", "policy": "any", "figures": figures, "proven": True})
+    session.blocks.append(unclaimed("n3_memory", ANY, figures))
     say(f"  memory           {figures['rss_max_mb']:.0f} MB at most, all nodes")
 
 

@@ -12,6 +12,7 @@ from bench.progress import say
 from bench.sessions.blocks import closed, produce
 from bench.sessions.cluster import NodesSession
 from bench.sessions.failures import WrongCount
+from bench.sessions.jobs import unclaimed
 from bench.settings import PRODUCERS
 
 ROWS = ("produce", "latency", "memory", "loss")
@@ -35,7 +36,7 @@ def _loaded(session: NodesSession, rows: frozenset[str]) -> None:
     session.memory = sampler.result()
     say(f"  memory           {session.memory['rss_max_mb']:.0f} MB at most, all nodes")
     for shape in session.shapes:
-        _note(session, f"memory_{shape}", session.memory)
+        session.blocks.append(unclaimed(f"memory_{shape}", ANY, session.memory))
 
 
 def _blocks(session: NodesSession, rows: frozenset[str], policy: str, shape: int) -> None:
@@ -53,10 +54,6 @@ def _blocks(session: NodesSession, rows: frozenset[str], policy: str, shape: int
             )
 
 
-def _note(session: NodesSession, name: str, figures: dict[str, float]) -> None:
-    session.blocks.append({"name": name, "policy": ANY, "figures": figures, "proven": True})
-
-
 def _losses(session: NodesSession, shape: int, count: int) -> None:
     policy = session.policies[0]
     topic = session.topic(policy, shape)
@@ -68,5 +65,5 @@ def _losses(session: NodesSession, shape: int, count: int) -> None:
         stored = sum(session.end_offsets(topic, shape))
         if stored < acked:
             raise WrongCount(f"{session.kind}: {acked - stored} acknowledged records lost with a leader")
-        _note(session, f"loss_{shape}", figures)
+        session.blocks.append(unclaimed(f"loss_{shape}", ANY, figures))
         say(f"  loss_{shape}           acknowledged again after {figures['first_ack_s']:.2f} s")

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from bench.machine import process
 from bench.progress import say
 from bench.sessions.failures import RoundFailed
-from bench.sessions.jobs import Block, next_line
+from bench.sessions.jobs import Block, next_line, unclaimed
 from bench.sessions.session import Session
 from bench.settings import FLUSH
 
@@ -80,7 +80,7 @@ def _rebalances(session: Session, policy: str, words: dict[str, str]) -> None:
     if session.kind == "kafka":
         session.job("rebalance", **{**size, **words, "group": f"{words['group']}-warm"})
     figures = session.job("rebalance", **size, **words)
-    session.blocks.append({"name": "rebalance", "policy": policy, "figures": figures, "proven": True})
+    session.blocks.append(unclaimed("rebalance", policy, figures))
     shown = ", ".join(f"{name} {value:.3f}" for name, value in figures.items())
     say(f"  rebalance        {GROUP_MEMBERS} members: {shown}")
 
@@ -99,5 +99,5 @@ def _held(session: Session, policy: str, words: dict[str, str]) -> None:
         "kib_each_connection": (connected - before) / count / 1024,
         "seconds": held["seconds"],
     }
-    session.blocks.append({"name": "members", "policy": policy, "figures": figures, "proven": True})
+    session.blocks.append(unclaimed("members", policy, figures))
     say(f"  members          {count} members: {figures['kib_each']:.1f} KiB each")

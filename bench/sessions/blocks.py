@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from bench import raw
 from bench.progress import say
 from bench.sessions.failures import RoundFailed, WrongCount
-from bench.sessions.jobs import Block
+from bench.sessions.jobs import Block, unclaimed
 from bench.sessions.session import Session
 from bench.settings import (
     FAN_OUT_GROUPS,
@@ -174,12 +174,12 @@ def consume(session: Session, topic: str, filled: Block) -> None:
     policy = filled["policy"]
     for _ in range(session.sizes.read_passes):
         result = session.job("read_backlog", topic=topic, seconds=min(READ_S, session.sizes.latency_s))
-        session.blocks.append({"name": "consume", "policy": policy, "figures": result, "proven": True})
+        session.blocks.append(unclaimed("consume", policy, result))
         say(f"  consume          {result['gb_per_s']:.2f} GB/s in {result['requests']} requests")
     if not session.sizes.client_read_records:
         return
     result = _consume_with_client(session, topic, min(expected, session.sizes.client_read_records))
-    session.blocks.append({"name": "consume_client", "policy": policy, "figures": result, "proven": True})
+    session.blocks.append(unclaimed("consume_client", policy, result))
     say(f"  consume_client   {result['mb_per_s']:.0f} MB/s with librdkafka")
 
 
@@ -235,9 +235,7 @@ def restart(session: Session, topic: str, filled: Block) -> None:
         if stored < records + number + 1:
             lost = records + number + 1 - stored
             raise WrongCount(f"{session.kind}: {lost} acknowledged records lost by kill -9")
-        session.blocks.append(
-            {"name": "restart", "policy": filled["policy"], "figures": figures, "proven": True}
-        )
+        session.blocks.append(unclaimed("restart", filled["policy"], figures))
         say(f"  restart          first acknowledged record after {figures['first_ack_s']:.2f} s")
 
 
