@@ -12,6 +12,8 @@ FLUSH = "flush"
 OS = "os"
 """The operating system flushes when it likes: Kafka as shipped, Lockstep log.flush=os."""
 POLICIES = (FLUSH, OS)
+LOG_FLUSH = {FLUSH: "always", OS: "os"}
+"""Lockstep's setting `log.flush`, by policy."""
 
 RECORD_BYTES = 1024
 PARTITIONS = 16
@@ -24,6 +26,9 @@ FAN_OUT_BYTES = 96 << 20
 FAN_OUT_GROUPS = 8
 FAN_OUT_WARM_SHARE = 8
 """One such part of the bytes goes first: a session's own warm-up has nothing like it."""
+
+SHIPPED_HEAP = "1G"
+"""What Apache Kafka's start script sets."""
 
 PRODUCER_IN_FLIGHT = 5
 PRODUCER_BATCH_BYTES = 16_384

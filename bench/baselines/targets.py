@@ -15,17 +15,16 @@ from typing import Any, Final
 from bench.baselines import memory, tuned
 from bench.figures.ratios import SUBJECT
 from bench.machine.memory import keep_again
-from bench.sessions.cluster import DEFAULT_SHAPES, HEAP, NODES, NodesSession
+from bench.sessions.cluster import DEFAULT_SHAPES, NODE_HEAP, NODES, NodesSession
 from bench.sessions.jobs import Running
 from bench.sessions.session import WARMUP_SLICE_S, Session
-from bench.settings import FLUSH, OS, Sizes
+from bench.settings import FLUSH, OS, SHIPPED_HEAP, Sizes
 from compat_tests.clusters import KafkaCluster
 from compat_tests.kafka_jars import ToolchainMissing, classpath, java_command
 from compat_tests.targets import KafkaTarget
 
 MEMORY: Final = "memory"
 """The policy of a broker that writes nothing to a disk."""
-"""Lockstep's data groups on three nodes, as by default."""
 
 
 def _no_check() -> object:
@@ -72,7 +71,7 @@ BROKERS: Final = (
         "kafka",
         {OS: "kafka-tuned", FLUSH: "kafka-tuned-flush"},
         tuned.properties(),
-        tuned.HEAP,
+        tuned.TUNED_HEAP,
         check=_kafka_check,
     ),
     Broker("tansu", "tansu", {MEMORY: "tansu"}, nodes=(1,), check=memory.tansu_program),
@@ -101,7 +100,7 @@ class OneBroker(Session):
     def _make_target(self, tree: Path | None) -> Running:
         if self.kind == "kafka":
             settings = {"offsets.topic.num.partitions": "50", **self.broker.settings}
-            return KafkaTarget(settings, heap=self.broker.heap or "1G", directory=self.directory)
+            return KafkaTarget(settings, heap=self.broker.heap or SHIPPED_HEAP, directory=self.directory)
         if self.kind == "tansu":
             return memory.TansuTarget(directory=self.directory)
         if self.kind == "kfake":
@@ -129,7 +128,7 @@ class ThreeBrokers(NodesSession):
     def __init__(self, broker: Broker, sizes: Sizes, parent: Path) -> None:
         self.broker = broker
         policies = tuple(broker.targets)
-        heap = broker.heap or HEAP
+        heap = broker.heap or NODE_HEAP
         super().__init__(SUBJECT, broker.kind, policies, DEFAULT_SHAPES, sizes, parent, heap=heap)
 
     def _make_target(self, tree: Path | None) -> Running:

@@ -21,7 +21,7 @@ class Setting(NamedTuple):
     why: str
 
 
-HEAP: Final = "2G"
+TUNED_HEAP: Final = "2G"
 """Twice what is shipped. The documentation's 6 GB are for machines with more memory than ours leaves beside
 the page cache, where a broker's data lives."""
 

@@ -42,7 +42,7 @@ def _broker(cleaner: bool) -> LockstepTarget:
 def _producer(target: Target) -> Producer:
     return Producer(
         {
-            "bootstrap.servers": f"127.0.0.1:{target.port}",
+            "bootstrap.servers": target.bootstrap,
             "acks": "all",
             "linger.ms": 2,
             "batch.size": 100_000,
@@ -82,7 +82,7 @@ class Writer:
 
 def _filled(target: Target, records: int) -> None:
     """The compacted topic, then enough of the other one that all of it lies below two checkpoints."""
-    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{target.port}"})
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
     made = admin.create_topics([NewTopic("dead", 1, 1, config=DEAD_CONFIG), NewTopic("plain", 1, 1)])
     for future in made.values():
         future.result(20)

@@ -24,7 +24,7 @@ from bench import argument_types
 from bench.contention.client import balances
 from bench.contention.figures import LEAST_SUCCESSES, point, starved, table
 from bench.figures import pictures
-from bench.figures.ratios import medians_of
+from bench.figures.ratios import block_medians
 from bench.progress import say
 from bench.running import alone, comparison
 from bench.sessions.failures import RoundFailed, WrongCount
@@ -133,7 +133,7 @@ def judged(sessions: list[dict[str, Any]], quick: bool = False) -> tuple[list[al
                 "least_share": min(each["least_share"] for each in found),
                 "longest_wait_s": max(each["longest_wait_s"] for each in found),
             }
-            rows.append({"accounts": accounts, **medians_of(sessions, name), **worst})
+            rows.append({"accounts": accounts, **block_medians(sessions, name), **worst})
         told = [each for each in found if not quick or each["successes_per_client"] >= LEAST_SUCCESSES]
         if len(told) < len(found):
             say(f"  {accounts} hot accounts: too few successes to say that none starved")

@@ -17,7 +17,7 @@ from typing import Any
 
 from bench import argument_types
 from bench.feed.figures import table
-from bench.figures.ratios import medians_of
+from bench.figures.ratios import block_medians
 from bench.machine.process import cpu_seconds
 from bench.progress import say
 from bench.running import alone, comparison
@@ -71,7 +71,7 @@ def judged(sessions: list[dict[str, Any]]) -> tuple[list[alone.Row], list[str]]:
     """A row for each size; `above_us` is what client and broker spend more than for an empty body."""
     rows: list[alone.Row] = []
     for body_bytes in BODY_BYTES:
-        found = medians_of(sessions, f"feed{body_bytes}")
+        found = block_medians(sessions, f"feed{body_bytes}")
         if found:
             both_us = found["client_us"] + found["broker_us"]
             above_us = both_us - rows[0]["both_us"] if rows else 0.0

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.figures.ratios import BASELINE, SUBJECT, Figures, Goal, Ratio, figures_of
+from bench.figures.ratios import BASELINE, SUBJECT, Goal, Ratio, values_of
 
 Sessions = Sequence[dict[str, Any]]
 Key = tuple[str, str, str]
@@ -65,7 +65,7 @@ def _sides_of(ratio: Ratio) -> tuple[Key, Key]:
 
 
 def _median_of(session: dict[str, Any], key: Key) -> float | None:
-    found: Figures = figures_of([session])
+    found = values_of([session])
     return statistics.median(found[key]) if key in found else None
 
 

@@ -12,13 +12,23 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+from bench.settings import FLUSH, OS
 
 SUBJECT, BASELINE = "subject", "baseline"
 ANY = "any"
 """The policy of a figure that does not depend on it: reads, memory, restart."""
 UNEQUAL = "durable vs as shipped"
 """In the titles of ratios whose sides do not promise the same."""
+NO_POLICY: Final = (ANY, ANY)
+"""The policies of a ratio of such figures."""
+POLICY_PAIRS: Final = {
+    "flush": ((FLUSH, FLUSH), "both flush"),
+    "cross": ((FLUSH, OS), UNEQUAL),
+    "os": ((OS, OS), "neither flushes"),
+}
+"""By the end of a ratio's name: the subject's policy and the baseline's, and what its title says of them."""
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le}
 
@@ -74,15 +84,16 @@ def parse_requirement(text: str, ratios: Mapping[str, Ratio], goals: Iterable[Go
     return [Goal(match["ratio"], match["relation"], float(match["bound"]))]
 
 
-Figures = dict[tuple[str, str, str], list[float]]
+Values = dict[tuple[str, str, str], list[float]]
 """(side, figure, policy) -> its values, in the order they were measured."""
 
-_POLICY_FREE = frozenset({"consume", "consume_client", "restart", "memory"})
+_OF_ANY_POLICY = frozenset({"consume", "consume_client", "restart", "memory"})
+"""Blocks that are kept with the policy of the backlog they found, and do not depend on it."""
 
 
-def figures_of(sessions: list[dict[str, Any]]) -> Figures:
+def values_of(sessions: list[dict[str, Any]]) -> Values:
     """Every numeric figure of every proven block and of each session's memory."""
-    figures: Figures = {}
+    found: Values = {}
     for session in sessions:
         blocks = [*session["blocks"]]
         if session["memory"]:
@@ -90,23 +101,28 @@ def figures_of(sessions: list[dict[str, Any]]) -> Figures:
         for block in blocks:
             if not block["proven"]:
                 continue
-            policy = ANY if block["name"] in _POLICY_FREE else block["policy"]
+            policy = ANY if block["name"] in _OF_ANY_POLICY else block["policy"]
             for name, value in block["figures"].items():
                 if isinstance(value, int | float):
                     key = (session["side"], f"{block['name']}.{name}", policy)
-                    figures.setdefault(key, []).append(float(value))
-    return figures
+                    found.setdefault(key, []).append(float(value))
+    return found
 
 
-def medians_of(sessions: list[dict[str, Any]], name: str) -> dict[str, float]:
-    """The block's figures, each the median over the sessions; empty where none is proven."""
-    found = figures_of(sessions)
-    prefix = f"{name}."
-    return {
-        figure.removeprefix(prefix): statistics.median(values)
-        for (_, figure, _), values in found.items()
-        if figure.startswith(prefix)
-    }
+def medians(rounds: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Each numeric figure's median over the rounds that have it. Args: rounds: figures by name, of each."""
+    found: dict[str, list[float]] = {}
+    for figures in rounds:
+        for name, value in figures.items():
+            if isinstance(value, int | float):
+                found.setdefault(name, []).append(float(value))
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def block_medians(sessions: Iterable[dict[str, Any]], name: str) -> dict[str, float]:
+    """The figures of a block of this name, each the median over the sessions; empty where none is proven."""
+    blocks = (block for session in sessions for block in session["blocks"] if block["name"] == name)
+    return medians(block["figures"] for block in blocks if block["proven"])
 
 
 def compare(
@@ -119,19 +135,19 @@ def compare(
 
     `shown` goals stand beside their ratio; only `required` ones have to be there.
     """
-    figures = figures_of(sessions)
+    found = values_of(sessions)
     wanted = {goal.ratio: goal for goal in (*shown, *required)}
     needed = {goal.ratio for goal in required}
     rows: list[dict[str, Any]] = []
     for ratio in ratios.values():
         goal = wanted.get(ratio.name)
-        subject = figures.get((SUBJECT, ratio.figure, ratio.policies[0]))
+        subject = found.get((SUBJECT, ratio.figure, ratio.policies[0]))
         if ratio.own:
-            baseline = figures.get((SUBJECT, ratio.own, ratio.policies[0]))
+            baseline = found.get((SUBJECT, ratio.own, ratio.policies[0]))
         elif ratio.bound:
             baseline = [ratio.bound]
         else:
-            baseline = figures.get((BASELINE, ratio.against or ratio.figure, ratio.policies[1]))
+            baseline = found.get((BASELINE, ratio.against or ratio.figure, ratio.policies[1]))
         if not subject or not baseline:
             if ratio.name in needed:
                 rows.append(
@@ -156,7 +172,7 @@ def compare(
             "baseline_values": baseline,
         }
         if ratio.own:
-            row["baseline_growth"] = _own_growth(figures, ratio)
+            row["baseline_growth"] = _own_growth(found, ratio)
         if ratio.bound:
             row["bound"] = True
         if goal is not None:
@@ -165,8 +181,8 @@ def compare(
     return rows
 
 
-def _own_growth(figures: Figures, ratio: Ratio) -> float | None:
+def _own_growth(values: Values, ratio: Ratio) -> float | None:
     """The same growth on the baseline's side, for the reader."""
-    grown = figures.get((BASELINE, ratio.figure, ratio.policies[1]))
-    plain = figures.get((BASELINE, ratio.own, ratio.policies[1]))
+    grown = values.get((BASELINE, ratio.figure, ratio.policies[1]))
+    plain = values.get((BASELINE, ratio.own, ratio.policies[1]))
     return statistics.median(grown) / statistics.median(plain) if grown and plain else None

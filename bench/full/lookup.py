@@ -6,16 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from bench.full.spread import FAR, is_apart, is_behind, median, values
-
-Row = dict[str, Any]
+from bench.full.spread import FAR, Row, is_apart, is_behind, median, values
 
 SIZES: Final = ("100b", "1kb", "10kb", "100kb")
 PARTITIONS: Final = (1, 16, 64)
 PRODUCERS: Final = (1, 16, 64)
 LOADS: Final = {"requests": "single messages", "throughput": "batches"}
 """By the first word of a workload's name: what a request carries."""
-PAIRS: Final = {
+TARGET_PAIRS: Final = {
     "both flush": ("lockstep", "kafka-flush"),
     "neither flushes": ("lockstep-os", "kafka"),
     "durable vs as shipped": ("lockstep", "kafka"),
@@ -45,8 +43,8 @@ class Grid:
         return self._rows.get(self._key(workload, nodes, target, point))
 
     def pair(self, workload: str, nodes: int, promise: str, **point: int) -> tuple[Row, Row] | None:
-        """Ours and Kafka's at one point, of a promise of `PAIRS`; None where one is missing."""
-        ours, theirs = (self.row(workload, nodes, target, **point) for target in PAIRS[promise])
+        """Ours and Kafka's at one point, of a promise of `TARGET_PAIRS`; None where one is missing."""
+        ours, theirs = (self.row(workload, nodes, target, **point) for target in TARGET_PAIRS[promise])
         return None if ours is None or theirs is None else (ours, theirs)
 
     def closed_loops(

@@ -8,18 +8,17 @@ which the row names with its SHA-256. A cell that failed has a row, too, with th
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from bench import raw
 from bench.figures import origins
+from bench.figures.ratios import medians
 from bench.full.cells import Cell
+from bench.full.spread import Row
 from bench.kept import read, write
 from bench.sessions.jobs import Block
-
-Row = dict[str, Any]
 
 
 class Rows:
@@ -61,7 +60,7 @@ class Rows:
         """Keep what the rounds came to, or why they came to nothing."""
         row = {"format": 1, "cell": str(cell), **cell.definition(), "digest": cell.digest, **facts}
         row |= {"quick": True} if self.quick else {}
-        row |= {"error": error} if error else {"medians": medians(rounds), "rounds": rounds}
+        row |= {"error": error} if error else {"medians": row_medians(rounds), "rounds": rounds}
         write(self.path(cell), json.dumps(row, indent=1) + "\n")
         return row
 
@@ -88,7 +87,7 @@ def failures_of(row: Row) -> list[str]:
     return [str(failure) for block in row["rounds"] for failure in block.get("failures", [])]
 
 
-def figures_of(block: Block) -> dict[str, float]:
+def figures_with_costs(block: Block) -> dict[str, float]:
     """A block's figures with what they cost: CPU, flushes and device bytes for what was acknowledged."""
     figures = {
         name: float(value) for name, value in block["figures"].items() if isinstance(value, int | float)
@@ -104,11 +103,7 @@ def figures_of(block: Block) -> dict[str, float]:
     return figures
 
 
-def medians(rounds: list[Block]) -> dict[str, float]:
-    """Each figure's median over the rounds that are proven; empty where none is."""
-    found: dict[str, list[float]] = {}
-    for block in rounds:
-        if block.get("proven", True):
-            for name, value in figures_of(block).items():
-                found.setdefault(name, []).append(value)
-    return {name: round(statistics.median(values), 6) for name, values in found.items()}
+def row_medians(rounds: list[Block]) -> dict[str, float]:
+    """Each figure's median over the rounds that are proven, as rows have it; empty where none is."""
+    found = medians(figures_with_costs(block) for block in rounds if block.get("proven", True))
+    return {name: round(value, 6) for name, value in found.items()}

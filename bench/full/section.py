@@ -12,14 +12,13 @@ from bench.full import cost
 from bench.full.cells import cells_of
 from bench.full.lookup import MARKED
 from bench.full.rows import failures_of, is_comparison, paths_of
+from bench.full.spread import Row
 from bench.full.tables import SHOWN, by_table, marked, tables
 from bench.full.work import MEMORY_S
 from bench.full.workloads import read_all
 from bench.kept import Unreadable, read
 
 KIND = "full"
-
-Row = dict[str, Any]
 
 
 def gathered(directory: Path) -> dict[str, Any]:
@@ -61,7 +60,7 @@ def gathered(directory: Path) -> dict[str, Any]:
     }
 
 
-def compared(result: dict[str, Any]) -> list[dict[str, Any]]:
+def comparisons(result: dict[str, Any]) -> list[dict[str, Any]]:
     """The whole results of the project's own comparisons that the grid has run, `kept_in` with each."""
     rows = [row for row in result["rows"] if is_comparison(row) and "error" not in row]
     return [

@@ -15,7 +15,7 @@ from tabulate import tabulate
 from bench.baselines.targets import TARGETS
 from bench.figures import kills, origins
 from bench.full.lookup import MARK, doubt
-from bench.full.spread import MESSAGES_MB, is_behind, median, values
+from bench.full.spread import MESSAGES_MB, Row, is_behind, median, values
 from bench.machine.pauses import PAUSE_MS
 
 _LATENCIES = (
@@ -60,8 +60,6 @@ SUBJECTS = {
     "lockstep-os": ("kafka", "kafka-tuned"),
 }
 """Who is judged beside whom: a Lockstep without flushes only beside a Kafka without."""
-
-Row = dict[str, Any]
 
 
 def shown(row: Row) -> tuple[tuple[str, str, str], ...]:

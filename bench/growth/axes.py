@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 RATE: Final = 2_000
 """Requests a second of one 1 KB record each, the same at every step: what is left to grow is the cost."""
-PRODUCERS: Final = 16
 WINDOW: Final = 50
 """Of each producer, so that an open loop is not held back by a step that takes longer."""
 FLAT: Final = 0.1

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from bench import argument_types
 from bench.ending import EXIT_FAILED
 from bench.figures import origins
+from bench.figures.ratios import medians
 from bench.growth import work
 from bench.growth.axes import AXES, BY_NAME, FULL, QUICK, RATE, Axis, Lengths
 from bench.growth.steps import Step, gathered, is_whole, named, path_of, step_of, table
@@ -58,7 +58,7 @@ def measured(axis: Axis, value: int, lengths: Lengths, repeats: int, parent: Pat
         "value": value,
         "rate": RATE,
         "lengths": asdict(lengths),
-        "figures": {name: statistics.median(each[name] for each in rounds) for name in rounds[0]},
+        "figures": medians(rounds),
         "rounds": rounds,
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "code": code_facts(),

@@ -21,7 +21,7 @@ from bench.load.wire import LEAST_BATCH_BYTES, FetchTemplate, WrongAnswer, batch
 
 READ_BYTES = 64 * 1024
 """A few batches: what a reader of one record costs."""
-SEED = 7
+RANDOM_SEED = 7
 
 Result = dict[str, Any]
 
@@ -43,7 +43,7 @@ def device_read(directory: Path, reads: int) -> array[int]:
     """Nanoseconds of reads of the largest files below, at random places, by this process."""
     sized = [(path.stat().st_size, path) for path in directory.rglob("*") if path.is_file()]
     most = max(size for size, _ in sized)
-    draw = random.Random(SEED + 1)
+    draw = random.Random(RANDOM_SEED + 1)
     latencies = array("q")
     with contextlib.ExitStack() as opened:
         files = [opened.enter_context(path.open("rb", 0)) for size, path in sorted(sized) if size > most // 2]
@@ -59,7 +59,7 @@ def device_read(directory: Path, reads: int) -> array[int]:
 def random_read(job: Result) -> Result:
     """`reads` fetches at offsets below `end_offset`; their quantiles with the prefix "read_"."""
     template = FetchTemplate(job["topic"], 0, max_bytes=READ_BYTES, partition_max_bytes=READ_BYTES)
-    draw = random.Random(SEED)
+    draw = random.Random(RANDOM_SEED)
     latencies = array("q")
     with connect(job["host"], job["port"]) as sock:
         answers = Answers(sock, 2 * READ_BYTES)

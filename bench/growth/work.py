@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bench.growth.axes import PRODUCERS, RATE, WINDOW, Axis, Lengths
+from bench.growth.axes import RATE, WINDOW, Axis, Lengths
 from bench.growth.reading import device_read, evict
 from bench.load.latency import quantiles
 from bench.machine import process
 from bench.sessions.failures import RoundFailed, WrongCount
 from bench.sessions.jobs import Block, next_line
 from bench.sessions.session import LockstepSession
-from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH
+from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, PRODUCERS
 from compat_tests.targets import LockstepTarget
 
 Figures = dict[str, float]

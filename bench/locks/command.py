@@ -14,6 +14,7 @@ import json
 import random
 import statistics
 import time
+from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,8 +25,11 @@ from bench import argument_types
 from bench.ending import EXIT_GOAL_MISSED
 from bench.load.closed_loop import Producer
 from bench.load.connection import connect
+from bench.load.latency import quantiles
 from bench.load.wire import ProduceTemplate
 from bench.machine.process import cpu_seconds
+from bench.settings import FLUSH, LOG_FLUSH, POLICIES
+from compat_tests.probe import HOST
 from compat_tests.targets import LockstepTarget
 from protocol.records.record import BatchBuilder
 
@@ -60,9 +64,9 @@ class Side:
     def block(self, seconds: float, is_counted: bool) -> None:
         """Write for so long, one after the other."""
         assert self._target.pid is not None
-        sock = connect("127.0.0.1", self._target.port)
+        sock = connect(HOST, self._target.port)
         producer = Producer(sock, [ProduceTemplate(self.kind, {0: _batch(-1, b"x")}, 1)], 0)
-        latencies = []
+        latencies = array("q")
         before, until = cpu_seconds(self._target.pid), time.monotonic() + seconds
         while time.monotonic() < until:
             batch = _batch(self.written - 1, b"account/%d" % self._rng.randrange(LOCKS))
@@ -73,16 +77,16 @@ class Side:
         used = cpu_seconds(self._target.pid) - before
         sock.close()
         if is_counted:
-            latencies.sort()
-            self.p50_ms.append(latencies[len(latencies) // 2] / 1e6)
-            self.p99_ms.append(latencies[len(latencies) * 99 // 100] / 1e6)
+            found = quantiles(latencies)
+            self.p50_ms.append(found["p50_ms"])
+            self.p99_ms.append(found["p99_ms"])
             self.cpu_us.append(used * 1e6 / len(latencies))
 
 
 def measured(seconds: float, rounds: int, flush: str) -> dict[str, object]:
     """All of it as one object."""
     with LockstepTarget({"log.flush": flush, "lockstep.data.groups": "1"}) as target:
-        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{target.port}"})
+        admin = AdminClient({"bootstrap.servers": target.bootstrap})
         wanted = [NewTopic(kind, 1, 1, config={"lockstep.locks": mode}) for kind, mode in KINDS.items()]
         for future in admin.create_topics(wanted).values():
             future.result(20)
@@ -110,11 +114,10 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench locks", description=__doc__)
     parser.add_argument("--seconds", type=argument_types.positive, default=3.0, help="of each block")
     parser.add_argument("--rounds", type=argument_types.count, default=8)
-    parser.add_argument("--policy", choices=["flush", "os"], default="flush")
+    parser.add_argument("--policy", choices=POLICIES, default=FLUSH)
     parser.add_argument("--most", type=argument_types.positive, default=1.3, help="what both ratios may be")
     chosen = parser.parse_args(arguments)
-    flush = {"flush": "always", "os": "os"}[chosen.policy]
-    figures = measured(chosen.seconds, chosen.rounds, flush)
+    figures = measured(chosen.seconds, chosen.rounds, LOG_FLUSH[chosen.policy])
     print(json.dumps(figures, indent=1))
     worst = max(float(str(figures[name])) for name in ("ratio_p50", "ratio_cpu"))
     return EXIT_GOAL_MISSED if worst > chosen.most else 0

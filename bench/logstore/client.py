@@ -19,7 +19,8 @@ from typing import Any
 from bench.load.connection import connect
 from bench.load.latency import quantiles
 from bench.load.wire import WrongAnswer, record_batch
-from bench.logstore.node import COUNT, HOST, LENGTH, SO_MAX_PACING_RATE
+from bench.logstore.node import COUNT, LENGTH, SO_MAX_PACING_RATE
+from compat_tests.probe import HOST
 
 BUFFERS_PER_SEND = 64
 POLL_MS = 1

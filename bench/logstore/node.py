@@ -24,6 +24,7 @@ from typing import Any, cast
 import uvloop
 
 from bench.logstore.naive import SECTION, SecondLog
+from compat_tests.probe import HOST
 from protocol.records.batch import read_header, verify
 from storage.group import GroupOptions, LogGroup
 from storage.group_options import node_of
@@ -35,7 +36,6 @@ from storage.raft.messages import Append, AppendResponse, Message
 from storage.raft.settings import RaftSettings
 from storage.types import NotLeader
 
-HOST = "127.0.0.1"
 GROUP = 1
 TOPIC = b"\x0b" * 16
 CLIENT_WINDOW_BYTES = 16 << 20

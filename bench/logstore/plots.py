@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import pictures
-from bench.logstore.tables import Run, Series, relative_to_naive, runs_of, series, size_label
+from bench.logstore.tables import KeptRun, Series, relative_to_naive, runs_of, series, size_label
 
 COLUMNS = 3
 STYLES = {True: "-", False: "--"}
@@ -54,7 +54,7 @@ def _replicas(axes: Any, result: dict[str, Any]) -> None:
 
 
 def _pipeline(axes: Any, result: dict[str, Any]) -> None:
-    def loss(run: Run) -> str:
+    def loss(run: KeptRun) -> str:
         return f"loss {run['store']['loss']:.1%}"
 
     for flush in (True, False):

@@ -10,7 +10,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-Run = dict[str, Any]
+KeptRun = dict[str, Any]
 Series = dict[str, list[tuple[float, float]]]
 
 SEEDS_HEADLINES = {
@@ -22,7 +22,7 @@ SEEDS_HEADLINES = {
 }
 
 
-def runs_of(result: dict[str, Any], experiment: str, flush: bool) -> list[Run]:
+def runs_of(result: dict[str, Any], experiment: str, flush: bool) -> list[KeptRun]:
     """The good runs of one experiment under one policy."""
     return [
         run
@@ -33,7 +33,7 @@ def runs_of(result: dict[str, Any], experiment: str, flush: bool) -> list[Run]:
     ]
 
 
-def series(runs: list[Run], label: Callable[[Run], str], x: Callable[[Run], float]) -> Series:
+def series(runs: list[KeptRun], label: Callable[[KeptRun], str], x: Callable[[KeptRun], float]) -> Series:
     """Throughput in MB/s over `x`, by label."""
     found: Series = {}
     for run in runs:
@@ -41,12 +41,12 @@ def series(runs: list[Run], label: Callable[[Run], str], x: Callable[[Run], floa
     return {name: sorted(points) for name, points in found.items()}
 
 
-def size_label(run: Run) -> str:
+def size_label(run: KeptRun) -> str:
     size = run["load"]["payload_bytes"]
     return f"{size} B" if size < 1024 else f"{size // 1024} KB"
 
 
-def relative_to_naive(runs: list[Run]) -> dict[int, dict[str, float]]:
+def relative_to_naive(runs: list[KeptRun]) -> dict[int, dict[str, float]]:
     """7a: payload size to ours over naive's, for each measure."""
     measures: dict[str, Callable[[dict[str, Any]], float]] = {
         "written": lambda f: sum(sum(each["bytes_per_payload_byte"].values()) for each in f["replicas"]),
@@ -64,14 +64,14 @@ def relative_to_naive(runs: list[Run]) -> dict[int, dict[str, float]]:
     }
 
 
-def _naive_rows(runs: list[Run]) -> list[list[str]]:
+def _naive_rows(runs: list[KeptRun]) -> list[list[str]]:
     return [
         ["7a", f"{size} B", ", ".join(f"{name} {value:.2f}" for name, value in found.items()), ""]
         for size, found in relative_to_naive(runs).items()
     ]
 
 
-def _x_of(run: Run) -> str:
+def _x_of(run: KeptRun) -> str:
     store, load = run["store"], run["load"]
     return {
         "7b": f"{size_label(run)}, batch {load['batch']}",
@@ -92,7 +92,7 @@ def busiest(figures: dict[str, Any]) -> str:
     return f"{name} {shares[name]:.0%}, all {total:.0%}"
 
 
-def _throughput_rows(runs: list[Run]) -> list[list[str]]:
+def _throughput_rows(runs: list[KeptRun]) -> list[list[str]]:
     rows = []
     for run in runs:
         figures = run["figures"]
@@ -103,7 +103,7 @@ def _throughput_rows(runs: list[Run]) -> list[list[str]]:
     return rows
 
 
-def written_rows(runs: list[Run]) -> list[list[str]]:
+def written_rows(runs: list[KeptRun]) -> list[list[str]]:
     """Bytes per payload byte by purpose and flushes per commit, of every replica together; device beside."""
     rows = []
     for run in runs:

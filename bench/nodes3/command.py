@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.figures.ratios import BASELINE, SUBJECT
-from bench.nodes3.goals import NODES_GOALS, NODES_RATIOS, SHAPES
+from bench.nodes3.goals import GOALS, RATIOS, SHAPES
 from bench.nodes3.work import ROWS, run
 from bench.running import comparison
 from bench.sessions.cluster import NODES, NodesSession
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     comparison.check_baseline_tree(parser, options)
-    required = comparison.required_goals(parser, options, NODES_RATIOS, NODES_GOALS)
+    required = comparison.required_goals(parser, options, RATIOS, GOALS)
     sizes = comparison.sized(NODES_QUICK if options.quick else NODES_FULL, options)
     policies, shapes = tuple(options.policy or (FLUSH, OS)), tuple(options.groups or SHAPES)
     rows = frozenset(ROWS if options.row == "all" else [options.row])
@@ -97,8 +97,8 @@ def main(arguments: Sequence[str]) -> int:
         sizes,
         run_plan,
         required,
-        NODES_GOALS,
-        NODES_RATIOS,
+        GOALS,
+        RATIOS,
         kind="nodes3",
         heap=options.heap,
     )

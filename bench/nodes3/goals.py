@@ -8,24 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bench.figures.ratios import ANY, UNEQUAL, Goal, Ratio
-from bench.settings import FLUSH, OS
+from bench.figures.ratios import NO_POLICY, POLICY_PAIRS, Goal, Ratio
 
 SHAPES = (1, 3)
 """Partitions of a block's topic, each in a Lockstep group of its own; titles name the partitions."""
 RESUMES_S = 1.0
 
-PAIRS = {
-    "flush": ((FLUSH, FLUSH), "both flush"),
-    "cross": ((FLUSH, OS), UNEQUAL),
-    "os": ((OS, OS), "neither flushes"),
-}
-
 
 def _of_shape(shape: int) -> Iterable[Ratio]:
     end = f"g{shape}"
     where = "1 partition" if shape == 1 else f"{shape} partitions"
-    for pair, (policies, words) in PAIRS.items():
+    for pair, (policies, words) in POLICY_PAIRS.items():
         for name, title, unit, figure in (
             ("produce", "throughput", "MB/s", "produce_{}.mb_per_s"),
             ("latency1.p50", "1 producer, p50", "ms", "latency1_{}.p50_ms"),
@@ -35,18 +28,17 @@ def _of_shape(shape: int) -> Iterable[Ratio]:
         ):
             full_title = f"{where}: {title}, {words}"
             yield Ratio(f"{name}.{pair}.{end}", full_title, unit, figure.format(shape), policies)
-    none = (ANY, ANY)
     title = f"{where}: resident memory of all nodes, highest"
-    yield Ratio(f"memory.{end}", title, "MB", f"memory_{shape}.rss_max_mb", none)
+    yield Ratio(f"memory.{end}", title, "MB", f"memory_{shape}.rss_max_mb", NO_POLICY)
     title = f"{where}: leader killed to next acknowledgement"
-    yield Ratio(f"loss.{end}", title, "s", f"loss_{shape}.first_ack_s", none)
+    yield Ratio(f"loss.{end}", title, "s", f"loss_{shape}.first_ack_s", NO_POLICY)
     title = f"{where}: the same, against {RESUMES_S:g} s"
-    yield Ratio(f"resume.{end}", title, "s", f"loss_{shape}.first_ack_s", none, bound=RESUMES_S)
+    yield Ratio(f"resume.{end}", title, "s", f"loss_{shape}.first_ack_s", NO_POLICY, bound=RESUMES_S)
 
 
-NODES_RATIOS = {ratio.name: ratio for shape in SHAPES for ratio in _of_shape(shape)}
+RATIOS = {ratio.name: ratio for shape in SHAPES for ratio in _of_shape(shape)}
 
-NODES_GOALS = tuple(
+GOALS = tuple(
     Goal(f"{name}.g{shape}", relation, bound)
     for shape in SHAPES
     for name, relation, bound in (

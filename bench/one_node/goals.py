@@ -8,26 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bench.figures.ratios import ANY, UNEQUAL, Goal, Ratio
-from bench.settings import FLUSH, OS
-
-_WORDS = {"flush": "both flush", "cross": UNEQUAL, "os": "neither flushes"}
+from bench.figures.ratios import NO_POLICY, POLICY_PAIRS, Goal, Ratio
+from bench.settings import FLUSH
 
 
 def _ratios() -> Iterable[Ratio]:
-    both, free, cross, none = (FLUSH, FLUSH), (OS, OS), (FLUSH, OS), (ANY, ANY)
-    for name, policies in (("flush", both), ("cross", cross), ("os", free)):
-        words = f"1 partition: throughput, {_WORDS[name]}"
+    both = (FLUSH, FLUSH)
+    for name, (policies, said) in POLICY_PAIRS.items():
+        words = f"1 partition: throughput, {said}"
         yield Ratio(f"produce.{name}", words, "MB/s", "produce.mb_per_s", policies)
     for quantile in ("p50", "p99"):
-        for name, policies in (("flush", both), ("cross", cross), ("os", free)):
-            words = f"1 partition: 1 producer, {quantile}, {_WORDS[name]}"
+        for name, (policies, said) in POLICY_PAIRS.items():
+            words = f"1 partition: 1 producer, {quantile}, {said}"
             yield Ratio(f"latency1.{quantile}.{name}", words, "ms", f"latency1.{quantile}_ms", policies)
-    for name, policies in (("flush", both), ("cross", cross), ("os", free)):
-        words = f"1 partition: 16 producers, {_WORDS[name]}"
+    for name, (policies, said) in POLICY_PAIRS.items():
+        words = f"1 partition: 16 producers, {said}"
         yield Ratio(f"latency16.rate.{name}", words, "requests/s", "latency16.requests_per_s", policies)
         yield Ratio(f"latency16.p99.{name}", f"{words}, p99", "ms", "latency16.p99_ms", policies)
-        words = f"1 partition: 16 librdkafka producers, {_WORDS[name]}"
+        words = f"1 partition: 16 librdkafka producers, {said}"
         yield Ratio(f"clients16.rate.{name}", words, "requests/s", "clients16.requests_per_s", policies)
         yield Ratio(f"clients16.p99.{name}", f"{words}, p99", "ms", "clients16.p99_ms", policies)
     yield Ratio("commits.flush", "offset commits, both flush", "commits/s", "commits.requests_per_s", both)
@@ -43,12 +41,12 @@ def _ratios() -> Iterable[Ratio]:
         both,
         bound=40.0,
     )
-    yield Ratio("consume.raw", "1 partition: catch-up read", "GB/s", "consume.gb_per_s", none)
+    yield Ratio("consume.raw", "1 partition: catch-up read", "GB/s", "consume.gb_per_s", NO_POLICY)
     words = "1 partition: catch-up read with librdkafka"
-    yield Ratio("consume.client", words, "MB/s", "consume_client.mb_per_s", none)
-    yield Ratio("memory.max", "resident memory, highest", "MB", "memory.rss_max_mb", none)
-    yield Ratio("memory.median", "resident memory, median", "MB", "memory.rss_median_mb", none)
-    yield Ratio("restart", "kill -9 to first ack", "s", "restart.first_ack_s", none)
+    yield Ratio("consume.client", words, "MB/s", "consume_client.mb_per_s", NO_POLICY)
+    yield Ratio("memory.max", "resident memory, highest", "MB", "memory.rss_max_mb", NO_POLICY)
+    yield Ratio("memory.median", "resident memory, median", "MB", "memory.rss_median_mb", NO_POLICY)
+    yield Ratio("restart", "kill -9 to first ack", "s", "restart.first_ack_s", NO_POLICY)
     for name, words in (("one", "1 producer"), ("sixteen", "16 producers")):
         base = "latency1" if name == "one" else "latency16"
         title = f"16 partitions: {words}, p50, both flush"

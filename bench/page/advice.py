@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from bench.figures.tables import number
-from bench.full.lookup import PAIRS, Grid, behind, mean
+from bench.full.lookup import TARGET_PAIRS, Grid, behind, mean
 from bench.page.losses import is_compared, is_lost
 from bench.page.short import Results, row_of
 
-BOTH, FREE, CROSS = PAIRS
+BOTH, FREE, CROSS = TARGET_PAIRS
 
 
 def _single(grid: Grid) -> str:

@@ -106,7 +106,7 @@ def _by_kind(results: Sequence[dict[str, Any]]) -> Results:
     by_kind = {result.get("kind", ONE_NODE): result for result in results}
     if len(by_kind) < len(results):
         raise ValueError("at most one result of each kind")
-    for run in full.compared(by_kind["full"]) if "full" in by_kind else ():
+    for run in full.comparisons(by_kind["full"]) if "full" in by_kind else ():
         kind = run.get("kind", ONE_NODE)
         if kind not in by_kind or _started(run) > _started(by_kind[kind]):
             by_kind[kind] = run
@@ -166,7 +166,7 @@ def page(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> str:
 def _with_goals(result: dict[str, Any]) -> dict[str, Any]:
     """With rows for its goals, also of the kinds that keep none."""
     if result.get("kind") == "spark":
-        return spark.compared(result)
+        return spark.with_comparison(result)
     if result.get("kind") == "growth":
         return {**result, "comparison": growth_steps.promised(result)}
     return result

@@ -13,14 +13,14 @@ from typing import Any
 from bench.figures import kills
 from bench.figures.ratios import BASELINE, SUBJECT, Goal
 from bench.headline.goals import RATIOS as HEADLINE
-from bench.nodes3.goals import NODES_RATIOS
+from bench.nodes3.goals import RATIOS as NODES3
 from bench.one_node.goals import RATIOS as ONE
 
 ONE_NODE = "one"
 """The kind of results that say none."""
 TITLES = {
     kind: {name: ratio.title for name, ratio in ratios.items()}
-    for kind, ratios in (("headline", HEADLINE), (ONE_NODE, ONE), ("nodes3", NODES_RATIOS))
+    for kind, ratios in (("headline", HEADLINE), (ONE_NODE, ONE), ("nodes3", NODES3))
 }
 MEMORY = {"memory.max": "rss_max_mb", "memory.median": "rss_median_mb"}
 """Ratio of one node -> the figure of a session's memory."""

@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 from bench.figures import kills
 from bench.figures.tables import number
-from bench.full.lookup import MARK, PAIRS, Grid, doubt, keeps_rate
+from bench.full.lookup import MARK, TARGET_PAIRS, Grid, doubt, keeps_rate
 from bench.full.spread import MESSAGES_MB, median
 from bench.page.prepared import ONE_NODE
 
@@ -91,7 +91,9 @@ def _row(title: str, nodes: int, picks: dict[str, list[Pick]]) -> tuple[str, dic
 def _of_grid(
     title: str, workload: str, nodes: int, figure: str, **point: int
 ) -> tuple[str, dict[str, list[Pick]]]:
-    return _row(title, nodes, {each: [gridded(workload, nodes, each, figure, **point)] for each in PAIRS})
+    return _row(
+        title, nodes, {each: [gridded(workload, nodes, each, figure, **point)] for each in TARGET_PAIRS}
+    )
 
 
 def _rows(nodes: int) -> Iterable[tuple[str, dict[str, list[Pick]]]]:
@@ -99,7 +101,7 @@ def _rows(nodes: int) -> Iterable[tuple[str, dict[str, list[Pick]]]]:
     head, kind, end = ("", ONE_NODE, "") if nodes == 1 else ("n3.", "nodes3", ".g1")
     sixteen = {"partitions": 16, "producers": 16, "rate": 0}
     one = {"partitions": 1, "producers": 16, "rate": 0}
-    both, free, cross = PAIRS
+    both, free, cross = TARGET_PAIRS
     picks = {
         both: [compared("headline", f"{head}produce.flush")],
         free: [compared(kind, f"produce.os{end}")],
@@ -135,7 +137,7 @@ def _line(title: str, picks: dict[str, list[Pick]], results: Results, grid: Grid
             cells[promise] = found[0]
     if not cells:
         return None
-    texts = [cells[each].text if each in cells else "" for each in PAIRS]
+    texts = [cells[each].text if each in cells else "" for each in TARGET_PAIRS]
     return [title, *texts, _sources({promise: cell.source for promise, cell in cells.items()})]
 
 
@@ -150,7 +152,7 @@ def promised_table(results: Results, grid: Grid) -> str:
     """What depends on flushing; empty where nothing was measured."""
     lines = [_line(title, picks, results, grid) for nodes in NODES for title, picks in _rows(nodes)]
     kept = [line for line in lines if line is not None]
-    heads = ["Lockstep over Kafka (their figures)", *PAIRS, "from"]
+    heads = ["Lockstep over Kafka (their figures)", *TARGET_PAIRS, "from"]
     return tabulate(kept, headers=heads, tablefmt="github", disable_numparse=True) if kept else ""
 
 

@@ -19,13 +19,14 @@ from bench.player.workload import KEY_VALUE_BYTES
 from bench.player.writer import TIMEOUT_S, NotWritten
 from bench.progress import say
 from bench.sessions.failures import RoundFailed
+from bench.sessions.jobs import unclaimed
 from bench.settings import FLUSH
 
 THROUGHPUT_TARGETS = 4
 KEYS = 10_000
 BATCH_RECORDS = 100
 """In the batches that are played as fast as possible."""
-FILL_WINDOW = 10_000
+FILL_WINDOW_RECORDS = 10_000
 DUMMY_WINDOW = 4
 PLAYED_TIMEOUT_S = 300.0
 WARM_ENTRIES = 10
@@ -131,7 +132,12 @@ class Backlogs:
     # -- parts ------------------------------------------------------------------------------------------
 
     def fill(
-        self, topic: str, records: int, batch_records: int = 1, keys: int = KEYS, window: int = FILL_WINDOW
+        self,
+        topic: str,
+        records: int,
+        batch_records: int = 1,
+        keys: int = KEYS,
+        window: int = FILL_WINDOW_RECORDS,
     ) -> None:
         """RoundFailed."""
         try:
@@ -185,4 +191,4 @@ class Backlogs:
             time.sleep(0.05)
 
     def _note(self, name: str, figures: dict[str, Any]) -> None:
-        self.session.blocks.append({"name": name, "policy": FLUSH, "figures": figures, "proven": True})
+        self.session.blocks.append(unclaimed(name, FLUSH, figures))

@@ -39,7 +39,6 @@ from bench.player.sessions import (
 )
 from bench.player.sessions import measure as measure_session
 from bench.running import comparison
-from bench.sessions.cluster import HEAP
 from bench.settings import NODES_FULL, NODES_QUICK, Sizes
 
 PLOTS = "bench.player.plots"
@@ -67,7 +66,7 @@ def _axes(options: argparse.Namespace) -> Axes:
 def _words(options: argparse.Namespace, parts: frozenset[str]) -> str:
     words = ["python -m bench player", *(each for each in PARTS if each in parts and parts != {*PARTS})]
     words += argument_types.words(options, ("smoke", "quick", "rounds", "seconds", "rate", "require"))
-    return " ".join([*words, *(["--heap", options.heap] if options.heap != HEAP else [])])
+    return " ".join([*words, *comparison.heap_words(options)])
 
 
 def notes(sessions: list[dict[str, Any]], axes: dict[str, Any]) -> list[str]:

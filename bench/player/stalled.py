@@ -18,12 +18,12 @@ from bench.player.children import Child
 from bench.player.delays import ARRIVE_TIMEOUT_S, Blocks, PlayerSession, load, player_of
 from bench.player.points import GRPC, OPEN, REMOTE, Axes, Point
 from bench.progress import say
-from bench.sessions.jobs import Block
+from bench.sessions.jobs import Block, unclaimed
 from bench.settings import FLUSH
 
 TARGETS: Final = 4
 """The last of which is stopped."""
-CALM, STALLED, MISSED = "others_calm", "others_stalled", "missed_memory"
+OTHERS_CALM, OTHERS_STALLED, MISSED_MEMORY = "others_calm", "others_stalled", "missed_memory"
 
 
 @contextmanager
@@ -47,7 +47,7 @@ class Stalled:
     def others(self) -> None:
         """The others' delays without and with it, in turn, every second pair mirrored. RoundFailed."""
         for number in range(self.axes.stall_pairs):
-            pair = (CALM, STALLED) if number % 2 == 0 else (STALLED, CALM)
+            pair = (OTHERS_CALM, OTHERS_STALLED) if number % 2 == 0 else (OTHERS_STALLED, OTHERS_CALM)
             for name in pair:
                 self._others(name)
 
@@ -66,7 +66,7 @@ class Stalled:
                 player = stack.enter_context(player_of(self.session, GRPC, topic, addresses, "split"))
                 player.heard()
                 with ExitStack() as standing:
-                    if name == STALLED:
+                    if name == OTHERS_STALLED:
                         standing.enter_context(stopped(last.pid))
                     written, window = self._blocks.write(job)
                     asked = {**window, "timeout_s": ARRIVE_TIMEOUT_S}
@@ -98,5 +98,5 @@ class Stalled:
                     backlogs.wait(last, [count // 10 + count])
         calm, most = (each.result()["rss_max_mb"] for each in (before, during))
         figures = {"missed": count, "calm_mb": calm, "most_mb": most, "grown_mb": max(most - calm, 0.0)}
-        self.session.blocks.append({"name": MISSED, "policy": FLUSH, "figures": figures, "proven": True})
+        self.session.blocks.append(unclaimed(MISSED_MEMORY, FLUSH, figures))
         say(f"  missed {count:,} records: the player had {calm:.0f} MB before, {most:.0f} MB at most")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import statistics
 from typing import Any, NamedTuple
 
 from tabulate import tabulate
 
+from bench.figures.ratios import medians
 from bench.player.points import CLOSED, OPEN, Point
 from bench.player.ratios import CALM_MS, RATE_SHARE, SEED, Seen
-from bench.player.stalled import CALM, MISSED, STALLED
+from bench.player.stalled import MISSED_MEMORY, OTHERS_CALM, OTHERS_STALLED
 
 Figures = dict[str, float]
 _NAME = re.compile(r"(?P<system>[a-z_]+)_(?P<loop>closed|open)_t(?P<targets>\d+)_k(?P<keys>\d+)")
@@ -33,12 +33,7 @@ def blocks_by_name(result: dict[str, Any]) -> dict[str, Figures]:
             if not block.get("proven", True):
                 continue
             found.setdefault(block["name"], []).append(block["figures"])
-    return {name: _medians(each) for name, each in found.items()}
-
-
-def _medians(blocks: list[dict[str, Any]]) -> Figures:
-    keys = [key for key, value in blocks[0].items() if isinstance(value, int | float)]
-    return {key: statistics.median(block[key] for block in blocks if key in block) for key in keys}
+    return {name: medians(each) for name, each in found.items()}
 
 
 def delays_of(result: dict[str, Any]) -> list[Measured]:
@@ -204,11 +199,14 @@ def _stalled(result: dict[str, Any], style: str) -> str:
     rows = [
         [words, f"{found[name]['per_s']:,.0f}"]
         + [f"{found[name][f'apply_{each}_ms']:,.3f}" for each in ("mean", "p50", "p99")]
-        for name, words in ((CALM, "nobody stands still"), (STALLED, "a fourth target is stopped"))
+        for name, words in {
+            OTHERS_CALM: "nobody stands still",
+            OTHERS_STALLED: "a fourth target is stopped",
+        }.items()
         if name in found
     ]
     parts = [_table(rows, ["three targets", "rate/s", "apply avg, ms", "p50", "p99"], style)]
-    if missed := found.get(MISSED):
+    if missed := found.get(MISSED_MEMORY):
         parts.append(
             f"While a target missed {missed['missed']:,.0f} records of 1 KB, the player's memory went from "
             f"{missed['calm_mb']:.0f} MB to {missed['most_mb']:.0f} MB at most."

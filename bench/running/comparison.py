@@ -29,7 +29,7 @@ from bench.machine.device import NoBlockDevice
 from bench.machine.facts import code_facts, machine_facts, sources
 from bench.progress import say
 from bench.raw import Held
-from bench.sessions.cluster import HEAP
+from bench.sessions.cluster import NODE_HEAP
 from bench.sessions.failures import FAILURES
 from bench.sessions.session import Session
 from bench.settings import PRODUCER_PROPERTIES, Sizes
@@ -85,9 +85,14 @@ def check_baseline_tree(parser: argparse.ArgumentParser, options: argparse.Names
 
 def add_heap(parser: argparse.ArgumentParser) -> None:
     """For those that start several Kafka nodes."""
-    parser.add_argument(
-        "--heap", type=argument_types.heap, default=HEAP, help=f"of each Kafka node (default {HEAP})"
-    )
+    words = f"of each Kafka node (default {NODE_HEAP})"
+    parser.add_argument("--heap", type=argument_types.heap, default=NODE_HEAP, help=words)
+
+
+def heap_words(options: argparse.Namespace) -> list[str]:
+    """`--heap` as it stands on a command line, where it is another than the default."""
+    heap = getattr(options, "heap", NODE_HEAP)
+    return ["--heap", heap] if heap != NODE_HEAP else []
 
 
 def required_goals(
@@ -130,8 +135,7 @@ def command_line(words: Sequence[str], options: argparse.Namespace) -> str:
     found += [*words, *argument_types.words(options, ("subject", "vs", "quick"))]
     found += ["--baseline-tree", "BEFORE"] if getattr(options, "baseline_tree", None) else []
     found += argument_types.words(options, ("rounds", "seconds", "policy", "groups", "require"))
-    found += ["--heap", options.heap] if getattr(options, "heap", HEAP) != HEAP else []
-    return " ".join(found)
+    return " ".join([*found, *heap_words(options)])
 
 
 # --- the run ------------------------------------------------------------------------------------------------

@@ -16,19 +16,20 @@ from bench.progress import say
 from bench.sessions.failures import RoundFailed
 from bench.sessions.jobs import Block, Running
 from bench.sessions.session import Session, of_tree
-from bench.settings import FLUSH, Sizes
+from bench.settings import LOG_FLUSH, Sizes
 from compat_tests.clusters import Cluster, KafkaCluster, LockstepCluster
 
 NODES = 3
 DEFAULT_SHAPES = (3,)
 """Lockstep's default number of data groups."""
 WARM_PARTITIONS = 3
-HEAP = "512M"
-"""Half of what Kafka ships: memory is compared too, and more than it needs would flatter us."""
+NODE_HEAP = "512M"
+"""Of each Kafka node, half of what Kafka ships: memory is compared too, and more than it needs would flatter
+us."""
 SPREAD_WAIT_S = 20.0
-CALM_S = 6.0
+SETTLED_S = 6.0
 """Leaders that did not change for so long stay: both kinds move them to a preferred node at first."""
-CALM_WAIT_S = 40.0
+SETTLED_WAIT_S = 40.0
 
 
 class NodesSession(Session):
@@ -49,7 +50,7 @@ class NodesSession(Session):
         sizes: Sizes,
         parent: Path,
         tree: Path | None = None,
-        heap: str = HEAP,
+        heap: str = NODE_HEAP,
     ) -> None:
         self.shapes = shapes
         self._heap = heap
@@ -62,7 +63,7 @@ class NodesSession(Session):
         else:
             (policy,), (groups,) = self.policies, self.shapes
             settings = {
-                "log.flush": "always" if policy == FLUSH else "os",
+                "log.flush": LOG_FLUSH[policy],
                 "lockstep.data.groups": str(groups),
                 "min.insync.replicas": "2",
             }
@@ -78,13 +79,13 @@ class NodesSession(Session):
     def open(self) -> None:
         """Start the nodes, let leaderships come to rest, warm up. RoundFailed, TargetFailed."""
         self.start_s = self.target.start()
-        self._await_calm(self.topic(self.policies[0], WARM_PARTITIONS))
+        self._await_settled(self.topic(self.policies[0], WARM_PARTITIONS))
         self._warm_up()
 
-    def _await_calm(self, topic: str) -> None:
-        deadline = time.monotonic() + CALM_WAIT_S
+    def _await_settled(self, topic: str) -> None:
+        deadline = time.monotonic() + SETTLED_WAIT_S
         leaders, since = self.leaders(topic), time.monotonic()
-        while time.monotonic() < min(deadline, since + CALM_S):
+        while time.monotonic() < min(deadline, since + SETTLED_S):
             time.sleep(0.2)
             now = self.leaders(topic)
             if now != leaders:
@@ -148,7 +149,7 @@ class NodesSession(Session):
 
         RoundFailed, too, where leadership moved by itself before the kill: nothing was lost then.
         """
-        self._await_calm(topic)
+        self._await_settled(topic)
         leader = self.leaders(topic)[0]
         others = [number for number in self.cluster.nodes if number != leader]
         ports = [self.cluster.nodes[number].port for number in (leader, *others)]

@@ -29,13 +29,7 @@ from bench.progress import say
 from bench.sessions.failures import RoundFailed, WrongCount
 from bench.sessions.jobs import JOB_TIMEOUT_S, Block, Jobs, Running
 from bench.sessions.topics import Topics
-from bench.settings import (
-    FILL_BATCH_RECORDS,
-    FILL_WINDOW,
-    FLUSH,
-    PRODUCERS,
-    Sizes,
-)
+from bench.settings import FILL_BATCH_RECORDS, FILL_WINDOW, FLUSH, LOG_FLUSH, PRODUCERS, Sizes
 from compat_tests.kafka_jars import classpath, java_command
 from compat_tests.targets import KafkaTarget, LockstepTarget
 from lockstep.native import VARIABLE
@@ -121,8 +115,8 @@ class Session(Jobs):
             # as shipped, where the tests take one partition to be quick
             return KafkaTarget({"offsets.topic.num.partitions": "50"}, directory=self.directory)
         (policy,) = self.policies
-        flush = "always" if policy == FLUSH else "os"
-        return LockstepTarget({"log.flush": flush}, directory=self.directory, environment=of_tree(tree))
+        settings = {"log.flush": LOG_FLUSH[policy]}
+        return LockstepTarget(settings, directory=self.directory, environment=of_tree(tree))
 
     # -- life -------------------------------------------------------------------------------------------
 

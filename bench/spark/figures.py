@@ -31,7 +31,7 @@ Seconds = dict[str, list[list[float]]]
 
 
 @dataclass(frozen=True)
-class Ratio:
+class RateRatio:
     """The rate of one thing over that of another."""
 
     name: str
@@ -47,7 +47,7 @@ class Ratio:
     """Whether the other side is Apache Kafka: else both are Lockstep, and it is Spark's own code."""
 
 
-def _ratios() -> list[Ratio]:
+def _ratios() -> list[RateRatio]:
     found = []
     for count in PARTITIONS:
         words = f"{count} partition{'s' if count > 1 else ''}"
@@ -56,15 +56,15 @@ def _ratios() -> list[Ratio]:
         name = f"source.stock.{count}"
         sides = ("from Lockstep", "from Apache Kafka")
         pair = (stock, f"source.kafka.{STOCK}.{count}")
-        found.append(Ratio(name, title, sides, pair, Goal(name, ">=", 1.0), of_kafka=True))
+        found.append(RateRatio(name, title, sides, pair, Goal(name, ">=", 1.0), of_kafka=True))
         title = f"from Lockstep, {words}: our source over Spark's own"
         name = f"source.ours.{count}"
         pair = (f"source.lockstep.{OURS}.{count}", stock)
-        found.append(Ratio(name, title, ("ours", "Spark's own"), pair, Goal(name, ">=", 0.8)))
+        found.append(RateRatio(name, title, ("ours", "Spark's own"), pair, Goal(name, ">=", 0.8)))
     title = "into Lockstep: our exactly-once sink over Spark's own"
     sides = ("ours", "Spark's own")
     pair = (f"sink.{OURS}", f"sink.{STOCK}")
-    found.append(Ratio("sink", title, sides, pair, Goal("sink", ">=", 0.7), SINK_SHARE))
+    found.append(RateRatio("sink", title, sides, pair, Goal("sink", ">=", 0.7), SINK_SHARE))
     return found
 
 

@@ -42,7 +42,7 @@ def epochs(result: dict[str, Any], style: str) -> str:
     return tabulate(lines, headers=heads, tablefmt=style, disable_numparse=True) if lines else ""
 
 
-def compared(result: dict[str, Any]) -> dict[str, Any]:
+def with_comparison(result: dict[str, Any]) -> dict[str, Any]:
     """With all of its ratios, as other kinds keep them."""
     return {**result, "comparison": rows(result)}
 

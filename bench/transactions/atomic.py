@@ -19,7 +19,7 @@ from bench.figures.ratios import Goal, Ratio
 from bench.sessions.commits import count_commits
 from bench.sessions.jobs import Block
 from bench.settings import FLUSH, Sizes
-from bench.transactions.command import ONE, SPREAD, TransactionsSession, compared
+from bench.transactions.command import ONE, SPREAD, TransactionsSession, run_comparison
 
 WIDTH = 10
 """Partitions of an append, and of a transaction."""
@@ -84,4 +84,4 @@ class AtomicSession(TransactionsSession):
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line asks for; the exit status."""
-    return compared("atomic", __doc__, arguments, AtomicSession, RATIOS, GOALS)
+    return run_comparison("atomic", __doc__, arguments, AtomicSession, RATIOS, GOALS)

@@ -156,7 +156,7 @@ def plan_sessions(subject: str, baseline: str, rounds: int) -> list[Planned]:
     return [each for number in range(rounds) for each in (one if number % 2 == 0 else one[::-1])]
 
 
-def compared(
+def run_comparison(
     name: str,
     words: str | None,
     arguments: Sequence[str],
@@ -198,4 +198,4 @@ def compared(
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line asks for; the exit status."""
-    return compared("transactions", __doc__, arguments, TransactionsSession, RATIOS, GOALS)
+    return run_comparison("transactions", __doc__, arguments, TransactionsSession, RATIOS, GOALS)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import Any
 
 from tabulate import tabulate
 
+from bench.figures.ratios import medians
 from bench.figures.tables import facts, reservations, table, with_failures, written_blocks
 from bench.settings import RECORD_BYTES
-
-Block = dict[str, Any]
 
 CLIENT_SLEEPS = (
     "Of Kafka's time much is its client's sleep of 20 to 100 ms after CONCURRENT_TRANSACTIONS "
@@ -22,9 +20,9 @@ CLIENT_SLEEPS = (
 def transactions(result: dict[str, Any]) -> str:
     """Three nodes against three nodes, one transaction after another."""
     rows = [
-        [name, result[side], f"{p50:.2f}", f"{commit:.2f}"]
+        [name, result[side], f"{found['p50_ms']:.2f}", f"{found['commit_p50_ms']:.2f}"]
         for (name, _, side), blocks in written_blocks(result)
-        for p50, commit in [_medians(blocks)]
+        for found in [medians(block["figures"] for block in blocks)]
     ]
     heads = ["block", "brokers", "begin to committed, p50 ms", "commit alone, p50 ms"]
     parts = [
@@ -52,13 +50,10 @@ def atomic(result: dict[str, Any]) -> str:
         commits = sum(block.get("group_commits", 0) for block in blocks)
         flushes = sum(block["device"]["flushes"] for block in blocks)
         cpu = sum(block["broker_cpu_s"] for block in blocks) / writes * 1e6
-        p50, p99 = (
-            statistics.median(block["figures"][each] for block in blocks) for each in ("p50_ms", "p99_ms")
-        )
+        found = medians(block["figures"] for block in blocks)
+        latencies = [f"{found[each]:.2f}" for each in ("p50_ms", "p99_ms")]
         entries = f"{commits / writes:.2f}" if commits else ""
-        rows.append(
-            [name, result[side], f"{p50:.2f}", f"{p99:.2f}", f"{flushes / writes:.1f}", entries, f"{cpu:.0f}"]
-        )
+        rows.append([name, result[side], *latencies, f"{flushes / writes:.1f}", entries, f"{cpu:.0f}"])
     heads = [
         "block",
         "brokers",
@@ -86,11 +81,3 @@ def atomic(result: dict[str, Any]) -> str:
         tabulate(rows, headers=heads, tablefmt="github", disable_numparse=True),
     ]
     return with_failures(parts, result)
-
-
-def _medians(blocks: list[Block]) -> tuple[float, float]:
-    figures = [block["figures"] for block in blocks]
-    return (
-        statistics.median(each["p50_ms"] for each in figures),
-        statistics.median(each["commit_p50_ms"] for each in figures),
-    )

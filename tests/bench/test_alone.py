@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench.figures.ratios import medians_of
+from bench.figures.ratios import block_medians
+from bench.machine import facts
 from bench.machine.device import NoBlockDevice
 from bench.running import alone, comparison
 from bench.settings import FLUSH, QUICK
@@ -22,8 +23,8 @@ def test_medians_are_of_proven_blocks_of_that_name_alone() -> None:
         session("subject", ("hot1", FLUSH, {"rate": 3.0}, True)),
         session("subject", ("hot1", FLUSH, {"rate": 900.0}, False)),
     ]
-    assert medians_of(sessions, "hot1") == {"rate": 2.0}
-    assert medians_of(sessions, "hot2") == {}
+    assert block_medians(sessions, "hot1") == {"rate": 2.0}
+    assert block_medians(sessions, "hot2") == {}
 
 
 def _options(**words: Any) -> Namespace:

@@ -16,7 +16,7 @@ import pytest
 from bench.baselines import targets
 from bench.full import cells, command, work
 from bench.full.cells import cells_of
-from bench.full.rows import Rows, figures_of, medians
+from bench.full.rows import Rows, figures_with_costs, row_medians
 from bench.full.workloads import read_all
 from bench.headline.sizes import ONE_QUICK
 from bench.one_node import groups
@@ -255,13 +255,13 @@ def test_unproven_rounds_do_not_count_and_costs_are_of_what_was_acknowledged() -
         "bytes": 1_000_000,
         "proven": True,
     }
-    figures = figures_of(block)
+    figures = figures_with_costs(block)
     assert figures["cpu_s_per_million_records"] == 250
     assert (figures["flushes_per_mb"], figures["device_bytes_per_byte"]) == (50, 3)
     assert "words" not in figures
     unproven = {**block, "figures": {"requests_per_s": 99.0}, "proven": False}
-    assert medians([block, unproven])["requests_per_s"] == 10.0
-    assert medians([unproven]) == {}
+    assert row_medians([block, unproven])["requests_per_s"] == 10.0
+    assert row_medians([unproven]) == {}
 
 
 def test_what_is_measured_to_its_end_stays_when_its_session_breaks_later(

@@ -10,7 +10,7 @@ import pytest
 
 from bench.figures.origins import MixedMachines
 from bench.full.cells import cells_of
-from bench.full.section import compared, gathered, section
+from bench.full.section import comparisons, gathered, section
 from bench.full.tables import tables
 from bench.full.workloads import read_all
 from bench.page.document import page, read
@@ -22,7 +22,7 @@ def test_the_grids_whole_comparisons_are_given_to_the_page_and_are_no_table(tmp_
     write_row(tmp_path, "nodes", "nodes3", settings={"kind": "command"}, point={}, rounds=rounds)
     result = gathered(tmp_path)
     kept_in = "full/nodes/1n-nodes3.json"
-    assert compared(result) == [{"comparison": [], "kind": "nodes3", "kept_in": kept_in}]
+    assert comparisons(result) == [{"comparison": [], "kind": "nodes3", "kept_in": kept_in}]
     assert "### nodes" not in section(result)
 
 

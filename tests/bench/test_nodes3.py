@@ -16,7 +16,7 @@ from bench.load.backlog import fill
 from bench.load.closed_loop import closed_loop
 from bench.load.wire import record_batch
 from bench.nodes3.command import Planned, plan_sessions
-from bench.nodes3.goals import NODES_GOALS, NODES_RATIOS
+from bench.nodes3.goals import GOALS, RATIOS
 from bench.page.document import page
 from bench.sessions.cluster import NodesSession
 from bench.sessions.commits import commits_by_topic
@@ -39,7 +39,7 @@ def test_sessions_alternate_and_mirror() -> None:
 
 
 def test_every_goal_has_its_ratio_and_groups_are_not_mixed() -> None:
-    assert {goal.ratio for goal in NODES_GOALS} <= set(NODES_RATIOS)
+    assert {goal.ratio for goal in GOALS} <= set(RATIOS)
     sessions = [
         session(
             BASELINE,
@@ -54,7 +54,7 @@ def test_every_goal_has_its_ratio_and_groups_are_not_mixed() -> None:
             ("loss_1", ANY, {"first_ack_s": 0.8}, True),
         ),
     ]
-    rows = {row["ratio"]: row for row in compare(sessions, [], NODES_GOALS, NODES_RATIOS)}
+    rows = {row["ratio"]: row for row in compare(sessions, [], GOALS, RATIOS)}
     assert (rows["latency16.rate.flush.g1"]["value"], rows["latency16.rate.flush.g1"]["met"]) == (5.0, True)
     assert (rows["latency16.rate.flush.g3"]["value"], rows["latency16.rate.flush.g3"]["met"]) == (3.0, False)
     assert rows["loss.g1"]["value"] == pytest.approx(0.1)
@@ -87,7 +87,7 @@ def test_a_leader_that_led_no_more_was_not_lost_by_its_kill(
         lost_ns = time.monotonic_ns() + (-3_000_000_000 if moved else 1_000_000)
         return {"lost_ns": lost_ns, "acked_ns": lost_ns + 50_000_000, "attempts": 3, "acked": 7}
 
-    monkeypatch.setattr(NodesSession, "_await_calm", lambda self, topic: None)
+    monkeypatch.setattr(NodesSession, "_await_settled", lambda self, topic: None)
     monkeypatch.setattr(NodesSession, "leaders", lambda self, topic: [2])
     monkeypatch.setattr(NodesSession, "running_job", lambda self, *_, **__: nullcontext())
     monkeypatch.setattr(NodesSession, "finish_job", finished)
@@ -176,7 +176,7 @@ def test_the_page_has_a_section_of_each_kind() -> None:
         "heap": "512M",
         "subject": "lockstep",
         "baseline": "kafka",
-        "comparison": compare(sessions, [], NODES_GOALS, NODES_RATIOS),
+        "comparison": compare(sessions, [], GOALS, RATIOS),
         "sessions": sessions,
     }
     axes = {"batch": 32, "batch_rate": 10_000, "seconds": 2.0}

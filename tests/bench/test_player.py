@@ -42,8 +42,7 @@ from bench.player.sessions import (
     SUSTAINED,
     plan_sessions,
 )
-from bench.player.stalled import CALM, MISSED
-from bench.player.stalled import STALLED as STANDING
+from bench.player.stalled import MISSED_MEMORY, OTHERS_CALM, OTHERS_STALLED
 from bench.player.workload import (
     HEAD_BYTES,
     KEY_VALUE_BYTES,
@@ -199,10 +198,10 @@ def _result() -> dict[str, Any]:
             "name": name,
             "figures": {"apply_mean_ms": 1.0, "apply_p50_ms": 1.0, "apply_p99_ms": p99, "per_s": 50.0},
         }
-        for name, p99 in ((CALM, 2.0), (STANDING, 2.2))
+        for name, p99 in ((OTHERS_CALM, 2.0), (OTHERS_STALLED, 2.2))
     ]
     memory = {"missed": 1_000_000, "calm_mb": 60.0, "most_mb": 70.0, "grown_mb": 10.0}
-    rest.append({"name": MISSED, "figures": memory})
+    rest.append({"name": MISSED_MEMORY, "figures": memory})
     rest = [{**block, "policy": FLUSH, "proven": True} for block in rest]
     sessions = [
         {"side": side, "memory": {}, "blocks": blocks}
@@ -239,7 +238,8 @@ def test_goals_are_judged_against_the_baseline_of_the_same_point() -> None:
 def test_a_run_of_the_target_that_stands_still_has_a_section_of_its_own() -> None:
     assert (kind_of(frozenset(PARTS)), kind_of(frozenset({STALLED}))) == ("player", "player_stalled")
     result = _result()
-    whole = [each for each in result["sessions"][2]["blocks"] if each["name"] in (CALM, STANDING, MISSED)]
+    names = (OTHERS_CALM, OTHERS_STALLED, MISSED_MEMORY)
+    whole = [each for each in result["sessions"][2]["blocks"] if each["name"] in names]
     sessions = [{**result["sessions"][2], "blocks": whole}]
     alone = result | _facts() | {"kind": "player_stalled", "command": "c", "sessions": sessions}
     text = page([alone | {"comparison": compare(sessions, [], GOALS, RATIOS)}])

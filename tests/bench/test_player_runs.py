@@ -14,7 +14,14 @@ from bench.player.backlogs import DUMMY_WINDOW, Backlogs
 from bench.player.children import HOSTING, Child
 from bench.player.delays import Blocks
 from bench.player.points import CLOSED, GRPC, OPEN, PLAIN, RAW, REMOTE, SMOKE, STORED, TRANSACTIONS, Point
-from bench.player.stalled import CALM, MISSED, STALLED, TARGETS, Stalled, stopped
+from bench.player.stalled import (
+    MISSED_MEMORY,
+    OTHERS_CALM,
+    OTHERS_STALLED,
+    TARGETS,
+    Stalled,
+    stopped,
+)
 from bench.player.watched import LeanSessions, Watched
 from bench.player.workload import split, transaction
 from bench.sessions.failures import RoundFailed
@@ -120,13 +127,13 @@ def test_a_target_that_stands_still_loses_nothing_and_the_others_go_on(session: 
     stalled.others()
     stalled.missed()
     found = {block["name"]: block["figures"] for block in session.blocks}
-    assert list(found) == [CALM, STALLED, MISSED]
+    assert list(found) == [OTHERS_CALM, OTHERS_STALLED, MISSED_MEMORY]
     parts = min(SMOKE.targets_keys, TARGETS)
-    for name in (CALM, STALLED):
+    for name in (OTHERS_CALM, OTHERS_STALLED):
         assert found[name]["samples"] >= (parts - 1) * found[name]["writes"] // 2 > 0
         assert 0 < found[name]["apply_p50_ms"] <= found[name]["apply_p99_ms"]
-    assert found[MISSED]["missed"] == SMOKE.stall_records
-    assert found[MISSED]["calm_mb"] > 0 and found[MISSED]["grown_mb"] >= 0
+    assert found[MISSED_MEMORY]["missed"] == SMOKE.stall_records
+    assert found[MISSED_MEMORY]["calm_mb"] > 0 and found[MISSED_MEMORY]["grown_mb"] >= 0
 
 
 def test_who_is_stopped_goes_on_afterwards() -> None:

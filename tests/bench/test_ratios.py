@@ -9,7 +9,7 @@ import pytest
 
 from bench.figures.ratios import BASELINE, SUBJECT, BadRequirement, Goal, compare, parse_requirement
 from bench.headline.goals import RATIOS as HEADLINE_RATIOS
-from bench.nodes3.goals import NODES_RATIOS
+from bench.nodes3.goals import RATIOS as NODES_RATIOS
 from bench.one_node.goals import GOALS, RATIOS
 from bench.running.comparison import required_goals
 from bench.settings import FLUSH, OS
