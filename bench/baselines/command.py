@@ -14,6 +14,7 @@ from tabulate import tabulate
 from bench.baselines import tuned
 from bench.baselines.memory import build_tansu, kfake_program
 from bench.baselines.targets import TARGETS, WORDS
+from bench.ending import EXIT_FAILED
 from bench.progress import say
 from compat_tests.kafka_jars import ToolchainMissing
 
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
             BUILDS[name]()
         except ToolchainMissing as error:
             say(f"FAILED: {name}: {error}")
-            status = 1
+            status = EXIT_FAILED
     if options.tuned:
         print(tabulate(tuned.settings(), headers=["setting", "value", "why"], disable_numparse=True))
         return status

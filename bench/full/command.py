@@ -37,7 +37,7 @@ from bench.headline.sizes import ONE_FULL, ONE_QUICK, THREE_FULL
 from bench.kept import LOCAL_RESULTS
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
-from bench.machine.facts import code_facts, machine_facts, sources
+from bench.machine.facts import Origin, machine_facts
 from bench.progress import say
 from bench.sessions.cluster import NODES
 from bench.sessions.failures import FAILURES, RoundFailed
@@ -149,17 +149,12 @@ def on_one_machine(visit: Visit, rows: Rows, machine: dict[str, Any]) -> Visit:
 
 def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path) -> None:
     """Measure every cell of it and write the rows, of failures as well."""
-    facts = {
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "code": code_facts(),
-        "machine": machine_facts(parent),
-    }
+    origin = Origin(parent)
     if visit.workload.kind == "command":
-        _run_command(visit.cells[0], rows, facts, parent)
+        _run_command(visit.cells[0], rows, origin.facts, parent)
         return
-    facts["memory_kept"] = {} if rows.quick else memory.kept(parent)
-    measured = Measured(rows, facts, visit.workload.rounds)
-    before = sources()
+    memory_kept = {} if rows.quick else memory.kept(parent)
+    measured = Measured(rows, {**origin.facts, "memory_kept": memory_kept}, visit.workload.rounds)
     for number, broker in plan(visit.cells, visit.workload.rounds):
         say(f"[{time.strftime('%H:%M:%S')}] {visit}: {broker.name}, round {number + 1}")
         session = session_of(broker, visit.nodes, sizes, parent)
@@ -174,9 +169,9 @@ def run_visit(visit: Visit, rows: Rows, sizes: Sizes, parent: Path) -> None:
                     measured.failed(cell, f"{broker.name} failed: {error}")
         finally:
             session.close()
-        if sources() != before:
+        for problem in origin.problems():
             for cell in mine:
-                measured.failed(cell, "the sources changed while it ran: its rounds are not of one commit")
+                measured.failed(cell, problem)
 
 
 def _measure_cells(session: AnySession, cells: Sequence[Cell], number: int, measured: Measured) -> None:

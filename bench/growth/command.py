@@ -25,7 +25,7 @@ from bench.growth.steps import Step, gathered, is_whole, named, path_of, step_of
 from bench.kept import LOCAL_RESULTS, write
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
-from bench.machine.facts import code_facts, machine_facts, sources
+from bench.machine.facts import Origin, machine_facts
 from bench.progress import say
 from bench.sessions.failures import FAILURES, RoundFailed
 from bench.sessions.session import LockstepSession
@@ -39,7 +39,7 @@ RESULTS = ROOT / "bench" / "results" / "growth"
 def measured(axis: Axis, value: int, lengths: Lengths, repeats: int, parent: Path) -> Step:
     """One step, as it is kept. RoundFailed, TargetFailed, NoBlockDevice."""
     rounds: list[dict[str, float]] = []
-    before = sources()
+    origin = Origin(parent)
     for number in range(repeats):
         say(f"[{time.strftime('%H:%M:%S')}] {value:,} {axis.words}, {number + 1} of {repeats}")
         session = LockstepSession(SIZES, parent)
@@ -50,8 +50,8 @@ def measured(axis: Axis, value: int, lengths: Lengths, repeats: int, parent: Pat
         if unproven := session.unproven():
             raise RoundFailed("; ".join(unproven))
         say("  " + ", ".join(f"{name} {figure:,.3g}" for name, figure in rounds[-1].items()))
-    if sources() != before:
-        raise RoundFailed("the sources changed while it ran: its rounds are not of one commit")
+    if problems := origin.problems():
+        raise RoundFailed("; ".join(problems))
     return {
         "format": 1,
         "axis": axis.name,
@@ -60,9 +60,7 @@ def measured(axis: Axis, value: int, lengths: Lengths, repeats: int, parent: Pat
         "lengths": asdict(lengths),
         "figures": medians(rounds),
         "rounds": rounds,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "code": code_facts(),
-        "machine": machine_facts(parent),
+        **origin.facts,
     }
 
 

@@ -1,6 +1,7 @@
 """What a reader must know about the machine and the code behind a result.
 
-Owns: machine, kernel, disk, runtime versions and commit. Names no path: results are kept in the repository.
+Owns: machine, kernel, disk, runtime versions and commit, and whether these are still the ones at a run's end.
+Names no path: results are kept in the repository.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import hashlib
 import os
 import platform
 import subprocess
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -93,3 +95,24 @@ def code_facts() -> dict[str, Any]:
     if os.environ.get(native.VARIABLE) == "1":
         facts["native"] = True
     return facts
+
+
+class Origin:
+    """Where and of what a run is, told before anything is measured. Args: directory: of the brokers' data.
+
+    Raises NoBlockDevice where nothing can be measured there.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.facts: dict[str, Any] = {
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "code": code_facts(),
+            "machine": machine_facts(directory),
+        }
+        """As every result keeps them."""
+        self._sources = sources()
+
+    def problems(self) -> list[str]:
+        """What is wrong with what was measured since: it is not of these sources."""
+        changed = sources() != self._sources
+        return ["the sources changed while it ran: it is not of one commit"] if changed else []

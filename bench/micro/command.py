@@ -19,18 +19,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from tabulate import tabulate
 
 from bench import argument_types
+from bench.ending import EXIT_FAILED
 from bench.load.wire import ProduceTemplate, record_batch
-from bench.machine.facts import code_facts, machine_facts
+from bench.machine.facts import Origin
 from bench.machine.timing import REPEATS, microseconds
 from bench.micro import history
 from bench.micro.raft import raft_steps
 from bench.progress import say
 from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
+from compat_tests.probe import HOST
 from protocol.api import read_request_header
 from protocol.compiler import decode, encode, encode_bytes
 from protocol.messages.fetch import (
@@ -218,7 +221,7 @@ async def _delivery(size: int) -> float:
     """Microseconds from `send` to `on_message` over loopback; both nodes are this process."""
     loop = asyncio.get_running_loop()
     nodes = _Node(1), _Node(2)
-    bound = [socket.create_server(("127.0.0.1", 0)) for _ in nodes]
+    bound = [socket.create_server((HOST, 0)) for _ in nodes]
     for node, listening in zip(nodes, bound, strict=True):
         await node.network.listen([listening])
         for node_id, other in enumerate(bound, 1):
@@ -302,24 +305,24 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--record", action="store_true", help="add to the history; name what became slower")
     parser.add_argument("--history", type=Path, default=history.HISTORY, help="the file of --record")
     options = parser.parse_args(arguments)
+    facts: dict[str, Any] = {}
     if options.record:
         history.read(options.history)  # before anything is measured
-        if code_facts()["dirty"]:
+        facts = Origin(options.directory or Path(tempfile.gettempdir())).facts
+        if facts["code"]["dirty"]:
             say("FAILED: the tree has changes in no commit: commit them, so that a record names its code")
-            return 1
+            return EXIT_FAILED
     steps = measured(options.directory)
     rows = [[name, f"{taken:.2f}"] for name, taken in steps.items()]
     print(tabulate(rows, headers=["step", "us"], disable_numparse=True, colalign=("left", "right")))
-    return _recorded(steps, options) if options.record else 0
+    return _recorded(steps, facts, options.history) if options.record else 0
 
 
-def _recorded(steps: dict[str, float], options: argparse.Namespace) -> int:
-    """Add to the history and judge it; the exit status."""
-    machine = machine_facts(options.directory or Path(tempfile.gettempdir()))
-    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    entry = history.record(steps, machine, code_facts(), started)
-    history.append(options.history, entry)
-    known = [each for each in history.read(options.history) if history.comparable(each, entry)]
+def _recorded(steps: dict[str, float], facts: dict[str, Any], path: Path) -> int:
+    """Add to the history in this file and judge it; the exit status."""
+    entry = history.record(steps, **facts)
+    history.append(path, entry)
+    known = [each for each in history.read(path) if history.comparable(each, entry)]
     say(f"recorded: {entry['commit'][:12]}, {len(known)} records of this kind of machine")
     factor = history.newest_factor(known)
     if factor is not None:
@@ -330,4 +333,4 @@ def _recorded(steps: dict[str, float], options: argparse.Namespace) -> int:
     slower = history.regressions(known)
     for regression in slower:
         say(f"SLOWER: {regression}")
-    return 1 if slower else 0
+    return EXIT_FAILED if slower else 0

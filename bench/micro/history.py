@@ -84,7 +84,7 @@ class Course(NamedTuple):
 
 
 def record(steps: dict[str, float], machine: dict[str, Any], code: dict[str, Any], started: str) -> Record:
-    """One line. Args: steps: microseconds by step; machine, code: as `bench.machine.facts` tells them."""
+    """One line. Args: steps: microseconds by step; the others: as an `Origin` has them."""
     return {
         "commit": code["commit"],
         "dirty": code["dirty"],

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import argument_types
+from bench.ending import EXIT_FAILED
 from bench.kept import LOCAL_RESULTS
 from bench.profile import split, stages
 from bench.progress import say
@@ -133,7 +134,7 @@ def main(arguments: Sequence[str]) -> int:
             _sampled(session, options.work, options.seconds, not options.python_only)
     except TargetFailed as error:
         say(f"FAILED: {error}")
-        return 1
+        return EXIT_FAILED
     finally:
         session.close()
     return 0

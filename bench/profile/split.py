@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types
+from bench.ending import EXIT_FAILED
 from bench.figures.ratios import SUBJECT
 from bench.kept import keep
 from bench.machine import process
-from bench.machine.facts import code_facts, machine_facts
+from bench.machine.facts import Origin
 from bench.profile import stages, system_calls
 from bench.progress import say
 from bench.sessions.cluster import DEFAULT_SHAPES, NODES, NodesSession
@@ -144,6 +145,7 @@ def _command_line(options: argparse.Namespace) -> str:
 def run(options: argparse.Namespace) -> int:
     """Measure, keep, print; the exit status."""
     parent = options.directory or Path(tempfile.gettempdir())
+    origin = Origin(parent)
     found: list[Split] = []
     for nodes in options.nodes or (1, NODES):
         say(f"{nodes} node(s), {options.work}, {options.policy}")
@@ -154,7 +156,7 @@ def run(options: argparse.Namespace) -> int:
             split = measured(nodes, options.policy, options.work, options.seconds, parent, flame)
         except (RoundFailed, TargetFailed) as error:
             say(f"FAILED: {error}")
-            return 1
+            return EXIT_FAILED
         found.append(split)
         if flame:
             say(f"drawn: {os.path.relpath(flame)}")
@@ -162,13 +164,13 @@ def run(options: argparse.Namespace) -> int:
         "format": 1,
         "kind": KIND,
         "command": _command_line(options),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "code": code_facts(),
-        "machine": machine_facts(parent),
-        "failures": [],
+        **origin.facts,
+        "failures": origin.problems(),
         "splits": found,
     }
     keep(result, options.out, KIND)
     print(stages.table(result))
     print(system_calls.table(result))
-    return 0
+    for failure in result["failures"]:
+        say(f"FAILED: {failure}")
+    return EXIT_FAILED if result["failures"] else 0

@@ -26,7 +26,7 @@ from bench.figures.tables import reservations, table
 from bench.kept import LOCAL_RESULTS, keep
 from bench.machine import memory
 from bench.machine.device import NoBlockDevice
-from bench.machine.facts import code_facts, machine_facts, sources
+from bench.machine.facts import Origin
 from bench.progress import say
 from bench.raw import Held
 from bench.sessions.cluster import NODE_HEAP
@@ -162,29 +162,26 @@ def run_sessions(plan: Sequence[P], make: Callable[[P], S], measure: Callable[[P
     return sessions, failures
 
 
-def performed(options: argparse.Namespace, run: Callable[[Path], Outcomes]) -> dict[str, Any] | None:
-    """Machine, code, sessions, failures; None where nothing can be measured. Args: run: as `measured`'s."""
+def performed(
+    options: argparse.Namespace, run: Callable[[Path], tuple[object, list[str]]]
+) -> dict[str, Any] | None:
+    """The facts of an `Origin`, memory kept, failures and `sessions`; None where nothing can be measured.
+
+    Args:
+        run: as `measured`'s; what it measured need not be sessions.
+    """
     parent = options.directory or Path(tempfile.gettempdir())
     if options.quick:
         say("QUICK: short blocks show whether it works; how fast it is, only a whole run says")
     try:
-        machine, code, before = machine_facts(parent), code_facts(), sources()
+        origin = Origin(parent)
         memory_kept = {} if options.quick else memory.kept(parent)
-        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         sessions, failures = run(parent)
-        if sources() != before:
-            failures = [*failures, "the sources changed while it ran: its sessions are not of one commit"]
     except (NoBlockDevice, ToolchainMissing) as error:
         say(f"cannot measure here: {error}")
         return None
-    return {
-        "started": started,
-        "code": code,
-        "machine": machine,
-        "memory_kept": memory_kept,
-        "failures": failures,
-        "sessions": sessions,
-    }
+    failures = [*failures, *origin.problems()]
+    return {**origin.facts, "memory_kept": memory_kept, "failures": failures, "sessions": sessions}
 
 
 def measured(

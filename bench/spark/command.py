@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,27 +17,24 @@ from bench import argument_types
 from bench.ending import EXIT_FAILED, EXIT_GOAL_MISSED
 from bench.figures import pictures
 from bench.kept import LOCAL_RESULTS, keep
-from bench.machine import memory
-from bench.machine.device import NoBlockDevice
-from bench.machine.facts import code_facts, machine_facts, sources
 from bench.progress import say
+from bench.running import comparison
+from bench.settings import SHIPPED_HEAP
 from bench.spark.figures import OURS, PARTITIONS, SINK_SHARE, STOCK, TIMED, Seconds, rows
 from bench.spark.filling import create, fill
 from bench.spark.section import table
 from compat_tests.clients.face import Refused
-from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.line_driver import DriverFailed, LineDriver
 from compat_tests.spark_driver import JARS, installed
 from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, TargetFailed
 from spark_connector.connection import ClientError, Cluster
 
 RECORD_BYTES = 1000
-HEAP = "1G"
 TURNS = 3
 """Reads of a topic in one round; the first one warms up."""
 WARM_EPOCHS = 5
 PLOTS = "bench.spark.plots"
-FAILED = (Refused, DriverFailed, ClientError, TargetFailed, NoBlockDevice, ToolchainMissing, RuntimeError)
+FAILED = (Refused, DriverFailed, ClientError, TargetFailed, RuntimeError)
 
 
 class Run:
@@ -66,7 +61,7 @@ class Run:
         directory = self.parent / name
         directory.mkdir()
         if kind == "kafka":
-            return KafkaTarget({}, heap=HEAP, directory=directory)
+            return KafkaTarget({}, heap=SHIPPED_HEAP, directory=directory)
         return LockstepTarget({}, directory=directory)
 
     def source(self) -> None:
@@ -146,30 +141,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pictures.draw(PLOTS, options, options.plot)
         return 0
     records, rounds = (20_000, 1) if options.quick else (options.records, options.rounds)
-    parent = options.directory or Path(tempfile.gettempdir())
-    before = sources()
-    try:
-        memory_kept = {} if options.quick else memory.kept(parent)
-        result = {
-            "format": 1,
-            "kind": "spark",
-            "command": _command_line(options, records, rounds),
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "machine": machine_facts(parent),
-            "memory_kept": memory_kept,
-            "code": code_facts(),
-            "records": records,
-            "record_bytes": RECORD_BYTES,
-            "rounds": rounds,
-            "quick": options.quick,
-            "seconds": _measured(options, records, rounds, parent),
-        }
-    except FAILED as failure:
-        print(failure, file=sys.stderr)
+    found = comparison.performed(options, lambda parent: _measured(options, records, rounds, parent))
+    if found is None:
         return EXIT_FAILED
-    if sources() != before:
-        say("FAILED: the sources changed while it ran: its rounds are not of one commit")
+    if failures := found.pop("failures"):
+        for failure in failures:
+            say(f"FAILED: {failure}")
         return EXIT_FAILED
+    result = {
+        "format": 1,
+        "kind": "spark",
+        "command": _command_line(options, records, rounds),
+        "records": records,
+        "record_bytes": RECORD_BYTES,
+        "rounds": rounds,
+        "quick": options.quick,
+        "seconds": found.pop("sessions"),
+        **found,
+    }
     result["ratios"] = rows(result)
     part = "-source" if options.source else "-sink" if options.sink else ""
     keep(result, options.out, f"spark{part}")
@@ -182,15 +171,21 @@ def _command_line(options: argparse.Namespace, records: int, rounds: int) -> str
     return " ".join(["python -m bench spark", *words, f"--rounds {rounds} --records {records}"])
 
 
-def _measured(options: argparse.Namespace, records: int, rounds: int, parent: Path) -> Seconds:
+def _measured(
+    options: argparse.Namespace, records: int, rounds: int, parent: Path
+) -> tuple[Seconds, list[str]]:
+    """What was measured, and what failed: then nothing is kept."""
     everything = not (options.source or options.sink)
-    with tempfile.TemporaryDirectory(prefix="bench-spark-", dir=parent) as directory:
-        run = Run(records, rounds, Path(directory))
-        try:
-            if options.source or everything:
-                run.source()
-            if options.sink or everything:
-                run.sink()
-        finally:
-            run.spark.close()
-    return run.seconds
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-spark-", dir=parent) as directory:
+            run = Run(records, rounds, Path(directory))
+            try:
+                if options.source or everything:
+                    run.source()
+                if options.sink or everything:
+                    run.sink()
+            finally:
+                run.spark.close()
+    except FAILED as error:
+        return {}, [str(error)]
+    return run.seconds, []

@@ -12,7 +12,7 @@ import pytest
 from bench.figures.ratios import block_medians
 from bench.machine import facts
 from bench.machine.device import NoBlockDevice
-from bench.running import alone, comparison
+from bench.running import alone
 from bench.settings import FLUSH, QUICK
 from tests.bench.sessions import session
 
@@ -44,7 +44,7 @@ def test_a_problem_with_the_figures_is_a_failure(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(comparison, "machine_facts", lambda parent: {"cpus": 2})
+    monkeypatch.setattr(facts, "machine_facts", lambda parent: {"cpus": 2})
     status, path = alone.measured(
         "x",
         ["python -m bench x"],
@@ -67,7 +67,7 @@ def test_where_nothing_can_be_measured_nothing_is_kept(
     def fails(parent: Path) -> Any:
         raise NoBlockDevice("no disk")
 
-    monkeypatch.setattr(comparison, "machine_facts", fails)
+    monkeypatch.setattr(facts, "machine_facts", fails)
     options = _options(out=tmp_path, directory=tmp_path)
     found = alone.measured("x", [], options, QUICK, lambda _: ([], []), lambda _: ([], []), lambda _: "")
     assert found == (1, None)

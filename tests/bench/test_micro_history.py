@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench.kept import Unreadable
+from bench.machine import facts
 from bench.micro import command as micro
 from bench.micro import section
 from bench.micro.history import (
@@ -155,16 +156,16 @@ def test_a_tree_with_changes_is_not_recorded(
     path = tmp_path / "history.jsonl"
     words = ["--record", "--history", str(path)]
     monkeypatch.setattr(micro, "measured", lambda directory: pytest.fail("nothing is measured in vain"))
-    monkeypatch.setattr(micro, "code_facts", lambda: {"commit": "a", "dirty": True})
+    monkeypatch.setattr(facts, "code_facts", lambda: {"commit": "a", "dirty": True})
     assert micro.main(words) == 1
     assert "commit them" in capsys.readouterr().err and not path.exists()
     path.write_text('{"comm')
     with pytest.raises(Unreadable, match=r"history\.jsonl is no history"):
         micro.main(words)
     path.unlink()
-    monkeypatch.setattr(micro, "machine_facts", lambda directory: MACHINE)
+    monkeypatch.setattr(facts, "machine_facts", lambda directory: MACHINE)
     for commit, figure, status in (("a", 1.0, 0), ("b", 2.0, 1), ("c", 1.0, 0)):
-        monkeypatch.setattr(micro, "code_facts", lambda commit=commit: {"commit": commit, "dirty": False})
+        monkeypatch.setattr(facts, "code_facts", lambda commit=commit: {"commit": commit, "dirty": False})
         monkeypatch.setattr(micro, "measured", lambda directory, figure=figure: {"decode": figure})
         assert micro.main(words) == status
     assert "SLOWER: decode: 2.00 us with b, 1.00 us before" in capsys.readouterr().err
@@ -175,10 +176,10 @@ def test_the_machine_is_told_apart_from_the_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--record", "--history", str(tmp_path / "history.jsonl")]
-    monkeypatch.setattr(micro, "machine_facts", lambda directory: MACHINE)
+    monkeypatch.setattr(facts, "machine_facts", lambda directory: MACHINE)
     for commit, reference, decode, status in (("a", 0.5, 1.0, 0), ("b", 1.0, 2.0, 0), ("c", 1.0, 3.0, 1)):
         steps = {LONG: reference, "decode": decode}
-        monkeypatch.setattr(micro, "code_facts", lambda commit=commit: {"commit": commit, "dirty": False})
+        monkeypatch.setattr(facts, "code_facts", lambda commit=commit: {"commit": commit, "dirty": False})
         monkeypatch.setattr(micro, "measured", lambda directory, steps=steps: steps)
         assert micro.main(words) == status
     told = capsys.readouterr().err

@@ -308,8 +308,8 @@ def test_sources_that_change_while_a_run_lasts_are_a_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     digests = iter(["a", "a", "a", "b"])
-    monkeypatch.setattr(comparison, "sources", lambda: next(digests))
-    monkeypatch.setattr(comparison, "machine_facts", lambda parent: {})
+    monkeypatch.setattr(facts, "sources", lambda: next(digests))
+    monkeypatch.setattr(facts, "machine_facts", lambda parent: {})
     options = argparse.Namespace(directory=tmp_path, quick=True)
     same = comparison.performed(options, lambda parent: ([], []))
     assert same is not None and same["failures"] == []
