@@ -6,6 +6,7 @@ Measures nothing.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from typing import Any
 
 from tabulate import tabulate
@@ -205,8 +206,12 @@ def facts(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def with_failures(parts: list[str], result: dict[str, Any]) -> str:
-    """A section of these parts, the empty ones left out, and at its end what failed."""
-    if result["failures"]:
-        parts.append("Failed: " + "; ".join(text.splitlines()[0] for text in result["failures"]))
+def joined(parts: Iterable[str]) -> str:
+    """A section of these parts, the empty ones left out."""
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def with_failures(parts: Iterable[str], result: dict[str, Any]) -> str:
+    """As `joined`, and at its end what failed."""
+    failed = "; ".join(text.splitlines()[0] for text in result["failures"])
+    return joined([*parts, f"Failed: {failed}" if failed else ""])

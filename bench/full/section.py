@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.baselines.targets import WORDS
 from bench.figures import origins
-from bench.figures.tables import facts
+from bench.figures.tables import facts, joined
 from bench.full import cost
 from bench.full.cells import cells_of
 from bench.full.lookup import MARKED
@@ -114,4 +114,4 @@ def section(result: dict[str, Any]) -> str:
         *tables(result),
         "\n".join(["Failed:", "", *errors]) if errors else "",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return joined(parts)

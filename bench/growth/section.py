@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.figures.tables import facts
+from bench.figures.tables import facts, joined
 from bench.growth.axes import FLAT, RATE
 from bench.growth.slopes import EXPLAINED
 from bench.growth.steps import disturbed, far_apart, table
@@ -48,4 +48,4 @@ def section(result: dict[str, Any]) -> str:
         else "",
         f"Other work disturbed these steps: {', '.join(noisy)}." if noisy else "",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return joined(parts)

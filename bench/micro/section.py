@@ -7,7 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.tables import number
+from bench.figures.tables import joined, number
 from bench.kept import Unreadable
 from bench.micro import history
 
@@ -98,4 +98,4 @@ def section(result: dict[str, Any]) -> str:
         tabulate(_rows(records), headers=HEADS, tablefmt="github", disable_numparse=True),
         f"Slower now: {'; '.join(slower)}." if slower else "Nothing is slower now.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return joined(parts)

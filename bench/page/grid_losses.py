@@ -6,6 +6,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench.figures.tables import joined
 from bench.full.lookup import LOADS, PARTITIONS, SIZES, TARGET_PAIRS, Grid, behind, mean, ratio
 from bench.full.spread import is_behind, values
 
@@ -119,4 +120,4 @@ def section(grid: Grid) -> str:
         f"mean of the ratios of all cells, won and lost. A flushing Lockstep beside a flushing Kafka is "
         f"{said}.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return joined(parts)

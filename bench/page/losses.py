@@ -12,6 +12,7 @@ from tabulate import tabulate
 
 from bench.figures.directions import more_is_better
 from bench.figures.ratios import UNEQUAL
+from bench.figures.tables import joined
 
 ROUNDED = 0.005
 """What is shown as 1.00 is neither won nor lost."""
@@ -88,7 +89,7 @@ def section(results: list[dict[str, Any]]) -> str:
         tabulate(rows, headers=HEADS, tablefmt="github", disable_numparse=True),
         "Rows without an interval may be noise where they are near 1.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return joined(parts)
 
 
 def short(results: list[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.tables import interval, verdict
+from bench.figures.tables import interval, joined, verdict
 from bench.full.lookup import Grid
 
 OWN_TABLE = "headline"
@@ -79,4 +79,4 @@ def section(results: list[dict[str, Any]], grid: Grid | None = None, memory: str
         _commits(results, grid or Grid(None)),
         f"*Resident memory* of one node. {memory}" if memory else "",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return joined(parts)

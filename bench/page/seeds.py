@@ -10,6 +10,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from bench.figures.tables import joined
 from bench.full.lookup import Grid
 from bench.logstore.tables import SEEDS_HEADLINES, relative_to_naive, runs_of
 from bench.page import ziplog
@@ -109,4 +110,4 @@ def section(by_kind: dict[str, dict[str, Any]]) -> str:
     ]
     if "player" not in by_kind:
         parts.append("Seed 000's are not among this page's results: `python -m bench player` measures them.")
-    return "\n\n".join(parts) + "\n"
+    return joined(parts)

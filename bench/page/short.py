@@ -15,7 +15,7 @@ from typing import Any, Final
 from tabulate import tabulate
 
 from bench.figures import kills
-from bench.figures.tables import number
+from bench.figures.tables import joined, number
 from bench.full.lookup import MARK, TARGET_PAIRS, Grid, doubt, keeps_rate
 from bench.full.spread import MESSAGES_MB, median
 from bench.page.prepared import ONE_NODE
@@ -212,4 +212,4 @@ def section(results: Results, grid: Grid) -> str:
         "producer sends one message a request and awaits the answer. The grid's cells are medians of two "
         f"short blocks without an interval; {MARK} marks those whose rounds differ by more than a fifth.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return joined(parts)

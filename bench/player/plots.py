@@ -6,12 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("svg")
-
-from matplotlib import pyplot
-
+from bench.figures import pictures
 from bench.player.points import CLOSED, GRPC, LOG_PLAYERS, OPEN, PLAIN, RAW, REMOTE, TRANSACTIONS, TWO_LEVEL
 from bench.player.ratios import CALM_MS, THROUGHPUT
 from bench.player.tables import Measured, blocks_by_name, delays_of, numbered, sustained
@@ -137,9 +132,8 @@ def _throughput(picture: _Picture) -> None:
 
 def draw(result: dict[str, Any], path: Path) -> None:
     """Write the picture; the file's ending says its format."""
-    pyplot.rcParams["svg.hashsalt"] = "player"  # the same result is the same file
-    figure, grid = pyplot.subplots(5, 3, figsize=(16, 22))
-    picture = _Picture(result, list(grid.flat))
+    figure, panels = pictures.canvas("player", 5, 3, (16, 22))
+    picture = _Picture(result, panels)
     _own(picture, "player", by_targets=True, title="9a. LogPlayer delay", seen={"average": 0.32, "p99": 0.78})
     _own(picture, "apply", by_targets=True, title="9b. apply delay", seen={})
     _own(
@@ -158,12 +152,5 @@ def draw(result: dict[str, Any], path: Path) -> None:
     axes = picture.panel("the player starts again", "a dummy every ... entries", "entries read again")
     _numbered(picture, "dummies", "read_again", axes, lambda every: f"{every:,}" if every else "off")
     _throughput(picture)
-    for panel in grid.flat:
-        panel.grid(visible=True, linewidth=0.3)
-        if panel.get_legend_handles_labels()[0]:
-            panel.legend(fontsize=7)
-    list(grid.flat)[-1].axis("off")
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    panels[-1].axis("off")
+    pictures.save(figure, panels, path)

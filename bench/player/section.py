@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.figures.tables import facts, reservations, table
+from bench.figures.tables import facts, joined, reservations, table
 from bench.player.points import FULL
 from bench.player.tables import summary
 
@@ -44,7 +44,7 @@ def section(result: dict[str, Any]) -> str:
         "\n".join(["Open loops that did not keep their rate:", "", *late]) if late else "",
         "\n".join(["Failed:", "", *failed]) if failed else "",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return joined(parts)
 
 
 def stalled(result: dict[str, Any]) -> str:
@@ -59,4 +59,4 @@ def stalled(result: dict[str, Any]) -> str:
         summary(result, "github"),
         table(result, "github"),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return joined(parts)

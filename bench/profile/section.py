@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.figures.tables import facts
+from bench.figures.tables import facts, with_failures
 from bench.profile import stages, system_calls
 
 
@@ -26,4 +26,4 @@ def section(result: dict[str, Any]) -> str:
             "a flush or for work takes none.",
             calls,
         ]
-    return "\n\n".join(parts) + "\n"
+    return with_failures(parts, result)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from bench.figures.tables import facts, interval, number, verdict
+from bench.figures.tables import facts, interval, joined, number, verdict
 from bench.spark.figures import STOCK, TIMED, highest, milliseconds, rows, seconds_of
 
 PICTURE = "spark.svg"
@@ -79,7 +79,7 @@ def section(result: dict[str, Any]) -> str:
             "sink's writers are Python, started by Spark for each epoch, and stage their rows first.",
             small,
         ]
-    return "\n\n".join(parts) + "\n"
+    return joined(parts)
 
 
 def _counted(pairs: set[int]) -> str:
