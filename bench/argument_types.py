@@ -64,6 +64,12 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--directory", type=existing, help="where data directories are made")
 
 
+def directory_of(options: argparse.Namespace) -> Path:
+    """What `--directory` says, or the system's own for what is temporary."""
+    found: Path = options.directory or Path(tempfile.gettempdir())
+    return found
+
+
 def existing(text: str) -> Path:
     """A directory that is there, in which others can be made."""
     path = Path(text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import NoReturn
 
@@ -21,6 +21,15 @@ EXIT_FAILED = 1
 EXIT_GOAL_MISSED = 3
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def told(failures: Iterable[str]) -> int:
+    """Say what failed; the exit status: EXIT_FAILED, or 0 where nothing did."""
+    status = 0
+    for failure in failures:
+        say(f"FAILED: {failure}")
+        status = EXIT_FAILED
+    return status
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -26,7 +26,7 @@ from tabulate import tabulate
 
 from bench import argument_types
 from bench.baselines.targets import BROKERS, TARGETS, Broker, session_of
-from bench.ending import EXIT_FAILED
+from bench.ending import EXIT_FAILED, told
 from bench.figures.origins import MixedMachines
 from bench.full.cells import Cell, cells_of
 from bench.full.children import ended
@@ -266,7 +266,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.list:
         print(listing(workloads, rows))
         return 0
-    parent = options.directory or Path(tempfile.gettempdir())
+    parent = argument_types.directory_of(options)
     visits = visits_of(workloads, rows, options.again)
     done = left_out = 0
     for visit in visits:
@@ -288,11 +288,9 @@ def main(arguments: Sequence[str]) -> int:
             return EXIT_FAILED
         done += 1
         say(remaining(workloads, rows))
-    failures = failures_among(workloads, rows)
-    for failure in failures:
-        say(f"FAILED: {failure}")
+    status = told(failures_among(workloads, rows))
     say(f"{remaining(workloads, rows)}; rows: {os.path.relpath(rows.directory)}")
-    return EXIT_FAILED if failures else left_out
+    return status or left_out
 
 
 def _all_cells(workloads: Sequence[Workload]) -> list[Cell]:

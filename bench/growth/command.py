@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED
+from bench.ending import EXIT_FAILED, told
 from bench.figures import origins
 from bench.figures.ratios import medians
 from bench.growth import work
@@ -82,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace, lengths: Lengths, wanted: Sequence[tuple[Axis, int]]) -> list[str]:
     """Measure what is missing; what failed."""
     failures = []
-    parent = options.directory or Path(tempfile.gettempdir())
+    parent = argument_types.directory_of(options)
     there = [step_of(options.out, axis, value, lengths) for axis in AXES for value in axis.values]
     origins.check_machine(named([step for step in there if step]), machine_facts(parent))
     chosen = wanted[: options.limit]
@@ -126,6 +125,4 @@ def main(arguments: Sequence[str]) -> int:
     names = ", ".join(f"{axis.name} {value:,}" for axis, value in missing)
     remaining = f"; remaining: {names}" if names else ""
     say(f"{len(steps) - len(missing)} of {len(steps)} steps are there{remaining}")
-    for failure in failures:
-        say(f"FAILED: {failure}")
-    return EXIT_FAILED if failures else 0
+    return told(failures)

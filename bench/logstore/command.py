@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED
+from bench.ending import EXIT_FAILED, told
 from bench.figures import pictures
 from bench.kept import LOCAL_RESULTS, keep
 from bench.logstore.experiments import FULL, NAMES, QUICK, Axes, perform, plan
@@ -80,6 +80,4 @@ def main(arguments: Sequence[str]) -> int:
     path = keep(result, options.out, "logstore")
     print(summary(result))
     pictures.draw(PLOTS, options, path)
-    for failure in result["failures"]:
-        say(f"FAILED: {failure}")
-    return EXIT_FAILED if result["failures"] else 0
+    return told(result["failures"])

@@ -308,7 +308,7 @@ def main(arguments: Sequence[str]) -> int:
     facts: dict[str, Any] = {}
     if options.record:
         history.read(options.history)  # before anything is measured
-        facts = Origin(options.directory or Path(tempfile.gettempdir())).facts
+        facts = Origin(argument_types.directory_of(options)).facts
         if facts["code"]["dirty"]:
             say("FAILED: the tree has changes in no commit: commit them, so that a record names its code")
             return EXIT_FAILED

@@ -122,7 +122,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.work == "produce":
             parser.error("--split is of closed-loop producers: --work latency1 or latency16")
         return split.run(options)
-    parent = options.directory or Path(tempfile.gettempdir())
+    parent = argument_types.directory_of(options)
     session = Session("subject", "lockstep", (options.policy,), QUICK, parent)
     say(f"{options.work}, {options.policy}, records of {RECORD_BYTES} bytes")
     if options.work == "produce":

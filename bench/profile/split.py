@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED
+from bench.ending import EXIT_FAILED, told
 from bench.figures.ratios import SUBJECT
 from bench.kept import keep
 from bench.machine import process
@@ -144,7 +144,7 @@ def _command_line(options: argparse.Namespace) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, keep, print; the exit status."""
-    parent = options.directory or Path(tempfile.gettempdir())
+    parent = argument_types.directory_of(options)
     origin = Origin(parent)
     found: list[Split] = []
     for nodes in options.nodes or (1, NODES):
@@ -160,17 +160,16 @@ def run(options: argparse.Namespace) -> int:
         found.append(split)
         if flame:
             say(f"drawn: {os.path.relpath(flame)}")
+    failures = origin.problems()
     result = {
         "format": 1,
         "kind": KIND,
         "command": _command_line(options),
         **origin.facts,
-        "failures": origin.problems(),
+        "failures": failures,
         "splits": found,
     }
     keep(result, options.out, KIND)
     print(stages.table(result))
     print(system_calls.table(result))
-    for failure in result["failures"]:
-        say(f"FAILED: {failure}")
-    return EXIT_FAILED if result["failures"] else 0
+    return told(failures)

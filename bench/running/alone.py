@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED
+from bench.ending import EXIT_FAILED, told
 from bench.kept import keep
-from bench.progress import say
 from bench.running import comparison
 from bench.settings import Sizes
 
@@ -64,6 +63,4 @@ def measured(
         print(json.dumps({key: result[key] for key in ("command", "rows", "failures")}, indent=1))
     else:
         print(shown(result))
-    for failure in result["failures"]:
-        say(f"FAILED: {failure}")
-    return (EXIT_FAILED if result["failures"] else 0), path
+    return told(result["failures"]), path

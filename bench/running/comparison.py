@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED, EXIT_GOAL_MISSED
+from bench.ending import EXIT_FAILED, EXIT_GOAL_MISSED, told
 from bench.figures.intervals import with_intervals
 from bench.figures.ratios import BadRequirement, Goal, Ratio, compare, parse_requirement
 from bench.figures.tables import reservations, table
@@ -170,7 +169,7 @@ def performed(
     Args:
         run: as `measured`'s; what it measured need not be sessions.
     """
-    parent = options.directory or Path(tempfile.gettempdir())
+    parent = argument_types.directory_of(options)
     if options.quick:
         say("QUICK: short blocks show whether it works; how fast it is, only a whole run says")
     try:
@@ -249,10 +248,8 @@ def _finish(result: dict[str, Any], options: argparse.Namespace, required: froze
 
 def exit_status(result: dict[str, Any], required: frozenset[str]) -> int:
     """What the command ends with; says what failed, and what was missed. Args: required: names of ratios."""
-    for failure in result["failures"]:
-        say(f"FAILED: {failure}")
-    if result["failures"]:
-        return EXIT_FAILED
+    if status := told(result["failures"]):
+        return status
     missed = [row for row in result["comparison"] if row["ratio"] in required and not row["met"]]
     for row in missed:
         value = "no figures" if row["value"] is None else f"{row['value']:.2f}"

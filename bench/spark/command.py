@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import argument_types
-from bench.ending import EXIT_FAILED, EXIT_GOAL_MISSED
+from bench.ending import EXIT_FAILED, EXIT_GOAL_MISSED, told
 from bench.figures import pictures
 from bench.kept import LOCAL_RESULTS, keep
 from bench.progress import say
@@ -144,10 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = comparison.performed(options, lambda parent: _measured(options, records, rounds, parent))
     if found is None:
         return EXIT_FAILED
-    if failures := found.pop("failures"):
-        for failure in failures:
-            say(f"FAILED: {failure}")
-        return EXIT_FAILED
+    if status := told(found.pop("failures")):
+        return status
     result = {
         "format": 1,
         "kind": "spark",
