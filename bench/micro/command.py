@@ -4,7 +4,8 @@ Owns: the list of steps; no sockets but those of the "delivery" rows, which are 
 `--record` adds them to a history by commit, which names the commit that a step became slower with.
 Figures are for looking at one's own change before and after, on one machine; nothing is compared with another
 broker and no durability is claimed ("flush" rows say what the disk under --directory takes). References tell
-how fast the machine itself is: they are measured before and after the other steps.
+how fast the machine itself is: they are measured before and after the other steps. What the data log alone
+asks of the device, and how long it takes to open: `python -m tests.storage.log.log_costs`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Speed of the data log alone: `python -m tests.storage.log.micro [--directory DIR]`.
+"""What the data log alone costs: `python -m tests.storage.log.log_costs [--directory DIR]`.
 
-Append and flush of one-batch frames, reads from memory and from the page cache, and the time to open a log
-of `--open-mib` MiB of 1 KB single-batch frames, which is recovery's worst case. Medians, one process.
+Append and flush of one frame, p50 and p99; bytes on the device per byte of payload; the time to open a log of
+`--open-mib` MiB of 1 KB single-batch frames, which is recovery's worst case. One process; nothing is kept.
+Single steps, reads of the log and whole turns of a group among them, and their history by commit are those of
+`python -m bench micro`.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ def microseconds(work: Callable[[], object], rounds: int) -> list[float]:
     return times
 
 
-def report(what: str, times: list[float], note: str = "") -> None:
+def report(what: str, times: list[float]) -> None:
     times = sorted(times)
     p99 = times[int(len(times) * 0.99)]
-    print(f"{what:46} p50 {statistics.median(times):9.1f} us  p99 {p99:9.1f} us  {note}", flush=True)
+    print(f"{what:46} p50 {statistics.median(times):9.1f} us  p99 {p99:9.1f} us", flush=True)
 
 
 def appends(directory: Path, body_bytes: int, batches: int) -> None:
@@ -54,32 +56,6 @@ def appends(directory: Path, body_bytes: int, batches: int) -> None:
         log.flush()
 
     report(f"append + flush, {batches} batch(es) of {body_bytes} B", microseconds(durable, 1000))
-    log.close()
-
-
-def reads(directory: Path) -> None:
-    make = FrameMaker()
-    log = DataLog.open(directory / "r", 1, LogOptions(segment_bytes=128 << 20))
-    body = os.urandom((16 << 10) - 21)
-    for _ in range(4000):
-        log.append([make.data((1, 1, body))])
-    log.flush()
-    at = [0]
-
-    def read(first: int, last: int, method: Callable[..., object]) -> Callable[[], object]:
-        def once() -> object:
-            at[0] = first + (at[0] + 64) % (last - first - 64)
-            return method(1, at[0], 1 << 20, 4000)
-
-        return once
-
-    for what, work in (
-        ("read 1 MiB of 16 KiB batches, tail cache", read(3200, 4000, log.read)),
-        ("read 1 MiB of 16 KiB batches, page cache", read(0, 2900, log.read)),
-        ("read_cold 1 MiB of 16 KiB batches, page cache", read(0, 2900, log.read_cold)),
-    ):
-        times = microseconds(work, 1000)
-        report(what, times, f"{1.048576 / statistics.median(times) * 1e3:.2f} GB/s")
     log.close()
 
 
@@ -160,15 +136,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--directory", type=Path, help="where to write (default: a temporary directory)")
     parser.add_argument("--open-mib", type=int, default=256)
-    parser.add_argument("--only", choices=("append", "read", "device", "open"))
+    parser.add_argument("--only", choices=("append", "device", "open"))
     arguments = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="lockstep-micro-", dir=arguments.directory))
+    directory = Path(tempfile.mkdtemp(prefix="lockstep-log-costs-", dir=arguments.directory))
     try:
         if arguments.only in (None, "append"):
             for body_bytes, batches in ((1024, 1), (16 << 10, 1), (1024, 16)):
                 appends(directory, body_bytes, batches)
-        if arguments.only in (None, "read"):
-            reads(directory)
         if arguments.only in (None, "device"):
             device_bytes(directory)
         if arguments.only in (None, "open"):
