@@ -1,4 +1,4 @@
-"""What a benchmark's command line refuses before it measures."""
+"""What the words of a benchmark's command line may be."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench import __main__ as bench
 from bench import argument_types
 
 
@@ -43,35 +42,6 @@ def test_directories(tmp_path: Path) -> None:
     for wrong in (file, file / "below", Path("/proc/nope")):
         with pytest.raises(argparse.ArgumentTypeError, match=r"no directory|cannot be made"):
             argument_types.results(str(wrong))
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("headline --rounds 0", "argument --rounds: '0' is no number of 1 and up"),
-        ("latency --seconds -1", "argument --seconds: '-1' is no number above 0"),
-        ("nodes3 --heap lots", "argument --heap: 'lots' is no size"),
-        ("quick --directory /nowhere/x", "argument --directory: there is no directory /nowhere/x"),
-        ("profile --split --out /proc/nope", "argument --out: /proc/nope cannot be made"),
-        ("micro --directory /nowhere/x", "there is no directory"),
-        ("logstore --seconds 0", "no number above 0"),
-        ("spark --rounds 0", "no number of 1 and up"),
-        ("latency --require n3.produce.flush>=1", "ratios: produce.flush, produce.cross"),
-        ("growth --repeats 0", "no number of 1 and up"),
-        ("full --only nothing", "--only nothing: no such workload; see --list"),
-        ("full --nodes 7", "argument --nodes: invalid choice: 7"),
-        ("full --workloads /nowhere/x", "there is no directory"),
-        ("nothing", "'full'"),
-        ("--quick full", "'full' comes first"),
-    ],
-)
-def test_wishes_that_cannot_be_met_are_refused_before_anything_is_measured(
-    words: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        bench.main(words.split())
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
 
 
 def test_the_words_again_are_those_that_were_given() -> None:

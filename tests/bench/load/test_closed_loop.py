@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from array import array
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from bench.load.closed_loop import closed_loop, templates_for
 from bench.load.wire import WrongAnswer
-from tests.bench.load.serving import job, serving
+from tests.bench.load.serving import Answer, job, serving
 from tests.bench.load.test_wire import produce_response
 
 
@@ -71,3 +72,19 @@ def test_span_sends_one_record_to_every_partition() -> None:
     assert template.records == 16
     turns = templates_for("t", 16, 16, "turns", 1)
     assert [each.records for each in turns] == [1] * 16
+
+
+def test_each_producer_keeps_to_the_leader_of_its_partition() -> None:
+    seen: dict[str, set[int]] = {"a": set(), "b": set()}
+
+    def at(name: str) -> Answer:
+        def answer(correlation_id: int, number: int) -> list[bytes]:
+            seen[name].add(threading.get_ident())
+            return [bytes(produce_response(b"t", correlation_id, [0]))]
+
+        return answer
+
+    with serving(at("a")) as first, serving(at("b")) as second:
+        words = {"partitions": 2, "records": 1, "spread": "turns", "warmup_s": 0.0, "seconds": 0.1}
+        closed_loop(job(first, ports=[first, second], producers=6, **words))
+    assert (len(seen["a"]), len(seen["b"])) == (3, 3)

@@ -1,0 +1,35 @@
+"""The brokers that a workload can name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bench.baselines import targets
+from bench.baselines.targets import BROKERS, TARGETS, WORDS
+from bench.headline.sizes import ONE_QUICK
+
+
+def test_a_broker_in_memory_is_warmed_up_by_writes_alone(tmp_path: Path) -> None:
+    """tansu answers a fetch with all it has, however little is asked for."""
+
+    class Recording(targets.OneBroker):
+        jobs: tuple[str, ...] = ()
+
+        def job(self, name: str, **words: object) -> dict[str, Any]:
+            self.jobs += (name,)
+            return {"total_requests": 1}
+
+    def jobs_of(target: str) -> tuple[str, ...]:
+        session = Recording(targets.TARGETS[target], ONE_QUICK, tmp_path)
+        session._warm_slice("topic", 1)
+        return session.jobs
+
+    assert jobs_of("tansu") == ("closed_loop",)
+    assert jobs_of("lockstep") == ("closed_loop", "fill", "read_backlog")
+
+
+def test_every_target_is_told_of_and_kafka_serves_two_from_one_process() -> None:
+    assert set(WORDS) == set(TARGETS)
+    assert TARGETS["kafka"] is TARGETS["kafka-flush"] is not TARGETS["kafka-tuned"]
+    assert [broker.name for broker in BROKERS if not broker.keeps] == ["tansu", "kfake"]

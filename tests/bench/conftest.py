@@ -1,0 +1,18 @@
+"""Fixtures of the benchmarks' tests."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from bench.ending import SIGNALS
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    kept = {number: signal.getsignal(number) for number in (*SIGNALS, signal.SIGALRM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)

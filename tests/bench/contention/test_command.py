@@ -1,0 +1,81 @@
+"""Contention measured: rows, what is kept, and clients against a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.contention.client import balances
+from bench.contention.command import Clients, judged, main
+from bench.contention.figures import LEAST_SUCCESSES, point
+from bench.running import alone
+from bench.sessions.failures import RoundFailed
+from compat_tests.targets import LockstepTarget
+from lockstep.client import Client
+from tests.bench.contention.results import client_result, sessions_of
+
+
+def test_rows_are_medians_with_the_worst_share_and_wait() -> None:
+    rounds = [
+        point([client_result(200), client_result(200)], 10.0),
+        point([client_result(250), client_result(250, longest_wait_s=0.9)], 10.0),
+        point([client_result(260), client_result(100)], 10.0),
+    ]
+    rows, problems = judged(sessions_of(*rounds))
+    (row,) = rows
+    assert (row["accounts"], row["goodput_per_s"]) == (3, 40.0)
+    assert (row["least_share"], row["longest_wait_s"]) == (pytest.approx(100 / 180), 0.9)
+    assert problems == []
+    unproven = sessions_of(*rounds, point([client_result(1)] * 2, 10.0))
+    unproven[-1]["blocks"][0]["proven"] = False
+    assert judged(unproven) == ([row], [])
+    assert judged(unproven[-1:]) == ([], [])
+    few = point([client_result(LEAST_SUCCESSES - 1)] * 2, 1.0)
+    assert judged(sessions_of(few))[1] != [] and judged(sessions_of(few), quick=True)[1] == []
+    _, problems = judged(
+        sessions_of(*rounds, point([client_result(400), client_result(10)], 10.0)), quick=True
+    )
+    assert len(problems) == 1 and problems[0].startswith("3 hot accounts: a client had 5%")
+
+
+def test_what_is_kept_names_accounts_and_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[list[str]] = []
+
+    def measured(name: str, words: list[str], *rest: object) -> tuple[int, None]:
+        kept.append(words)
+        return 1, None
+
+    monkeypatch.setattr(alone, "measured", measured)
+    assert main(["--accounts", "3", "--accounts", "10", "--clients", "4"]) == main([]) == 1
+    begin = ["python -m bench contention", "--clients"]
+    assert kept == [[*begin, "4", "--accounts", "3", "--accounts", "10"], [*begin, "16"]]
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    with LockstepTarget(directory=tmp_path) as target:
+
+        async def make() -> None:
+            async with Client(target.bootstrap) as client:
+                await client.create_topic("hot", partitions=1, configs={"lockstep.locks": "true"})
+
+        asyncio.run(make())
+        yield {"bootstrap": target.bootstrap, "topic": "hot"}
+
+
+def test_clients_in_processes_of_their_own_share_two_accounts(topic: dict[str, Any]) -> None:
+    with Clients(3) as clients:
+        found = clients.run({**topic, "accounts": 2}, 0.1, 0.6)
+        total = sum(each["total"] for each in found)
+        assert all(len(each["latencies_ns"]) == each["successes"] <= each["total"] for each in found)
+        with pytest.raises(RoundFailed, match="BrokerError"):
+            clients.run({**topic, "topic": "nowhere", "accounts": 2}, 0.0, 0.1)
+        with pytest.raises(RoundFailed, match="a client ended"):
+            clients.run({**topic, "accounts": 2}, 0.0, 0.1)
+    stored = asyncio.run(balances(**topic))
+    assert stored.lost == 0 and stored.balances.keys() <= {0, 1}
+    assert sum(stored.balances.values()) == total > 0

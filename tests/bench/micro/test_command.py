@@ -1,0 +1,61 @@
+"""The micro-benchmarks' command: references, and what is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.kept import Unreadable
+from bench.machine import facts
+from bench.micro import command as micro
+from bench.micro.history import is_judged, read
+from tests.bench.micro.records import LONG, MACHINE, PYTHON, SHORT
+
+
+def test_references_are_measured_before_the_others_and_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = iter([1.0, 3.0, 7.0, 4.0, 12.0])
+    monkeypatch.setattr(micro, "microseconds", lambda step: next(taken))
+    steps: list[micro.Step] = [(PYTHON, lambda: None), (SHORT, lambda: None)]
+    found = micro.between(steps, lambda: {"decode": next(taken)})
+    assert found == pytest.approx({PYTHON: 2.0, SHORT: 6.0, "decode": 7.0})
+    assert [name for name, _ in micro.reference_steps()] == [PYTHON, SHORT, LONG]
+    assert all(is_judged(name) for name, _ in micro.codec_steps())
+
+
+def test_a_tree_with_changes_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "history.jsonl"
+    words = ["--record", "--history", str(path)]
+    monkeypatch.setattr(micro, "measured", lambda directory: pytest.fail("nothing is measured in vain"))
+    monkeypatch.setattr(facts, "code_facts", lambda: {"commit": "a", "dirty": True})
+    assert micro.main(words) == 1
+    assert "commit them" in capsys.readouterr().err and not path.exists()
+    path.write_text('{"comm')
+    with pytest.raises(Unreadable, match=r"history\.jsonl is no history"):
+        micro.main(words)
+    path.unlink()
+    monkeypatch.setattr(facts, "machine_facts", lambda directory: MACHINE)
+    for commit, figure, status in (("a", 1.0, 0), ("b", 2.0, 1), ("c", 1.0, 0)):
+        monkeypatch.setattr(facts, "code_facts", lambda commit=commit: {"commit": commit, "dirty": False})
+        monkeypatch.setattr(micro, "measured", lambda directory, figure=figure: {"decode": figure})
+        assert micro.main(words) == status
+    assert "SLOWER: decode: 2.00 us with b, 1.00 us before" in capsys.readouterr().err
+    assert len(read(path)) == 3
+
+
+def test_the_machine_is_told_apart_from_the_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--record", "--history", str(tmp_path / "history.jsonl")]
+    monkeypatch.setattr(facts, "machine_facts", lambda directory: MACHINE)
+    for commit, reference, decode, status in (("a", 0.5, 1.0, 0), ("b", 1.0, 2.0, 0), ("c", 1.0, 3.0, 1)):
+        steps = {LONG: reference, "decode": decode}
+        monkeypatch.setattr(facts, "code_facts", lambda commit=commit: {"commit": commit, "dirty": False})
+        monkeypatch.setattr(micro, "measured", lambda directory, steps=steps: steps)
+        assert micro.main(words) == status
+    told = capsys.readouterr().err
+    assert "the references take 2.00 times as long as usual" in told
+    assert f"not judged: references, and what waits for the disk ({LONG})" in told
+    assert "SLOWER: decode: 3.00 us with c, 2.00 us before, at the machine's speed of now" in told

@@ -1,0 +1,21 @@
+"""Processes that are told what to do: one that fails says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.player.children import Child
+from bench.sessions.failures import RoundFailed
+
+
+def test_a_child_that_fails_says_why(session: Any) -> None:
+    job = {"bootstrap": session.target.bootstrap, "log": "nowhere", "topics": ["nowhere"]}
+    with Child("kafka_player", job) as child, pytest.raises(RoundFailed, match="the kafka_player: "):
+        child.heard()
+    with Child("writer", {"way": "log"}) as child:
+        with pytest.raises(RoundFailed, match="KeyError"):
+            child.heard()
+        with pytest.raises(RoundFailed, match="the writer ended"):
+            child.heard()

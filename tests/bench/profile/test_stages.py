@@ -1,0 +1,116 @@
+"""Stages of a group commit: which function belongs to which, whose waiting is whose."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.profile import stages
+from bench.profile.command import folded_shares
+from bench.profile.stages import (
+    APPEND,
+    FLUSH_THREAD,
+    FLUSH_WAIT,
+    PARSE,
+    REPLICATE,
+    REPLY,
+    REST,
+    VALIDATE,
+    WAITING,
+    per_commit,
+    split,
+    stage_of,
+)
+
+_LOOP = ["main (lockstep/cli.py:86)", "run (broker/server.py:478)", "Runner.run (asyncio/runners.py:118)"]
+_HANDLED = [
+    *_LOOP,
+    "Connection.buffer_updated (broker/connections/connection.py:310)",
+    "Router.answer (broker/router.py:180)",
+]
+_TURN = [*_LOOP, "LogGroup._turn (storage/group.py:516)", "Replica._pump (storage/replica.py:323)"]
+
+
+@pytest.mark.parametrize(
+    ("stack", "stage"),
+    [
+        (_LOOP, REST),
+        (_HANDLED, PARSE),
+        ([*_HANDLED, "decode (protocol/compiler.py:90)"], PARSE),
+        (
+            [*_HANDLED, "handle (broker/handlers/produce.py:70)", "verify (protocol/records/batch.py:9)"],
+            VALIDATE,
+        ),
+        ([*_HANDLED, "Appender.append (broker/append.py:160)"], VALIDATE),
+        (
+            [*_HANDLED, "Appender._put (broker/append.py:270)", "OpenFrame.add (storage/open_frame.py:99)"],
+            APPEND,
+        ),
+        ([*_TURN, "LogWriter.append (storage/log/writer.py:120)"], APPEND),
+        ([*_TURN, "LogWriter.flush (storage/log/writer.py:234)"], FLUSH_WAIT),
+        (
+            [
+                *_TURN,
+                "LogWriter.flush (storage/log/writer.py:234)",
+                "F.fdatasync (storage/log/file_system.py:8)",
+            ],
+            FLUSH_WAIT,
+        ),
+        ([*_TURN, "Raft.ready (storage/raft/raft.py:300)"], REPLICATE),
+        ([*_TURN, "PeerNetwork.send (storage/peers/network.py:88)"], REPLICATE),
+        (
+            [*_TURN, "tell (storage/group.py:62)", "_Waiting._committed (broker/handlers/produce.py:320)"],
+            REPLY,
+        ),
+        ([*_TURN, "Connection.write_out (broker/connections/connection.py:470)"], REPLY),
+        ([*_HANDLED, "encoded (broker/connections/replies.py:63)", "encode (protocol/compiler.py:7)"], REPLY),
+    ],
+)
+def test_the_innermost_frame_that_is_ours_decides(stack: list[str], stage: str) -> None:
+    assert stage_of(stack) == stage
+
+
+def _folded(*lines: tuple[str, list[str], int]) -> str:
+    return "\n".join(f"thread (7): {name};{';'.join(frames)} {count}" for name, frames, count in lines)
+
+
+def test_a_slow_disks_thread_stands_beside_the_loop_and_other_threads_do_not_count() -> None:
+    flush = ["Thread._bootstrap (threading.py:1002)", "Flusher._flush (storage/flusher.py:61)"]
+    counted = split(
+        _folded(
+            ("MainThread", _HANDLED, 3),
+            ("MainThread", _LOOP, 7),
+            ("group-1-flush_0", flush, 5),
+            ("group-1-flush_0", flush[:1], 90),
+            ("lockstep-log", flush[:1], 90),
+        )
+    )
+    assert counted == {PARSE: 3, REST: 7, FLUSH_THREAD: 5}
+    nameless = "thread (6296): 1"  # one that py-spy met while it began or ended
+    assert split(_folded(("MainThread", _HANDLED, 3)) + "\n" + nameless) == {PARSE: 3}
+    with pytest.raises(ValueError, match="--threads"):
+        split("main (x.py:1) 3")
+
+
+def test_a_stack_ends_with_its_count_whatever_its_frames_are_called() -> None:
+    odd = "thread (7): MainThread;<native> (\n;odd\x0b\u2028 (x.py:1);Router.answer (broker/router.py:9) 3"
+    folded = f"{odd}\nthread (7): MainThread;main (lockstep/cli.py:86) 4\nthread (7): MainThread;cut short ("
+    assert list(stages.stacks(folded)) == [
+        (odd.replace("\n", "").removesuffix(" 3"), 3),
+        ("thread (7): MainThread;main (lockstep/cli.py:86)", 4),
+    ]
+    assert split(folded) == {PARSE: 3, REST: 4}
+    own, total, samples = folded_shares(folded)
+    assert (own["main (lockstep/cli.py)"], total["Router.answer (broker/router.py)"], samples) == (4, 3, 7)
+    assert list(stages.stacks("")) == []
+
+
+def test_the_loops_own_time_is_what_the_processor_gave_beyond_the_stages() -> None:
+    counted = split(
+        _folded(("MainThread", _HANDLED, 20), ("MainThread", _LOOP, 60), ("MainThread", _TURN, 20))
+    )
+    found = per_commit(counted, 0.5, 1000.0)
+    assert found == {PARSE: 200.0, APPEND: 200.0, REST: pytest.approx(100.0), WAITING: pytest.approx(500.0)}
+    # a thread that was sampled at work but given less: nothing is left for the loop
+    assert REST not in per_commit(counted, 0.3, 1000.0)
+    with pytest.raises(ValueError, match="no samples"):
+        per_commit(split(""), 0.5, 1000.0)

@@ -1,0 +1,27 @@
+"""A Spark result, and one that is kept, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compat_tests.targets import ROOT
+from tests.bench.outcomes import FACTS
+
+KEPT = ROOT / "bench" / "results" / "20261123-133030-spark.json"
+
+
+def spark_result(theirs: list[list[float]], **more: Any) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "kind": "spark",
+        "command": "python -m bench spark",
+        **FACTS,
+        "records": 1000,
+        "record_bytes": 1000,
+        "rounds": len(theirs),
+        "seconds": {
+            "source.lockstep.kafka.1": [[1.0, 3.0, 2.0] for _ in theirs],
+            "source.kafka.kafka.1": theirs,
+            **more,
+        },
+    }
