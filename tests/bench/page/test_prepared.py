@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bench.headline.goals import RATIOS
 from bench.page.prepared import prepared
 
