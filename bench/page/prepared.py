@@ -54,7 +54,7 @@ def _of_seen_kills(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_whole_sessions(result: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    """The row of one node's memory by the sessions that have every block of their side's; others as they are."""
+    """The row of one node's memory, of sessions that have every block of their side's; others as they are."""
     figure = MEMORY.get(row.get("ratio", "")) if result.get("kind", ONE_NODE) == ONE_NODE else None
     if figure is None or row.get("value") is None:
         return row

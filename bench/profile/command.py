@@ -1,9 +1,9 @@
 """`python -m bench profile`: where the broker's time goes under the sixteen-producer load.
 
 Owns: one Lockstep under py-spy (sampling, native frames included; the load's own figures are printed, as this
-slows the broker) or under cProfile (--exact: call counts, but every Python call pays). Prints the functions with
-the most time of their own and the most time with what they call; `--split` says where the time of a group
-commit goes, by stage (`split`). Compares nothing.
+slows the broker) or under cProfile (--exact: call counts, but every Python call pays). Prints the functions
+with the most time of their own and the most time with what they call; `--split` says where the time of a
+group commit goes, by stage (`split`). Compares nothing.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class Progress:
         if now_ms - oldest_ms >= settings.append_timeout_ms << min(self.stalls, MOST_DOUBLINGS):
             self.paused_ms = None
             self.timeouts += 1
-            self.stalls = self.stalls + 1 if self.contact_ms >= oldest_ms else 0
+            self.stalls = self.stalls + 1 if self.contact_ms > oldest_ms else 0
             self._again()
         return False
 

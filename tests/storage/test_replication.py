@@ -72,6 +72,7 @@ async def test_more_than_is_kept_goes_to_members_that_keep_up_without_being_read
     leader = await cluster.leader()
     (partition,) = await leader.open_partitions([(TOPIC, 0)])
     await cluster.agreed()
+    read.clear()  # the no-op follows what is in nobody's memory
     for _ in range(100):
         append(leader, partition, b"x" * 100_000)
     await leader.committed()
@@ -80,7 +81,9 @@ async def test_more_than_is_kept_goes_to_members_that_keep_up_without_being_read
     assert not read
     append(leader, partition, b"x" * 100_000)
     await leader.committed()
-    assert leader.log.recent_index == leader.log.last_index, "nothing is kept any more that all have been sent"
+    assert leader.log.recent_index >= leader.log.last_index - 1, (
+        "nothing is kept any more that all have been sent"
+    )
     await cluster.stop()
     assert not cluster.fatal
 
