@@ -28,15 +28,20 @@ class Deaf:
     def __init__(self) -> None:
         self.links: dict[bool, Stranger] = {}
         self.answer: bytes = b"".join(pack(Welcome())[0])
-        self.dialed = 0
+        self.answered: dict[bool, int] = {}
+        """Dials that got `answer`, by link."""
         self.port = 0
 
+    def answers(self, answer: bytes) -> None:
+        """Say this from now on."""
+        self.answer, self.answered = answer, {False: 0, True: 0}
+
     async def dialed_by(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.dialed += 1
         stranger = Stranger(reader, writer)
         greeting = await stranger.hear()
         assert isinstance(greeting, Greeting)
         self.links[greeting.bulk] = stranger
+        self.answered[greeting.bulk] = self.answered.get(greeting.bulk, 0) + 1
         stranger.say(self.answer)
 
 
@@ -165,15 +170,15 @@ async def test_anything_but_a_welcome_is_no_link() -> None:
         node.network.know(2, "127.0.0.1", deaf.port)
         await until(lambda: node.links == [(2, True)])
         for answer in answers:
-            deaf.answer = answer if isinstance(answer, bytes) else b"".join(pack(answer)[0])
+            deaf.answers(answer if isinstance(answer, bytes) else b"".join(pack(answer)[0]))
             for link in deaf.links.values():
                 link.writer.transport.abort()
-            await until(lambda: not node.network.is_up(2))
-            deaf.dialed = 0
-            await until(lambda: deaf.dialed > 2)
+            # A link dials again when its dial before has ended: what is said of it then rests on this answer.
+            await until(lambda: min(deaf.answered.values()) > 1)
             assert not node.network.is_up(2)
-            assert node.network.problem(2) == (SILENT if answer == b"\0\0" else NO_LISTENER)
-        deaf.answer = b"".join(pack(Welcome())[0])
+            problem = SILENT if answer == b"\0\0" else NO_LISTENER
+            await until(lambda problem=problem: node.network.problem(2) == problem)  # type: ignore[misc]
+        deaf.answers(b"".join(pack(Welcome())[0]))
         await until(lambda: node.network.is_up(2))
         assert unpack(memoryview(deaf.answer)[4:]) == Welcome()
         assert node.network.problem(2) == ""
@@ -192,10 +197,10 @@ async def test_why_a_node_is_not_reached_is_known_in_words() -> None:
             for node_id, address in addresses.items():
                 first.network.know(node_id, *address)
                 assert first.network.address(node_id) == address
-            await until(lambda: all(first.network.problem(each) for each in addresses))
-        assert first.network.problem(3) == NOBODY_THERE
-        assert first.network.problem(4) == "it refuses this node: this is node 2, not 4"
-        assert first.network.problem(5) == NOT_FOUND
+            # On a busy machine a dial may be given up before its answer; the next one tells.
+            refused = "it refuses this node: this is node 2, not 4"
+            wanted = {3: NOBODY_THERE, 4: refused, 5: NOT_FOUND}
+            await until(lambda: {each: first.network.problem(each) for each in wanted} == wanted)
         assert first.network.address(6) is None
         deaf.answer = b""
         first.network.know(2, "127.0.0.1", deaf.port)
