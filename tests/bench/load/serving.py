@@ -7,9 +7,9 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-Answer = Callable[[int, int], list[bytes]]
+Answer = Callable[[int, int], Iterable[bytes]]
 """(correlation id, number of the request on its connection) -> the pieces to send, with a pause between."""
 
 
