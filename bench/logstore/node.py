@@ -169,6 +169,7 @@ class Node:
         self.second: SecondLog | None = None
         self.lost = self.taken_bytes = 0
         self.group: LogGroup
+        self._server: asyncio.Server
         self._dice = random.Random(self.node_id)
         self._places: deque[tuple[int, int]] = deque()
 
@@ -233,7 +234,7 @@ class Node:
         for node_id, port in self.ports.items():
             if node_id != self.node_id:
                 self.network.know(node_id, HOST, port)
-        await loop.create_server(lambda: Intake(self), HOST, job["client_port"])
+        self._server = await loop.create_server(lambda: Intake(self), HOST, job["client_port"])
 
     def _after_commit(self) -> None:
         if self.second is not None:
@@ -250,19 +251,23 @@ class Node:
         return {"leader": True}
 
     async def housekeep(self) -> None:
-        """Delete what is older than `kept_bytes`, so that segments are used again as in a store that has run
-        for long; on every replica."""
+        """`tidy` again and again, on every replica."""
         while self.job["recycle"]:
             await asyncio.sleep(HOUSEKEEPING_S)
-            if self.group.is_leader and self.taken_bytes:
-                places = self._places
-                places.append((self.taken_bytes, self.partition.high_watermark))
-                start = 0
-                while places and places[-1][0] - places[0][0] > self.job["kept_bytes"]:
-                    start = places.popleft()[1]
-                if start:
-                    await self.group.advance_log_starts({self.partition.number: start})
-            self.group.free_dead_segments()
+            await self.tidy()
+
+    async def tidy(self) -> None:
+        """Delete what is older than `kept_bytes`, so that segments are used again as in a store that has run
+        for long."""
+        if self.group.is_leader and self.taken_bytes:
+            places = self._places
+            places.append((self.taken_bytes, self.partition.high_watermark))
+            start = 0
+            while places and places[-1][0] - places[0][0] > self.job["kept_bytes"]:
+                start = places.popleft()[1]
+            if start:
+                await self.group.advance_log_starts({self.partition.number: start})
+        self.group.free_dead_segments()
 
     def stats(self) -> dict[str, Any]:
         """Counts since the start."""
@@ -285,6 +290,7 @@ class Node:
         }
 
     async def close(self) -> None:
+        self._server.close()
         await self.network.close()
         await self.group.close()
         if self.second is not None:
