@@ -8,7 +8,7 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,7 @@ from storage.raft.messages import (
 from storage.shipping import Piece, PieceKind
 from storage.types import DirectoryEntry, Frame, FrameKind, NotLeader, StorageFull
 from tests.storage.cluster import QUICK, SMALL, Cluster, append
+from tests.storage.loop_time import nobody_is_silent
 
 TOPIC = bytes(range(16))
 
@@ -61,6 +62,13 @@ class Disk(RealFileSystem):
     def fdatasync(self, fd: int, /) -> None:  # type: ignore[override]
         time.sleep(self.flush_seconds)
         os.fdatasync(fd)
+
+
+@pytest.fixture(autouse=True)
+async def clock(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Leaderships end where a test ends them."""
+    async with nobody_is_silent(monkeypatch):
+        yield
 
 
 async def start(
@@ -451,8 +459,7 @@ async def test_a_full_member_does_not_stop_the_group(tmp_path: Path) -> None:
         await cluster.until(lambda: third.raft.leading is not None)
         assert full.raft.leading is None
         cluster.lost = lambda sender, to, message: False  # all three are there: two of them are well
-        await asyncio.sleep(2.5)
-        assert any(group.is_leader for group in cluster.groups.values())
+        await cluster.leader()
     finally:
         end(cluster)
 

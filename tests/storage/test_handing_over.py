@@ -16,38 +16,21 @@ from storage.raft.membership import ConfigurationRefused
 from storage.raft.messages import Append, AppendResponse, Message
 from storage.types import Frame, NotLeader, StorageFull
 from tests.storage.cluster import Cluster, append
+from tests.storage.loop_time import loop_time
 
 TOPIC = bytes(range(16))
 OTHER_TOPIC = bytes(range(1, 17))
-STEP_SECONDS = 0.005
-
-
-class LoopTime:
-    """A monotonic clock that goes on only as the loop turns: on a busy machine nobody is taken for silent."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(STEP_SECONDS)
-            self.now += STEP_SECONDS
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     """Three members; whoever waits for a commit does so for as long as it takes."""
     monkeypatch.setattr(group_module, "DOUBT_SECONDS", 3600.0)
-    clock = LoopTime()
-    going_on = asyncio.ensure_future(clock.run())
-    made = Cluster(tmp_path, seconds=clock)
-    await made.start()
-    yield made
-    await made.stop()
-    going_on.cancel()
+    async with loop_time() as clock:
+        made = Cluster(tmp_path, seconds=clock)
+        await made.start()
+        yield made
+        await made.stop()
     assert not made.fatal
 
 

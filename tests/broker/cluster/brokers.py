@@ -12,6 +12,7 @@ over; processes that are killed are `tests/torture`'s business.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,6 +21,9 @@ from broker.metadata import METADATA_GROUP
 from broker.server import Broker
 from broker.settings.config import Settings, from_texts
 from compat_tests.probe import free_port
+from storage.group_options import node_of
+from storage.raft.membership import ConfigurationRefused
+from storage.types import NotLeader
 from tests.broker.wire import Client
 
 SETTLE_SECONDS = 20.0
@@ -130,6 +134,22 @@ class BrokerCluster:
         """Every node that runs is registered, and every group that is placed somewhere has a leader."""
         await self.until(lambda: self.leader_of(METADATA_GROUP) is not None, "a controller")
         await self.until(lambda: self._is_settled(), "a cluster that is settled")
+
+    async def led_by(self, group: int, node_id: int) -> None:
+        """Have a node lead a group. Asked for until it does: a handover that takes long is given up."""
+
+        def led() -> bool:
+            for broker in self.brokers.values():
+                found = broker.groups.get(group)
+                if found is not None and found.is_leader:
+                    (heir,) = (each for each in found.raft.configuration.voters if node_of(each) == node_id)
+                    if found.raft.member_id == heir:
+                        return True
+                    with contextlib.suppress(ConfigurationRefused, NotLeader):
+                        found.transfer(heir)
+            return False
+
+        await self.until(led, f"group {group} that node {node_id} leads")
 
     def _is_settled(self) -> bool:
         placed = None
