@@ -37,7 +37,7 @@ import confluent_kafka.admin
 
 from compat_tests.targets import TargetFailed
 from lockstep.playing.config import Order
-from tests.campaigns import evidence, player_processes
+from tests.campaigns import evidence, player_processes, player_sabotage
 from tests.campaigns.brokers import Brokers, raise_on_term
 from tests.campaigns.exactly_once import KEPT_PROBLEMS, committed
 from tests.campaigns.player_judge import Contents, judge, order_differences, record_of, wanted
@@ -54,7 +54,7 @@ STALLED_SHARES: Final = (0.3, 0.65)
 """Of the records, from where to where one target is stopped."""
 STUCK_S: Final = 180.0
 """Without one record applied, once everything is healed."""
-READY_S: Final = 60.0
+READY_S: Final = 120.0
 BASE_MIB: Final = 128
 """Of a player that holds nothing for its targets, with what it is reading."""
 
@@ -111,9 +111,9 @@ class Campaign:
         self._count()
 
     def _await_ready(self) -> None:
-        """Until somebody plays all partitions. TargetFailed."""
+        """Until all partitions are played. TargetFailed."""
         deadline = time.monotonic() + READY_S
-        while self._players and not any(each.plays() == PARTITIONS for each in self._players):
+        while self._players and not all_are_played(self._players):
             if time.monotonic() > deadline:
                 raise TargetFailed(f"nobody plays:\n{self._tails()}")
             time.sleep(TICK_S)
@@ -122,7 +122,8 @@ class Campaign:
         """Until as much is written, and as much has happened, as was asked for. TargetFailed."""
         stalled = self._rng.choice(self._targets)
         first, last = (int(self._options.records * share) for share in STALLED_SHARES)
-        while self._writers.written < self._options.records or self._nemesis.rounds < self._options.kills:
+        stalled_from = 0
+        while not self._has_enough():
             if self._writers.problems:
                 raise TargetFailed("; ".join(self._writers.problems))
             for process in self._processes:
@@ -132,13 +133,22 @@ class Campaign:
                 stalled.restart()
                 stalled.stop()
                 self._nemesis.spared, self._memory.phase = stalled, "while_one_is_stopped"
-                self.figures["stopped_for_records"] = -written
-            elif self._nemesis.spared is not None and written >= last:
+                stalled_from = written
+            elif self._nemesis.spared is not None and written - stalled_from >= last - first:
                 stalled.go_on()
                 self._nemesis.spared, self._memory.phase = None, "after"
-                self.figures["stopped_for_records"] += written
+                self.figures["stopped_for_records"] = written - stalled_from
             self._nemesis.act()
             time.sleep(TICK_S)
+
+    def _has_enough(self) -> bool:
+        """Is as much written, and has as much happened, as was asked for?"""
+        return (
+            self._writers.written >= self._options.records
+            and self._nemesis.rounds >= self._options.kills
+            and self._memory.phase == "after"
+            and (not self._options.plant or any(map(player_sabotage.was_killed_between, self._targets)))
+        )
 
     def _heal(self) -> None:
         """TargetFailed."""
@@ -206,6 +216,11 @@ class Campaign:
         return "\n".join(
             f"{each.name}: {each.log.read_text(errors='replace')[-1500:]}" for each in self._processes
         )
+
+
+def all_are_played(players: Sequence[Player]) -> bool:
+    """Whether each partition has one who plays it: they claim each by itself, and may share them."""
+    return set().union(*(each.plays() for each in players)) == {*range(PARTITIONS)}
 
 
 def create_topic(bootstrap: str) -> None:

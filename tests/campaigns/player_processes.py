@@ -71,6 +71,11 @@ class Process:
         self.is_stopped = False
 
     @property
+    def pid(self) -> int:
+        """0 where it is down."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
     def is_up(self) -> bool:
         """It runs, and is not stopped."""
         return self._process is not None and self._process.poll() is None and not self.is_stopped
@@ -199,9 +204,9 @@ class Player(Process):
     def is_ready(self) -> bool:
         return bool(self._logs())
 
-    def plays(self) -> int:
-        """So many partitions; 0 where it does not answer."""
-        return sum(each["is_playing"] for each in self._logs())
+    def plays(self) -> set[int]:
+        """Which partitions; none where it does not answer."""
+        return {each["partition"] for each in self._logs() if each["is_playing"]}
 
     def _logs(self) -> list[dict[str, Any]]:
         try:

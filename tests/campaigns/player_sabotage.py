@@ -2,29 +2,62 @@
 
 Owns: the mistake that a target's authors make most easily: what was applied is committed first, and the mark
 a moment later, in a transaction of its own. Who is killed in between applies a record twice; the campaign
-must see that. In SQLite alone.
+must see that. The first to come there waits to be killed, so that it does not take luck. In SQLite alone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
+from pathlib import Path
 
 from lockstep.demo.shard.__main__ import main
 from player.target import sqlite
 from player.target.marks import Mark
 from player.target.records import Delivered
+from tests.campaigns.player_processes import Target
 
 BETWEEN_S = 0.1
+LONGEST_S = 3600.0
+"""A kill comes before that."""
+SQLITE = "sqlite:///"
+
+
+def _file(store: str) -> Path:
+    """Says which process waits, or waited."""
+    return Path(store).resolve().with_suffix(".between")
+
+
+def was_killed_between(target: Target) -> bool:
+    """Whether one of a target's processes waited between the two transactions, and is no more."""
+    try:
+        text = _file(target.store.removeprefix(SQLITE)).read_text()
+    except OSError:
+        return False
+    return text.isdigit() and int(text) != target.pid
 
 
 def store_apart(self: sqlite.SqliteLog, delivered: Delivered, mark: Mark) -> None:
     """In place of `SqliteLog.store`."""
     with self._transaction():
         self._apply(self._connection, delivered)
-    time.sleep(BETWEEN_S)
+    (_, _, store), *_ = self._connection.execute("PRAGMA database_list")
+    time.sleep(LONGEST_S if delivered.records and _is_first(store) else BETWEEN_S)
     with self._transaction():
         self._connection.execute(sqlite._MOVE, (mark.position, mark.log_id))
+
+
+def _is_first(store: str) -> bool:
+    """Whole at once: it may be killed right here, too."""
+    process = os.getpid()
+    own = Path(f"{store}.{process}")
+    own.write_text(str(process))
+    with contextlib.suppress(FileExistsError):
+        os.link(own, _file(store))
+        return True
+    return False
 
 
 if __name__ == "__main__":

@@ -15,7 +15,15 @@ from compat_tests.kafka_jars import skip_or_fail
 from lockstep.playing import config
 from tests.campaigns import evidence, player, player_processes
 from tests.campaigns.player_nemesis import FAULTS, Nemesis
-from tests.campaigns.player_processes import BOUNDS, Options, Process, group_config, players_of, targets_of
+from tests.campaigns.player_processes import (
+    BOUNDS,
+    Options,
+    Player,
+    Process,
+    group_config,
+    players_of,
+    targets_of,
+)
 from tests.campaigns.player_writers import KEYS, Drawn
 from tests.lockstep.postgres import PostgresMissing
 
@@ -56,6 +64,25 @@ def test_a_target_whose_mark_is_apart_from_its_data_is_found() -> None:
     )
     _, problems = short(words)
     assert any("more than once" in each for each in problems), problems
+
+
+class Telling(Player):
+    """A player that says it plays these partitions of two."""
+
+    def __init__(self, directory: Path, *partitions: int) -> None:
+        super().__init__("p", "127.0.0.1:1", {}, directory)
+        self._partitions = partitions
+
+    def _logs(self) -> list[dict[str, Any]]:
+        return [{"partition": each, "is_playing": each in self._partitions} for each in range(2)]
+
+
+def test_players_may_share_the_partitions_from_the_beginning(tmp_path: Path) -> None:
+    def told(*each: tuple[int, ...]) -> bool:
+        return player.all_are_played([Telling(tmp_path, *partitions) for partitions in each])
+
+    assert told((0, 1), ()) and told((1,), (0,)) and told((0, 1), (1,))
+    assert not told((), ()) and not told((1,), (1,)) and not told((0,), ())
 
 
 def program(directory: Path, text: str, may_end: bool = False) -> Process:
