@@ -36,7 +36,7 @@ def load(axes: Axes, loop: str, point: Point, **more: Any) -> Words:
         "rate": axes.rate if is_open else 0,
         "seconds": axes.open_s if is_open else axes.closed_s,
         "warmup_s": axes.warmup_s,
-        "count": 0,
+        "count": axes.transactions,
         **more,
     }
 

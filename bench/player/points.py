@@ -53,6 +53,8 @@ class Axes:
     keys: tuple[int, ...] = (1, 2, 5, 10)
     keys_targets: int = 20
     """Targets where the size varies: its figures 10, 12b, 13c, 13d."""
+    transactions: int = 0
+    """A run of either loop ends after so many; 0: by its time alone."""
     closed_s: float = 6.0
     open_s: float = 12.0
     warmup_s: float = 2.0
@@ -109,20 +111,22 @@ SMOKE: Final = Axes(
     targets_keys=3,
     keys=(3,),
     keys_targets=2,
-    closed_s=0.5,
-    open_s=0.5,
-    warmup_s=0.1,
+    transactions=20,
+    closed_s=60.0,
+    open_s=60.0,
+    warmup_s=0.0,
     rate=50.0,
     stored=(Point(2, 3),),
     sustained_targets=(2,),
     sustained_rates=(50,),
-    sustained_s=0.5,
+    sustained_s=60.0,
     throughput_records=2_000,
     missed=(50,),
     dummies=(0, 10),
     dummy_entries=199,
     stall_pairs=1,
-    stall_s=0.5,
+    stall_s=60.0,
     stall_records=2_000,
 )
-"""Whether it works, in a few seconds: one node, no Kafka."""
+"""Whether it works, in a few seconds: one node, no Kafka. Runs end by their counts, so that all that was
+written is measured however slow the machine is."""
