@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from compat_tests.conftest import NewTopic
 from compat_tests.raw import RawConnection, batch
 from compat_tests.spark_cases.conftest import FIRST_MS
 from compat_tests.spark_cases.face import Spark, places, values
+from compat_tests.until import until
 
 AREA = "Spark source: failOnDataLoss"
 EARLIEST: dict[str, Any] = {
@@ -22,12 +22,13 @@ EARLIEST: dict[str, Any] = {
 }
 """An executor's consumer outlives its read for minutes: it would make a deleted topic again."""
 CAREFREE: dict[str, Any] = {"failOnDataLoss": False}
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def write(raw: RawConnection, topic: str, count: int, partition: int = 0, word: bytes = b"new") -> None:
     found = [word + b" %d" % n for n in range(count)]
-    raw.produce(topic, batch(found, timestamp_ms=FIRST_MS), partition=partition)
+    answer = raw.produce(topic, batch(found, timestamp_ms=FIRST_MS), partition=partition)
+    assert answer["error_code"] == 0, answer
 
 
 def is_unknown(raw: RawConnection, topic: str) -> bool:
@@ -39,10 +40,7 @@ def is_unknown(raw: RawConnection, topic: str) -> bool:
 def delete(raw: RawConnection, java: Client, topic: str) -> None:
     """And wait until nobody knows it."""
     java.delete_topic(topic)
-    until = time.monotonic() + WAIT_S
-    while not is_unknown(raw, topic):
-        assert time.monotonic() < until, f"{topic} is still there after {WAIT_S} s"
-        time.sleep(0.05)
+    until(True, lambda: is_unknown(raw, topic), WAIT_S)
 
 
 @pytest.mark.case(AREA, "batch, records deleted: earliest is the new beginning")
@@ -168,10 +166,7 @@ def test_stream_only_topic_gone(spark: Spark, java: Client, raw: RawConnection, 
 def test_new_partition_deleted(spark: Spark, java: Client, raw: RawConnection, topic: str) -> None:
     assert spark.stream(subscribe=topic, **EARLIEST).count == 20
     java.add_partitions(topic, 3)
-    until = time.monotonic() + WAIT_S
-    while raw.list_offset(topic, -1, partition=2)["error_code"]:
-        assert time.monotonic() < until, f"{topic} has no third partition after {WAIT_S} s"
-        time.sleep(0.05)
+    until(0, lambda: raw.list_offset(topic, -1, partition=2)["error_code"], WAIT_S)
     write(raw, topic, 6, partition=2)
     java.delete_records(topic, 2, 4)
     failure = spark.fails(spark.stream, subscribe=topic, **EARLIEST)

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.spark("newest")
 
 def write(raw: RawConnection, topic: str, first: int, count: int, partition: int = 0) -> None:
     found = [b"%d" % n for n in range(first, first + count)]
-    raw.produce(topic, batch(found, timestamp_ms=FIRST_MS), partition=partition)
+    answer = raw.produce(topic, batch(found, timestamp_ms=FIRST_MS), partition=partition)
+    assert answer["error_code"] == 0, answer
 
 
 def arrived(raw: RawConnection, topic: str, count: int) -> float:

@@ -16,9 +16,11 @@ from compat_tests.raw import batch, raw_connection
 from compat_tests.spark_cases.conftest import FIRST_MS
 from compat_tests.spark_cases.face import Spark, values
 from compat_tests.targets import Target
+from compat_tests.until import until
 
 AREA = "Spark source: brokers that die"
 OFTEN = {"processingTime": "200 milliseconds"}
+WAIT_S = 60.0
 
 
 @pytest.fixture(params=EACH_TARGET)
@@ -30,6 +32,8 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 def write(target: Target, word: bytes, count: int) -> list[bytes]:
     found = [word + b" %d" % n for n in range(count)]
     with raw_connection(target.bootstrap) as raw:
+        # A broker that is back answers before it leads its partitions again.
+        until(0, lambda: raw.list_offset("read", -1)["error_code"], WAIT_S)
         assert raw.produce("read", batch(found, timestamp_ms=FIRST_MS))["error_code"] == 0
     return found
 

@@ -10,6 +10,7 @@ from compat_tests.clients.face import Client
 from compat_tests.raw import RawConnection, batch
 from compat_tests.spark_cases.conftest import FIRST_MS, MINUTE_MS
 from compat_tests.spark_cases.face import Spark, places, values
+from compat_tests.until import until
 
 AREA = "Spark source: streams"
 EARLIEST: dict[str, Any] = {"startingOffsets": "earliest"}
@@ -19,7 +20,9 @@ BOTH = [(partition, n) for partition in range(2) for n in range(10)]
 
 def more(raw: RawConnection, topic: str, count: int, partition: int = 0) -> None:
     values_there = [b"more %d" % n for n in range(count)]
-    raw.produce(topic, batch(values_there, timestamp_ms=FIRST_MS + 20 * MINUTE_MS), partition=partition)
+    records = batch(values_there, timestamp_ms=FIRST_MS + 20 * MINUTE_MS)
+    answer = raw.produce(topic, records, partition=partition)
+    assert answer["error_code"] == 0, answer
 
 
 @pytest.mark.case(AREA, "trigger availableNow from its checkpoint: a second run takes only what is new")
@@ -144,8 +147,7 @@ def test_new_partitions(spark: Spark, java: Client, raw: RawConnection, topic: s
         more(raw, topic, 1)
         query.took(1)
         java.add_partitions(topic, 4)
-        while raw.list_offset(topic, -1, partition=3)["error_code"]:
-            pass
+        until(0, lambda: raw.list_offset(topic, -1, partition=3)["error_code"])
         more(raw, topic, 5, partition=3)
         query.took(6)
     assert places(query.taken().rows) == [(0, 10)] + [(3, n) for n in range(5)]
