@@ -59,6 +59,11 @@ def pytest_xdist_make_scheduler(config: Any, log: Any) -> Any:
             super().remove_node(node)
             return ended_in
 
+        def _reschedule(self, node: Any) -> None:
+            """Not to a process that has not said yet which tests it finds, as where several end at once."""
+            if node in self.registered_collections:
+                super()._reschedule(node)
+
         def mark_test_pending(self, item: str) -> None:
             """A second try, in a share of its own: another process may have what was left of the test's."""
             self.again.add(item)

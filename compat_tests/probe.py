@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
+import re
 import socket
 import struct
 
@@ -10,13 +13,29 @@ HOST = "127.0.0.1"
 
 _PORTS = range(20_000, 32_000)
 """Below the ports Linux hands to outgoing connections, so a client cannot take a broker's port in between."""
+_SHARES = 8
+"""More than a run of the tests has processes at once: each of them keeps to its own share of the ports."""
+
+
+def ports_of(worker: str) -> range:
+    """Those of a process of a run of the tests in several, as pytest-xdist calls it; "": all."""
+    found = re.fullmatch(r"gw(\d+)", worker)
+    if found is None:
+        return _PORTS
+    count = len(_PORTS) // _SHARES
+    first = _PORTS.start + int(found[1]) % _SHARES * count
+    return range(first, first + count)
+
+
+_OURS = ports_of(os.environ.get("PYTEST_XDIST_WORKER", ""))
+_walk = itertools.count(random.SystemRandom().randrange(len(_OURS)))
+"""None comes again soon: who was given it may not have bound it yet, or have let go of it for a restart."""
 
 
 def free_port(avoid: int = 0) -> int:
-    """A loopback port nothing listens on now, chosen at random; the caller must expect to lose a race."""
-    choice = random.SystemRandom()
+    """A loopback port nothing listens on now; the caller must expect to lose a race."""
     for _ in range(1000):
-        port = choice.choice(_PORTS)
+        port = _OURS[next(_walk) % len(_OURS)]
         if port == avoid:
             continue
         with socket.socket() as probe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import signal
@@ -18,7 +19,7 @@ from compat_tests import harness, kafka_jars, line_driver, report
 from compat_tests.harness import FAILED, LIMITED, PASSED, Outcome, load, save
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.line_driver import DriverFailed, LineDriver
-from compat_tests.probe import HOST, answers, free_port
+from compat_tests.probe import HOST, answers, free_port, ports_of
 from compat_tests.raw import Answer
 from compat_tests.routed import RoutedConnection, joined
 from compat_tests.targets import LockstepTarget, TargetFailed
@@ -100,6 +101,16 @@ def test_a_taken_port_is_left_to_its_owner(tmp_path: Path) -> None:
             assert target.port != taken, "another port was tried"
         finally:
             target.close()
+
+
+def test_processes_of_one_run_take_no_port_of_each_other() -> None:
+    shares = [ports_of(f"gw{number}") for number in range(8)]
+    assert sum(map(len, shares)) == len({*itertools.chain(*shares)}) == len(ports_of(""))
+    assert ports_of("gw9") == shares[1], "one that came in a place of another"
+
+
+def test_a_port_does_not_come_again_soon() -> None:
+    assert len({free_port() for _ in range(1000)}) == 1000
 
 
 def test_a_free_port_can_be_bound() -> None:

@@ -12,14 +12,20 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FAULTS = {
     "crash": "os.kill(os.getpid(), signal.SIGKILL)",
+    "crash together": "while not both_tried(): pass\n        os.kill(os.getpid(), signal.SIGKILL)",
     "hang": "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals()); time.sleep(1000)",
 }
 SUITE = """
 import os, pathlib, signal, time
 import pytest
 
+TRIED = pathlib.Path(os.environ["TRIED"])
+
+def both_tried():
+    return (TRIED / "test_a").exists() and (TRIED / "test_b").exists()
+
 def fault(name, always):
-    tried = pathlib.Path(os.environ["TRIED"], name)
+    tried = TRIED / name
     if always or not tried.exists():
         tried.touch()
         {fault}
@@ -36,14 +42,16 @@ def test_after(number):
 """
 
 
-def run(place: Path, fault: str, *, always: bool) -> subprocess.CompletedProcess[str]:
-    """Three files of seven tests in two processes, the middle one with the fault; it has 3 s."""
+def run(
+    place: Path, fault: str, *files: str, always: bool = False, patience_s: int = 1
+) -> subprocess.CompletedProcess[str]:
+    """Three files of seven tests in two processes, one or two with the fault; it has three times as long."""
     for file in ("test_a", "test_b", "test_c"):
-        code = FAULTS[fault] if file == "test_b" else "pass"
+        code = FAULTS[fault] if file in files else "pass"
         (place / f"{file}.py").write_text(SUITE.format(fault=code, file=file, always=always))
     (place / "conftest.py").write_text((ROOT / "conftest.py").read_text())
-    settings = "faulthandler_timeout = 3\nfaulthandler_exit_on_timeout = true\ntimeout = 1\n"
-    (place / "pytest.ini").write_text(f"[pytest]\n{settings}")
+    settings = f"faulthandler_timeout = {3 * patience_s}\nfaulthandler_exit_on_timeout = true\n"
+    (place / "pytest.ini").write_text(f"[pytest]\n{settings}timeout = {patience_s}\n")
     command = (
         sys.executable,
         "-P",
@@ -63,16 +71,22 @@ def run(place: Path, fault: str, *, always: bool) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ["crash", "hang"])
 def test_a_fault_that_comes_once_is_tried_again(tmp_path: Path, fault: str) -> None:
-    ended = run(tmp_path, fault, always=False)
+    ended = run(tmp_path, fault, "test_b")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "21 passed, 1 rerun" in ended.stdout
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+def test_processes_that_end_at_once_are_all_replaced(tmp_path: Path) -> None:
+    ended = run(tmp_path, "crash together", "test_a", "test_b", patience_s=30)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "21 passed, 2 rerun" in ended.stdout
+
+
+@pytest.mark.parametrize("fault", ["crash", "hang"])
 def test_a_fault_that_comes_again_is_one_failure_and_the_rest_is_run(tmp_path: Path, fault: str) -> None:
-    ended = run(tmp_path, fault, always=True)
+    ended = run(tmp_path, fault, "test_b", always=True)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "1 failed, 20 passed, 1 rerun" in ended.stdout
     assert "crashed while running 'test_b.py::test_at_fault'" in ended.stdout
