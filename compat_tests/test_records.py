@@ -91,7 +91,7 @@ def test_log_append_time(client: Client, new_topic: NewTopic) -> None:
     client.produce(topic, [Message(b"x", timestamp_ms=old), Message(b"y", timestamp_ms=old)], codec="gzip")
     found = client.read(topic, 2)
     assert [each.value for each in found] == [b"x", b"y"]
-    assert all(before <= each.timestamp_ms <= before + 60_000 for each in found)
+    assert all(before <= each.timestamp_ms <= int(time.time() * 1000) for each in found)
     assert {each.timestamp_type for each in found} <= {"LogAppendTime", None}
 
 

@@ -329,7 +329,7 @@ def test_describe(one: Coordinator, new_topic: NewTopic) -> None:
     found = one.describe()
     assert found.transaction_state == "Ongoing"
     assert {each.topic: each.partitions for each in found.topics} == {topic: [1], other: [0]}
-    assert abs(found.transaction_start_time_ms - began_ms) < 5_000
+    assert began_ms - 1 <= found.transaction_start_time_ms <= time.time() * 1000
     one.over((producer_id, epoch), False)
     assert (one.describe().transaction_state, one.describe().topics) == ("CompleteAbort", [])
     assert one.describe("nobody's").error_code == TRANSACTIONAL_ID_NOT_FOUND

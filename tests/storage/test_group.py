@@ -17,6 +17,7 @@ from protocol.records.record import iter_records
 from storage import flusher as flusher_module
 from storage import idle_marker
 from storage.group import Backlogged, BatchTooLarge, GroupOptions, LogGroup
+from storage.idle_marker import IdleMarker
 from storage.log.data_log import DataLog
 from storage.log.format import frame_bytes
 from storage.log.options import LogOptions
@@ -31,6 +32,7 @@ from storage.types import (
     StateMachine,
     StorageFull,
 )
+from tests.broker.groups.fakes import FakeLoop
 from tests.storage.cluster import append
 
 TOPIC = bytes(range(16))
@@ -478,21 +480,20 @@ async def test_the_idle_marker_follows_the_last_flush_and_no_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idle_marker, "IDLE_MARKER_SECONDS", 0.2)
-    loop = asyncio.get_running_loop()
     group = await open_group(tmp_path)
     (partition,) = await group.open_partitions([(TOPIC, 0)])
-    await asyncio.sleep(0.3)
-    marked: list[float] = []
-    monkeypatch.setattr(group.log, "idle", lambda: marked.append(loop.time()))
+    loop = FakeLoop()
+    group._idle_marker.stop()
+    group._idle_marker = IdleMarker(group._replica, loop)  # type: ignore[arg-type]
+    began, marked = loop.time(), list[float]()
+    monkeypatch.setattr(group.log, "idle", lambda: marked.append(loop.time() - began))
     for _ in range(2):
         append(group, partition, b"z")
         await group.committed()
-        flushed = loop.time()
-        await asyncio.sleep(0.05)
-    await asyncio.sleep(0.4)
-    assert len(marked) == 1
-    assert 0.19 < marked[0] - flushed < 0.3
+        loop.advance(50)
+    loop.advance(400)
+    assert marked == [pytest.approx(0.25)], "0.2 s after the second flush"
     append(group, partition, b"z")
     await group.close()
-    await asyncio.sleep(0.3)
+    loop.advance(300)
     assert len(marked) == 1
