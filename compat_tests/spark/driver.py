@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # this is run as a file, by another Python
 from compat_tests.spark.serving import SETTINGS, Ask, by_name, frame_of, rows_of, serve
 
-_WAIT_S = 60
+_WAIT_S = 100
 
 
 class Driver:

@@ -99,6 +99,6 @@ def test_marker_at_end(spark: Spark, producer: Transactional, new_topic: NewTopi
     producer.begin()
     send(producer, topic, "only", 2)
     producer.commit()
-    how: dict[str, Any] = {"subscribe": topic, "kafkaConsumer.pollTimeoutMs": "5000"}
+    how: dict[str, Any] = {"subscribe": topic, "kafkaConsumer.pollTimeoutMs": "60000"}
     assert words(spark.read(**how)) == ["only 0", "only 1"]
     assert spark.read(startingOffsets={topic: {"0": 2}}, **how) == [], "the marker alone"
