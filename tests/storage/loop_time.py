@@ -6,9 +6,10 @@ It goes on only as the loop turns, by as much as was slept: who did not come to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,48 @@ async def nobody_is_silent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Non
     async with loop_time() as clock:
         monkeypatch.setattr(LogGroup, "open", partial(LogGroup.open, seconds=clock))
         yield
+
+
+class Timer:
+    """One of a `PatientLoop`."""
+
+    def __init__(
+        self, loop: PatientLoop, at: float, callback: Callable[..., object], args: tuple[Any, ...]
+    ) -> None:
+        self._loop = loop
+        self._at = at
+        self._callback = callback
+        self._args = args
+        self._handle = self._wait()
+
+    def cancel(self) -> None:
+        self._handle.cancel()
+
+    def _wait(self) -> asyncio.TimerHandle:
+        return self._loop.real.call_later(self._at - self._loop.time(), self._look)
+
+    def _look(self) -> None:
+        if self._loop.time() < self._at:
+            self._handle = self._wait()
+        else:
+            self._callback(*self._args)
+
+
+class PatientLoop:
+    """The running loop, but for its time and its timers."""
+
+    def __init__(self, clock: LoopTime) -> None:
+        self.real = asyncio.get_running_loop()
+        self.time = clock
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> Timer:
+        return Timer(self, when, callback, args)
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
+        return Timer(self, self.time() + delay, callback, args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ from storage.group import LogGroup
 from storage.types import StateMachine
 from tests.broker.groups.fakes import World
 from tests.storage.cluster import Cluster
+from tests.storage.loop_time import LoopTime, PatientLoop
 
 NUMBER = 1
 PARTITIONS = 4
@@ -60,11 +61,12 @@ class Known:
 
 
 class Nodes:
-    """Three of them. `start` and `stop` it."""
+    """Three of them, by one clock. `start` and `stop` it."""
 
-    def __init__(self, directory: Path, **settings: str) -> None:
+    def __init__(self, directory: Path, clock: LoopTime, **settings: str) -> None:
         self.states: dict[int, GroupsState] = {}
-        self.cluster = Cluster(directory, machines=self._machines)
+        self.cluster = Cluster(directory, machines=self._machines, seconds=clock)
+        self._clock = clock
         self.known: dict[int, Known] = {}
         self.groups: dict[int, Groups] = {}
         self.appenders: dict[int, Appender] = {}
@@ -85,7 +87,7 @@ class Nodes:
         await cluster.agreed()
         for node in cluster.groups:
             known = self.known[node] = Known(cluster.groups[node], self.settings)
-            loop = asyncio.get_running_loop()
+            loop: Any = PatientLoop(self._clock)
             self.groups[node] = Groups(known, None, lambda: CLOCK_MS, loop)  # type: ignore[arg-type]
             self.appenders[node] = appender = Appender(
                 cluster.groups[node], ProducerState(86_400_000), lambda: CLOCK_MS
