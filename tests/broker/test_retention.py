@@ -16,6 +16,7 @@ from protocol.errors import ErrorCode
 from storage.log.batch_index import SegmentPartition
 from storage.types import CorruptLog, StorageFull
 from tests.broker.conftest import StartBroker
+from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, records_of
 
 
@@ -129,7 +130,8 @@ async def test_metadata_does_not_pile_up(start_broker: StartBroker) -> None:
         gone = TopicEntry(f"gone{number}", bytes([number]) * 16, [1] * 50_000, {}, TopicState.CREATING)
         await topics.record([create_command(gone)])
         await topics.record([delete_command(gone.topic_id), deleted_command(gone.topic_id)])
-    await asyncio.sleep(0.2)
+    checkpointer = broker.groups[0]._replica.checkpointer
+    await until(lambda: checkpointer.under_way is None, 60)
     log = broker.groups[0].log
     before = len(log.segments())
     assert before >= 2
@@ -156,8 +158,8 @@ async def test_it_goes_on_after_a_failure(broker: Broker, monkeypatch: pytest.Mo
     retention = broker.parts.retention
     monkeypatch.setattr(retention, "enforce", fail)
     running = asyncio.ensure_future(retention.run(0.01))
-    await asyncio.sleep(0.1)
-    assert len(tried) > 1 and not running.done()
+    await until(lambda: len(tried) > 1, 60)
+    assert not running.done()
     running.cancel()
 
 

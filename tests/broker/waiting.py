@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 
-async def until(holds: Callable[[], object], seconds: float = 5.0) -> None:
+async def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
     """Look every few milliseconds. AssertionError where it does not hold in time."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + seconds

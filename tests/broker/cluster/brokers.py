@@ -26,7 +26,7 @@ from storage.raft.membership import ConfigurationRefused
 from storage.types import NotLeader
 from tests.broker.wire import Client
 
-SETTLE_SECONDS = 20.0
+SETTLE_SECONDS = 60.0
 LOOK_SECONDS = 0.02
 
 SMALL = {

@@ -17,6 +17,7 @@ from protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchR
 from protocol.messages.metadata import MetadataRequest
 from tests.broker.conftest import StartBroker
 from tests.broker.connections.rig import Rig, ask
+from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, fetch_request, frame, produce_request
 
 
@@ -514,9 +515,8 @@ async def test_pipelined_requests_without_reading(start_broker: StartBroker) -> 
     request = fetch_request({"t": {0: 0}}, max_bytes=1 << 20)
     for _ in range(count):
         client.send(request, 12)
-    await asyncio.sleep(0.3)
-    connection = [each for each in broker.parts.connections._open if each._stalled]
-    assert len(connection) == 1  # it waits for its client, with little in memory
+    # it waits for its client, with little in memory
+    await until(lambda: sum(bool(each._stalled) for each in broker.parts.connections._open) == 1, 60)
     client.writer.transport.resume_reading()  # type: ignore[attr-defined]
     for number in range(1, count + 1):
         correlation_id, _ = await asyncio.wait_for(client.receive(request, 12), 10)

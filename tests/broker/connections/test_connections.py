@@ -13,6 +13,7 @@ from broker.server import Broker
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.broker.conftest import StartBroker
 from tests.broker.connections.rig import Rig, Transport, ask, large_ask
+from tests.broker.waiting import until
 from tests.broker.wire import Client, fetch_request
 
 
@@ -177,7 +178,7 @@ async def test_max_connections(start_broker: StartBroker) -> None:
     assert await one_more.is_closed()
     assert broker.connection_count == 2
     await held[0].close()
-    await asyncio.sleep(0.05)
+    await until(lambda: broker.connection_count == 1, 60)
     again = await Client.connect(broker.port)
     await again.call(ApiVersionsRequest(), 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from broker.server import Broker
 from protocol.errors import ErrorCode
 from tests.broker.conftest import StartBroker
 from tests.broker.handlers.configs import BROKER, SET, TOPIC, alter
+from tests.broker.waiting import until
 from tests.broker.wire import Client
 
 MINUTE_MS = 60_000
@@ -264,11 +266,13 @@ async def test_a_full_disk_without_room_for_the_ends_of_offsets_keeps_no_topic_f
         assert broker.services.groups.store("g").state.topics() == {"t": 1}
         with pytest.raises(Refused):  # a new one would begin with the offsets of this one
             topics.plan("t", 1, 1, {})
-    for _ in range(300):
-        if not broker.services.groups.store("g").state.topics():
-            break
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.1)
+
+    def is_free() -> bool:
+        with contextlib.suppress(Refused):
+            return topics.plan("t", 1, 1, {}).name == "t"
+        return False
+
+    await until(is_free, 60)
     await topics.create(topics.plan("t", 1, 1, {}))
     assert broker.services.groups.store("g").state.offsets("g") == {}
 
@@ -285,11 +289,7 @@ async def test_a_deletion_that_a_crash_cut_short(start_broker: StartBroker) -> N
     assert broker.services.groups.store("g").state.topics() == {"t": 1}
     await broker.stop()
     broker = await start_broker()
-    for _ in range(100):
-        if not broker.services.groups.store("g").state.topics():
-            break
-        await asyncio.sleep(0.01)
-    assert broker.services.groups.store("g").state.topics() == {}
+    await until(lambda: not broker.services.groups.store("g").state.topics(), 60)
 
 
 async def test_retention_leaves_the_offsets_topic_alone(start_broker: StartBroker) -> None:

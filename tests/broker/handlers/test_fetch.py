@@ -22,6 +22,7 @@ from protocol.messages.fetch import (
 )
 from storage.types import OffsetOutOfRange, ReadResult
 from tests.broker.conftest import StartBroker
+from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, fetch_request, records_of
 
 
@@ -193,6 +194,7 @@ async def test_answers_that_nobody_reads_are_bounded_in_all(start_broker: StartB
         each.writer.transport.pause_reading()  # type: ignore[attr-defined]
         each.send(request, 12)
         each.send(request, 12)
+    await until(lambda: broker.services.unsent_bytes > bound // 2, 60)
     await asyncio.sleep(0.3)
     unsent = broker.services.unsent_bytes
     assert bound // 2 < unsent < bound + len(deaf) * 2 * (buffer_bytes + size)
@@ -218,8 +220,7 @@ async def test_answers_that_nobody_reads_are_bounded_in_all(start_broker: StartB
     broker.services.unsent_bytes += unsent - full
     for each in (*deaf, writer):
         await each.close()
-    await asyncio.sleep(0.1)
-    assert broker.services.unsent_bytes == 0
+    await until(lambda: broker.services.unsent_bytes == 0, 60)
     await client.close()
 
 
@@ -231,8 +232,7 @@ async def test_waits_for_data(broker: Broker, client: Client) -> None:
     reader = await Client.connect(broker.port)
     request = fetch_request({"t": {0: 0, 1: 0}}, max_wait_ms=60_000)
     reader.send(request, 12)
-    await asyncio.sleep(0.05)
-    assert broker.services.waiting_fetches.count == 1
+    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
     started = time.perf_counter()
     await client.produce("t", batch(b"a"), 1)
     _, response = await reader.receive(request, 12)
@@ -257,13 +257,14 @@ async def test_waits_for_min_bytes(broker: Broker, client: Client) -> None:
     await client.create("t")
     reader = await Client.connect(broker.port)
     size = len(batch(b"x" * 100))
-    request = fetch_request({"t": {0: 0}}, max_wait_ms=10_000, min_bytes=5 * size)
+    request = fetch_request({"t": {0: 0}}, max_wait_ms=60_000, min_bytes=5 * size)
     reader.send(request, 12)
+    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
     for count in range(1, 6):
         await asyncio.sleep(0.02)
         assert broker.services.waiting_fetches.count == 1, count
         await client.produce("t", batch(b"x" * 100))
-    _, response = await asyncio.wait_for(reader.receive(request, 12), 2)
+    _, response = await asyncio.wait_for(reader.receive(request, 12), 30)
     assert len(values(response.responses[0].partitions[0])) == 5  # type: ignore[attr-defined]
 
 
@@ -275,9 +276,8 @@ async def test_what_waits_is_no_larger_than_what_there_is_to_read(broker: Broker
     request.topics[0].partitions *= 5000
     request.topics += [FetchTopic(topic=f"unknown-{number}") for number in range(5000)]
     reader.send(request, 12)
-    await asyncio.sleep(0.3)
-    assert broker.services.waiting_fetches.count == 1
-    assert broker.parts.connections.in_flight_bytes == 0
+    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
+    await until(lambda: broker.parts.connections.in_flight_bytes == 0, 60)
     topic = broker.services.cluster.topic("t")
     assert topic is not None
     [waiting] = topic.partitions[0].waiting
@@ -299,11 +299,11 @@ async def test_a_deleted_topic_ends_the_wait(broker: Broker, client: Client) -> 
     reader = await Client.connect(broker.port)
     request = fetch_request({"t": {0: 0}}, max_wait_ms=60_000)
     reader.send(request, 12)
-    await asyncio.sleep(0.05)
+    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
     topic = broker.services.cluster.topic("t")
     assert topic is not None
     await broker.services.topics.delete(topic)
-    _, response = await asyncio.wait_for(reader.receive(request, 12), 2)
+    _, response = await asyncio.wait_for(reader.receive(request, 12), 30)
     data = response.responses[0].partitions[0]  # type: ignore[attr-defined]
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -312,11 +312,9 @@ async def test_a_client_that_leaves_is_not_waited_for(broker: Broker, client: Cl
     await client.create("t")
     reader = await Client.connect(broker.port)
     reader.send(fetch_request({"t": {0: 0}}, max_wait_ms=2**31 - 1), 12)
-    await asyncio.sleep(0.05)
-    assert broker.services.waiting_fetches.count == 1
+    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
     await reader.close()
-    await asyncio.sleep(0.05)
-    assert broker.services.waiting_fetches.count == 0
+    await until(lambda: broker.services.waiting_fetches.count == 0, 60)
     partition = broker.services.cluster.partition("t", 0)
     assert partition is not None
     assert not partition.waiting
@@ -376,10 +374,10 @@ async def test_a_session_waits_for_any_of_its_partitions(broker: Broker, client:
     await client.create("t", 3)
     reader = await Client.connect(broker.port)
     session = (await ask(reader, 0, 0, {0: 0, 1: 0, 2: 0})).session_id
-    waiting = asyncio.ensure_future(ask(reader, session, 1, {}, max_wait_ms=10_000, min_bytes=1))
-    await asyncio.sleep(0.05)
+    waiting = asyncio.ensure_future(ask(reader, session, 1, {}, max_wait_ms=60_000, min_bytes=1))
+    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
     await client.produce("t", batch(b"a"), 2)
-    assert told(await asyncio.wait_for(waiting, 2)) == {2: [b"a"]}
+    assert told(await asyncio.wait_for(waiting, 30)) == {2: [b"a"]}
 
 
 async def test_partitions_with_data_go_to_the_end_of_their_session(client: Client) -> None:
@@ -447,11 +445,11 @@ async def test_reads_that_need_the_disk(
     assert [len(values(data)) for data in response.responses[0].partitions] == [3, 1]
     # A waiting fetch that turns out cold is answered too.
     reader = await Client.connect(broker.port)
-    request = fetch_request({"t": {0: 3}}, max_wait_ms=5_000)
+    request = fetch_request({"t": {0: 3}}, max_wait_ms=60_000)
     reader.send(request, 12)
-    await asyncio.sleep(0.05)
+    await until(lambda: broker.services.waiting_fetches.count == 1, 60)
     await client.produce("t", batch(b"new"))
-    _, answer = await asyncio.wait_for(reader.receive(request, 12), 2)
+    _, answer = await asyncio.wait_for(reader.receive(request, 12), 30)
     assert values(answer.responses[0].partitions[0]) == [b"new"]  # type: ignore[attr-defined]
 
 
@@ -470,14 +468,18 @@ async def test_reads_from_the_disk_share_the_bound_while_they_are_under_way(
     read_cold = group.read_cold
     monkeypatch.setattr(group, "read", lambda *_: ReadResult([], 0, cold=True))
 
+    under_way = 0
+
     async def read_slowly(*asked: Any) -> ReadResult:
+        nonlocal under_way
+        under_way += 1
         await slow.wait()
         return await read_cold(*asked)
 
     monkeypatch.setattr(group, "read_cold", read_slowly)
     calls = [each.call(fetch_request({"t": {0: 0}}, max_bytes=8 * size), 12) for each in clients]
     answers = asyncio.gather(*calls)
-    await asyncio.sleep(0.1)
+    await until(lambda: under_way == len(clients), 60)
     slow.set()
     found = sorted(len(values(answer.responses[0].partitions[0])) for answer in await answers)
     assert found == [2, 2, 2, 2, 2, 8]

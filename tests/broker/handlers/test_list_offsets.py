@@ -32,6 +32,7 @@ from storage.log.file_system import RealFileSystem
 from storage.partition import PartitionLog
 from storage.types import OffsetOutOfRange, ReadResult
 from tests.broker.conftest import StartBroker
+from tests.broker.waiting import until
 from tests.broker.wire import Client, batch
 
 
@@ -70,12 +71,15 @@ async def test_costs_no_write_and_no_flush(
             return getattr(os, name)(*words)
 
         monkeypatch.setattr(RealFileSystem, name, staticmethod(counted))
-    client = await Client.connect((await start_broker(log_flush="always")).port)
+    broker = await start_broker(log_flush="always")
+    client = await Client.connect(broker.port)
     try:
         await client.create("t")
         await client.produce("t", batch(b"a", b"b", timestamp_ms=50))
         assert min(calls["pwritev"], calls["fdatasync"]) > 0, "a produce is seen"
-        await asyncio.sleep(0.2)  # what a start prepares
+        pools = [group.log._pool for group in broker.groups.values()]
+        await until(lambda: not any(pool.wants_more() for pool in pools), 60)  # what a start prepares
+        await asyncio.sleep(0.2)
         calls.clear()
         for timestamp, expected in [(-1, 2), (-2, 0), (51, 1), (-3, 1)] * 250:
             assert (await ask(client, timestamp)).offset == expected
