@@ -40,6 +40,7 @@ def short(words: str) -> tuple[dict[str, Any], list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_three_targets_have_the_log_after_each_kind_of_fault() -> None:
     figures, problems = short("--records 2000 --kills 1 --rate 200 --sqlite 2 --postgres 1")
     assert problems == []
@@ -50,6 +51,7 @@ def test_three_targets_have_the_log_after_each_kind_of_fault() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_log_group_is_in_one_order_everywhere() -> None:
     words = "--records 1500 --kills 2 --rate 200 --sqlite 3 --postgres 0 --faults kill_target kill_broker"
     figures, problems = short(rf"{words} --order=log\ group")
@@ -58,6 +60,7 @@ def test_a_log_group_is_in_one_order_everywhere() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_target_whose_mark_is_apart_from_its_data_is_found() -> None:
     words = (
         "--records 500 --kills 8 --rate 100 --sqlite 1 --postgres 0 --nodes 1 --faults kill_target --plant"
