@@ -51,9 +51,9 @@ log = logging.getLogger("lockstep")
 PRODUCERS_SECTION: Final = "producers"
 LEAST_RECENT_BYTES: Final = 1 << 20
 """Without the newest frames in memory every follower would be served from the disk."""
-MOST_UNSENT_BYTES: Final = 192 << 20
-"""Of a node, shared out to its log groups: what followers that keep up have still to be sent. With three
-groups that is twice what 64 producers of 100 KB have on its way."""
+MOST_NEEDED_BYTES: Final = 192 << 20
+"""Of a node, shared out to its log groups: what followers in touch lack. With three groups that is
+twice what 64 producers of 100 KB have on its way."""
 METADATA_SEGMENT_BYTES: Final = 8 << 20
 """Group 0 holds a few hundred bytes per topic: its files need not be as large as those of the data."""
 HEARTBEAT_MS: Final = 200
@@ -97,7 +97,7 @@ class Hosting:
             tail_cache_bytes=cached_bytes,
             shared_reads_bytes=settings.lockstep_shared_reads_bytes // settings.data_groups_held,
             recent_frames_bytes=max(cached_bytes, LEAST_RECENT_BYTES),
-            unsent_frames_bytes=MOST_UNSENT_BYTES // settings.data_groups_held,
+            needed_frames_bytes=MOST_NEEDED_BYTES // settings.data_groups_held,
             index_cache_bytes=settings.lockstep_index_cache_bytes,
             flush=settings.log_flush == "always",
             reserve_bytes=settings.lockstep_reserve_bytes,

@@ -61,12 +61,11 @@ class Outgoing:
         self._gone = gone
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Send each now, or when its frames have been read. What a member that keeps up is to be sent next
-        stays in memory."""
+        """Send each now, or when its frames have been read. What members in touch lack stays in memory."""
         for message in messages:
             self._send_one(message)
-        unsent = self._raft.unsent_from(self._log.recent_index)
-        self._log.keep_from(NO_INDEX if unsent is None else unsent)
+        needed = self._raft.needed_from(self._log.recent_index)
+        self._log.keep_from(NO_INDEX if needed is None else needed)
 
     def _send_one(self, message: Message) -> None:
         if not isinstance(message, Append) or message.last_index == message.prev_index:

@@ -368,8 +368,8 @@ class DataLog(ReplacingLog):
         return self._recent.first_index
 
     def keep_from(self, index: int) -> None:
-        """Whom `frames` is asked for has still to be sent what begins there; NO_INDEX: nobody."""
-        self._recent.needed_from = index
+        """Whom `frames` is asked for lacks what follows this entry; NO_INDEX: nobody lacks anything."""
+        self._recent.need(index)
 
     def frames(self, first_index: int, max_bytes: int) -> list[Frame] | None:
         """Frames from `first_index` on, at most `max_bytes` but at least one, where they are in memory;

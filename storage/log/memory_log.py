@@ -53,7 +53,7 @@ class MemoryLog:
         self._origin: bytes | None = None
         self._saved: list[Checkpoint] = []
         self._frames: list[Frame] = []
-        self._recent = RecentFrames(self.options.recent_frames_bytes, self.options.unsent_frames_bytes)
+        self._recent = RecentFrames(self.options.recent_frames_bytes, self.options.needed_frames_bytes)
         self._base = LogTail(0, 0, 1, group_seed(group_id), 0)
         """Where the log begins: nothing, or what was installed."""
         self._gaps: dict[int, int] = {}
@@ -159,7 +159,7 @@ class MemoryLog:
 
     def keep_from(self, index: int) -> None:
         """As `DataLog.keep_from`."""
-        self._recent.needed_from = index
+        self._recent.need(index)
 
     def frames(self, first_index: int, max_bytes: int) -> list[Frame] | None:
         """As `DataLog.frames`."""

@@ -27,9 +27,9 @@ class LogOptions:
     """What was read from files lately, for others that read the same: eight fetches of a Kafka consumer."""
     recent_frames_bytes: int = 16 << 20
     """What followers that keep up are sent, by index; the payloads are the tail cache's. 0 keeps none."""
-    unsent_frames_bytes: int = 64 << 20
-    """The same of those that a follower which keeps up has not been sent: 64 producers with five batches of
-    100 KB each have half as much on its way."""
+    needed_frames_bytes: int = 64 << 20
+    """The same of those that a follower in touch lacks: 64 producers with five batches of 100 KB each have
+    half as much on its way."""
     index_cache_bytes: int = 16 << 20
     """Loaded batch indexes of sealed segments: 24 bytes a batch."""
     flush: bool = True

@@ -1,9 +1,9 @@
 """The newest frames in memory, by index, up to a byte limit: what followers that keep up are sent.
 
 They are the very frames that were appended; their payloads are shared with the tail cache, not copied. What
-is kept has no gap and ends at the newest frame. Frames that a follower has still to be sent are kept beyond
-the limit, up to a higher one: many producers have more on its way than the limit, and to read again what was
-just appended took half of a leader's time. Used from the log's own thread only.
+is kept has no gap and ends at the newest frame. Frames that a follower in touch lacks are kept beyond the
+limit, up to a higher one: many producers have more on its way than the limit, and to read again what was just
+appended took half of a leader's time. Used from the log's own thread only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RecentFrames:
     """What `frames` looks at. With a limit of 0 it keeps nothing; otherwise at least the newest frame.
 
     Args:
-        most_bytes: the limit of frames from `needed_from` on.
+        most_bytes: the limit of frames that are needed.
     """
 
     __slots__ = (
@@ -32,16 +32,16 @@ class RecentFrames:
         "_frames",
         "_full_at",
         "_most_bytes",
+        "_needed_from",
         "_start",
         "_total_bytes",
         "limit_bytes",
-        "needed_from",
     )
 
     def __init__(self, limit_bytes: int, most_bytes: int = 0) -> None:
         self.limit_bytes = limit_bytes
         self._most_bytes = most_bytes
-        self.needed_from = NO_INDEX
+        self._needed_from = NO_INDEX
         """The lowest index that is needed still."""
         self._frames: list[Frame | None] = []
         self._ends = array("q")
@@ -59,12 +59,18 @@ class RecentFrames:
         if total > self._full_at:
             self._evict(total - self.limit_bytes + self.limit_bytes // _SHARE_EVICTED)
 
+    def need(self, index: int) -> None:
+        """Frames from there on are needed beyond the limit; NO_INDEX: none is."""
+        self._needed_from = index
+        if self._total_bytes > self._full_at:
+            self._evict(self._total_bytes - self.limit_bytes)
+
     def _evict(self, least: int) -> None:
         """Forget frames until what is kept begins at byte `least` of the running total or after it, or with
         what is needed."""
         frames, ends, start = self._frames, self._ends, self._start
         newest = len(frames) - 1
-        needed = start + max(0, self.needed_from - self.first_index)
+        needed = start + max(0, self._needed_from - self.first_index)
         beyond = self._total_bytes - self._most_bytes
         while start < newest:
             before = ends[start - 1] if start else 0
@@ -125,3 +131,4 @@ class RecentFrames:
         del self._ends[:]
         self._start = self._total_bytes = 0
         self._full_at = self.limit_bytes
+        self._needed_from = NO_INDEX

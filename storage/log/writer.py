@@ -67,7 +67,7 @@ class LogWriter:
         self._pool = pool
         self._house = house
         self._tail_cache = TailCache(options.tail_cache_bytes)
-        self._recent = RecentFrames(options.recent_frames_bytes, options.unsent_frames_bytes)
+        self._recent = RecentFrames(options.recent_frames_bytes, options.needed_frames_bytes)
         self._segment_room = options.segment_bytes - SEGMENT_HEADER_BYTES
         self._always_fits = (self._segment_room - options.max_frame_bytes) // 2
         """Payload that a ready segment takes, wherever frames end and however small the batches."""

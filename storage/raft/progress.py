@@ -3,8 +3,8 @@
 Invariants: the match index goes back within a term only where the member says that it lost what it had; the
 next index is above it; at most the pipeline depth of requests is in flight, and one while the match is being
 found. Source: seed 001's two stages
-(one request outstanding, appends go on meanwhile), with etcd's three states for the rest; the timer that
-begins anew with what is acknowledged, and doubles, is TCP's (RFC 6298).
+(one request outstanding, appends go on meanwhile), with etcd's three states for the rest; a timer that begins
+anew with what is acknowledged is TCP's (RFC 6298, rule 5.3).
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from collections import deque
 from enum import Enum
 
 from storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
-
-MOST_DOUBLINGS = 4
-"""Of the time that a request without an answer is waited for: 3.2 s with what is set."""
 
 
 class SendState(Enum):
@@ -44,7 +41,6 @@ class Progress:
         "next_index",
         "paused_ms",
         "risen_ms",
-        "stalls",
         "state",
         "timeouts",
     )
@@ -71,8 +67,6 @@ class Progress:
         """Whether the match rose since the last look, `expire`, with more requests in flight."""
         self.risen_ms = LONG_AGO_MS
         """When a look found that."""
-        self.stalls = 0
-        """How many requests were given up since while it answered other things."""
         self.install_ms = LONG_AGO_MS
         """The last sign of life of the shipment."""
 
@@ -108,7 +102,7 @@ class Progress:
         while in_flight and in_flight[0][0] <= match_index:
             in_flight.popleft()
         if risen:
-            self.has_risen, self.stalls = bool(in_flight), 0
+            self.has_risen = bool(in_flight)
         if self.state is SendState.REPLICATE:
             self.next_index = max(self.next_index, match_index + 1)
         elif self.state is SendState.PROBE:
@@ -138,14 +132,12 @@ class Progress:
     def lost(self, now_ms: int) -> None:
         """The transport lost it: nothing more until it answers something or a timeout passes."""
         self.paused_ms = now_ms
-        self.stalls = 0
         self._again()
 
     def expire(self, now_ms: int, settings: RaftSettings) -> bool:
         """Give up what waits for too long; whether a shipment should begin again.
 
-        As long as the match rises the member is only slow: what is sent again would make it slower. Where it
-        answers other things meanwhile, twice as long is waited next time: one large entry may take so long.
+        As long as the match rises the member is only slow, and what is sent again would make it slower.
         """
         if self.state is SendState.INSTALL:
             return now_ms - self.install_ms >= settings.install_timeout_ms
@@ -154,10 +146,9 @@ class Progress:
         oldest_ms = max(self.in_flight[0][1], self.risen_ms) if self.in_flight else self.paused_ms
         if oldest_ms is None:
             return False
-        if now_ms - oldest_ms >= settings.append_timeout_ms << min(self.stalls, MOST_DOUBLINGS):
+        if now_ms - oldest_ms >= settings.append_timeout_ms:
             self.paused_ms = None
             self.timeouts += 1
-            self.stalls = self.stalls + 1 if self.contact_ms > oldest_ms else 0
             self._again()
         return False
 

@@ -31,7 +31,7 @@ from storage.raft import (
 )
 from storage.raft.configuration import Configuration, ConfigurationStack
 from storage.raft.messages import Install, InstallResponse, Message
-from storage.raft.progress import Progress, SendState
+from storage.raft.progress import Progress
 from storage.raft.ready import Ready
 from storage.raft.settings import LONG_AGO_MS, NEVER_MS, RaftSettings
 from storage.raft.term_index import TermIndex
@@ -204,16 +204,17 @@ class Raft:
         """What this leader knows of another member, to look at; None for others and without leadership."""
         return self.leading.progress.get(member) if self.leading is not None else None
 
-    def unsent_from(self, kept_index: int) -> int | None:
-        """The entry before the lowest that a member which keeps up has still to be sent; None without one.
+    def needed_from(self, kept_index: int) -> int | None:
+        """The lowest match of the members in touch that are sent entries; None without one. What follows it
+        may have to be sent, the first time or again.
 
-        Args: kept_index: who needs what is before is sent from the disk, and keeps up with nothing here.
+        Args: kept_index: who needs what is before is sent from the disk.
         """
         if self.leading is None:
             return None
         members = self.leading.progress.values()
-        befores = [each.next_index - 1 for each in members if each.state is SendState.REPLICATE]
-        return min((each for each in befores if each >= kept_index), default=None)
+        matches = [each.match_index for each in members if sending.in_touch(each)]
+        return min((each for each in matches if each >= kept_index), default=None)
 
     # --- inputs: time and messages ------------------------------------------------------------------------
 

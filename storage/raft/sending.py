@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from storage.raft import install, spares
 from storage.raft.messages import Append, Heartbeat
-from storage.raft.progress import Progress
+from storage.raft.progress import Progress, SendState
 from storage.raft.settings import NEVER_MS
 from storage.raft.volatile import Leadership
 
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
 DOUBTFUL_TIMEOUTS = 2
 """After so many timeouts in a row a member is asked for its match before it is sent entries again."""
+
+
+def in_touch(progress: Progress) -> bool:
+    """Whether a member is sent entries, as far as anybody knows."""
+    return (
+        progress.state is not SendState.INSTALL
+        and progress.paused_ms is None
+        and progress.timeouts < DOUBTFUL_TIMEOUTS
+    )
 
 
 def send(raft: Raft, leading: Leadership) -> None:

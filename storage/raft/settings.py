@@ -32,7 +32,8 @@ class RaftSettings:
     race_commits: int = 16
     """For so many commits all are sent everything, to see who is late: once a second, after some hedges."""
     append_timeout_ms: int = 200
-    """A request unanswered for so long is sent again; looked at with every heartbeat."""
+    """A request unanswered for so long, and nothing before it either, is sent again; looked at with every
+    heartbeat."""
     install_timeout_ms: int = 5000
     """A shipment of a checkpoint that shows no progress for so long begins again."""
     clock_drift: float = 0.05

@@ -64,20 +64,22 @@ def test_what_is_needed_is_kept_beyond_the_limit_up_to_a_higher_one() -> None:
     frames = RecentFrames(4 * size, 10 * size)
     for frame in made[:4]:
         frames.add(frame, size)
-    frames.needed_from = 3
+    frames.need(3)
     for frame in made[4:12]:
         frames.add(frame, size)
     assert frames.first_index == 3 and frames.read(3, 99 * size) == made[2:12]
     for frame in made[12:14]:
         frames.add(frame, size)
     assert frames.first_index == 5, "there is an end to what is kept, needed or not"
-    frames.needed_from = 13
-    frames.add(made[14], size)
-    assert frames.first_index == 13, "a full ring makes room for a sixteenth"
-    frames.needed_from = NO_INDEX
-    for frame in made[15:]:
+    frames.need(8)
+    assert frames.first_index == 8, "at once, although nothing is added"
+    frames.need(NO_INDEX)
+    assert frames.first_index == 11 and frames.read(11, 99 * size) == made[10:14]
+    frames.need(12)
+    frames.clear()
+    for frame in made[14:]:
         frames.add(frame, size)
-    assert frames.first_index in (17, 18) and frames.read(18, 99 * size) == made[17:]
+    assert frames.first_index >= 17, "who forgot all needs nothing"
 
 
 def test_another_limit_forgets_what_the_old_one_kept() -> None:

@@ -101,38 +101,6 @@ def test_a_member_that_gets_on_is_slow_and_sent_nothing_again() -> None:
     assert (progress.state, progress.next_index) == (SendState.PROBE, 13)
 
 
-def test_who_answers_other_things_is_waited_for_twice_as_long_each_time_until_its_match_rises() -> None:
-    progress = replicating()
-    now_ms, waits = 1000, []
-    for _ in range(6):
-        progress.sent(12, now_ms)
-        progress.heard(now_ms + 1, now_ms + 2)
-        sent_ms = now_ms
-        while progress.in_flight:
-            now_ms += 50
-            progress.expire(now_ms, SETTINGS)
-        waits.append(now_ms - sent_ms)
-    assert waits == [200, 400, 800, 1600, 3200, 3200]
-    progress.sent(12, now_ms)
-    progress.sent(13, now_ms)
-    progress.matched(12, 0)
-    progress.expire(now_ms + 200, SETTINGS)
-    progress.expire(now_ms + 400, SETTINGS)
-    assert not progress.in_flight, "the match rose: as at the beginning"
-
-
-def test_a_silent_member_is_asked_again_as_soon_as_ever() -> None:
-    progress = replicating()
-    now_ms = 1000
-    for _ in range(4):
-        progress.sent(12, now_ms)
-        progress.expire(now_ms + 199, SETTINGS)
-        assert progress.in_flight
-        now_ms += 200
-        progress.expire(now_ms, SETTINGS)
-        assert not progress.in_flight
-
-
 def test_a_lost_connection_waits_for_a_sign_of_life() -> None:
     progress = replicating()
     progress.sent(12, 100)

@@ -53,23 +53,26 @@ def test_a_pipeline_is_filled_with_capped_requests() -> None:
     assert ranges(raft) == [(4, 5)]  # one entry always goes
 
 
-def test_what_members_that_keep_up_have_still_to_be_sent() -> None:
-    assert leader(TWO, serving=False).unsent_from(0) is None, "nobody is known to match"
+def test_what_members_in_touch_lack_is_needed_again() -> None:
     raft = leader(settings=RaftSettings(pipeline_depth=1, max_append_bytes=25))
-    assert raft.unsent_from(0) == raft.terms.last_index == 1
+    assert raft.needed_from(0) == raft.terms.last_index == 1
     for _ in range(6):
         raft.propose(10)
-    assert [(each.prev_index, each.last_index) for each in said(raft) if isinstance(each, Append)] == 2 * [
-        (1, 3)
-    ]
-    assert raft.unsent_from(0) == 3
+    drained(raft)
+    assert raft.needed_from(0) == 1
     raft.step(holds(raft, 2, 3), raft.now_ms)
-    assert ranges(raft, 2) == [(3, 5)]
-    assert raft.unsent_from(0) == 3, "the other one is behind"
-    assert raft.unsent_from(4) == 5, "who needs what is not kept is sent it from the disk"
-    assert raft.unsent_from(6) is None
+    drained(raft)
+    assert raft.needed_from(0) == 1, "the other one is behind"
+    assert raft.needed_from(2) == 3, "who needs what is not kept is sent it from the disk"
+    assert raft.needed_from(4) is None
+    raft.unreachable(3)
+    assert raft.needed_from(0) == 3, "nothing is sent to who is lost"
+    for _ in range(2):
+        raft.tick(raft.now_ms + 200)
+        drained(raft)
+    assert raft.needed_from(0) is None, "nor entries to who answers nothing"
     raft.resign()
-    assert raft.unsent_from(0) is None
+    assert raft.needed_from(0) is None
 
 
 def test_a_commit_is_pushed_to_those_with_nothing_under_way() -> None:
