@@ -210,11 +210,7 @@ class Raft:
 
         Args: kept_index: who needs what is before is sent from the disk.
         """
-        if self.leading is None:
-            return None
-        members = self.leading.progress.values()
-        matches = [each.match_index for each in members if sending.in_touch(each)]
-        return min((each for each in matches if each >= kept_index), default=None)
+        return None if self.leading is None else sending.needed_from(self.leading, kept_index)
 
     # --- inputs: time and messages ------------------------------------------------------------------------
 

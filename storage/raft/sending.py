@@ -21,13 +21,17 @@ DOUBTFUL_TIMEOUTS = 2
 """After so many timeouts in a row a member is asked for its match before it is sent entries again."""
 
 
-def in_touch(progress: Progress) -> bool:
-    """Whether a member is sent entries, as far as anybody knows."""
-    return (
-        progress.state is not SendState.INSTALL
-        and progress.paused_ms is None
-        and progress.timeouts < DOUBTFUL_TIMEOUTS
-    )
+def needed_from(leading: Leadership, kept_index: int) -> int | None:
+    """As `Raft.needed_from`. In touch is who is sent entries, as far as anybody knows."""
+    matches = [
+        each.match_index
+        for each in leading.progress.values()
+        if each.state is not SendState.INSTALL
+        and each.paused_ms is None
+        and each.timeouts < DOUBTFUL_TIMEOUTS
+        and each.match_index >= kept_index
+    ]
+    return min(matches, default=None)
 
 
 def send(raft: Raft, leading: Leadership) -> None:

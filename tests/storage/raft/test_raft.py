@@ -282,3 +282,8 @@ def test_a_group_that_has_had_an_election_is_not_new() -> None:
     waited = raft.deadline_ms
     raft.found(0, START_MS)
     assert raft.deadline_ms == waited
+
+
+def test_only_a_leader_needs_entries_for_others() -> None:
+    assert core(ALONE).needed_from(0) is None
+    assert leader().needed_from(0) == 1
