@@ -52,8 +52,8 @@ PRODUCERS_SECTION: Final = "producers"
 LEAST_RECENT_BYTES: Final = 1 << 20
 """Without the newest frames in memory every follower would be served from the disk."""
 MOST_NEEDED_BYTES: Final = 192 << 20
-"""Of a node, shared out to its log groups: what followers in touch lack. With three groups that is
-twice what 64 producers of 100 KB have on its way."""
+"""What followers in touch lack, shared out to the data groups of a node; the metadata group may have as much
+as one of them. With three groups that is twice what 64 producers of 100 KB have on its way."""
 METADATA_SEGMENT_BYTES: Final = 8 << 20
 """Group 0 holds a few hundred bytes per topic: its files need not be as large as those of the data."""
 HEARTBEAT_MS: Final = 200

@@ -18,7 +18,6 @@ from crc32c import crc32c
 from storage.log.data_log import DataLog
 from storage.log.format import ENTRY_RAW, decode_frames, frame_buffers, frame_bytes
 from storage.log.marks import is_changed
-from storage.log.recent_frames import NO_INDEX
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Append, Message
 from storage.raft.raft import Raft
@@ -64,8 +63,7 @@ class Outgoing:
         """Send each now, or when its frames have been read. What members in touch lack stays in memory."""
         for message in messages:
             self._send_one(message)
-        needed = self._raft.needed_from(self._log.recent_index)
-        self._log.keep_from(NO_INDEX if needed is None else needed)
+        self._log.keep_from(self._raft.needed_from(self._log.recent_index))
 
     def _send_one(self, message: Message) -> None:
         if not isinstance(message, Append) or message.last_index == message.prev_index:

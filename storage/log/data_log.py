@@ -367,8 +367,8 @@ class DataLog(ReplacingLog):
         """The lowest entry that `frames` has; 0 where it has none."""
         return self._recent.first_index
 
-    def keep_from(self, index: int) -> None:
-        """Whom `frames` is asked for lacks what follows this entry; NO_INDEX: nobody lacks anything."""
+    def keep_from(self, index: int | None) -> None:
+        """Whom `frames` is asked for lacks what follows this entry; None: nobody is sent anything."""
         self._recent.need(index)
 
     def frames(self, first_index: int, max_bytes: int) -> list[Frame] | None:

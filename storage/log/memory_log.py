@@ -157,7 +157,7 @@ class MemoryLog:
         """As `DataLog.recent_index`."""
         return self._recent.first_index
 
-    def keep_from(self, index: int) -> None:
+    def keep_from(self, index: int | None) -> None:
         """As `DataLog.keep_from`."""
         self._recent.need(index)
 

@@ -13,7 +13,7 @@ from bisect import bisect_right
 
 from storage.types import Frame
 
-NO_INDEX = 1 << 62
+_NO_INDEX = 1 << 62
 """Higher than every frame's."""
 _COMPACT_AT = 1024
 _SHARE_EVICTED = 16
@@ -41,7 +41,7 @@ class RecentFrames:
     def __init__(self, limit_bytes: int, most_bytes: int = 0) -> None:
         self.limit_bytes = limit_bytes
         self._most_bytes = most_bytes
-        self._needed_from = NO_INDEX
+        self._needed_from = _NO_INDEX
         """The lowest index that is needed still."""
         self._frames: list[Frame | None] = []
         self._ends = array("q")
@@ -59,9 +59,9 @@ class RecentFrames:
         if total > self._full_at:
             self._evict(total - self.limit_bytes + self.limit_bytes // _SHARE_EVICTED)
 
-    def need(self, index: int) -> None:
-        """Frames from there on are needed beyond the limit; NO_INDEX: none is."""
-        self._needed_from = index
+    def need(self, index: int | None) -> None:
+        """Frames from there on are needed beyond the limit; None: none is."""
+        self._needed_from = _NO_INDEX if index is None else index
         if self._total_bytes > self._full_at:
             self._evict(self._total_bytes - self.limit_bytes)
 
@@ -131,4 +131,4 @@ class RecentFrames:
         del self._ends[:]
         self._start = self._total_bytes = 0
         self._full_at = self.limit_bytes
-        self._needed_from = NO_INDEX
+        self._needed_from = _NO_INDEX

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from storage.log.format import frame_bytes
-from storage.log.recent_frames import NO_INDEX, RecentFrames
+from storage.log.recent_frames import RecentFrames
 from storage.types import Frame
 from tests.storage.log.frames import FrameMaker
 
@@ -73,7 +73,7 @@ def test_what_is_needed_is_kept_beyond_the_limit_up_to_a_higher_one() -> None:
     assert frames.first_index == 5, "there is an end to what is kept, needed or not"
     frames.need(8)
     assert frames.first_index == 8, "at once, although nothing is added"
-    frames.need(NO_INDEX)
+    frames.need(None)
     assert frames.first_index == 11 and frames.read(11, 99 * size) == made[10:14]
     frames.need(12)
     frames.clear()
