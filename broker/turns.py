@@ -5,7 +5,8 @@ much to do therefore looks at the time between its pieces and does the rest in l
 connection between requests, Produce between batches, the gate between batches that waited. It goes by time,
 as nothing else tells a costly piece: a batch of a few hundred bytes may have 200,000 records to be opened.
 What is left shares one turn (`SharedTurns`), whosever it is: many hold the loop no longer than one does.
-Does not: bound a piece. Limits do, where there are pieces that cost much (`protocol/records/filtering.py`,
+Does not: bound what many connections begin in one pass of the loop (three hundred first Fetches of 50 MB held
+it for 1 to 2 s), or a piece. Limits do, where there are pieces that cost much (`protocol/records/filtering.py`,
 `broker/locks/headers.py`, `broker/recompression.py`): to some 0.7 s at most.
 """
 

@@ -126,7 +126,7 @@ def tables(result: dict[str, Any]) -> list[str]:
         text = tabulate(lines, headers=["", *targets], tablefmt="github", disable_numparse=True)
         title = f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}"
         elsewhere = _elsewhere(rows[0]["machine"], result["machine"])
-        said = (_behind(rows), _fetches(rows), _paused(rows))
+        said = (_visits(rows), _behind(rows), _fetches(rows), _paused(rows))
         parts = (title, _about(rows[0], result["abouts"]), elsewhere, text, *said)
         found.append("\n\n".join(part for part in parts if part))
     return found
@@ -205,6 +205,20 @@ def _paused(rows: list[Row]) -> str:
         if longest >= PAUSE_MS:
             found.append(f"{row['cell'].partition('/')[2]} ({longest:.0f} ms)")
     return f"The whole machine stood still in {', '.join(found)}." if found else ""
+
+
+def _visits(rows: list[Row]) -> str:
+    """Which targets of a table were not measured in turns with which; empty where all were."""
+    starts: dict[str, set[str]] = {}
+    for row in rows:
+        starts.setdefault(str(row["started"])[:16], set()).add(row["target"])
+    if len(starts) == 1:
+        return ""
+    said = [
+        f"{', '.join(f'`{name}`' for name in TARGETS if name in names)} at {each}"
+        for each, names in sorted(starts.items())
+    ]
+    return f"Not all measured in turns: {'; '.join(said)}."
 
 
 def _elsewhere(machine: dict[str, Any], newest: dict[str, Any]) -> str:

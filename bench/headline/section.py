@@ -39,8 +39,8 @@ def _how(result: dict[str, Any]) -> list[str]:
         "*Durable vs as shipped*: a Lockstep that flushes each acknowledged write against a Kafka that "
         "flushes none. Most of Kafka's blocks end before the system begins to write back what they wrote "
         "(*device KB/write*, below): what that costs later is in no figure.",
-        "*Both flush*: a Kafka with `flush.messages=1` and its defaults; tuned by "
-        "`bench/baselines/tuned.py` it is in the grid, as `kafka-tuned-flush`.",
+        "*Both flush*: a Kafka with `flush.messages=1` and its defaults; one that "
+        "`bench/baselines/tuned.py` tunes, `kafka-tuned-flush`, is measured in the grid alone.",
         f"*Three nodes* a side share this machine and disk; Kafka's have a heap of {result['heap']} each, "
         "Lockstep's their default of three log groups. Kafka acknowledges what all replicas in sync have; "
         "Lockstep what two of three have on their disks, and the third follows a little later "

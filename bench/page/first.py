@@ -83,8 +83,8 @@ def _losses(against: list[dict[str, Any]], grid: Grid) -> str:
         *tables,
         grid_losses.advantage(grid),
         "In the grid *behind* counts cells all of whose rounds are below all of Kafka's, in requests a "
-        "second; means are geometric, over all cells, those that Lockstep wins included. Every loss, and "
-        "each size: [losses](benchmarks/losses.md).",
+        "second; means are geometric, over all cells, those that Lockstep wins included"
+        f"{grid_losses.in_turns(grid)}. Every loss, and each size: [losses](benchmarks/losses.md).",
     ]
     return joined(parts)
 

@@ -74,6 +74,19 @@ def advantage(grid: Grid) -> str:
     )
 
 
+def in_turns(grid: Grid) -> str:
+    """How many compared pairs were not measured in turns, as a clause; empty where all were."""
+    pairs = [
+        pair
+        for nodes in (1, 3)
+        for load in LOADS
+        for promise in TARGET_PAIRS
+        for pair in grid.closed_loops(load, nodes, promise)
+    ]
+    apart = sum(ours.get("started") != theirs.get("started") for ours, theirs in pairs)
+    return f"; {apart} of {len(pairs)} comparisons are of rows not measured in turns" if apart else ""
+
+
 def by_size(grid: Grid) -> str:
     """A line for each number of nodes, load and size; empty without cells."""
     lines = []

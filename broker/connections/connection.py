@@ -1,7 +1,7 @@
 """One client's connection: frames in, replies out in the order of their requests.
 
-Invariants: requests are dispatched in order and may be answered in any; replies leave in order. A
-connection's output of one loop turn is one `writelines`. A connection is not read from while too much of
+Invariants: requests are dispatched in order and may be answered in any; replies leave in order. What
+is answered in a loop turn is written together where nothing presses. A connection is not read from while too much of
 it is unanswered or unsent, or of all clients' requests unfinished, so no client can make the broker hold
 more than its limits; nor once its requests have taken long enough for one turn, so that none holds up the
 others, nor while one of them goes on in later turns (`Deferred.is_alone`). Whatever a client sends, or a
@@ -439,7 +439,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             deferred.hurry()
 
-    def sweep(self, now: float, max_idle_seconds: float) -> None:
+    def sweep(self, now: float, max_idle_seconds: float, others_wait: bool) -> None:
         """Close it if it was idle for too long; give back the buffer of one that rests.
 
         Who takes what was written is not idle, nor who waits for others' room, nor, where no large request
@@ -449,7 +449,7 @@ class Connection(asyncio.BufferedProtocol):
         unsent, received = self._transport.get_write_buffer_size(), self._reader.buffered_bytes
         active = self._active or unsent < self._swept_unsent
         hurried = self._closing
-        if self._frame_bytes and self._reading and self._shared.unfinished_frames.waiting:
+        if self._frame_bytes and self._reading and others_wait:
             hurried = True
             active = not 0 <= received - self._swept_received < HURRIED_BYTES
         elif self._writable and not active and not self._closing:

@@ -150,8 +150,9 @@ class Connections:
     def sweep(self, now: float) -> None:
         """Close connections that were silent for too long."""
         idle_ms = self._settings.connections_max_idle_ms
+        others_wait = bool(self.unfinished_frames.waiting)  # now: who is closed has them asked anew
         for connection in list(self._open):
-            connection.sweep(now, idle_ms / 1000 if idle_ms >= 0 else math.inf)
+            connection.sweep(now, idle_ms / 1000 if idle_ms >= 0 else math.inf, others_wait)
 
     def abort(self) -> None:
         """Drop every connection now."""

@@ -134,12 +134,12 @@ class BrokerCollector(Collector):
         )
         yield _one(
             "unsent_bytes",
-            "Size in bytes of the answers that clients have not taken yet",
+            "Size in bytes of the large answers that are being read from the disk or wait for their clients",
             self._parts.services.unsent_bytes,
         )
         yield _one(
             "fetches_waiting",
-            "Fetch requests that wait for records to come",
+            "Fetch requests, and players in this broker, that wait for records to come",
             self._parts.services.waiting_fetches.count,
         )
         requests = _counter(

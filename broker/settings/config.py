@@ -1,4 +1,4 @@
-"""Every setting and every limit of the broker, each with its reason.
+"""Every setting of the broker, each with its reason.
 
 Owns: `Settings` (frozen) and how it is read. Sources, later ones win: defaults, a properties file with
 Kafka's names, `--set key=value`, command-line flags. Settings that only Lockstep has start with `lockstep.`,

@@ -32,6 +32,18 @@ def test_each_table_says_where_it_was_measured_if_not_where_the_newest_was(tmp_p
     assert "\n\nMeasured elsewhere, kernel: 6.\n\n|" in one and "Measured elsewhere" not in three
 
 
+def test_a_table_says_which_targets_were_not_measured_in_turns(tmp_path: Path) -> None:
+    figures = {"requests_per_s": 1.0}
+    for target in ("lockstep", "kafka", "kafka-flush"):
+        write_row(tmp_path, "requests", target, medians=figures, rounds=[], started="2026-01-02T03:04:05Z")
+    (table,) = tables(gathered(tmp_path))
+    assert "in turns" not in table
+    write_row(tmp_path, "requests", "lockstep", medians=figures, rounds=[], started="2026-01-02T09:00:00Z")
+    (table,) = tables(gathered(tmp_path))
+    said = "Not all measured in turns: `kafka`, `kafka-flush` at 2026-01-02T03:04; `lockstep` at 2026-01-02T09:00."
+    assert said in table
+
+
 def test_a_table_says_by_which_figures_lockstep_is_behind_which_kafka(tmp_path: Path) -> None:
     for producers, ours, shipped in ((1, 90.0, 100.0), (16, 110.0, 100.0)):
         for target, rate in (("lockstep", ours), ("kafka", shipped), ("kafka-flush", 20.0)):

@@ -289,10 +289,10 @@ async def test_who_never_takes_an_answer_is_dropped(broker: Broker) -> None:
     rig.transport.unsent = 5000
     rig.connection.pause_writing()
     for now in (0.0, 100.0, 200.0):
-        rig.connection.sweep(now, 150)
+        rig.connection.sweep(now, 150, False)
     assert ends == ["close"], "what was written is sent first"
-    rig.connection.sweep(210.0, 150)
-    rig.connection.sweep(241.0, 150)
+    rig.connection.sweep(210.0, 150, False)
+    rig.connection.sweep(241.0, 150, False)
     assert ends == ["close", "abort"]
 
 
@@ -302,10 +302,10 @@ async def test_who_takes_answers_slowly_is_not_idle(broker: Broker) -> None:
     rig.connection.pause_writing()
     for now in range(0, 1000, 100):
         rig.transport.unsent -= 1
-        rig.connection.sweep(now, 150)
+        rig.connection.sweep(now, 150, False)
     assert not rig.transport.closed
     for now in range(1000, 1300, 100):
-        rig.connection.sweep(now, 150)
+        rig.connection.sweep(now, 150, False)
     assert rig.transport.closed
 
 
@@ -316,7 +316,7 @@ async def test_an_answer_that_waits_for_an_older_one_is_not_idleness(broker: Bro
     rig.receive(ask(2))
     assert broker.services.unsent_bytes > 4
     for now in (0.0, 100.0, 200.0, 300.0):
-        rig.connection.sweep(now, 150)
+        rig.connection.sweep(now, 150, False)
     assert not rig.transport.closed
 
 
@@ -325,7 +325,7 @@ async def test_who_waits_for_the_room_of_others_is_not_idle(broker: Broker) -> N
     rig.shared.taken(26)
     rig.receive(ask(1))
     for now in (0.0, 100.0, 200.0):
-        rig.connection.sweep(now, 150)
+        rig.connection.sweep(now, 150, False)
     assert rig.asked() == []
     assert not rig.transport.closed
     rig.shared.done(26)
@@ -357,10 +357,10 @@ async def test_a_closing_connection_is_dropped_once_its_client_takes_nothing(bro
     rig.transport.unsent = 5000
     for now in range(0, 160, 20):
         rig.transport.unsent -= 1
-        rig.connection.sweep(now, math.inf)
+        rig.connection.sweep(now, math.inf, False)
     assert not aborted
-    rig.connection.sweep(160, math.inf)
-    rig.connection.sweep(180, math.inf)
+    rig.connection.sweep(160, math.inf, False)
+    rig.connection.sweep(180, math.inf, False)
     assert aborted
 
 

@@ -173,7 +173,7 @@ async def test_half_a_request_counts_as_idle(rig: Rig) -> None:
     large.send(len(ask(1)))
     for now in (0.0, 100.0, 200.0):
         for each in (small, large):
-            each.connection.sweep(now, 150)
+            each.connection.sweep(now, 150, False)
     assert small.transport.closed
     assert large.transport.closed
 
@@ -185,11 +185,11 @@ async def test_an_answer_that_is_awaited_does_not_keep_half_a_large_request(rig:
     sender.connection.get_buffer(-1)[: len(request)] = request
     sender.connection.buffer_updated(len(request))
     for now in (0.0, 100.0, 200.0, 300.0):
-        sender.connection.sweep(now, 150)
+        sender.connection.sweep(now, 150, False)
     assert not sender.transport.closed
     sender.send(3 * MIB)
     for now in (400.0, 500.0, 600.0):
-        sender.connection.sweep(now, 150)
+        sender.connection.sweep(now, 150, False)
     assert sender.transport.closed
 
 
@@ -203,7 +203,7 @@ async def test_who_has_others_wait_must_get_on(rig: Rig, bytes_each: int, closed
     for turn in range(15):
         first.send(2 * MIB + turn * bytes_each)
         for each in (first, second):
-            each.connection.sweep(turn * 10.0, 60)
+            each.connection.sweep(turn * 10.0, 60, True)
         if first.transport.closed:
             break
     assert not second.transport.closed
@@ -213,9 +213,25 @@ async def test_who_has_others_wait_must_get_on(rig: Rig, bytes_each: int, closed
     assert second.send() is closed
 
 
+async def test_all_who_are_silent_while_others_wait_are_closed_at_once(rig: Rig) -> None:
+    """One of them each ten seconds held up large requests for minutes: who was closed first let the others be
+    asked anew, and nobody seemed to wait any more."""
+    silent, waits = [Sender(rig) for _ in range(3)], Sender(rig)
+    for each in silent:
+        each.send(3 * MIB // 2)
+    rig.shared.taken(LIMIT_BYTES)
+    silent[0].send(3 * MIB)
+    waits.send(2 * MIB)
+    assert rig.shared.unfinished_frames.waiting
+    for now in (0.0, 20.0, 40.0):
+        rig.shared.sweep(now)
+    assert [each.transport.closed for each in silent] == [True] * 3
+    assert not waits.transport.closed
+
+
 async def test_who_has_nobody_wait_may_take_its_time(rig: Rig) -> None:
     sender = Sender(rig)
     for turn in range(15):
         sender.send(2 * MIB + turn)
-        sender.connection.sweep(turn * 50.0, 60)
+        sender.connection.sweep(turn * 50.0, 60, False)
     assert not sender.transport.closed

@@ -28,7 +28,8 @@ ROOT = Path(__file__).parents[3]
 class Command:
     """A command that runs, and says in its first line where it listens."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+    def __init__(self, words: tuple[str, ...], process: asyncio.subprocess.Process, log: Path) -> None:
+        self.words = words
         self.process = process
         self._log = log
 
@@ -63,7 +64,7 @@ class Place:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", *words, stdout=file, stderr=file, cwd=ROOT
             )
-        command = Command(process, log)
+        command = Command(words, process, log)
         self.commands.append(command)
         await until(lambda: "\n" in command.said or process.returncode is not None)
         return command
@@ -111,7 +112,18 @@ class Place:
             await command.stop(signal.SIGKILL)
 
     async def until_stored(self, *names: str) -> None:
-        await until(lambda: all(self.stored(name) == self.sent[name] for name in names))
+        try:
+            await until(lambda: all(self.stored(name) == self.sent[name] for name in names))
+        except TimeoutError:
+            found = "\n".join(f"{name}: {self.stored(name)} of {self.sent[name]}" for name in names)
+            said = "\n".join(f"{' '.join(each.words)}:\n{each.said}" for each in self.commands)
+            raise AssertionError(f"stored\n{found}\n{said}\n{await self._status()}") from None
+
+    async def _status(self) -> str:
+        """Of the players that answer."""
+        players = [each for each in self.commands if each.words[0] == "lockstep"]
+        alive = [each for each in players if each.process.returncode is None]
+        return "\n".join([(await get(each.port, "/status")).body for each in alive])
 
 
 @pytest.fixture
