@@ -53,7 +53,7 @@ check: $(VENV)/.dev ## Lint, formatting, strict types, import contracts, tidy ru
 	$(BIN)/python -m tests.tidy || say tidiness; \
 	test -z "$$failed"
 
-coverage: $(VENV)/.dev ## All branches of each pure module from its own mirror test (under a minute)
+coverage: $(VENV)/.dev ## Branches of each pure module from its own mirror test: all, but for tests/coverage.py's SHORT_OF (under a minute)
 	$(BIN)/python -m tests.coverage --quiet
 
 bench: setup ## The headline: Lockstep against Apache Kafka on one node and three, with intervals, at most 40 minutes

@@ -22,7 +22,7 @@ names or clients. Who uses whom, from above:
 | `cleaner`, `cleaning`, `clean_ends` | a compaction pass; which records it keeps; how far it has come |
 | `sealing` | closing the file that is written to, so that the cleaner reaches what is in it |
 | `raft/`, `log/` | the core; the disk. Neither knows the other |
-| `peers/` | messages between nodes, over TCP; used by brokers, knows the core's messages only |
+| `peers/` | messages between nodes, over TCP; used by brokers. Knows the core's messages, a shipment's |
 | `complaints` | what others do, as log lines that are few; used by brokers and `peers/` |
 | `types` | the words that all share |
 """

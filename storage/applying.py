@@ -3,7 +3,7 @@
 Invariants: frames are applied once, in index order, never above the commit; `index` never goes back. Frames
 that were recovered from the disk rather than appended are read again when their commit is known, a chunk at
 a time. After a truncation the speculative state is rebuilt from the newest checkpoint and what is left of the
-log. Does not know who leads. Source: specs of storage ("Raft"), decision 0002.
+log. Does not know who leads. Source: docs/storage_rules.md, decision 2.
 """
 
 from __future__ import annotations

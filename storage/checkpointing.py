@@ -1,7 +1,7 @@
 """When a group's state is written down: cut at one frame, completed at its commit, written in a thread.
 
 Invariants: a checkpoint's index is committed when the file is written; one is under way at a time; a cut
-whose frame is truncated is dropped. Source: specs of storage ("Checkpoint"), decision 0002.
+whose frame is truncated is dropped. Source: docs/storage_rules.md, decision 2.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ well. Members clean by themselves: below the checkpoint segments are state, not 
 Invariants: segments are judged from the oldest on and a pass ends where one cannot be rewritten, so that a
 tombstone never goes before what it deletes; nothing above the older of the kept checkpoints changes. A pass
 that ends early has done no harm: the next one does it again. Runs in a thread; pauses and gives up in
-`breathe`. Source: Kafka's Cleaner; specs of storage ("Cleaning").
+`breathe`. Source: Kafka's Cleaner; docs/storage_rules.md.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ not have any more goes at once, as it would if this member had followed: records
 majority without this member knows, for what is shipped is committed. In the place of some of them came newer
 ones, which are not here yet; so it is, too, with what is shipped while its leader goes on compacting. Hence
 nobody is to read here until what the leader had committed is applied (`DataLog.whole_index`).
-Source: specs of storage ("Shipping").
+Source: docs/storage_rules.md.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class LsnFrames(NamedTuple):
 
 class LsnReader:
     """Over one group, on its loop. From its making on the group keeps its newest frames in memory, as for
-    followers."""
+    followers: until its log is closed, for nothing turns that off when a reader is not used any more."""
 
     def __init__(self, group: LogGroup) -> None:
         self._group = group

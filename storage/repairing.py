@@ -6,7 +6,7 @@ Segments begin elsewhere on every member, so the first of the log may hold dead 
 freed: then it is written without them, and the chain value at its end is what verifies it. It also answers
 such requests, with committed entries only. Nothing here touches the Raft state. A request or an answer may be
 lost: the next member is asked. What comes is cleaned as far as that member had come: `on_others_bytes` is
-called before it is written and after. Source: specs of storage, on protocol-aware recovery.
+called before it is written and after. Source: protocol-aware recovery; docs/storage_rules.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ to a shipped checkpoint) one thing at a time and none while a flush is under way
 Invariants: a message never leaves before what it rests on is on the disk (the core holds it back); frames are
 followed when they are appended and applied when they are committed, in log order; replicas whose logs differ
 at one index stop. Inputs are peer messages, time, finished flushes and the leader's own frames; the
-owner is told of progress through `Owner`. Source: seed 001, sections 3 and 4; specs of storage.
+owner is told of progress through `Owner`. Source: seed 001, sections 3 and 4; docs/storage_rules.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A shipment is the checkpoint and then the frames up to it, in chunks of bounded size, one under way at a time.
 The arrival stores frames in temporary segments and keeps the checkpoint until the last chunk is there; only
 then does the log switch, at once. Frames, not files, are shipped: markers and segment headers are local.
-Both sides are told of chunks by the Raft core; neither knows terms or time. Source: specs of storage.
+Both sides are told of chunks by the Raft core; neither knows terms or time. Source: docs/storage_rules.md.
 """
 
 from __future__ import annotations

@@ -30,19 +30,15 @@ from tests import tidy
 
 SHORT_OF = {
     "broker/append.py": 98,
-    "broker/fetch_session.py": 95,
+    "broker/fetch_session.py": 97,
     "broker/groups/classic.py": 98,
-    "broker/topic_rules.py": 0,
     "protocol/compiler.py": 96,
-    "protocol/decoding.py": 0,
-    "protocol/encoding.py": 0,
-    "protocol/fields.py": 99,
-    "protocol/records/batch.py": 95,
+    "protocol/records/batch.py": 98,
     "protocol/records/compression.py": 99,
-    "protocol/source_text.py": 0,
 }
-"""Modules that are not fully covered yet: percent of lines and branches that the mirror test takes, which
-may only go up. Who brings one to 100 strikes it off here; storage/ has none and gets none."""
+"""Modules that are not fully covered yet: percent of lines and branches that the mirror test takes. It is
+exactly what is measured, so a gain is kept: who brings one higher raises it here, or strikes it off at 100.
+To lower one is a change of this file. storage/ has none and gets none."""
 
 PRELOADED = ("pytest_asyncio.plugin", "pytest_timeout", "hypothesis.strategies", "_hypothesis_pytestplugin")
 """What every run of pytest here needs: imported once, before the processes are forked."""
@@ -158,8 +154,10 @@ def complaints(measured: Measured) -> list[str]:
     elif not measured.proven:
         why = measured.mirror or f"no {mirror_of(measured.module)}"
         found.append(f"{measured.module}: {measured.percent} % of {measured.least} % ({why})")
-    elif measured.least < 100 and measured.percent == 100:
+    elif measured.least < measured.percent == 100:
         found.append(f"{measured.module}: fully covered; strike it off SHORT_OF")
+    elif measured.least < measured.percent:
+        found.append(f"{measured.module}: {measured.percent} %; raise its {measured.least} % in SHORT_OF")
     return found
 
 

@@ -92,10 +92,11 @@ def test_a_mirror_test_that_fails_proves_nothing(tmp_path: Path) -> None:
     assert "test_sign.py does not pass" in coverage.complaints(measured)[0]
 
 
-def test_an_exception_may_only_rise_and_ends_at_100() -> None:
+def test_an_exception_is_what_is_measured_and_ends_at_100() -> None:
     short = coverage.Measured("m.py", "tests/test_m.py", 4, ("1->2",), 80, "", least=80)
     assert coverage.complaints(short) == []
     assert "79 % of 80 %" in coverage.complaints(replace(short, percent=79))[0]
+    assert "81 %; raise its 80 %" in coverage.complaints(replace(short, percent=81))[0]
     assert "strike it off" in coverage.complaints(replace(short, percent=100))[0]
 
 

@@ -36,6 +36,9 @@ def test_the_tree_is_tidy() -> None:
         ("storage/raft/core.py", OK + "def f() -> None:\n    import time\n    time.time()\n", "imports time"),
         ("storage/raft/core.py", OK + "import logging.handlers\n", "imports logging.handlers"),
         ("storage/log/format.py", OK + "import threading\n", "imports threading"),
+        ("broker/m.py", OK + "from tests.sim import faces\n", "the product imports tests.sim"),
+        ("lockstep/demo/m.py", OK + "def f() -> None:\n    import bench\n", "the product imports bench"),
+        ("spark_connector/m.py", OK + "import compat_tests.targets\n", "imports compat_tests.targets"),
     ],
 )
 def test_a_planted_python_violation_is_caught(name: str, text: str, words: str) -> None:
@@ -47,6 +50,8 @@ def test_a_planted_python_violation_is_caught(name: str, text: str, words: str) 
     [
         ("broker/empty/__init__.py", ""),
         ("broker/f.py", OK + "import asyncio\nimport os\n"),
+        ("broker/f.py", OK + "from lockstep import testing\nfrom lockstep.testing import tests\n"),
+        ("compat_tests/f.py", OK + "import bench.settings\nimport tests.tidy\n"),
         ("storage/log/data_log.py", OK + "import os\nimport threading\n"),
         ("broker/f.py", OK + "def f() -> None:\n" + "    g()\n" * 59),
         ("broker/f.py", OK + "class Implicit:\n    pass\n\n\nclass Utility:\n    pass\n"),

@@ -1,9 +1,9 @@
 """The house rules a linter has no rule for, as functions from text to findings (`python -m tests.tidy`).
 
-Owns: sizes, banned names, module docstrings, what the pure modules may import, no trace of one
-machine or of a package registry in tracked text, `make help` lists every target, the documents' links
-lead somewhere, packages that list their modules list all of them. Each rule is shown to catch a planted
-violation in `test_tidy.py`.
+Owns: sizes, banned names, module docstrings, what the pure modules may import, that the product imports no
+test and no benchmark, no trace of one machine or of a package registry in tracked text, `make help` lists
+every target, the documents' links lead somewhere, packages that list their modules list all of them. Each
+rule is shown to catch a planted violation in `test_tidy.py`.
 Does not: style and complexity (ruff), types (mypy), direction of imports (import-linter).
 """
 
@@ -36,6 +36,9 @@ PURE_FORBIDDEN = frozenset(
         "secrets",
     }
 )
+PRODUCT = ("broker/", "lockstep/", "player/", "protocol/", "spark_connector/", "storage/")
+BESIDE_THE_PRODUCT = frozenset({"bench", "compat_tests", "conftest", "tests"})
+"""What is not installed with it, so that nothing of it may be imported there, not even within a function."""
 PURE = (
     "player/core/",
     "player/routing/",
@@ -178,7 +181,9 @@ def python_findings(name: str, text: str) -> Iterator[str]:
     for node in ast.walk(tree):
         yield from _node_findings(name, node)
     if name.startswith(PURE):
-        yield from _import_findings(name, tree)
+        yield from _import_findings(name, tree, PURE_FORBIDDEN, "a pure module")
+    if name.startswith(PRODUCT):
+        yield from _import_findings(name, tree, BESIDE_THE_PRODUCT, "the product")
 
 
 def _node_findings(name: str, node: ast.AST) -> Iterator[str]:
@@ -190,7 +195,7 @@ def _node_findings(name: str, node: ast.AST) -> Iterator[str]:
             yield f"{name}:{node.lineno}: {node.name}() has {lines} lines, at most {MAX_FUNCTION_LINES}"
 
 
-def _import_findings(name: str, tree: ast.Module) -> Iterator[str]:
+def _import_findings(name: str, tree: ast.Module, forbidden: frozenset[str], who: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
@@ -199,8 +204,8 @@ def _import_findings(name: str, tree: ast.Module) -> Iterator[str]:
         else:
             continue
         for module in modules:
-            if module.split(".")[0] in PURE_FORBIDDEN:
-                yield f"{name}:{node.lineno}: a pure module imports {module}"
+            if module.split(".")[0] in forbidden:
+                yield f"{name}:{node.lineno}: {who} imports {module}"
 
 
 def text_findings(name: str, text: str) -> Iterator[str]:

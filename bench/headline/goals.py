@@ -1,8 +1,9 @@
-"""What the headline divides by what, and the project's goals for it (the issue "The head-to-head").
+"""What the headline divides by what, and the project's goals for it.
 
-Owns: names of ratios and goals. "flush": both sides flush each acknowledged write; "cross": a Lockstep that
-flushes against a Kafka as shipped, which does not. A latency goal of three nodes is of one closed-loop
-producer, where nothing but the path of one write counts. Measures nothing.
+Owns: names of ratios and goals, which are those of step 9's issue, "The head-to-head" (docs/sources.md).
+"flush": both sides flush each acknowledged write; "cross": a Lockstep that flushes against a Kafka as
+shipped, which does not. A latency goal of three nodes is of one closed-loop producer, where nothing but the
+path of one write counts. Measures nothing.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Who plays needs no agreement of its own: the leader of the log does. The player_
 which a committed entry of this leadership carries before the group says that it is led, and how often the
 log's playing was begun in it. So it is higher than any before, whoever led, and nothing rests on time:
 a leader that does not know yet that it is none is refused by the targets as soon as the next one greets them.
-Does not: play. Source: specs of the player; `broker/coordination/hosted.py` is the model.
+Does not: play. Source: docs/player.md, "Inside the broker"; `broker/coordination/hosted.py` is the model.
 """
 
 from __future__ import annotations

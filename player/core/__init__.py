@@ -1,4 +1,6 @@
-"""The player's decisions: no clock, no randomness, no input or output. Source: seed 000; specs: player.
+"""The player's decisions: no clock, no randomness, no input or output.
+
+Source: seed 000 (docs/sources.md); docs/player.md.
 
 | module | owns |
 |---|---|

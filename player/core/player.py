@@ -24,7 +24,8 @@ class Player:
     """See the module, and the package for what a shell does.
 
     Args:
-        log_id: cluster, topic id and partition, or log group; a target keeps a mark for each.
+        log_id: cluster, topic id and partition, or the log group in place of the partition where its
+            partitions are played in its order (`player/source/log_id.py`); a target keeps a mark for each.
         player_term: of a committed record, higher than that of every player before.
         route: which parts an entry has. What it raises, and BadRoute, leaves `feed` and `fetched` with
             nothing done, and there is no going on.

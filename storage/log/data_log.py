@@ -9,10 +9,12 @@ Invariants:
 - A failed write or flush is final: the process must stop (`FlushFailed`).
 
 It does not know Raft (terms and indexes only have to follow one another), topics, or records; it reads no
-clock. Everything belongs to one thread but `read_cold`, `timestamp_lookup`, `first_younger`,
-`max_timestamp_batch`, `partition_bytes`, `retention_candidates`, `frames_cold`, `chain_at_cold`,
-`ship_frames`, `load_checkpoint`, `write_checkpoint`, an installation's `add` and `prepare`, `scrub`,
-`rewrite_segment`, `clean`, and `flush`, which may run in another one. Rules: `docs/disk_format.md`.
+clock. Everything belongs to one thread but what may run in another one: reads (`read_cold`, `first_offset`,
+`timestamp_lookup`, `first_younger`, `max_timestamp_batch`, `partition_bytes`, `lsns`), frames and checkpoints
+for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`), what there is
+to clean or to delete (`segments`, `cleanable_segments`, `has_segment`, `retention_candidates`), `scrub`,
+`write_checkpoint`, `rewrite_segment`, `clean`, `begin_install` with an installation's `add` and `prepare`,
+and `flush`. Rules: `docs/disk_format.md`.
 """
 
 from __future__ import annotations
@@ -459,12 +461,13 @@ class DataLog(ReplacingLog):
         return total
 
     def first_offset(self, partition: int) -> int | None:
-        """The lowest offset of a partition that any segment holds; None where none holds a batch of it."""
+        """The lowest offset of a partition that any segment holds; None where none holds a batch of it. For
+        any thread."""
         spans = self._table.spans.get(partition)
         return spans.first_offset if spans is not None else None
 
     def segments(self) -> list[SealedSegment]:
-        """The sealed segments, oldest first."""
+        """The sealed segments, oldest first. For any thread."""
         return [SealedSegment(segment, self._table) for segment in self._table.sealed()]
 
     def retention_candidates(self) -> Iterator[tuple[SealedSegment, SegmentPartition]]:
@@ -563,6 +566,6 @@ class DataLog(ReplacingLog):
         return self.is_sealed(last_index) and all([segment.first_index > last_index for segment in above])
 
     def cleanable_segments(self) -> list[SealedSegment]:
-        """Those that `clean` takes now, oldest first; they follow one another."""
+        """Those that `clean` takes now, oldest first; they follow one another. For any thread."""
         below = self._house.freeable_below()
         return [segment for segment in self.segments() if segment.sequence < below]

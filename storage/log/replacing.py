@@ -211,7 +211,8 @@ class ReplacingLog(LogWriter):
     # -- installation -----------------------------------------------------------------------------------
 
     def begin_install(self) -> Installation:
-        """Begin to replace the log by what another node ships. One at a time: a former one is aborted."""
+        """Begin to replace the log by what another node ships. One at a time: a former one is aborted. May
+        run in the thread that adds to it."""
         if self._installation is not None:
             self._installation.abort()
         self._installation = Installation(

@@ -149,9 +149,11 @@ class PartitionSpans:
         self._pair = (array("q"), array("q"))
 
     @property
-    def first_offset(self) -> int:
-        """The lowest offset there is; only while there is one."""
-        return self._pair[0][0]
+    def first_offset(self) -> int | None:
+        """The lowest offset there is; None where there is none, as a reader in another thread may find it
+        just before the partition goes from the table."""
+        firsts = self._pair[0]
+        return firsts[0] if firsts else None
 
     def sequences(self) -> list[int]:
         return self._pair[1].tolist()

@@ -80,6 +80,8 @@ def test_defaults_are_kafkas_and_never_shared() -> None:
     assert other.parts == []
     one.parts[0].leader.leader_id = 5
     assert Part().leader.leader_id == -1
+    one.parts[0].leader = given = Leader(leader_id=6)
+    assert one.parts[0].leader is given
     assert one.parts[0].cursor is None
 
 
@@ -115,6 +117,7 @@ def test_equality() -> None:
 def test_equality_counts_unknown_tags() -> None:
     tagged = Sample()
     tagged.unknown_tags[9] = b"x"
+    assert tagged.unknown_tags == {9: b"x"}, "read again, kept"
     assert tagged != Sample()
     looked_at = Sample()
     assert looked_at.unknown_tags == {}

@@ -111,4 +111,4 @@ class Plant:
     rules: tuple[str, ...] = ()
     """Rules that may report it; empty: any."""
     source: str = ""
-    """Where it comes from: an issue of another system, a paper, a rule of the specification."""
+    """Where it comes from: an issue of another system, a paper, a rule (docs/sources.md says which)."""

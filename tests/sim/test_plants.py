@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.sim.faces import Plant
@@ -31,6 +33,7 @@ QUICK = (
     ("player-target-term-not-checked", "nothing is taken from an older stream"),
 )
 SEEDS = 6
+RULES = Path(__file__).resolve().parents[2] / "docs" / "storage_rules.md"
 
 
 @pytest.mark.parametrize(("name", "rule"), QUICK)
@@ -49,6 +52,10 @@ def test_a_plant_is_described_and_its_options_exist(plant: Plant) -> None:
     override(Options(), plant.overrides)
     with plant.apply():
         pass
+    assert "specs" not in plant.source, "no document of the project"
+    if plant.source.startswith(f"{RULES.parent.name}/"):
+        assert plant.source.startswith(f"docs/{RULES.name}: ")
+        assert f"`sim:{plant.name}`" in RULES.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("workload", sorted(WORKLOADS))

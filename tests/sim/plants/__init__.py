@@ -2,7 +2,8 @@
 
 `python -m tests.sim.plants` runs each, seed after seed, until it is caught; `python -m tests.sim --plant
 NAME` runs one. All are patches from the test side; the product has no switch for any of them. Where they come
-from: issues of other systems (LogCabin, etcd, Redpanda, ...), papers, the rules of our own specification.
+from: issues of other systems (LogCabin, etcd, Redpanda, ...), papers, and our own rules:
+docs/storage_rules.md where it names the plant, else the specification (docs/sources.md).
 """
 
 from __future__ import annotations

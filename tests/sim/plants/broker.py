@@ -96,6 +96,6 @@ PLANTS = (
         ids_before_commit,
         workload="metadata",
         overrides={**ELECTIONS, "think_ms": 50},
-        source="specs: state changes only by replay of committed records",
+        source="the specification: state changes only by replay of committed records",
     ),
 )

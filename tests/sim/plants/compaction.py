@@ -61,7 +61,7 @@ PLANTS = (
         last_record_goes,
         workload="compacting",
         overrides=OFTEN,
-        source="specs: cleaning",
+        source="the specification: cleaning",
     ),
     Plant(
         "first-record-kept",
@@ -69,7 +69,7 @@ PLANTS = (
         first_record_stays,
         workload="compacting",
         overrides=OFTEN,
-        source="specs: cleaning",
+        source="the specification: cleaning",
     ),
     Plant(
         "shortened-by-place",

@@ -254,7 +254,7 @@ PLANTS = (
         "tail-answered-early",
         "whoever waits for a commit is told at once that it has come",
         tail_answered_early,
-        source="specs: tail answered early",
+        source="docs/storage_rules.md: tail answered early",
     ),
     Plant(
         "duplicate-answered-early",
@@ -262,14 +262,14 @@ PLANTS = (
         duplicate_answered_at_once,
         workload="appends",
         overrides={**ELECTIONS, "think_ms": 50},
-        source="specs: answers from the tail; etcd #14370",
+        source="docs/storage_rules.md: answers from the tail; etcd #14370",
     ),
     Plant(
         "waiters-ignore-terms",
         "a waiter is told of success when another leader's entry is committed in its place",
         waiters_ignore_terms,
         overrides={**ELECTIONS, "think_ms": 50},
-        source="specs: waiters hold (index, term)",
+        source="docs/storage_rules.md: waiters hold (index, term)",
     ),
     Plant(
         "applied-at-append",
@@ -290,7 +290,7 @@ PLANTS = (
         tail_state_kept,
         workload="appends",
         overrides={**ELECTIONS, "think_ms": 50},
-        source="specs: speculative state kept on truncation",
+        source="docs/storage_rules.md: speculative state kept on truncation",
     ),
     Plant(
         "producers-forgotten",
@@ -305,7 +305,7 @@ PLANTS = (
         "a checkpoint lacks what follows the appended log",
         checkpoint_without_tail,
         workload="appends",
-        source="specs: checkpoint incomplete",
+        source="docs/storage_rules.md: checkpoint incomplete",
     ),
     Plant(
         "checkpoint-without-commits",
@@ -313,14 +313,14 @@ PLANTS = (
         checkpoint_without_commits,
         workload="groups",
         overrides={"think_ms": 50, "segment_bytes": 64 << 10},
-        source="specs: checkpoint incomplete",
+        source="docs/storage_rules.md: checkpoint incomplete",
     ),
     Plant(
         "checkpoint-before-commit",
         "a checkpoint is written before its entry is committed",
         checkpoint_before_commit,
         overrides={**ELECTIONS, "think_ms": 50, "segment_bytes": 64 << 10},
-        source="specs: checkpoint at the applied index",
+        source="docs/storage_rules.md: checkpoint at the applied index",
     ),
     Plant(
         "checkpoint-of-two-moments",
@@ -357,7 +357,7 @@ PLANTS = (
         replaced(TailCache, "clear", lambda self: None),
         workload="appends",
         overrides={**ELECTIONS, "think_ms": 50, "tail_cache_bytes": 1 << 20},
-        source="specs: truncation invalidates cache, index and waiters together",
+        source="docs/storage_rules.md: truncation invalidates cache, index and waiters together",
     ),
     Plant(
         "recent-frames-kept",
@@ -365,7 +365,7 @@ PLANTS = (
         replaced(RecentFrames, "truncate", lambda self, last_index: None),
         workload="appends",
         overrides={**ELECTIONS, "think_ms": 50},
-        source="specs: stale batch under a new header",
+        source="docs/storage_rules.md: stale batch under a new header",
     ),
     Plant(
         "installed-state-mixed",

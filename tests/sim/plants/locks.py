@@ -54,7 +54,7 @@ PLANTS = (
         notes_left_out,
         workload="locking",
         overrides=OFTEN,
-        source="specs: locks, table",
+        source="the specification: locks, table",
     ),
     Plant(
         "tail-locks-stay",
@@ -62,7 +62,7 @@ PLANTS = (
         tail_locks_stay,
         workload="locking",
         overrides=OFTEN,
-        source="specs: locks, in-flight holders",
+        source="the specification: locks, in-flight holders",
     ),
     Plant(
         "old-marks-forgotten",
@@ -70,7 +70,7 @@ PLANTS = (
         old_marks_forgotten,
         workload="locking",
         overrides=OFTEN,
-        source="specs: locks, table",
+        source="the specification: locks, table",
     ),
     Plant(
         "mark-too-low",
@@ -78,6 +78,6 @@ PLANTS = (
         mark_is_first_offset,
         workload="locking",
         overrides=OFTEN,
-        source="specs: locks, meaning",
+        source="the specification: locks, meaning",
     ),
 )

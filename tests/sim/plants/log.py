@@ -90,9 +90,19 @@ PLANTS = (
     ),
     _fault("flush_forgotten", "a group commit is acknowledged without its flush", "ATC'20: fsync failures"),
     _fault("hard_state_not_flushed", "a vote counts before it is on the disk", "etcd #10000"),
-    _fault("generation_kept", "what recovery cut can be read again", "specs: truncation"),
-    _fault("cut_without_generation", "what was truncated can be read again", "specs: truncation", CUTS),
-    _fault("payload_not_verified", "a stale batch counts under a new header", "specs: stale batch", TORN),
+    _fault("generation_kept", "what recovery cut can be read again", "docs/storage_rules.md: truncation"),
+    _fault(
+        "cut_without_generation",
+        "what was truncated can be read again",
+        "docs/storage_rules.md: truncation",
+        CUTS,
+    ),
+    _fault(
+        "payload_not_verified",
+        "a stale batch counts under a new header",
+        "docs/storage_rules.md: stale batch",
+        TORN,
+    ),
     _fault("recovered_not_flushed", "what recovery read counts as flushed", "ALICE; etcd #13766"),
     _fault("marker_lies", "a marker promises what is not flushed yet", "PAR/CTRL: torn or rotten", ALONE),
 )

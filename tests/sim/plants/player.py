@@ -228,7 +228,8 @@ def uncommitted_counts_as_read() -> Iterator[None]:
 
 
 def _plant(name: str, what: str, apply: Callable[[], object], source: str, workload: str = "player") -> Plant:
-    return Plant(f"player-{name}", what, apply, workload=workload, source=f"specs: player, {source}")  # type: ignore[arg-type]
+    source = f"the specification: player, {source}"
+    return Plant(f"player-{name}", what, apply, workload=workload, source=source)  # type: ignore[arg-type]
 
 
 PLANTED = "planted faults"

@@ -320,7 +320,7 @@ PLANTS = (
         "a restart keeps the term and forgets the vote",
         vote_forgotten,
         overrides=ELECTIONS,
-        source="specs: forgotten vote",
+        source="docs/storage_rules.md: forgotten vote",
     ),
     Plant(
         "prevote-off",
@@ -368,7 +368,7 @@ PLANTS = (
         "a follower commits what is not on its disk yet",
         replaced(accepting, "follow_commit", follower_commits_unflushed),
         overrides={"flush_us": 4000, "nodes": 3},
-        source="specs: follower commit; Redpanda #14794",
+        source="docs/storage_rules.md: follower commit; Redpanda #14794",
     ),
     Plant(
         "acknowledged-before-flush",
@@ -396,7 +396,7 @@ PLANTS = (
         "the completion of a write from before a truncation counts",
         stale_completion,
         overrides={**ELECTIONS, "flush_us": 4000, "think_ms": 50},
-        source="specs: stale persisted completion; etcd-io/raft, async_storage_writes_append_aba_race",
+        source="docs/storage_rules.md: stale completions; etcd-io/raft, async_storage_writes_append_aba_race",
     ),
     Plant(
         "lease-without-quorum",

@@ -153,14 +153,14 @@ PLANTS = (
         "the markers of a transaction are entries of their own",
         two_frames,
         OFTEN,
-        "specs: everything in one log group ends in one entry",
+        "docs/storage_rules.md: everything in one log group ends in one entry",
     ),
     _transactions(
         "stable-at-the-tail",
         "without open transactions all that is appended counts as stable",
         stable_at_the_tail,
         OFTEN,
-        "specs: LSO = min(first open transaction, HW)",
+        "docs/storage_rules.md: LSO = min(first open transaction, HW)",
     ),
     _transactions(
         "open-transactions-ignored",

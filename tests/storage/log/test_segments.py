@@ -68,6 +68,26 @@ def test_a_partition_that_begins_while_a_segment_is_replaced_is_not_lost() -> No
     assert table.spans[99].sequences() == [12] and table.spans[99].first_offset == 7
 
 
+def test_a_reader_that_looks_while_a_partition_s_last_segment_goes_finds_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = filled()
+    seen: list[int | None] = []
+    real = PartitionSpans.remove
+
+    def remove(self: PartitionSpans, runs: Sequence[Run]) -> bool:
+        is_empty = real(self, runs)
+        if is_empty:  # what another thread does here, between two steps of the log's own
+            seen.extend(
+                log.first_offset(number) for number, spans in log._table.spans.items() if spans is self
+            )
+        return is_empty
+
+    monkeypatch.setattr(PartitionSpans, "remove", remove)
+    log._table.remove(list(log._table))
+    assert seen and set(seen) == {None}
+
+
 def test_segments_are_freed_in_one_pass_over_the_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     log = filled()
     calls: list[Sequence[Run]] = []
