@@ -48,7 +48,8 @@ _RULES: Final = (
     (r".* storage/(raft|peers)/|.* storage/(entries|shipping|applying|derived_state)\.py", REPLICATE),
     (r"Replica\.(receive|_say|_persisted) ", REPLICATE),
     (r".* storage/", APPEND),
-    (r".* broker/(append|producer_state|keys|refused)\.py|.* broker/locks/|.* protocol/records/", VALIDATE),
+    (r".* broker/(append|batch_checks|transaction_ends|producer_state|keys|refused)\.py", VALIDATE),
+    (r".* broker/locks/|.* protocol/records/", VALIDATE),
     (r".* broker/handlers/", VALIDATE),
     (r".* protocol/|.* broker/router\.py|.* broker/connections/", PARSE),
 )

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
-from broker.append import Appended, AppendLimits
+from broker.append import Appended
+from broker.batch_checks import AppendLimits
 from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
 from broker.handlers.atomic_produce import Place, append_atomically, is_atomic
 from broker.handlers.partition_checks import known_leader

@@ -19,10 +19,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from broker.append import Appender, Marker
+from broker.append import Appender
 from broker.metadata import Cluster
 from broker.refused import Refused
 from broker.shown import shown
+from broker.transaction_ends import Marker
 from broker.transactions.lines import Answer, Lines, Work, refuse
 from broker.transactions.records import (
     NO_EPOCH,

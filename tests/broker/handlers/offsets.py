@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from broker.append import Marker
 from broker.groups.records import CommittedOffset, offset_record
 from broker.groups.store import Transaction
 from broker.server import Broker
+from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.offset_commit import (

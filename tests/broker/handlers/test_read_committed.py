@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from broker.append import Appender, Marker
+from broker.append import Appender
 from broker.handlers import committed_reads
 from broker.server import Broker
+from broker.transaction_ends import Marker
 from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from storage.partition import PartitionLog

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.append import Marker
 from broker.refused import Refused
 from broker.server import Broker
+from broker.transaction_ends import Marker
 from broker.transactions.verification import Codes, Place, Question
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
