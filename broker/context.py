@@ -182,10 +182,10 @@ class Services:
         "clock_ms",
         "cluster",
         "config_changes",
+        "consumer_groups",
         "controller",
         "fetch_sessions",
         "gate",
-        "groups",
         "loop",
         "markers",
         "node",
@@ -211,7 +211,7 @@ class Services:
         config_changes: ConfigChanges,
         appenders: Mapping[int, Appender],
         producer_ids: ProducerIds,
-        groups: Groups,
+        consumer_groups: Groups,
         transactions: Transactions,
         fetch_sessions: FetchSessions,
         waiting_fetches: WaitingFetches,
@@ -230,7 +230,7 @@ class Services:
         """The append path into each data group, by group id."""
         self.producer_ids = producer_ids
         """Identities for idempotent producers."""
-        self.groups = groups
+        self.consumer_groups = consumer_groups
         """Consumer groups: who looks after which."""
         self.transactions = transactions
         """Transactions: who coordinates which transactional id."""

@@ -38,7 +38,7 @@ Coordinators = Coordination[Any]
 def handle(context: ClientContext, header: RequestHeader, request: FindCoordinatorRequest) -> Answer:
     """The same answer for each key."""
     services = context.services
-    known: dict[int, Coordinators] = {GROUP: services.groups, TRANSACTION: services.transactions}
+    known: dict[int, Coordinators] = {GROUP: services.consumer_groups, TRANSACTION: services.transactions}
     coordinators = known.get(request.key_type)
     if coordinators is not None:
         if not coordinators.is_ready:

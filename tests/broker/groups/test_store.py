@@ -21,8 +21,8 @@ from tests.broker.wire import Client
 
 @pytest.fixture
 async def store(broker: Broker) -> GroupStore:
-    await broker.services.groups.ready()
-    return broker.services.groups.store("g")
+    await broker.services.consumer_groups.ready()
+    return broker.services.consumer_groups.store("g")
 
 
 class Done:
