@@ -16,7 +16,7 @@ Source: Kafka's UnifiedLog for which error answers what; KIP-98 and KIP-890 for 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.batch_checks import AppendLimits, check, check_transactional, header_of
 from broker.batch_times import settle_times
@@ -44,9 +44,11 @@ from protocol.records.batch import (
     read_header,
     set_log_append_time,
 )
-from storage.group import Backlogged, BatchTooLarge, LogGroup
 from storage.partition import PartitionLog
-from storage.types import Buffer, NotLeader, StorageFull
+from storage.types import Backlogged, BatchTooLarge, Buffer, NotLeader, StorageFull
+
+if TYPE_CHECKING:
+    from storage.group import LogGroup
 
 STARTS_AT_0_SINCE_PRODUCE: Final = 12
 """Producers of transaction version 2 speak this or later, and begin with sequence 0 (KIP-890)."""

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from broker.endpoint import Endpoint
 from broker.turns import SharedTurns
 from protocol.api import RequestHeader
 from protocol.primitives import Buffer
@@ -159,18 +160,6 @@ class Handler(Protocol):
 
     def handle(self, context: ClientContext, header: RequestHeader, request: object) -> Answer:
         """Serve one decoded request."""
-
-
-class Endpoint:
-    """Where clients reach a node."""
-
-    __slots__ = ("host", "node_id", "port", "rack")
-
-    def __init__(self, node_id: int, host: str, port: int, rack: str | None = None) -> None:
-        self.node_id = node_id
-        self.host = host
-        self.port = port
-        self.rack = rack
 
 
 class Services:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.context import Answer, ClientContext, Endpoint
+from broker.context import Answer, ClientContext
 from broker.coordination.coordination import Coordination
+from broker.endpoint import Endpoint
 from broker.handlers.in_turns import in_turns
 from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader

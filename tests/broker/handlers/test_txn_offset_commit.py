@@ -21,8 +21,8 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from storage.group import Backlogged, LogGroup
-from storage.types import NotLeader, StorageFull
+from storage.group import LogGroup
+from storage.types import Backlogged, NotLeader, StorageFull
 from tests.broker.handlers.offsets import TopicIds, committed, end, ready
 from tests.broker.wire import Client
 
