@@ -1,10 +1,10 @@
-"""Where clients reach a node, as one of its listeners, or of another node's, is told to them."""
+"""Where clients reach a node: what they are told of this one and of others."""
 
 from __future__ import annotations
 
 
 class Endpoint:
-    """Where clients reach a node."""
+    """A node as one client can reach it."""
 
     __slots__ = ("host", "node_id", "port", "rack")
 

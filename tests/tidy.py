@@ -113,8 +113,11 @@ PURE = (
     "spark_connector/source/planning.py",
 )
 LISTING = (
+    "broker",
+    "broker/cluster",
     "broker/connections",
     "broker/groups",
+    "broker/handlers",
     "broker/settings",
     "broker/staging",
     "broker/transactions",

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from broker.append import Unverified
-from broker.handlers.committed_reads import aborted_in
+from broker.committed_reads import aborted_in
 from broker.refused import Refused
 from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
