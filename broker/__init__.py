@@ -1,4 +1,28 @@
-"""The Kafka-compatible broker: connections, one handler per API, topics, fetch, produce."""
+"""The Kafka-compatible broker: connections, one handler per API, topics, fetch, produce.
+
+| concern | files |
+|---|---|
+| the broker as one object and process | `server`; `assembly` makes its parts and joins them |
+| its data directory | `data_directory` |
+| a request's way | `connections/`, then `router`, then `handlers/` |
+| what handlers are given | `context`; `endpoint`: where clients reach a node |
+| taking turns on the loop | `turns` |
+| appending a batch | `append`, with `batch_checks`, `keys`, `batch_times`, `recompression` |
+| what producers have appended | `producer_state`, `first_sequences`, `sent_again` |
+| identities for producers | `producer_ids` |
+| ends of transactions | `transaction_ends` in one log group; over all of them `transactions/` |
+| fetching | `fetch_session`, `delayed` (long polls), `replica_selection` (a follower in the rack) |
+| what is checked and told of what is read | `partition_checks`, `committed_reads` |
+| the cluster | `cluster_image` (as recorded), `metadata` (as served), `cluster/` (the other nodes) |
+| log groups | `hosting` (those that are here), `remote_group` (stands for others), `membership/` |
+| topics | `topic_rules` (says no), `topics` (does), `replica_assignment` (replicas chosen by hand) |
+| settings | `settings/`; `config_changes` while the broker runs |
+| what goes on beside requests | `retention`, `compaction`, `rolling` (for its sake), `scrubbing` (for rot) |
+| coordinators | `coordination/`, `groups/`, `transactions/` |
+| Lockstep's own | `locks/`, `staging/` |
+| seen from outside | `metrics/` |
+| used by many | `refused` (Kafka's errors), `shown` (clients' words in the log), `unchanged` (how long) |
+"""
 
 VERSION = "0.1.0"
 """The distribution's version, as pyproject.toml has it; a test compares the two."""

@@ -1,29 +1,28 @@
 """From a Produce request's bytes to a batch in the log: validate, check sequences, append.
 
-Work is per batch: one header read, one CRC-32C, one copy out of the receive buffer; no record is opened but
-where a topic is compacted, whose records need keys, or has locks (`broker/locks/`), and where times ask for
-it (`broker/batch_times.py`).
+Work is per batch: one header read and one CRC-32C (`broker/batch_checks.py`), one copy out of the receive
+buffer; no record is opened but where a topic is compacted, whose records need keys, or has locks
+(`broker/locks/`), and where times ask for it (`broker/batch_times.py`).
 A refusal changes nothing: no offset, no sequence. What was appended, or found to be there already, may be
 acknowledged only after the group's next `when_committed`.
 
 A transactional batch begins a transaction in its partition only where its coordinator is known to know of it
-(`Unverified`); a transaction ends in all partitions of the group at once.
+(`Unverified`); a transaction ends in all partitions of the group at once, by the markers that
+`broker/transaction_ends.py` makes.
 
-Source: Kafka's ProduceRequest.validateRecords, LogValidator and UnifiedLog for which error answers what;
-KIP-98 and KIP-890 for transactions.
+Source: Kafka's UnifiedLog for which error answers what; KIP-98 and KIP-890 for transactions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
+from broker.batch_checks import AppendLimits, check, check_transactional, header_of
 from broker.batch_times import settle_times
-from broker.keys import require_keys
 from broker.locks.checks import LockChecks
 from broker.producer_state import (
     NEW,
-    CoordinatorFenced,
     NotInTransaction,
     OutOfOrderSequence,
     ProducerState,
@@ -34,36 +33,25 @@ from broker.refused import Refused
 from broker.sent_again import append_time_of
 from broker.settings.config import COMPRESSED_AS_SENT
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
+from broker.transaction_ends import End, Marker, ends_of, note_ends
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
-    BATCH_HEADER_BYTES,
-    CODEC_MASK,
-    CONTROL_FLAG,
-    LENGTH_PREFIX_BYTES,
     LOG_APPEND_TIME_FLAG,
     NO_TIMESTAMP,
     TRANSACTIONAL_FLAG,
     BatchHeader,
-    CorruptBatch,
-    MalformedBatch,
     clear_log_append_time,
     read_header,
     set_log_append_time,
-    verify,
 )
-from protocol.records.compression import Codec
-from protocol.records.control import ControlKind, build
-from storage.group import Backlogged, BatchTooLarge, LogGroup
 from storage.partition import PartitionLog
-from storage.types import Buffer, NotLeader, StorageFull
+from storage.types import Backlogged, BatchTooLarge, Buffer, NotLeader, StorageFull
 
-ZSTD_SINCE_PRODUCE: Final = 7
-"""Older Produce versions may not carry zstd (KIP-110)."""
+if TYPE_CHECKING:
+    from storage.group import LogGroup
+
 STARTS_AT_0_SINCE_PRODUCE: Final = 12
 """Producers of transaction version 2 speak this or later, and begin with sequence 0 (KIP-890)."""
-MAGIC_AT: Final = 16
-LEAST_RECORD_BYTES: Final = 7
-"""A record without key, value and headers."""
 REFUSALS: Final = (StorageFull, BatchTooLarge, NotLeader, Backlogged)
 """What a log group may say to an append."""
 _CODES: Final[dict[type[Exception], ErrorCode]] = {
@@ -72,25 +60,6 @@ _CODES: Final[dict[type[Exception], ErrorCode]] = {
     NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     Backlogged: ErrorCode.REQUEST_TIMED_OUT,
 }
-
-
-class AppendLimits(Protocol):
-    """What a topic's configuration says about its batches."""
-
-    @property
-    def is_compacted(self) -> bool: ...
-    @property
-    def compression_type(self) -> str: ...
-    @property
-    def lockstep_locks(self) -> str: ...
-    @property
-    def max_message_bytes(self) -> int: ...
-    @property
-    def log_append_time(self) -> bool: ...
-    @property
-    def timestamp_before_max_ms(self) -> int: ...
-    @property
-    def timestamp_after_max_ms(self) -> int: ...
 
 
 class Appended:
@@ -156,17 +125,6 @@ class Overtaken(Refused):
     def __init__(self, guard: int) -> None:
         super().__init__(ErrorCode.INVALID_TXN_STATE, "the transaction ended while its coordinator was asked")
         self.guard = guard
-
-
-class Marker(NamedTuple):
-    """How a transaction ends: what its coordinator has to say to a partition."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    is_commit: bool
-    version: int
-    """The transaction version, 0 to 2; since 2 the marker's epoch is higher than the batches'."""
 
 
 class Appender:
@@ -250,10 +208,10 @@ class Appender:
         guard: int | None = None,
     ) -> Ready | Appended:
         """The batch as it is to be appended, or where it is already. Raises as `append`."""
-        header = _read(records)
-        _validate(records, header, limits, produce_version)
+        header = header_of(records)
+        check(records, header, limits, produce_version)
         if header.attributes & TRANSACTIONAL_FLAG:
-            _validate_transactional(header, transactional_id)
+            check_transactional(header, transactional_id)
         time_ms = self._clock_ms()
         mode = limits.lockstep_locks
         if header.producer_id >= 0:
@@ -428,13 +386,13 @@ class Appender:
         """
         if not self.group.is_leader:
             raise NotLeader("this node does not lead the partitions")
-        markers = self._markers(partitions, marker)
-        if not markers and not extra:
+        found = self._ends(partitions, marker)
+        if not found and not extra:
             return
-        offsets = self.group.append_together([*markers, *extra], reserved=reserved)
-        self._note_ends(markers, offsets, marker.coordinator_epoch)
+        offsets = self.group.append_together([*[each.entry for each in found], *extra], reserved=reserved)
         time_ms = self.group.append_time_ms
-        for (partition, _, own), offset in zip(extra, offsets[len(markers) :], strict=True):
+        note_ends(self.producers, found, offsets, time_ms)
+        for (partition, _, own), offset in zip(extra, offsets[len(found) :], strict=True):
             self.producers.record(partition.number, own, offset, time_ms)
 
     def ready(self, wanted: Wanted, produce_version: int) -> Ready:
@@ -453,57 +411,22 @@ class Appender:
         Where a transaction has ended, its marker is left out. Returns where the batch is. Raises Refused;
         nothing has changed.
         """
-        markers = [each for marker, partitions in ends for each in self._markers(partitions, marker)]
+        found = [each for marker, partitions in ends for each in self._ends(partitions, marker)]
         # the batch comes first: its locks were judged, and its offset foretold, with nothing before it
         first = [] if beside is None else [(beside.partition, beside.batch, beside.header)]
         notes = b"" if beside is None else beside.notes
-        if not first and not markers:
+        if not first and not found:
             return None
+        batches = [*first, *[each.entry for each in found]]
         try:
-            offsets = self.group.append_together([*first, *markers], notes=notes, reserved=not first)
+            offsets = self.group.append_together(batches, notes=notes, reserved=not first)
         except REFUSALS as error:
             raise _refused(error) from None
-        self._note_ends(markers, offsets[len(first) :], ends[0][0].coordinator_epoch if ends else -1)
+        note_ends(self.producers, found, offsets[len(first) :], self.group.append_time_ms)
         return None if beside is None else self._noted([beside], offsets[:1], notes)[0]
 
-    def _markers(
-        self, partitions: Sequence[PartitionLog], marker: Marker
-    ) -> list[tuple[PartitionLog, bytearray, BatchHeader]]:
-        """The batches that end this producer's transaction where it has not ended. Raises Refused."""
-        numbers = list(dict.fromkeys(each.number for each in partitions if self._is_to_end(each, marker)))
-        batch = build(
-            ControlKind.COMMIT if marker.is_commit else ControlKind.ABORT,
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            timestamp_ms=self._clock_ms(),
-        )
-        header = read_header(batch)
-        opened = self.group.partitions
-        return [(opened[number], bytearray(batch), header) for number in numbers]
-
-    def _note_ends(
-        self,
-        markers: Sequence[tuple[PartitionLog, bytearray, BatchHeader]],
-        offsets: Sequence[int],
-        coordinator_epoch: int,
-    ) -> None:
-        time_ms = self.group.append_time_ms
-        for (partition, _, header), offset in zip(markers, offsets, strict=False):
-            identity = header.producer_id, header.producer_epoch, coordinator_epoch
-            self.producers.record_end(partition.number, *identity, offset, time_ms)
-
-    def _is_to_end(self, partition: PartitionLog, marker: Marker) -> bool:
-        number = partition.number
-        if self.group.partitions.get(number) is not partition:
-            return False
-        identity = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
-        try:
-            return self.producers.check_end(number, *identity, marker.version)
-        except CoordinatorFenced as fenced:
-            raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(fenced)) from None
-        except StaleProducerEpoch as stale:
-            raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(stale)) from None
+    def _ends(self, partitions: Sequence[PartitionLog], marker: Marker) -> list[End]:
+        return ends_of(self.producers, self.group.partitions, partitions, marker, self._clock_ms())
 
 
 def _refused(error: Exception) -> Refused:
@@ -519,81 +442,3 @@ def _refused_before(problem: object) -> Refused:
     """
     text = f"led here only now, batches before this one are missing: {problem}"
     return Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
-
-
-def _read(records: Buffer) -> BatchHeader:
-    if len(records) > MAGIC_AT and records[MAGIC_AT] < 2:
-        raise Refused(
-            ErrorCode.INVALID_RECORD,
-            f"message format {records[MAGIC_AT]} is no longer accepted; record batches have 2",
-        )
-    try:
-        header = read_header(records)
-    except MalformedBatch as error:
-        raise Refused(_code_of_malformed(records), str(error)) from None
-    if header.total_bytes != len(records):
-        raise Refused(
-            ErrorCode.INVALID_RECORD,
-            f"{len(records)} bytes of records, one batch of {header.total_bytes}: exactly one is allowed",
-        )
-    return header
-
-
-def _code_of_malformed(records: Buffer) -> ErrorCode:
-    """As Kafka: a batch that cannot be one is corrupt, which a client sends again; one that is cut, or whose
-    counts are wrong, is invalid, which it does not."""
-    if len(records) < BATCH_HEADER_BYTES:
-        return ErrorCode.INVALID_RECORD
-    length = int.from_bytes(records[8:12], "big", signed=True)
-    if length + LENGTH_PREFIX_BYTES < BATCH_HEADER_BYTES or records[MAGIC_AT] != 2:
-        return ErrorCode.CORRUPT_MESSAGE
-    return ErrorCode.INVALID_RECORD
-
-
-def _validate(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_version: int) -> None:
-    total_bytes, record_count, attributes = len(records), header.record_count, header.attributes
-    if total_bytes > limits.max_message_bytes:
-        raise Refused(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {total_bytes} bytes; max.message.bytes is {limits.max_message_bytes}",
-        )
-    try:
-        verify(records, 0, header)
-    except CorruptBatch as error:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    if record_count < 1 or header.last_offset_delta != record_count - 1:
-        raise Refused(
-            ErrorCode.INVALID_RECORD,
-            f"{record_count} records whose last offset delta is {header.last_offset_delta}",
-        )
-    codec = attributes & CODEC_MASK
-    if codec == Codec.NONE:
-        room = (total_bytes - BATCH_HEADER_BYTES) // LEAST_RECORD_BYTES
-        if record_count > room:
-            raise Refused(ErrorCode.INVALID_RECORD, f"{record_count} records in a batch with room for {room}")
-    if limits.is_compacted:
-        require_keys(records, limits.log_append_time)
-    if header.base_offset != 0:
-        raise Refused(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's is 0")
-    if attributes & CONTROL_FLAG:
-        raise Refused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    if codec > Codec.ZSTD:
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {codec}")
-    if codec == Codec.ZSTD and produce_version < ZSTD_SINCE_PRODUCE:
-        raise Refused(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_SINCE_PRODUCE} or later"
-        )
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        raise Refused(
-            ErrorCode.INVALID_RECORD,
-            f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence "
-            f"{header.base_sequence}",
-        )
-
-
-def _validate_transactional(header: BatchHeader, transactional_id: str | None) -> None:
-    if transactional_id is None:
-        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        raise Refused(error, "a transactional batch in a request without a transactional id")
-    if header.producer_id < 0:
-        raise Refused(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")

@@ -48,7 +48,7 @@ class Parts:
     cluster: Cluster
     hosting: Hosting
     topics: Topics
-    groups: Groups
+    consumer_groups: Groups
     expiration: Expiration
     transactions: Transactions
     transaction_expiration: TransactionExpiration
@@ -84,15 +84,15 @@ def assemble(
     hosting = Hosting(settings, directory, image, clock_ms, on_fatal, way)
     topics = Topics(cluster, GroupCommands(cluster, peering))
     controller = Controller(cluster, topics, peering)
-    groups = Groups(cluster, controller, clock_ms, loop)
-    expiration = Expiration(groups, cluster)
+    consumer_groups = Groups(cluster, controller, clock_ms, loop)
+    expiration = Expiration(consumer_groups, cluster)
     topics.commands.forget_here = expiration.forget
     producer_ids = ProducerIds(topics.record, lambda: topics.leads, image, peering)
     markers = Markers(cluster, hosting.appenders, peering, loop)
     transactions = Transactions(cluster, controller, hosting.appenders, markers, producer_ids, clock_ms, loop)
     services = Services(
         loop, cluster, nodes, controller, topics, ConfigChanges(cluster, nodes, topics), hosting.appenders,
-        producer_ids, groups, transactions, _fetch_sessions(settings), waiting_fetches, clock_ms,
+        producer_ids, consumer_groups, transactions, _fetch_sessions(settings), waiting_fetches, clock_ms,
     )  # fmt: skip
     services.markers = markers
     services.verification = Verification(transactions, peering)
@@ -103,13 +103,13 @@ def assemble(
     connections = Connections(services, router, settings, loop)
     if peering is not None:
         services.node = ClusterNode(
-            settings, directory, hosting, cluster, nodes, peering, topics, groups, transactions,
+            settings, directory, hosting, cluster, nodes, peering, topics, consumer_groups, transactions,
             _entry(settings, advertised), connections.send_now,
         )  # fmt: skip
         peering.serve(services.node)
     retention = Retention(cluster, clock_ms)
     return Parts(
-        cluster, hosting, topics, groups, expiration, transactions,
+        cluster, hosting, topics, consumer_groups, expiration, transactions,
         TransactionExpiration(transactions, cluster),
         StagedExpiration(services.staged_ends, cluster, clock_ms), retention, Compaction(cluster, clock_ms),
         Scrubbing(cluster), services, connections, peering, services.node,

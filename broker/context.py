@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from broker.endpoint import Endpoint
 from broker.turns import SharedTurns
 from protocol.api import RequestHeader
 from protocol.primitives import Buffer
@@ -161,18 +162,6 @@ class Handler(Protocol):
         """Serve one decoded request."""
 
 
-class Endpoint:
-    """Where clients reach a node."""
-
-    __slots__ = ("host", "node_id", "port", "rack")
-
-    def __init__(self, node_id: int, host: str, port: int, rack: str | None = None) -> None:
-        self.node_id = node_id
-        self.host = host
-        self.port = port
-        self.rack = rack
-
-
 class Services:
     """The broker as handlers see it; one per broker, filled by `server.Broker.start`."""
 
@@ -182,10 +171,10 @@ class Services:
         "clock_ms",
         "cluster",
         "config_changes",
+        "consumer_groups",
         "controller",
         "fetch_sessions",
         "gate",
-        "groups",
         "loop",
         "markers",
         "node",
@@ -211,7 +200,7 @@ class Services:
         config_changes: ConfigChanges,
         appenders: Mapping[int, Appender],
         producer_ids: ProducerIds,
-        groups: Groups,
+        consumer_groups: Groups,
         transactions: Transactions,
         fetch_sessions: FetchSessions,
         waiting_fetches: WaitingFetches,
@@ -230,7 +219,7 @@ class Services:
         """The append path into each data group, by group id."""
         self.producer_ids = producer_ids
         """Identities for idempotent producers."""
-        self.groups = groups
+        self.consumer_groups = consumer_groups
         """Consumer groups: who looks after which."""
         self.transactions = transactions
         """Transactions: who coordinates which transactional id."""

@@ -170,7 +170,9 @@ class Hosting:
         incarnation = fresh_incarnation(self._clock_ms())
         return replace(options, voters=(), incarnation=incarnation, salvage=True)
 
-    def serve(self, group: LogGroup, cluster: Cluster, groups: Groups, transactions: Transactions) -> None:
+    def serve(
+        self, group: LogGroup, cluster: Cluster, consumer_groups: Groups, transactions: Transactions
+    ) -> None:
         """Let clients be served from a group that is open."""
         number = group.group_id
         cluster.host(group)
@@ -186,7 +188,7 @@ class Hosting:
             before(partition)
 
         group.control.closed = partial(closed, group.control.closed)
-        groups.host(number, group, state, self.appenders[number])
+        consumer_groups.host(number, group, state, self.appenders[number])
         transactions.host(number, group, transactional_ids)
 
     async def undo_open(self, groups: Sequence[LogGroup]) -> None:
@@ -200,10 +202,10 @@ class Hosting:
         self._directory.forget_groups()
 
     async def give_up(
-        self, number: int, cluster: Cluster, groups: Groups, transactions: Transactions
+        self, number: int, cluster: Cluster, consumer_groups: Groups, transactions: Transactions
     ) -> None:
         """A group was placed elsewhere and this node is no member of it: nothing of it stays here."""
-        groups.unhost(number)
+        consumer_groups.unhost(number)
         transactions.unhost(number)
         group = cluster.unhost(number)
         self.appenders.pop(number, None)

@@ -25,13 +25,13 @@ from broker.remote_group import UNBOUND, RemoteGroup, unbound
 from broker.settings.config import Settings
 from broker.settings.dynamic_config import still_in_force
 from broker.settings.topic_config import TopicConfig, restored_config, topic_config
-from storage.group import LogGroup
 from storage.partition import PartitionLog
 from storage.types import CONTROL_PARTITION
 
 if TYPE_CHECKING:
     from broker.context import Encoded
     from broker.delayed import WaitingFetch, WaitingFetches
+    from storage.group import LogGroup
 
 log = logging.getLogger("lockstep.metadata")
 
@@ -228,7 +228,7 @@ class Cluster:
 
     def _stand_in(self, number: int) -> LogGroup:
         """Whoever looks at `is_leader` first, as everybody must, does not tell it from a group."""
-        return cast(LogGroup, self._remote.setdefault(number, RemoteGroup(number, self._leader_of)))
+        return cast("LogGroup", self._remote.setdefault(number, RemoteGroup(number, self._leader_of)))
 
     def leadership_moved(self, number: int) -> None:
         """Who leads a group is another, this node or not: who waits for its partitions here is to know."""

@@ -6,7 +6,7 @@ files of a group in which somebody else has met rot (`rot_met`): again and again
 less often, for it may be that nobody can mend it.
 Does not: read or verify (`storage/log/rewriting.py`), fetch what has rotted (`storage/repairing.py`), or look
 at the file that is written to: recovery reads that.
-Source: Ceph's deep scrub; protocol-aware recovery of specs of storage.
+Source: Ceph's deep scrub; protocol-aware recovery; docs/storage_rules.md.
 """
 
 from __future__ import annotations

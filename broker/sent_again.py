@@ -8,11 +8,15 @@ told for the time of each of its records.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from broker.producer_state import ProducerState
 from protocol.records.batch import NO_TIMESTAMP, BatchHeader, MalformedBatch, read_header
-from storage.group import LogGroup
 from storage.partition import PartitionLog
 from storage.types import StorageError
+
+if TYPE_CHECKING:
+    from storage.group import LogGroup
 
 
 def append_time_of(

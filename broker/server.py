@@ -160,7 +160,7 @@ class Broker:
         if parts.node is not None:
             parts.node.stop()
         parts.topics.resign()
-        parts.groups.resign()
+        parts.consumer_groups.resign()
         parts.transactions.resign()
         parts.services.gate.stop()
         failed = self.failed is not None
@@ -225,7 +225,7 @@ class Broker:
         else:
             await parts.node.start()
             await self._listen_for_peers(parts.peering)
-        parts.groups.check()
+        parts.consumer_groups.check()
         parts.transactions.check()
         self._limit_connections(parts.cluster.settings)
         parts.cluster.on_settings.append(self._limit_connections)
@@ -290,7 +290,7 @@ class Broker:
         for number in sorted(wanted):
             group = await parts.hosting.open(number)
             group.after_commit = parts.connections.send_now
-            parts.hosting.serve(group, parts.cluster, parts.groups, parts.transactions)
+            parts.hosting.serve(group, parts.cluster, parts.consumer_groups, parts.transactions)
         for group in list(self.groups.values()):
             await group.committed()  # then consumer groups are loaded
         await parts.topics.start()

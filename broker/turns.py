@@ -6,8 +6,8 @@ connection between requests, Produce between batches, the gate between batches t
 as nothing else tells a costly piece: a batch of a few hundred bytes may have 200,000 records to be opened.
 What is left shares one turn (`SharedTurns`), whosever it is: many hold the loop no longer than one does.
 Does not: bound what many connections begin in one pass of the loop (three hundred first Fetches of 50 MB held
-it for 1 to 2 s), or a piece. Limits do, where there are pieces that cost much (`protocol/records/filtering.py`,
-`broker/locks/headers.py`, `broker/recompression.py`): to some 0.7 s at most.
+it for 1 to 2 s), or a piece. Limits do, where there are pieces that cost much, to some 0.7 s at most
+(`protocol/records/filtering.py`, `broker/locks/headers.py`, `broker/recompression.py`).
 """
 
 from __future__ import annotations

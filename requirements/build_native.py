@@ -51,8 +51,10 @@ WANTED = (
     "storage/types.py",
     "storage/waiters.py",
     "broker/append.py",
+    "broker/batch_checks.py",
     "broker/delayed.py",
     "broker/fetch_session.py",
+    "broker/transaction_ends.py",
 )
 LEFT_OUT = {
     "broker/producer_state.py": "an exception with a default for an attribute, which mypyc does not set",

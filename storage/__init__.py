@@ -15,7 +15,7 @@ names or clients. Who uses whom, from above:
 | `replica` | the order of everything: hard state, log work, messages, flushes |
 | `applying`, `checkpointing`, `derived_state`, `control_partition` | from appended to committed; snapshots |
 | `recovering` | all of that at a start |
-| `entries`, `shipping`, `installing`, `repairing` | frames to and from other members |
+| `entries`, `shipping`, `pieces`, `installing`, `repairing` | frames to and from other members |
 | `confirming` | whether this member still led when it was asked, where the lease cannot say it |
 | `plausible` | whether a peer's message has the shape that its class declares |
 | `flusher`, `idle_marker` | a flush on the loop or in a thread; what says that it is done |

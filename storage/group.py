@@ -32,7 +32,7 @@ from storage.group_options import GroupOptions, fresh_incarnation, node_of
 from storage.idle_marker import IdleMarker
 from storage.log.data_log import DataLog
 from storage.log.file_system import FileSystem
-from storage.open_frame import BatchTooLarge, OpenFrame
+from storage.open_frame import OpenFrame
 from storage.partition import PartitionLog
 from storage.raft.membership import ConfigurationRefused
 from storage.raft.messages import Message
@@ -43,7 +43,7 @@ from storage.sealing import Sealing
 from storage.types import CONTROL_PARTITION, Backlogged, NotLeader, ReadResult, StateMachine, StorageFull
 from storage.waiters import Waiter, Waiters
 
-__all__ = ["Backlogged", "BatchTooLarge", "GroupOptions", "LogGroup"]
+__all__ = ["GroupOptions", "LogGroup"]
 
 log_of_groups = logging.getLogger(__name__)
 

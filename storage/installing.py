@@ -26,11 +26,12 @@ from typing import Final
 from storage.checkpointing import CONFIGURATION_SECTION
 from storage.group_options import node_of
 from storage.log.data_log import DataLog
+from storage.pieces import Piece
 from storage.raft.messages import Install, Message
 from storage.raft.progress import SendState
 from storage.raft.raft import Raft
 from storage.raft.ready import Ready
-from storage.shipping import Arrival, Piece, Shipment
+from storage.shipping import Arrival, Shipment
 from storage.types import Checkpoint, StorageFull
 
 log_of_installs = logging.getLogger(__name__)

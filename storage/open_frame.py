@@ -19,13 +19,9 @@ from storage.log.format import (
     frame_size,
 )
 from storage.partition import PartitionLog
-from storage.types import NOTES_PARTITION, Buffer, DirectoryEntry, Frame, FrameKind, StorageError
+from storage.types import NOTES_PARTITION, BatchTooLarge, Buffer, DirectoryEntry, Frame, FrameKind
 
 NO_TIMESTAMP = -1
-
-
-class BatchTooLarge(StorageError):
-    """No frame of this log can hold the batch."""
 
 
 class OpenFrame:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 
+from storage.pieces import Piece
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Append, Install, Message, RangeResponse
-from storage.shipping import Piece
 
 LIMIT = 1 << 62
 """Terms, indexes and member ids are below this; on disk and on the wire they have 64 bits."""

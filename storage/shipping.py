@@ -8,41 +8,15 @@ Both sides are told of chunks by the Raft core; neither knows terms or time. Sou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
-
 from storage.checkpointing import CONFIGURATION_SECTION
 from storage.log.checkpoint_file import CHECKPOINT_MAGIC, decode_checkpoint, encode_checkpoint
 from storage.log.data_log import DataLog
 from storage.log.format import decode_frames, frame_buffers
 from storage.log.installation import Installation
+from storage.pieces import Piece, PieceKind
 from storage.types import Buffer, Checkpoint
 
 CHUNK_BYTES = 1 << 20
-
-
-class PieceKind(Enum):
-    """What a chunk carries."""
-
-    CHECKPOINT = "checkpoint"
-    FRAMES = "frames"
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The payload of one chunk.
-
-    Attributes:
-        chain: the chain value before the first of its frames.
-        after: the last frame of the shipment before this piece, 0 for none: what is missing between it and
-            the piece's first was freed where it was read.
-    """
-
-    kind: PieceKind
-    data: Sequence[Buffer]
-    chain: int = 0
-    after: int = 0
 
 
 class Shipment:

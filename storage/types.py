@@ -195,6 +195,10 @@ class StorageFull(StorageError):
     """No room for this append; reads go on, and appends do once there is room again."""
 
 
+class BatchTooLarge(StorageError):
+    """No frame of this log can hold the batch."""
+
+
 class Backlogged(StorageError):
     """More is waiting for the disk or for a majority than the limit allows; try again."""
 

@@ -29,7 +29,6 @@ import pytest
 from tests import tidy
 
 SHORT_OF = {
-    "broker/append.py": 98,
     "broker/fetch_session.py": 97,
     "broker/groups/classic.py": 98,
     "protocol/compiler.py": 96,

@@ -61,6 +61,21 @@ def test_what_is_allowed_is_not_reported(name: str, text: str) -> None:
     assert list(tidy.python_findings(name, text)) == []
 
 
+def test_what_a_pure_module_imports_by_way_of_others_is_caught() -> None:
+    texts = {
+        "broker/append.py": OK + "from storage import group\nfrom storage.types import Buffer\n",
+        "storage/group.py": OK + "import logging\nfrom storage.replica import Replica\n",
+        "storage/replica.py": OK + "def f() -> None:\n    import time\n",
+        "storage/types.py": OK,
+    }
+    assert list(tidy.reach_findings(texts)) == [
+        "broker/append.py: a pure module imports time by way of storage/group.py, storage/replica.py"
+    ]
+    only_types = "if TYPE_CHECKING:\n    from storage.group import LogGroup\n"
+    texts["broker/append.py"] = OK + "from storage.types import Buffer\n" + only_types
+    assert list(tidy.reach_findings(texts)) == []
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -1,9 +1,9 @@
 """The house rules a linter has no rule for, as functions from text to findings (`python -m tests.tidy`).
 
-Owns: sizes, banned names, module docstrings, what the pure modules may import, that the product imports no
-test and no benchmark, no trace of one machine or of a package registry in tracked text, `make help` lists
-every target, the documents' links lead somewhere, packages that list their modules list all of them. Each
-rule is shown to catch a planted violation in `test_tidy.py`.
+Owns: sizes, banned names, module docstrings, what the pure modules may import, also by way of others, that
+the product imports no test and no benchmark, no trace of one machine or of a package registry in tracked
+text, `make help` lists every target, the documents' links lead somewhere, packages that list their modules
+list all of them. Each rule is shown to catch a planted violation in `test_tidy.py`.
 Does not: style and complexity (ruff), types (mypy), direction of imports (import-linter).
 """
 
@@ -13,7 +13,8 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +40,8 @@ PURE_FORBIDDEN = frozenset(
 PRODUCT = ("broker/", "lockstep/", "player/", "protocol/", "spark_connector/", "storage/")
 BESIDE_THE_PRODUCT = frozenset({"bench", "compat_tests", "conftest", "tests"})
 """What is not installed with it, so that nothing of it may be imported there, not even within a function."""
+LOGS_BY_ITSELF = frozenset({"logging"})
+"""What a module that a pure one imports may import: it may write a log, but no decision hangs on that."""
 PURE = (
     "player/core/",
     "player/routing/",
@@ -70,6 +73,7 @@ PURE = (
     "storage/types.py",
     "storage/waiters.py",
     "broker/append.py",
+    "broker/batch_checks.py",
     "broker/batch_times.py",
     "broker/cluster/joining.py",
     "broker/cluster/lagging.py",
@@ -94,6 +98,7 @@ PURE = (
     "broker/settings/dynamic_config.py",
     "broker/settings/group_config.py",
     "broker/topic_rules.py",
+    "broker/transaction_ends.py",
     "broker/transactions/id_pattern.py",
     "broker/transactions/records.py",
     "broker/transactions/state.py",
@@ -111,8 +116,11 @@ PURE = (
     "spark_connector/source/planning.py",
 )
 LISTING = (
+    "broker",
+    "broker/cluster",
     "broker/connections",
     "broker/groups",
+    "broker/handlers",
     "broker/settings",
     "broker/staging",
     "broker/transactions",
@@ -197,15 +205,54 @@ def _node_findings(name: str, node: ast.AST) -> Iterator[str]:
 
 def _import_findings(name: str, tree: ast.Module, forbidden: frozenset[str], who: str) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            modules = [node.module or ""]
-        else:
-            continue
-        for module in modules:
+        for module, line in _imported(node):
             if module.split(".")[0] in forbidden:
-                yield f"{name}:{node.lineno}: {who} imports {module}"
+                yield f"{name}:{line}: {who} imports {module}"
+
+
+def _imported(node: ast.AST) -> list[tuple[str, int]]:
+    """The modules that one statement imports, and its line."""
+    if isinstance(node, ast.Import):
+        return [(alias.name, node.lineno) for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.level == 0:
+        return [(node.module or "", node.lineno)]
+    return []
+
+
+def _imported_at_run_time(tree: ast.AST) -> Iterator[str]:
+    """All modules that a file imports but under `if TYPE_CHECKING:`; of `from a import b`, a and a.b."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield from (module for module, _ in _imported(node))
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        yield from _imported_at_run_time(node)
+
+
+def reach_findings(texts: Mapping[str, str]) -> Iterator[str]:
+    """What pure modules import by way of other modules of ours, the shortest way to each; `texts` has all of
+    ours, by path.
+
+    A package's own `__init__` on the way to a module counts only where it is named.
+    """
+
+    @cache
+    def imports(name: str) -> list[str]:
+        return list(dict.fromkeys(_imported_at_run_time(ast.parse(texts[name]))))
+
+    files = {name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in texts}
+    for pure in sorted(name for name in texts if name.startswith(PURE)):
+        ways, told = {pure: ""}, set[str]()
+        for name in (ordered := [pure]):
+            for module in imports(name):
+                top = module.split(".")[0]
+                if name != pure and top in PURE_FORBIDDEN - LOGS_BY_ITSELF - told:
+                    told.add(top)
+                    yield f"{pure}: a pure module imports {module} by way of {ways[name]}"
+                if (file := files.get(module)) is not None and file not in ways:
+                    ways[file] = file if name == pure else f"{ways[name]}, {file}"
+                    ordered.append(file)
 
 
 def text_findings(name: str, text: str) -> Iterator[str]:
@@ -265,6 +312,7 @@ def findings(root: Path = ROOT) -> list[str]:
     """All findings over the tracked tree, sorted."""
     found: list[str] = []
     paths = tracked_files(root)
+    sources: dict[str, str] = {}
     names = {path.relative_to(root).as_posix() for path in paths}
     for path in paths:
         if path.suffix in TEXT_SUFFIXES:
@@ -274,8 +322,10 @@ def findings(root: Path = ROOT) -> list[str]:
         found += text_findings(name, text)
         if path.suffix == ".py":
             found += python_findings(name, text)
+            sources[name] = text
         if path.suffix == ".md":
             found += link_findings(name, text, names)
+    found += reach_findings(sources)
     for package in LISTING:
         text = (root / package / "__init__.py").read_text(encoding="utf-8")
         found += listing_findings(package, ast.get_docstring(ast.parse(text)) or "", names)

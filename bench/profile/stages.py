@@ -48,8 +48,9 @@ _RULES: Final = (
     (r".* storage/(raft|peers)/|.* storage/(entries|shipping|applying|derived_state)\.py", REPLICATE),
     (r"Replica\.(receive|_say|_persisted) ", REPLICATE),
     (r".* storage/", APPEND),
-    (r".* broker/(append|producer_state|keys|refused)\.py|.* broker/locks/|.* protocol/records/", VALIDATE),
-    (r".* broker/handlers/", VALIDATE),
+    (r".* broker/(append|batch_checks|transaction_ends|producer_state|keys|refused)\.py", VALIDATE),
+    (r".* broker/locks/|.* protocol/records/", VALIDATE),
+    (r".* broker/handlers/|.* broker/(committed_reads|partition_checks)\.py", VALIDATE),
     (r".* protocol/|.* broker/router\.py|.* broker/connections/", PARSE),
 )
 _COMPILED: Final = tuple((re.compile(pattern), stage) for pattern, stage in _RULES)

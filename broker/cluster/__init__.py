@@ -15,6 +15,7 @@ What is recorded of the cluster is `broker/cluster_image.py`, what clients see o
 | `controller` | requests on their way to the leader of group 0 |
 | `group_commands` | the controller's commands on their way to the leaders of data groups |
 | `orphans` | partitions that no topic knows of, found and closed |
+| `group_report` | one log group as its leader can tell it |
 | `reports` | the cluster as one node can tell it, for `lockstep cluster status` |
 | `reassigning` | partitions that clients have moved, by whole log groups |
 | `admin` | nodes added and removed, groups led by another, for the rest of `lockstep cluster` |

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.cluster.reports import Document, GroupReports
+from broker.cluster.group_report import Document
+from broker.cluster.reports import GroupReports
 from broker.cluster_image import gone_command, place_command
 from broker.membership.placement import added, removed
 from broker.metadata import METADATA_GROUP, Cluster

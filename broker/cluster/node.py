@@ -72,7 +72,7 @@ class ClusterNode:
         nodes: Nodes,
         peering: Peering,
         topics: Topics,
-        groups: Groups,
+        consumer_groups: Groups,
         transactions: Transactions,
         entry: NodeEntry,
         after_commit: Callable[[], None],
@@ -84,7 +84,7 @@ class ClusterNode:
         self._nodes = nodes
         self._peering = peering
         self._topics = topics
-        self._groups = groups
+        self._consumer_groups = consumer_groups
         self._transactions = transactions
         self._entry = entry
         self._after_commit = after_commit
@@ -206,7 +206,7 @@ class ClusterNode:
         number = group.group_id
         group.after_commit = self._after_commit
         group.on_leading.append(partial(self._leading, number))
-        self._hosting.serve(group, self._cluster, self._groups, self._transactions)
+        self._hosting.serve(group, self._cluster, self._consumer_groups, self._transactions)
         keeper = Keeper(
             group,
             partial(self._wanted, number),
@@ -348,7 +348,9 @@ class ClusterNode:
             # and its leader may rest on it. Between this look and the end of the group nothing is waited for.
             if is_out and await self._is_out(group) and self._is_leaving(group):
                 self._keepers.pop(group.group_id).stop()
-                await self._hosting.give_up(group.group_id, self._cluster, self._groups, self._transactions)
+                await self._hosting.give_up(
+                    group.group_id, self._cluster, self._consumer_groups, self._transactions
+                )
 
     def _is_leaving(self, group: LogGroup) -> bool:
         """Whether it is placed elsewhere, as far as this node has heard, and not led here."""

@@ -9,13 +9,15 @@ Does not: talk (`peering.py` does).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.cluster.node_status import Status
 from broker.cluster_image import ClusterImage, NodeEntry
-from broker.context import Endpoint
+from broker.endpoint import Endpoint
 from broker.metadata import METADATA_GROUP
-from storage.group import LogGroup
+
+if TYPE_CHECKING:
+    from storage.group import LogGroup
 
 ALIVE_SECONDS: Final = 3.0
 """Who has said nothing for so long is taken for dead."""

@@ -1,6 +1,6 @@
 """The cluster as one node can tell it: nodes, log groups, and who of a group's members is how far.
 
-Owns: the report of one group, which only its leader can give and which others ask of it. Invariant: what no
+Owns: asking for the report of a group (`group_report.py`), which only its leader can give. Invariant: what no
 leader confirms now is unknown, never guessed. Does not: change anything (`admin.py` does).
 """
 
@@ -9,23 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from broker.cluster.group_report import Document, report
 from broker.cluster.peering import Asked, NotHere, Peering
-from broker.membership.view import is_up_to_date
 from broker.metadata import METADATA_GROUP, Cluster
-from storage.group import LogGroup
-from storage.group_options import node_of
 from storage.peers.limits import PeerError
-from storage.raft.progress import SendState
 from storage.types import StorageError
 
 if TYPE_CHECKING:
     from broker.cluster.nodes import Nodes
     from broker.context import ClientContext
-
-Document = dict[str, Any]
-"""What becomes a JSON object."""
 
 REPORT_SECONDS: Final = 1.0
 """So long a group's leader is asked for; status is also for clusters that are not well."""
@@ -67,42 +61,6 @@ class GroupReports:
         if group is None or not group.has_lease:  # one that was cut off may think that it leads
             raise NotHere(f"group {number} is not led here")
         return json.dumps(report(group)).encode()
-
-
-def report(group: LogGroup) -> Document:
-    """A group that is led here; `changing` while the members are not for certain."""
-    raft, configuration = group.raft, group.raft.configuration
-    voters = {*configuration.voters, *configuration.old_voters}
-    return {
-        "leader": group.leader_id,
-        "term": raft.term,
-        "commit_index": raft.commit_index,
-        "last_index": raft.last_index,
-        "changing": raft.leading is None or raft.leading.unsettled or configuration.joint,
-        "voters": [_member(group, each) for each in sorted(voters, key=_by_node)],
-        "learners": [_member(group, each) for each in sorted(configuration.learners, key=_by_node)],
-    }
-
-
-def _by_node(member: int) -> tuple[int, int]:
-    return node_of(member), member
-
-
-def _member(group: LogGroup, member: int) -> Document:
-    raft = group.raft
-    progress = raft.progress(member)
-    match: int | None = raft.last_index
-    if progress is not None:
-        # Whoever began to lead lately knows of no position that it was not told.
-        is_known = progress.match_index > 0 or progress.state is not SendState.PROBE
-        match = progress.match_index if is_known else None
-    return {
-        "node": node_of(member),
-        "member": member,
-        "match_index": match,
-        "lag": None if match is None else raft.last_index - match,
-        "in_sync": is_up_to_date(raft, member),
-    }
 
 
 async def status(context: ClientContext) -> Document:

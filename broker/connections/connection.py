@@ -1,10 +1,10 @@
 """One client's connection: frames in, replies out in the order of their requests.
 
-Invariants: requests are dispatched in order and may be answered in any; replies leave in order. What
-is answered in a loop turn is written together where nothing presses. A connection is not read from while too much of
-it is unanswered or unsent, or of all clients' requests unfinished, so no client can make the broker hold
-more than its limits; nor once its requests have taken long enough for one turn, so that none holds up the
-others, nor while one of them goes on in later turns (`Deferred.is_alone`). Whatever a client sends, or a
+Invariants: requests are dispatched in order and may be answered in any; replies leave in order. What is
+answered in a loop turn is written together where nothing presses. A connection is not read from while too
+much of it is unanswered or unsent, or of all clients' requests unfinished, so no client can make the broker
+hold more than its limits; nor once its requests have taken long enough for one turn, so that none holds up
+the others, nor while one of them goes on in later turns (`Deferred.is_alone`). Whatever a client sends, or a
 handler does, ends at most this connection. An idle connection keeps a few KB.
 Does not: decode requests (`broker/router.py`), know what they mean, or count others' (`connections.py`).
 """

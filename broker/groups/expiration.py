@@ -43,8 +43,8 @@ Place = tuple[str, int]
 class Expiration:
     """The loop over one broker's groups."""
 
-    def __init__(self, groups: Groups, cluster: Cluster) -> None:
-        self._groups = groups
+    def __init__(self, consumer_groups: Groups, cluster: Cluster) -> None:
+        self._consumer_groups = consumer_groups
         self._cluster = cluster
 
     async def run(self) -> None:
@@ -61,13 +61,13 @@ class Expiration:
             log.exception("a look at committed offsets failed")
 
     async def _forget_lost(self) -> None:
-        for store, _ in self._groups.of_log_groups():
+        for store, _ in self._consumer_groups.of_log_groups():
             await self._forget(store, self._lost_topics(store))
 
     async def enforce(self) -> int:
         """Once over all groups; how many offsets are to go."""
         found = 0
-        for store, coordinator in self._groups.of_log_groups():
+        for store, coordinator in self._consumer_groups.of_log_groups():
             await self._forget(store, self._lost_topics(store))
             looked = 0
             for group_id in list(store.state.group_ids()):
@@ -84,7 +84,7 @@ class Expiration:
 
         Raises Refused: to be asked again, perhaps of another node.
         """
-        store, _ = self._groups.of_log_group(number)
+        store, _ = self._consumer_groups.of_log_group(number)
         await self._hidden(topic_name)
         await self._forget(store, {topic_name})
         try:

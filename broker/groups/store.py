@@ -25,9 +25,9 @@ from broker.shown import shown
 from protocol.errors import ErrorCode
 from protocol.records.batch import BatchHeader
 from protocol.records.record import key_value_batch
-from storage.group import BatchTooLarge, LogGroup
+from storage.group import LogGroup
 from storage.partition import PartitionLog
-from storage.types import NotLeader, StorageError
+from storage.types import BatchTooLarge, NotLeader, StorageError
 
 log = logging.getLogger("lockstep.groups")
 

@@ -1,0 +1,36 @@
+"""One thin file per API, a handler that declares its versions; the table of them is in `broker/router.py`.
+
+| what is asked about | handlers |
+|---|---|
+| records | `produce`, `fetch`, `list_offsets`, `offset_for_leader_epoch`, `delete_records` |
+| this broker | `api_versions`, `describe_log_dirs` |
+| the cluster | `metadata`, `describe_cluster`, `describe_quorum` |
+| topics | `create_topics`, `create_partitions`, `delete_topics`, `describe_topic_partitions` |
+| where partitions are | `elect_leaders`, `alter_partition_reassignments`, `list_partition_reassignments` |
+| configurations | `describe_configs`, `alter_configs`, `incremental_alter_configs`, `list_config_resources` |
+| members of groups | `join_group`, `sync_group`, `heartbeat`, `leave_group` |
+| groups | `describe_groups`, `list_groups`, `delete_groups` |
+| their offsets | `offset_commit`, `offset_fetch`, `offset_delete`, `txn_offset_commit` |
+| coordinators, of groups and transactions | `find_coordinator` |
+| a producer's transaction | `init_producer_id`, `add_partitions_to_txn`, `add_offsets_to_txn`, `end_txn` |
+| transactions | `list_transactions`, `describe_transactions`, `write_txn_markers` |
+| producers | `describe_producers` |
+| access rules, of which there are none | `create_acls`, `delete_acls`, `describe_acls` |
+| quotas, of which there are none | `alter_client_quotas`, `describe_client_quotas` |
+| credentials, of which there are none | `describe_user_scram_credentials` |
+| Lockstep's own APIs | `lockstep_cluster`, `lockstep_staged` |
+
+What several of them share, or one is too long with, is no handler:
+
+| file | owns |
+|---|---|
+| `atomic_produce` | a Produce over several partitions that is taken or refused as a whole |
+| `produce_turns` | the rest of a Produce whose batches take more than one turn of the loop |
+| `in_turns` | answers that take more than one turn to make |
+| `follower_reads` | what a follower may serve of its copy |
+| `replicas` | where a partition is and who leads it, as Metadata and its kin tell it |
+| `altering` | what AlterConfigs and IncrementalAlterConfigs have in common |
+| `access_rules` | what the three APIs about access rules answer |
+| `authorized` | the "authorized operations" bit fields |
+| `repeated` | what a request names again |
+"""

@@ -32,7 +32,7 @@ async def _add(
     context: ClientContext, version: int, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
     services = context.services
-    place = CONSUMER_OFFSETS, services.groups.partition_of(request.group_id)
+    place = CONSUMER_OFFSETS, services.consumer_groups.partition_of(request.group_id)
     try:
         await services.transactions.add_partitions(
             request.transactional_id, request.producer_id, request.producer_epoch, [place], NOT_RAISING

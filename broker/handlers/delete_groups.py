@@ -47,7 +47,7 @@ def _deleted(context: ClientContext, names: list[str], found: list[GroupCoordina
 def _coordinator(context: ClientContext, group_id: str) -> GroupCoordinator | Refused:
     """Of every group before one is deleted: where it is not certain who coordinates nothing may be done."""
     try:
-        return context.services.groups.coordinator(group_id)
+        return context.services.consumer_groups.coordinator(group_id)
     except Refused as refused:
         return refused
 

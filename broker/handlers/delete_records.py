@@ -21,8 +21,8 @@ from protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from storage.group import Backlogged, LogGroup
-from storage.types import NotLeader, StorageError
+from storage.group import LogGroup
+from storage.types import Backlogged, NotLeader, StorageError
 
 log = logging.getLogger("lockstep.delete_records")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
-from broker.context import Answer, ClientContext, Endpoint
+from broker.context import Answer, ClientContext
+from broker.endpoint import Endpoint
 from broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from broker.metadata import METADATA_GROUP
 from protocol.api import ApiKey, RequestHeader

@@ -36,7 +36,7 @@ def handle(context: ClientContext, header: RequestHeader, request: DescribeGroup
 
 def _describe(context: ClientContext, header: RequestHeader, group_id: str) -> DescribedGroup:
     try:
-        _, coordinator = context.services.groups.of(group_id)
+        _, coordinator = context.services.consumer_groups.of(group_id)
     except Refused as refused:
         return DescribedGroup(group_id=group_id, error_code=refused.error)
     described = coordinator.describe(group_id)

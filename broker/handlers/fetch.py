@@ -3,9 +3,9 @@
 Work is per partition and per batch; records are never opened, and batches go to the socket by reference.
 A follower's copy is served like the leader's, up to its own high watermark (KIP-392, `follower_reads.py`).
 Invariants: nothing above the high watermark is served, and to readers of committed records nothing above the
-last stable offset, with what was aborted below it (`committed_reads.py`); the first batch found is returned
-whatever its size, later ones within the limits; a waiting request costs one entry per partition and no task,
-and no partition that nobody knows ends the wait for others.
+last stable offset, with what was aborted below it (`broker/committed_reads.py`); the first batch found is
+returned whatever its size, later ones within the limits; a waiting request costs one entry per partition and
+no task, and no partition that nobody knows ends the wait for others.
 Bytes that must come from the disk are read on a reader thread.
 Source: Kafka's ReplicaManager.fetchMessages and Partition.readRecords for which error answers what.
 """
@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from broker.committed_reads import aborted_in, end_of
 from broker.context import Answer, ClientContext, Deferred
 from broker.delayed import WaitingFetch
 from broker.fetch_session import TOPIC_IDS_SINCE, FetchItem, FetchTurn, SessionRefused
-from broker.handlers.committed_reads import aborted_in, end_of
 from broker.handlers.follower_reads import follower_error, is_whole, offset_error
-from broker.handlers.partition_checks import complain, end_of_epoch, epoch_error, known_leader
 from broker.metadata import TopicPartition
+from broker.partition_checks import complain, end_of_epoch, epoch_error, known_leader
 from broker.replica_selection import NearbyReplicas
 from broker.settings.kafka_names import RACK_AWARE_SELECTOR
 from broker.topic_rules import MAX_NAME_CHARACTERS

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from broker.context import Answer, ClientContext, Endpoint
+from broker.context import Answer, ClientContext
 from broker.coordination.coordination import Coordination
+from broker.endpoint import Endpoint
 from broker.handlers.in_turns import in_turns
 from broker.refused import Refused
 from protocol.api import ApiKey, RequestHeader
@@ -38,7 +39,7 @@ Coordinators = Coordination[Any]
 def handle(context: ClientContext, header: RequestHeader, request: FindCoordinatorRequest) -> Answer:
     """The same answer for each key."""
     services = context.services
-    known: dict[int, Coordinators] = {GROUP: services.groups, TRANSACTION: services.transactions}
+    known: dict[int, Coordinators] = {GROUP: services.consumer_groups, TRANSACTION: services.transactions}
     coordinators = known.get(request.key_type)
     if coordinators is not None:
         if not coordinators.is_ready:

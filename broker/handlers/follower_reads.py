@@ -10,8 +10,8 @@ Source: KIP-392, KIP-320; Kafka's Partition.localLogWithEpochOrThrow. Where this
 
 from __future__ import annotations
 
-from broker.handlers.partition_checks import epoch_mismatch
 from broker.metadata import TopicPartition
+from broker.partition_checks import epoch_mismatch
 from protocol.errors import ErrorCode
 from storage.group import LogGroup
 

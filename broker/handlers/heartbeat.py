@@ -17,7 +17,7 @@ def handle(context: ClientContext, header: RequestHeader, request: HeartbeatRequ
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
-        coordinator = context.services.groups.coordinator(request.group_id)
+        coordinator = context.services.consumer_groups.coordinator(request.group_id)
     except Refused as refused:
         return HeartbeatResponse(error_code=refused.error)
     return HeartbeatResponse(error_code=coordinator.heartbeat(request))

@@ -22,7 +22,7 @@ def handle(context: ClientContext, header: RequestHeader, request: JoinGroupRequ
     if not request.group_id:
         return _refused(header, request, ErrorCode.INVALID_GROUP_ID)
     try:
-        coordinator = context.services.groups.coordinator(request.group_id)
+        coordinator = context.services.consumer_groups.coordinator(request.group_id)
     except Refused as refused:
         return _refused(header, request, refused.error)
     return coordinator.join(request, header.api_version, header.client_id or "", client_host(context))

@@ -17,7 +17,7 @@ def handle(context: ClientContext, header: RequestHeader, request: LeaveGroupReq
     if not request.group_id:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
-        coordinator = context.services.groups.coordinator(request.group_id)
+        coordinator = context.services.consumer_groups.coordinator(request.group_id)
     except Refused as refused:
         return LeaveGroupResponse(error_code=refused.error)
     return coordinator.leave(request, header.api_version)

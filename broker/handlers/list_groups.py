@@ -14,7 +14,7 @@ VERSIONS = (0, 5)
 def handle(context: ClientContext, header: RequestHeader, request: ListGroupsRequest) -> Answer:
     """Serve one ListGroups. Filters do not mind case; a name that is no state or type finds nothing."""
     try:
-        listed = context.services.groups.listed()
+        listed = context.services.consumer_groups.listed()
     except Refused as refused:
         return ListGroupsResponse(error_code=refused.error)
     states = {each.strip().lower() for each in request.states_filter}

@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Final
 
 from broker.context import Answer, ClientContext
-from broker.handlers.partition_checks import complain, epoch_at, epoch_error
 from broker.metadata import TopicPartition
+from broker.partition_checks import complain, epoch_at, epoch_error
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (

@@ -9,7 +9,8 @@ import json
 from typing import Any, Final
 
 from broker.cluster.admin import ClusterAdmin
-from broker.cluster.reports import Document, status
+from broker.cluster.group_report import Document
+from broker.cluster.reports import status
 from broker.context import ClientContext
 from broker.refused import Refused
 from protocol.api import RequestHeader

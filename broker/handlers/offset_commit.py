@@ -43,7 +43,7 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetCommitR
         return response
     group_id = request.group_id
     try:
-        store, coordinator = context.services.groups.of(group_id)
+        store, coordinator = context.services.consumer_groups.of(group_id)
         error = commit.refusal(coordinator)
         if error is ErrorCode.NONE:
             records = commit.records(store.time_ms())

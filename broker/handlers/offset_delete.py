@@ -33,7 +33,7 @@ def handle(context: ClientContext, header: RequestHeader, request: OffsetDeleteR
     try:
         if not group_id:
             raise Refused(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-        store, coordinator = context.services.groups.of(group_id)
+        store, coordinator = context.services.consumer_groups.of(group_id)
     except Refused as refused:
         return OffsetDeleteResponse(error_code=refused.error)
     error = _refusal(coordinator, group_id)

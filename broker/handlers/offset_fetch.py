@@ -78,7 +78,7 @@ def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
 def _under_way(context: ClientContext, group: OffsetFetchRequestGroup) -> GroupStore | None:
     """The store of a group whose commits are under way."""
     try:
-        store = context.services.groups.store(group.group_id)
+        store = context.services.consumer_groups.store(group.group_id)
     except Refused:
         return None
     return store if store.is_under_way(group.group_id) else None
@@ -172,7 +172,7 @@ def _group(
 ) -> OffsetFetchResponseGroup:
     services = context.services
     try:
-        state = services.groups.store(wanted.group_id).state
+        state = services.consumer_groups.store(wanted.group_id).state
     except Refused as refused:
         return _refused(wanted, refused.error)
     offsets = state.offsets(wanted.group_id)

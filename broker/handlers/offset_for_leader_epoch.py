@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.context import Answer, ClientContext
-from broker.handlers.partition_checks import end_of_epoch, epoch_error
+from broker.partition_checks import end_of_epoch, epoch_error
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
 from protocol.messages.offset_for_leader_epoch import (

@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
-from broker.append import Appended, AppendLimits
+from broker.append import Appended
+from broker.batch_checks import AppendLimits
 from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
 from broker.handlers.atomic_produce import Place, append_atomically, is_atomic
-from broker.handlers.partition_checks import known_leader
 from broker.handlers.produce_turns import ProduceTurns
 from broker.locks.checks import require_no_locks
 from broker.metadata import Topic, TopicPartition
+from broker.partition_checks import known_leader
 from broker.refused import RecordsRefused, Refused
 from broker.settings.topic_config import LOCKS_KEPT
 from broker.staging.writing import StagedAppenders

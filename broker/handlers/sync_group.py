@@ -26,7 +26,7 @@ def handle(context: ClientContext, header: RequestHeader, request: SyncGroupRequ
     if not request.group_id:
         return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
-        coordinator = context.services.groups.coordinator(request.group_id)
+        coordinator = context.services.consumer_groups.coordinator(request.group_id)
     except Refused as refused:
         return SyncGroupResponse(error_code=refused.error)
     return coordinator.sync(request)

@@ -87,7 +87,7 @@ class _Commit:
         """Append what may be stored. Raises Refused, Uncertain, Unverified; nothing has changed then."""
         request = self._request
         group_id = request.group_id
-        store, coordinator = self._context.services.groups.of(group_id)
+        store, coordinator = self._context.services.consumer_groups.of(group_id)
         error = coordinator.check_commit(
             group_id,
             request.member_id,
@@ -108,7 +108,7 @@ class _Commit:
     async def stored_when_verified(self, guard: int) -> object | None:
         """Ask the transaction's coordinator first."""
         request, services = self._request, self._context.services
-        place = CONSUMER_OFFSETS, services.groups.partition_of(request.group_id)
+        place = CONSUMER_OFFSETS, services.consumer_groups.partition_of(request.group_id)
         adds = self._api_version >= ADDS_SINCE
         question = Question(request.transactional_id, request.producer_id, request.producer_epoch, adds)
         while True:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.append import Marker
 from broker.context import ClientContext
+from broker.transaction_ends import Marker
 from protocol.api import ApiKey, RequestHeader
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,

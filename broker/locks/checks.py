@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from hashlib import blake2b
-from typing import Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from urllib.parse import quote_from_bytes
 
 from broker.locks.headers import (
@@ -24,15 +24,17 @@ from broker.locks.headers import (
 )
 from broker.locks.marks import HASH_BYTES, Marks
 from broker.locks.table import LockTable, begin, end, raises, since
-from broker.metadata import Cluster
 from broker.refused import Refused
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from protocol.errors import ErrorCode
 from protocol.lock_words import REFUSED
 from protocol.records.batch import BatchHeader, MalformedBatch, read_header
-from storage.group import LogGroup
 from storage.partition import PartitionLog
 from storage.types import Buffer
+
+if TYPE_CHECKING:
+    from broker.metadata import Cluster
+    from storage.group import LogGroup
 
 RETRY: Final = ErrorCode.POLICY_VIOLATION
 NEVER: Final = ErrorCode.INVALID_RECORD

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from broker import VERSION
-from broker.assembly import Parts
-from broker.cluster.reports import report
-from broker.locks.checks import LockChecks
-from storage.group import LogGroup
+from broker.cluster.group_report import report
+
+if TYPE_CHECKING:
+    from broker.assembly import Parts
+    from broker.locks.checks import LockChecks
+    from storage.group import LogGroup
 
 PREFIX: Final = "lockstep_"
 GROUP: Final = "log_group"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from broker.assembly import Parts
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.assembly import Parts
 
 
 def trouble(parts: Parts, failed: BaseException | None) -> str:

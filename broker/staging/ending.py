@@ -14,11 +14,12 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from broker.append import Appended, Appender, Marker
+from broker.append import Appended, Appender
 from broker.locks.headers import lock_requests
 from broker.metadata import Cluster, TopicPartition
 from broker.refused import Refused
 from broker.settings.topic_config import LOCKS_KEPT
+from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceRequest
 from protocol.staged_messages import (

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.append import Appended, Appender, AppendLimits
+from broker.append import Appended, Appender
+from broker.batch_checks import AppendLimits
 from broker.refused import Refused
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch, peek_header

@@ -19,10 +19,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from broker.append import Appender, Marker
+from broker.append import Appender
 from broker.metadata import Cluster
 from broker.refused import Refused
 from broker.shown import shown
+from broker.transaction_ends import Marker
 from broker.transactions.lines import Answer, Lines, Work, refuse
 from broker.transactions.records import (
     NO_EPOCH,
@@ -50,9 +51,9 @@ from broker.transactions.transitions import (
 from protocol.errors import ErrorCode
 from protocol.records.batch import BatchHeader
 from protocol.records.record import key_value_batch
-from storage.group import BatchTooLarge, LogGroup
+from storage.group import LogGroup
 from storage.partition import PartitionLog
-from storage.types import NotLeader, StorageError
+from storage.types import BatchTooLarge, NotLeader, StorageError
 
 log = logging.getLogger("lockstep.transactions")
 

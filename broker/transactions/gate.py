@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterator, Mapping
 from struct import Struct as Binary
 from typing import Final
 
-from broker.append import Appended, Appender, AppendLimits, Overtaken, Unverified
+from broker.append import Appended, Appender, Overtaken, Unverified
+from broker.batch_checks import AppendLimits
 from broker.metadata import Cluster
 from broker.refused import Refused
 from broker.transactions.verification import (

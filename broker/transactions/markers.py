@@ -17,10 +17,11 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from broker.append import Appender, Marker
+from broker.append import Appender
 from broker.cluster.peering import Asked, NotHere, Peering
 from broker.metadata import METADATA_GROUP, Cluster
 from broker.refused import Refused
+from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
 from storage.partition import PartitionLog
 from storage.peers.limits import PeerError

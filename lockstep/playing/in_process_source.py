@@ -15,8 +15,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from broker.committed_reads import aborted_in
 from broker.context import Services
-from broker.handlers.committed_reads import aborted_in
 from broker.metadata import TopicPartition
 from player.core.messages import Entry
 from player.source.cutting import cut

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from storage.log.frame_reading import FrameReader
-from storage.log.segments import Segment, SegmentTable
 from storage.types import Frame, FramesGone
+
+if TYPE_CHECKING:
+    from storage.log.frame_reading import FrameReader
+    from storage.log.segments import Segment, SegmentTable
 
 FIRST_LSN: Final = 1
 """Of a new log."""

@@ -17,10 +17,10 @@ from protocol import peer_messages as wire
 from protocol.compiler import decode, encode
 from protocol.fields import Struct
 from protocol.primitives import Buffer, Data, MalformedMessage
+from storage.pieces import Piece, PieceKind
 from storage.raft import messages as raft
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Message
-from storage.shipping import Piece, PieceKind
 
 _HEAD: Final = Binary(">ihh")
 _KIND: Final = Binary(">hh")

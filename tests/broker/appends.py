@@ -9,13 +9,14 @@ from typing import cast
 
 import pytest
 
-from broker.append import Appender, GuiltyBatch, Marker, Unverified
+from broker.append import Appender, GuiltyBatch, Unverified
 from broker.locks.checks import LockChecks
 from broker.locks.table import LockTable
 from broker.metadata import Cluster
 from broker.producer_state import ProducerState
 from broker.refused import Refused
 from broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
+from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
 from protocol.records.batch import crc_of, read_header
 from protocol.records.compression import Codec

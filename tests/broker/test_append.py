@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from broker.append import Appender, Marker, Unverified
+from broker.append import Appender, Unverified
 from broker.producer_state import ProducerState
 from broker.refused import Refused
+from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
 from protocol.records.batch import (
-    CONTROL_FLAG,
     LOG_APPEND_TIME_FLAG,
-    TRANSACTIONAL_FLAG,
     BatchHeader,
     read_header,
     verify,
@@ -24,11 +23,11 @@ from protocol.records.compression import Codec
 from protocol.records.control import ControlKind, ControlMarker, parse
 from protocol.records.record import BatchBuilder, iter_records
 from protocol.staged_messages import staged_producer_id
-from storage.group import Backlogged, BatchTooLarge, GroupOptions, LogGroup
+from storage.group import GroupOptions, LogGroup
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
 from storage.transactions import AbortedTransaction
-from storage.types import NOTES_PARTITION, NotLeader, StorageFull
+from storage.types import NOTES_PARTITION, Backlogged, BatchTooLarge, NotLeader, StorageFull
 from tests.broker.appends import (
     ABORT,
     COMMIT,
@@ -80,33 +79,6 @@ async def test_every_codec_is_stored_unopened(world: World, codec: Codec) -> Non
     assert world.append(bytes(batch(b"a" * 100, codec=codec))) == 0
 
 
-async def test_what_is_not_one_good_batch_is_refused(world: World) -> None:
-    good = bytes(batch())
-    world.refuse(good[:40], ErrorCode.INVALID_RECORD)
-    world.refuse(good[:-1], ErrorCode.INVALID_RECORD)
-    world.refuse(b"\0" * 7 + b"\7" + good[8:], ErrorCode.INVALID_RECORD)
-    world.refuse(good + good, ErrorCode.INVALID_RECORD)
-    world.refuse(good[:-1] + bytes([good[-1] ^ 1]), ErrorCode.CORRUPT_MESSAGE)
-    for magic in (0, 1):
-        world.refuse(good[:16] + bytes([magic]) + good[17:], ErrorCode.INVALID_RECORD)
-    world.refuse(good[:16] + b"\x03" + good[17:], ErrorCode.CORRUPT_MESSAGE)
-    assert world.append(good) == 0
-
-
-async def test_headers_that_lie_are_refused(world: World) -> None:
-    world.refuse(changed(batch(), record_count=2), ErrorCode.INVALID_RECORD)
-    world.refuse(changed(batch(), record_count=0), ErrorCode.INVALID_RECORD)
-    world.refuse(changed(batch(), last_offset_delta=4), ErrorCode.INVALID_RECORD)
-    tiny = batch(b"", b"")
-    world.refuse(changed(tiny, record_count=3, last_offset_delta=2), ErrorCode.INVALID_RECORD)
-    world.refuse(changed(batch(), attributes=CONTROL_FLAG), ErrorCode.INVALID_RECORD)
-    error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    world.refuse(changed(batch(), attributes=TRANSACTIONAL_FLAG), error)
-    for codec in (5, 6, 7):
-        world.refuse(changed(batch(), attributes=codec), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    world.refuse(changed(batch(), producer_id=5), ErrorCode.INVALID_RECORD)
-
-
 async def test_batches_that_claim_billions_of_records_end_nothing(world: World) -> None:
     """What is compressed is not opened, so its count is believed; a frame's count has four bytes."""
     claim = changed(batch(codec=Codec.GZIP), record_count=2**31 - 1, last_offset_delta=2**31 - 2)
@@ -114,20 +86,6 @@ async def test_batches_that_claim_billions_of_records_end_nothing(world: World) 
     await world.group.committed()
     assert world.partition.high_watermark == 4 * (2**31 - 1)
     assert world.group.log.next_lsn == 2 + 4 * (2**31 - 1)
-
-
-async def test_zstd_needs_a_produce_version_that_knows_it(world: World) -> None:
-    data = bytes(batch(codec=Codec.ZSTD))
-    world.refuse(data, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, produce_version=6)
-    assert world.append(data, produce_version=7) == 0
-
-
-async def test_the_size_limit_is_the_topics(world: World) -> None:
-    data = bytes(batch(b"x" * 1000))
-    assert "max.message.bytes" in world.refuse(
-        data, ErrorCode.MESSAGE_TOO_LARGE, Limits(max_message_bytes=len(data) - 1)
-    )
-    assert world.append(data, Limits(max_message_bytes=len(data))) == 0
 
 
 async def test_timestamps_are_bounded_or_replaced(world: World) -> None:

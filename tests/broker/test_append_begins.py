@@ -6,7 +6,7 @@ import pytest
 
 from broker.refused import Refused
 from protocol.errors import ErrorCode
-from storage.group import Backlogged
+from storage.types import Backlogged
 from tests.broker.appends import ID, LIMITS, Transactional, of_transaction
 
 

@@ -362,8 +362,8 @@ async def test_old_commits_of_offsets_go(start_broker: StartBroker) -> None:
     broker = await start_broker(**TINY)
     client = await Client.connect(broker.port)
     await client.create("t")
-    await broker.services.groups.ready()
-    ((store, _),) = broker.services.groups.of_log_groups()
+    await broker.services.consumer_groups.ready()
+    ((store, _),) = broker.services.consumer_groups.of_log_groups()
     told: list[ErrorCode] = []
     count = 0
     for _ in range(60):
@@ -386,7 +386,7 @@ async def test_old_commits_of_offsets_go(start_broker: StartBroker) -> None:
     await client.close()
     await broker.stop()
     again = await start_broker(**TINY)
-    ((store, _),) = again.services.groups.of_log_groups()
+    ((store, _),) = again.services.consumer_groups.of_log_groups()
     assert {p[1]: each.offset for p, each in store.state.offsets("g").items()} == committed
 
 

@@ -15,8 +15,7 @@ from broker.replica_assignment import check_assignments
 from broker.server import Broker
 from broker.topic_rules import check_name
 from protocol.errors import ErrorCode
-from storage.group import Backlogged
-from storage.types import NotLeader, StorageError
+from storage.types import Backlogged, NotLeader, StorageError
 from tests.broker.conftest import StartBroker
 from tests.broker.left_behind import copy_as_killed
 from tests.broker.waiting import until

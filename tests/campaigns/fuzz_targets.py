@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker.append import AppendLimits, _read, _validate
+from broker.batch_checks import AppendLimits, check, header_of
 from broker.handlers.list_offsets import first_at
 from broker.refused import Refused
 from protocol.api import read_request_header, response_header_version
@@ -87,7 +87,7 @@ def records(data: bytes) -> bool:
     """Record batches, as the append path, lookups by time and our client read them."""
     accepted = False
     try:
-        _validate(data, _read(data), _LIMITS, 9)
+        check(data, header_of(data), _LIMITS, 9)
         accepted = True
     except Refused:
         pass

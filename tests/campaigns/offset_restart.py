@@ -59,7 +59,7 @@ class _Filler:
         """Of the group that is asked for in the end."""
 
     def store(self, group_id: str = COMPARE) -> GroupStore:
-        return self._broker.services.groups.store(group_id)
+        return self._broker.services.consumer_groups.store(group_id)
 
     async def commit(self, count: int) -> None:
         """So many commits; returns when they are committed."""
@@ -107,7 +107,7 @@ async def fill(data_dir: str, commits: int, seed: int, to_worst: bool) -> None:
     broker = Broker(from_texts({"log.dirs": data_dir, "listeners": f"PLAINTEXT://{LOOPBACK}:0"}))
     await broker.start()
     services = broker.services
-    await services.groups.ready()
+    await services.consumer_groups.ready()
     if services.cluster.topic(TOPIC) is None:
         await services.topics.create(services.topics.plan(TOPIC, PARTITIONS, 1, {}))
     filler = _Filler(broker, seed)

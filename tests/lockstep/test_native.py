@@ -29,6 +29,8 @@ SAME_TESTS = (
     "tests/storage/log/test_shared_reads.py",
     "tests/storage/log/test_tail_cache.py",
     "tests/broker/test_append.py",
+    "tests/broker/test_batch_checks.py",
+    "tests/broker/test_transaction_ends.py",
 )
 NOT_COMPILED = (
     "a_fault_",  # planted into classes, which compiled code does not look into

@@ -22,6 +22,7 @@ from storage.log.file_system import RealFileSystem
 from storage.log.format import ENTRY_RAW, encode_frame_head
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
+from storage.pieces import Piece, PieceKind
 from storage.raft.configuration import Configuration
 from storage.raft.messages import (
     Append,
@@ -32,7 +33,6 @@ from storage.raft.messages import (
     RangeResponse,
     VoteRequest,
 )
-from storage.shipping import Piece, PieceKind
 from storage.types import DirectoryEntry, Frame, FrameKind, NotLeader, StorageFull
 from tests.storage.cluster import QUICK, SMALL, Cluster, append
 from tests.storage.loop_time import nobody_is_silent

@@ -16,7 +16,7 @@ from protocol.records.batch import read_header
 from protocol.records.record import iter_records
 from storage import flusher as flusher_module
 from storage import idle_marker
-from storage.group import Backlogged, BatchTooLarge, GroupOptions, LogGroup
+from storage.group import GroupOptions, LogGroup
 from storage.idle_marker import IdleMarker
 from storage.log.data_log import DataLog
 from storage.log.format import frame_bytes
@@ -24,6 +24,8 @@ from storage.log.options import LogOptions
 from storage.partition import PartitionLog
 from storage.read_ahead import LEAST_BYTES
 from storage.types import (
+    Backlogged,
+    BatchTooLarge,
     Buffer,
     Checkpoint,
     DirectoryEntry,

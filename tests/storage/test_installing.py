@@ -17,8 +17,9 @@ import tests.storage.test_attacks
 from storage.group import LogGroup
 from storage.log.checkpoint_file import CHECKPOINT_MAGIC
 from storage.log.file_system import RealFileSystem
+from storage.pieces import Piece, PieceKind
 from storage.raft.messages import Install, InstallResponse, Message
-from storage.shipping import Arrival, Piece, PieceKind
+from storage.shipping import Arrival
 from storage.types import StorageFull
 from tests.storage.cluster import QUICK, SMALL, Cluster, append
 from tests.storage.test_attacks import end, led, start

@@ -7,10 +7,10 @@ from crc32c import crc32c
 
 from protocol.records.batch import BatchHeader
 from storage.log.format import ENTRY_NOTES, ENTRY_RAW, MAX_FRAME_RECORDS, frame_bytes, frame_size
-from storage.open_frame import BatchTooLarge, OpenFrame
+from storage.open_frame import OpenFrame
 from storage.partition import PartitionLog
 from storage.transactions import ENTRY_CONTROL, ENTRY_TRANSACTIONAL
-from storage.types import NOTES_PARTITION, Frame, FrameKind
+from storage.types import NOTES_PARTITION, BatchTooLarge, Frame, FrameKind
 from tests.storage.log.frames import batch
 
 BATCH_BYTES = len(batch(0, b"x" * 79))

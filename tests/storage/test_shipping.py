@@ -9,7 +9,8 @@ import pytest
 from storage import shipping
 from storage.checkpointing import CONFIGURATION_SECTION
 from storage.log.data_log import DataLog
-from storage.shipping import Arrival, Piece, PieceKind, Shipment
+from storage.pieces import Piece, PieceKind
+from storage.shipping import Arrival, Shipment
 from storage.types import Checkpoint
 from tests.storage.log.crash_world import GROUP, OPTIONS
 from tests.storage.log.frames import FrameMaker

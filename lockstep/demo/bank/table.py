@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from lockstep.demo.bank.ledger import Ledger
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lockstep.demo.bank.ledger import Ledger
 
 
 def rendered(ledger: Ledger, seconds: float, transfers: int) -> str:

@@ -40,8 +40,7 @@ def test_a_table_says_which_targets_were_not_measured_in_turns(tmp_path: Path) -
     assert "in turns" not in table
     write_row(tmp_path, "requests", "lockstep", medians=figures, rounds=[], started="2026-01-02T09:00:00Z")
     (table,) = tables(gathered(tmp_path))
-    said = "Not all measured in turns: `kafka`, `kafka-flush` at 2026-01-02T03:04; `lockstep` at 2026-01-02T09:00."
-    assert said in table
+    assert "in turns: `kafka`, `kafka-flush` at 2026-01-02T03:04; `lockstep` at 2026-01-02T09:00." in table
 
 
 def test_a_table_says_by_which_figures_lockstep_is_behind_which_kafka(tmp_path: Path) -> None:

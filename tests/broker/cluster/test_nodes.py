@@ -10,7 +10,7 @@ import pytest
 from broker.cluster.node_status import Status
 from broker.cluster.nodes import ALIVE_SECONDS, CUT_OFF_SECONDS, LISTED_SECONDS, Nodes
 from broker.cluster_image import ClusterImage, NodeEntry
-from broker.context import Endpoint
+from broker.endpoint import Endpoint
 from broker.metadata import METADATA_GROUP
 from storage.group import LogGroup
 

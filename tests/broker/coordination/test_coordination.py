@@ -24,7 +24,7 @@ KEYS = [f"key-{number}" for number in range(20)]
 
 def front_door(broker: Broker, kind: Kind) -> Coordination[Any]:
     services = broker.services
-    return services.groups if kind is Groups else services.transactions
+    return services.consumer_groups if kind is Groups else services.transactions
 
 
 def refused(coordination: Coordination[Any]) -> tuple[ErrorCode, str]:

@@ -34,12 +34,12 @@ RETENTION_MS = 10_080 * MINUTE_MS
 
 async def write(broker: Broker, group_id: str, *records: Record) -> None:
     done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-    broker.services.groups.store(group_id).append(group_id, records, done.set_result)
+    broker.services.consumer_groups.store(group_id).append(group_id, records, done.set_result)
     assert await done is ErrorCode.NONE
 
 
 async def test_the_topic_is_made_at_first_use(broker: Broker, client: Client) -> None:
-    groups = broker.services.groups
+    groups = broker.services.consumer_groups
     assert not groups.is_ready
     with pytest.raises(Refused) as refused:
         groups.coordinator("g")
@@ -55,7 +55,7 @@ async def test_the_topic_is_made_at_first_use(broker: Broker, client: Client) ->
 
 async def test_groups_are_spread_over_the_log_groups(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_data_groups="3", offsets_topic_num_partitions="6")
-    groups = broker.services.groups
+    groups = broker.services.consumer_groups
     await groups.ready()
     stores = {groups.store(f"group-{number}") for number in range(50)}
     assert len(stores) == 3 == len(groups.of_log_groups())
@@ -65,7 +65,7 @@ async def test_groups_are_spread_over_the_log_groups(start_broker: StartBroker) 
         )
     await broker.stop()
     broker = await start_broker(lockstep_data_groups="3", offsets_topic_num_partitions="9")
-    groups = broker.services.groups
+    groups = broker.services.consumer_groups
     assert groups.partition_of("g") == 103 % 6, (
         "the number of partitions is that of the topic, once it is there"
     )
@@ -84,7 +84,7 @@ async def test_an_ordinary_topic_of_that_name_is_left_alone(
     monkeypatch.undo()
     broker = await start_broker()
     assert "is an ordinary one" in caplog.text
-    groups = broker.services.groups
+    groups = broker.services.consumer_groups
     with pytest.raises(Refused) as refused:
         await groups.ready()
     assert refused.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -125,7 +125,7 @@ async def test_what_expires(
     broker: Broker, empty_since: int | str, committed: CommittedOffset, gone: bool
 ) -> None:
     """Times are relative to now."""
-    groups = broker.services.groups
+    groups = broker.services.consumer_groups
     await groups.ready()
     now_ms = groups.store("g").time_ms() + 1_000_000
     if empty_since != SIMPLE:
@@ -140,7 +140,7 @@ async def test_what_expires(
 
 async def test_what_members_subscribe_to_does_not_expire(start_broker: StartBroker) -> None:
     broker = await start_broker()
-    await broker.services.groups.ready()
+    await broker.services.consumer_groups.ready()
     old = CommittedOffset(1, commit_time_ms=1)
     stable = GroupMetadata("consumer", 1, "range", "m", 1, (MEMBER,))
     await write(
@@ -152,14 +152,14 @@ async def test_what_members_subscribe_to_does_not_expire(start_broker: StartBrok
     )
     await broker.stop()
     broker = await start_broker()
-    groups = broker.services.groups
+    groups = broker.services.consumer_groups
     assert not groups.coordinator("g").is_empty("g")
     now_ms = groups.store("g").time_ms()
     assert expired(groups.store("g"), groups.coordinator("g"), "g", now_ms, RETENTION_MS) == [("u", 0)]
 
 
 async def test_expired_groups_go_and_busy_ones_stay(broker: Broker, client: Client) -> None:
-    groups = broker.services.groups
+    groups = broker.services.consumer_groups
     await groups.ready()
     await client.create("t", 3)
     old, new = (
@@ -182,7 +182,7 @@ async def test_expired_groups_go_and_busy_ones_stay(broker: Broker, client: Clie
 
 async def test_a_leader_whose_clock_was_ahead_makes_no_offset_old(broker: Broker, client: Client) -> None:
     """Its time stays in the log when the clock is right again."""
-    groups = broker.services.groups
+    groups = broker.services.consumer_groups
     await groups.ready()
     await client.create("t")
     store = groups.store("g")
@@ -205,7 +205,7 @@ async def test_a_look_that_fails_is_not_the_last(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = await start_broker(offsets_retention_check_interval_ms="10")
-    groups = broker.services.groups
+    groups = broker.services.consumer_groups
     mistakes = [RuntimeError("a mistake of ours"), RuntimeError("another")]
     looked = asyncio.Event()
 
@@ -223,7 +223,7 @@ async def test_a_look_that_fails_is_not_the_last(
 async def test_the_largest_record_of_a_group_is_what_the_topic_says_now(
     broker: Broker, client: Client
 ) -> None:
-    groups = broker.services.groups
+    groups = broker.services.consumer_groups
     await groups.ready()
     limits = groups.coordinator("g")._limits
     assert limits.max_record_bytes == broker.services.cluster.settings.message_max_bytes
@@ -234,13 +234,13 @@ async def test_the_largest_record_of_a_group_is_what_the_topic_says_now(
 
 
 async def test_offsets_of_a_deleted_topic_go_with_it(broker: Broker) -> None:
-    await broker.services.groups.ready()
+    await broker.services.consumer_groups.ready()
     for name in ("t", "kept"):
         await broker.services.topics.create(broker.services.topics.plan(name, 2, 1, {}))
     records = [
         offset_record("g", name, index, CommittedOffset(1)) for name in ("t", "kept") for index in (0, 1)
     ]
-    store = broker.services.groups.store("g")
+    store = broker.services.consumer_groups.store("g")
     store.append("g", records, lambda error: None)  # under way while the topic goes
     topic = broker.services.cluster.topic("t")
     assert topic is not None
@@ -253,7 +253,7 @@ async def test_a_full_disk_without_room_for_the_ends_of_offsets_keeps_no_topic_f
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker()
-    await broker.services.groups.ready()
+    await broker.services.consumer_groups.ready()
     topics = broker.services.topics
     await topics.create(topics.plan("t", 1, 1, {}))
     await write(broker, "g", offset_record("g", "t", 0, CommittedOffset(1)))
@@ -263,7 +263,7 @@ async def test_a_full_disk_without_room_for_the_ends_of_offsets_keeps_no_topic_f
         full.setattr(type(broker.groups[0].log), "room_for", lambda self, *_, reserved=False, **__: reserved)
         await topics.delete(topic)
         assert topic.topic_id not in {each.topic_id for each in broker.groups[1].partitions.values()}
-        assert broker.services.groups.store("g").state.topics() == {"t": 1}
+        assert broker.services.consumer_groups.store("g").state.topics() == {"t": 1}
         with pytest.raises(Refused):  # a new one would begin with the offsets of this one
             topics.plan("t", 1, 1, {})
 
@@ -274,50 +274,52 @@ async def test_a_full_disk_without_room_for_the_ends_of_offsets_keeps_no_topic_f
 
     await until(is_free, 60)
     await topics.create(topics.plan("t", 1, 1, {}))
-    assert broker.services.groups.store("g").state.offsets("g") == {}
+    assert broker.services.consumer_groups.store("g").state.offsets("g") == {}
 
 
 async def test_a_deletion_that_a_crash_cut_short(start_broker: StartBroker) -> None:
     broker = await start_broker()
-    await broker.services.groups.ready()
+    await broker.services.consumer_groups.ready()
     await broker.services.topics.create(broker.services.topics.plan("t", 1, 1, {}))
     await write(broker, "g", offset_record("g", "t", 0, CommittedOffset(1)))
     broker.services.topics.commands.forget_here = None
     topic = broker.services.cluster.topic("t")
     assert topic is not None
     await broker.services.topics.delete(topic)
-    assert broker.services.groups.store("g").state.topics() == {"t": 1}
+    assert broker.services.consumer_groups.store("g").state.topics() == {"t": 1}
     await broker.stop()
     broker = await start_broker()
-    await until(lambda: not broker.services.groups.store("g").state.topics(), 60)
+    await until(lambda: not broker.services.consumer_groups.store("g").state.topics(), 60)
 
 
 async def test_retention_leaves_the_offsets_topic_alone(start_broker: StartBroker) -> None:
     broker = await start_broker(log_retention_ms="1", log_retention_bytes="1")
-    await broker.services.groups.ready()
+    await broker.services.consumer_groups.ready()
     for number in range(5):
         await write(broker, "g", offset_record("g", "t", 0, CommittedOffset(number)))
     await asyncio.sleep(0.01)
     assert await broker.enforce_retention() == 0
-    partition = broker.services.cluster.partition(CONSUMER_OFFSETS, broker.services.groups.partition_of("g"))
+    partition = broker.services.cluster.partition(
+        CONSUMER_OFFSETS, broker.services.consumer_groups.partition_of("g")
+    )
     assert partition is not None and partition.log.log_start_offset == 0
 
 
 async def test_a_checkpoint_carries_the_groups(start_broker: StartBroker, tmp_path: Path) -> None:
     """Enough commits to roll segments several times; then two restarts, clean and not."""
     broker = await start_broker()
-    await broker.services.groups.ready()
+    await broker.services.consumer_groups.ready()
     metadata = "m" * 4000
     for number in range(30):
         records = [
             offset_record("g", "t", index, CommittedOffset(number, -1, metadata)) for index in range(40)
         ]
         await write(broker, "g", *records)
-    store = broker.services.groups.store("g")
+    store = broker.services.consumer_groups.store("g")
     assert store.group.checkpoint_index > 0
     before = store.state
     await broker.stop()
     for _ in range(2):
         broker = await start_broker()
-        assert broker.services.groups.store("g").state == before
+        assert broker.services.consumer_groups.store("g").state == before
         await broker.stop()

@@ -14,15 +14,15 @@ from broker.groups.store import BATCH_BYTES, GroupStore, Transaction
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.records.batch import iter_headers
-from storage.group import Backlogged, BatchTooLarge, LogGroup
-from storage.types import NotLeader, StorageFull
+from storage.group import LogGroup
+from storage.types import Backlogged, BatchTooLarge, NotLeader, StorageFull
 from tests.broker.wire import Client
 
 
 @pytest.fixture
 async def store(broker: Broker) -> GroupStore:
-    await broker.services.groups.ready()
-    return broker.services.groups.store("g")
+    await broker.services.consumer_groups.ready()
+    return broker.services.consumer_groups.store("g")
 
 
 class Done:

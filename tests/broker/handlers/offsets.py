@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from broker.append import Marker
 from broker.groups.records import CommittedOffset, offset_record
 from broker.groups.store import Transaction
 from broker.server import Broker
+from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.offset_commit import (
@@ -79,7 +79,7 @@ async def commit_within(
     broker: Broker, producer_id: int, offsets: Mapping[Place, int], group_id: str = "g"
 ) -> None:
     """Commit within a transaction whose coordinator knows of it."""
-    store = broker.services.groups.store(group_id)
+    store = broker.services.consumer_groups.store(group_id)
     done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
     records = []
     for (name, index), offset in offsets.items():
@@ -93,7 +93,7 @@ async def commit_within(
 
 async def end(broker: Broker, producer_id: int, *, commits: bool = True, group_id: str = "g") -> None:
     """The transaction ends in the group's partition."""
-    store = broker.services.groups.store(group_id)
+    store = broker.services.consumer_groups.store(group_id)
     partition = store.partition(group_id)
     assert partition is not None
     appender = broker.services.appenders[store.group.group_id]

@@ -14,7 +14,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from storage.group import Backlogged
+from storage.types import Backlogged
 from tests.broker.conftest import StartBroker
 from tests.broker.left_behind import copy_as_killed
 from tests.broker.wire import Client, batch, records_of

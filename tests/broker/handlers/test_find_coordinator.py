@@ -107,4 +107,4 @@ async def test_what_clients_may_not_create(
 
 async def test_a_client_may_create_it_as_it_is(broker: Broker, client: Client) -> None:
     await client.create(CONSUMER_OFFSETS, 50, cleanup_policy="compact")
-    assert broker.services.groups.is_ready
+    assert broker.services.consumer_groups.is_ready

@@ -101,7 +101,9 @@ async def test_a_leader_that_was_held_up_says_what_it_says_with_a_lease(
         "SyncGroup": E.UNKNOWN_MEMBER_ID,
         "Heartbeat": E.UNKNOWN_MEMBER_ID,
     }, found
-    assert broker.services.groups.store("g").state.offsets("g") == {}, "committed, and deleted at last"
+    assert broker.services.consumer_groups.store("g").state.offsets("g") == {}, (
+        "committed, and deleted at last"
+    )
 
 
 async def test_a_member_is_kept_and_commits_while_the_leader_is_held_up(
@@ -142,7 +144,7 @@ async def test_a_leader_that_may_be_deposed_sends_everybody_to_ask_again(
         found = await errors(client, ids)
     assert found.pop("ListGroups") is E.COORDINATOR_NOT_AVAILABLE
     assert len(found) == 9 and set(found.values()) == {E.NOT_COORDINATOR}, found
-    assert broker.services.groups.store("g").state.offsets("g")["t", 0].offset == 5
+    assert broker.services.consumer_groups.store("g").state.offsets("g")["t", 0].offset == 5
 
 
 async def test_no_group_is_deleted_before_all_coordinators_are_certain(
@@ -152,7 +154,7 @@ async def test_no_group_is_deleted_before_all_coordinators_are_certain(
     broker = await start_broker(lockstep_data_groups="2")
     client = await Client.connect(broker.port)
     await ready(client)
-    groups = broker.services.groups
+    groups = broker.services.consumer_groups
     names = {groups.store(f"g{n}").group.group_id: f"g{n}" for n in range(20)}
     deleted: list[str] = []
     real = GroupCoordinator.delete
@@ -176,9 +178,9 @@ async def test_while_it_is_loaded(
     broker: Broker, client: Client, ids: TopicIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as loading:
-        (coordinator,) = [each.coordinator for each in broker.services.groups._hosted.values()]
+        (coordinator,) = [each.coordinator for each in broker.services.consumer_groups._hosted.values()]
         loading.setattr(coordinator, "_refusal", E.COORDINATOR_LOAD_IN_PROGRESS)
         found = await errors(client, ids)
     assert found.pop("Heartbeat") is E.NONE, "its members need not know"
     assert len(found) == 9 and set(found.values()) == {E.COORDINATOR_LOAD_IN_PROGRESS}, found
-    assert broker.services.groups.store("g").state.offsets("g")["t", 0].offset == 5
+    assert broker.services.consumer_groups.store("g").state.offsets("g")["t", 0].offset == 5

@@ -108,7 +108,7 @@ async def test_retention_time_of_old_versions(broker: Broker, client: Client, id
         if version < 5:
             asked.retention_time_ms = retention_ms
         await client.call(asked, version)
-        stored = broker.services.groups.store("g").state.offsets("g")["t", 0]
+        stored = broker.services.consumer_groups.store("g").state.offsets("g")["t", 0]
         expected = -1
         if version < 5 and retention_ms >= 0:
             expected = min(stored.commit_time_ms + retention_ms, 2**63 - 1)
@@ -158,7 +158,9 @@ async def test_offsets_survive_a_kill(
         await commit(client, 9, {("t", index): number for index in range(3)}, ids, group_id=f"g{number % 3}")
     copy_as_killed(broker, tmp_path / "killed")
     again = await start_broker(tmp_path / "killed")
-    assert again.services.groups.store("g0").state == broker.services.groups.store("g0").state
+    assert (
+        again.services.consumer_groups.store("g0").state == broker.services.consumer_groups.store("g0").state
+    )
     other = await Client.connect(again.port)
     assert await committed(other, "g1") == {("t", index): 19 for index in range(3)}
     assert await commit(other, 10, {("t", 0): 77}, ids, group_id="g1") == {("t", 0): 0}

@@ -128,7 +128,7 @@ async def test_offsets_wait_for_commits(
     held_up: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    turn, store = LogGroup._turn, broker.services.groups.store("g")
+    turn, store = LogGroup._turn, broker.services.consumer_groups.store("g")
     if held_up:
         monkeypatch.setattr(LogGroup, "has_lease", False)
     monkeypatch.setattr(LogGroup, "_turn", lambda self: None)

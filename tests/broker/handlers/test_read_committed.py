@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from broker.append import Appender, Marker
-from broker.handlers import committed_reads
+from broker.append import Appender
 from broker.server import Broker
+from broker.transaction_ends import Marker
 from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from storage.partition import PartitionLog
@@ -173,11 +173,3 @@ async def test_producers_and_their_open_transactions(broker: Broker, client: Cli
         (each.producer_id, each.last_sequence, each.coordinator_epoch, each.current_txn_start_offset)
         for each in found.active_producers
     ] == [(7, 1, 4, 5), (8, 0, -1, 3)]
-
-
-def test_the_end_of_several_batches_is_that_of_the_last() -> None:
-    first, second = batch(b"a", b"b"), bytearray(batch(b"c", b"d", b"e"))
-    second[:8] = (40).to_bytes(8, "big")
-    for joined in (bytes(first + second), memoryview(first + second)):
-        assert committed_reads.end_of(joined) == 43
-    assert committed_reads.end_of(first) == 2

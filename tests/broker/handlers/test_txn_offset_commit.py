@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from broker.append import Marker
 from broker.refused import Refused
 from broker.server import Broker
+from broker.transaction_ends import Marker
 from broker.transactions.verification import Codes, Place, Question
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -21,8 +21,8 @@ from protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from storage.group import Backlogged, LogGroup
-from storage.types import NotLeader, StorageFull
+from storage.group import LogGroup
+from storage.types import Backlogged, NotLeader, StorageFull
 from tests.broker.handlers.offsets import TopicIds, committed, end, ready
 from tests.broker.wire import Client
 
@@ -140,14 +140,14 @@ async def test_what_the_coordinator_says_is_told_as_kafka_does(
 ) -> None:
     monkeypatch.setattr(broker.services.verification, "ask", answering(said))
     assert await errors(client, commit_of(identity, 5, 6), version) == [told, told]
-    assert "g" not in broker.services.groups.store("g").state
+    assert "g" not in broker.services.consumer_groups.store("g").state
 
 
 async def test_a_transaction_that_ends_while_its_coordinator_is_asked(
     broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing would ever end what is written after the marker."""
-    store = broker.services.groups.store("g")
+    store = broker.services.consumer_groups.store("g")
     partition = store.partition("g")
     assert partition is not None
     appender = broker.services.appenders[store.group.group_id]
@@ -162,7 +162,7 @@ async def test_a_marker_of_the_transaction_before_comes_while_the_next_one_is_ad
     broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Version 2: EndTxn is answered when the end is decided, its marker may come later than these offsets."""
-    store = broker.services.groups.store("g")
+    store = broker.services.consumer_groups.store("g")
     partition = store.partition("g")
     assert partition is not None
     appender = broker.services.appenders[store.group.group_id]
@@ -190,7 +190,7 @@ async def test_the_leadership_goes_while_the_coordinator_is_asked(
     monkeypatch.setattr(broker.services.verification, "ask", answering(E.NONE, lose))
     assert await errors(client, commit_of(identity, 5)) == [E.NOT_COORDINATOR]
     monkeypatch.undo()
-    assert "g" not in broker.services.groups.store("g").state
+    assert "g" not in broker.services.consumer_groups.store("g").state
 
 
 async def test_a_topic_goes_while_the_coordinator_is_asked(
@@ -208,7 +208,7 @@ async def test_a_topic_goes_while_the_coordinator_is_asked(
     request = commit_of(identity, 5)
     request.topics += [TxnOffsetCommitRequestTopic(name="kept", partitions=request.topics[0].partitions)]
     assert await errors(client, request) == [E.UNKNOWN_TOPIC_OR_PARTITION, E.NONE]
-    assert broker.services.groups.store("g").state.pending("g") == {("kept", 0)}
+    assert broker.services.consumer_groups.store("g").state.pending("g") == {("kept", 0)}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ async def test_the_log_refuses(
     monkeypatch.setattr(LogGroup, "append", append)
     assert await errors(client, commit_of(identity, 5, 6)) == [told, told]
     monkeypatch.undo()
-    assert not broker.services.groups.store("g").is_under_way("g")
+    assert not broker.services.consumer_groups.store("g").is_under_way("g")
 
 
 async def test_the_group_is_coordinated_elsewhere(
@@ -243,7 +243,7 @@ async def test_the_group_is_coordinated_elsewhere(
     def of(group_id: str) -> None:
         raise Refused(E.COORDINATOR_LOAD_IN_PROGRESS, "not yet")
 
-    monkeypatch.setattr(broker.services.groups, "of", of)
+    monkeypatch.setattr(broker.services.consumer_groups, "of", of)
     assert await errors(client, commit_of(identity, 5), 2) == [E.COORDINATOR_LOAD_IN_PROGRESS]
     assert await errors(client, commit_of(identity, 5), 1) == [E.COORDINATOR_NOT_AVAILABLE]
 

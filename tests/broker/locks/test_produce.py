@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from broker.append import Marker
 from broker.server import Broker
+from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode as E
 from protocol.messages.delete_records import (
     DeleteRecordsPartition,

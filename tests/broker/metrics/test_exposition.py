@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from broker import VERSION
-from broker.cluster.reports import Document
+from broker.cluster.group_report import Document
 from broker.metrics import exposition
 from broker.metrics.exposition import BrokerCollector
 from broker.server import Broker

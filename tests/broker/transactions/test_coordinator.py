@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from broker.append import Marker
 from broker.refused import Refused
 from broker.server import Broker
+from broker.transaction_ends import Marker
 from broker.transactions import coordinator as module
 from broker.transactions.coordinator import MarkerWriter, TransactionCoordinator
 from broker.transactions.records import Place, TransactionMetadata, TransactionState

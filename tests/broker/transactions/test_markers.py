@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from broker.append import Appender, Marker
+from broker.append import Appender
 from broker.cluster.peering import Asked, NotHere, Peering
 from broker.metadata import METADATA_GROUP, Cluster
 from broker.refused import Refused
+from broker.transaction_ends import Marker
 from broker.transactions import markers as of_markers
 from broker.transactions.markers import Ending, Markers
 from protocol.errors import ErrorCode

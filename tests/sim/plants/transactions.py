@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from broker.append import Appender, Marker
+from broker.append import Appender
 from broker.producer_state import ProducerState
+from broker.transaction_ends import Marker
 from protocol.records.batch import BatchHeader
 from storage import transactions as storage_transactions
 from storage.derived_state import TRANSACTIONS_SECTION, DerivedState, Sections

@@ -14,9 +14,10 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from broker.append import Marker, Unverified
-from broker.handlers.committed_reads import aborted_in
+from broker.append import Unverified
+from broker.committed_reads import aborted_in
 from broker.refused import Refused
+from broker.transaction_ends import Marker
 from protocol.errors import ErrorCode
 from storage.types import NotLeader, OffsetOutOfRange, StorageError
 from tests.sim.checks.clients import Write

@@ -16,10 +16,10 @@ from protocol.messages import MESSAGES
 from protocol.peer_messages import PEER_MESSAGES
 from protocol.primitives import MalformedMessage
 from storage.peers.envelope import is_bulky, message_in, pack, pack_message, unpack
+from storage.pieces import Piece, PieceKind
 from storage.raft import messages as raft
 from storage.raft.configuration import Configuration
 from storage.raft.messages import Append, Heartbeat, Install, Message, RangeResponse
-from storage.shipping import Piece, PieceKind
 from tests.protocol.instances import PROFILE
 from tests.protocol.instances import messages as instances
 

@@ -8,8 +8,8 @@ import pytest
 
 from storage.peers.network import PeerError, PeerLimits, PeerUnreachable
 from storage.peers.outgoing import NOBODY_THERE
+from storage.pieces import Piece, PieceKind
 from storage.raft.messages import Append, Heartbeat, Install, Message, VoteRequest
-from storage.shipping import Piece, PieceKind
 from tests.storage.peers.nodes import Node, nodes, until
 
 QUICK = PeerLimits(last_pause_seconds=0.1)

@@ -6,8 +6,8 @@ from itertools import combinations
 from types import SimpleNamespace
 from typing import cast
 
-from broker.handlers.partition_checks import end_of_epoch, epoch_at
 from broker.metadata import TopicPartition
+from broker.partition_checks import end_of_epoch, epoch_at
 from storage.partition import PartitionLog
 
 END = 6

@@ -1,0 +1,148 @@
+"""Whether a Produce request's bytes are one batch that a client may write: shape, checksum, counts, codec.
+
+Only the header is read, and the CRC-32C counted; no record is opened but where a topic is compacted, whose
+records need keys. Knows no log: sequences, open transactions, locks and times are checked on the way from
+here to there (`broker/append.py`).
+
+Source: Kafka's ProduceRequest.validateRecords and LogValidator for which error answers what.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from broker.keys import require_keys
+from broker.refused import Refused
+from protocol.errors import ErrorCode
+from protocol.records.batch import (
+    BATCH_HEADER_BYTES,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    LENGTH_PREFIX_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    MalformedBatch,
+    read_header,
+    verify,
+)
+from protocol.records.compression import Codec
+from storage.types import Buffer
+
+ZSTD_SINCE_PRODUCE: Final = 7
+"""Older Produce versions may not carry zstd (KIP-110)."""
+MAGIC_AT: Final = 16
+LEAST_RECORD_BYTES: Final = 7
+"""A record without key, value and headers."""
+
+
+class AppendLimits(Protocol):
+    """What a topic's configuration says about its batches."""
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether every record needs a key."""
+
+    @property
+    def compression_type(self) -> str:
+        """A codec, or COMPRESSED_AS_SENT."""
+
+    @property
+    def lockstep_locks(self) -> str:
+        """LOCKS_KEPT, LOCKS_REFUSED or LOCKS_IGNORED."""
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Of a whole batch."""
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether the broker's clock counts, not the producer's."""
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """How far a record's time may lie behind the broker's clock."""
+
+    @property
+    def timestamp_after_max_ms(self) -> int:
+        """How far ahead of it."""
+
+
+def header_of(records: Buffer) -> BatchHeader:
+    """The header of the one batch that `records` is. Raises Refused."""
+    if len(records) > MAGIC_AT and records[MAGIC_AT] < 2:
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"message format {records[MAGIC_AT]} is no longer accepted; record batches have 2",
+        )
+    try:
+        header = read_header(records)
+    except MalformedBatch as error:
+        raise Refused(_code_of_malformed(records), str(error)) from None
+    if header.total_bytes != len(records):
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"{len(records)} bytes of records, one batch of {header.total_bytes}: exactly one is allowed",
+        )
+    return header
+
+
+def _code_of_malformed(records: Buffer) -> ErrorCode:
+    """As Kafka: a batch that cannot be one is corrupt, which a client sends again; one that is cut, or whose
+    counts are wrong, is invalid, which it does not."""
+    if len(records) < BATCH_HEADER_BYTES:
+        return ErrorCode.INVALID_RECORD
+    length = int.from_bytes(records[8:12], "big", signed=True)
+    if length + LENGTH_PREFIX_BYTES < BATCH_HEADER_BYTES or records[MAGIC_AT] != 2:
+        return ErrorCode.CORRUPT_MESSAGE
+    return ErrorCode.INVALID_RECORD
+
+
+def check(records: Buffer, header: BatchHeader, limits: AppendLimits, produce_version: int) -> None:
+    """Whether a client may write the batch to a topic with these limits. Raises Refused."""
+    total_bytes, record_count, attributes = len(records), header.record_count, header.attributes
+    if total_bytes > limits.max_message_bytes:
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {total_bytes} bytes; max.message.bytes is {limits.max_message_bytes}",
+        )
+    try:
+        verify(records, 0, header)
+    except CorruptBatch as error:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    if record_count < 1 or header.last_offset_delta != record_count - 1:
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"{record_count} records whose last offset delta is {header.last_offset_delta}",
+        )
+    codec = attributes & CODEC_MASK
+    if codec == Codec.NONE:
+        room = (total_bytes - BATCH_HEADER_BYTES) // LEAST_RECORD_BYTES
+        if record_count > room:
+            raise Refused(ErrorCode.INVALID_RECORD, f"{record_count} records in a batch with room for {room}")
+    if limits.is_compacted:
+        require_keys(records, limits.log_append_time)
+    if header.base_offset != 0:
+        raise Refused(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}; a producer's is 0")
+    if attributes & CONTROL_FLAG:
+        raise Refused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+    if codec > Codec.ZSTD:
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no codec has the number {codec}")
+    if codec == Codec.ZSTD and produce_version < ZSTD_SINCE_PRODUCE:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_SINCE_PRODUCE} or later"
+        )
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence "
+            f"{header.base_sequence}",
+        )
+
+
+def check_transactional(header: BatchHeader, transactional_id: str | None) -> None:
+    """Whether a transactional batch may come in a request with this id. Raises Refused."""
+    if transactional_id is None:
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        raise Refused(error, "a transactional batch in a request without a transactional id")
+    if header.producer_id < 0:
+        raise Refused(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")

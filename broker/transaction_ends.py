@@ -1,0 +1,87 @@
+"""Ends of transactions in the partitions of one log group: the markers to be written, and what they change.
+
+A marker is a control batch; it goes where its producer's transaction has not ended, once. When it has been
+appended, the producers' state is told what a replay of it would tell. Does not append (`broker/append.py`
+does, in one frame), or carry markers to other log groups (`broker/transactions/markers.py`).
+
+Source: KIP-98 and KIP-890; Kafka's ProducerAppendInfo.appendEndTxnMarker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from broker.producer_state import CoordinatorFenced, ProducerState, StaleProducerEpoch
+from broker.refused import Refused
+from protocol.errors import ErrorCode
+from protocol.records.batch import BatchHeader, read_header
+from protocol.records.control import ControlKind, build
+from storage.partition import PartitionLog
+
+
+class Marker(NamedTuple):
+    """How a transaction ends: what its coordinator has to say to a partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    version: int
+    """The transaction version, 0 to 2; since 2 the marker's epoch is higher than the batches'."""
+
+
+class End(NamedTuple):
+    """A marker in one partition: what is to be appended, and what its batch's header does not say."""
+
+    entry: tuple[PartitionLog, bytearray, BatchHeader]
+    coordinator_epoch: int
+
+
+def ends_of(
+    producers: ProducerState,
+    opened: Mapping[int, PartitionLog],
+    partitions: Sequence[PartitionLog],
+    marker: Marker,
+    time_ms: int,
+) -> list[End]:
+    """The batches that end this producer's transaction where it has not ended, one for each partition.
+
+    Args:
+        opened: the log group's partitions, by number; others are gone, and left out.
+        time_ms: the time of the markers.
+    Raises:
+        Refused: TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH.
+    """
+    wanted = [each for each in partitions if _is_to_end(producers, opened, each, marker)]
+    batch = build(
+        ControlKind.COMMIT if marker.is_commit else ControlKind.ABORT,
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        timestamp_ms=time_ms,
+    )
+    header, epoch = read_header(batch), marker.coordinator_epoch
+    numbers = dict.fromkeys(each.number for each in wanted)
+    return [End((opened[number], bytearray(batch), header), epoch) for number in numbers]
+
+
+def note_ends(producers: ProducerState, ends: Sequence[End], offsets: Sequence[int], time_ms: int) -> None:
+    """The ends were appended, at the log's `time_ms`; `offsets` begins with theirs, in their order."""
+    for ((partition, _, header), coordinator_epoch), offset in zip(ends, offsets, strict=False):
+        identity = header.producer_id, header.producer_epoch, coordinator_epoch
+        producers.record_end(partition.number, *identity, offset, time_ms)
+
+
+def _is_to_end(
+    producers: ProducerState, opened: Mapping[int, PartitionLog], partition: PartitionLog, marker: Marker
+) -> bool:
+    if opened.get(partition.number) is not partition:
+        return False
+    identity = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
+    try:
+        return producers.check_end(partition.number, *identity, marker.version)
+    except CoordinatorFenced as fenced:
+        raise Refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, str(fenced)) from None
+    except StaleProducerEpoch as stale:
+        raise Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(stale)) from None
