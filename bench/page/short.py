@@ -210,6 +210,9 @@ def section(results: Results, grid: Grid) -> str:
         "A cell is Lockstep over Kafka, and in brackets both figures. More is better for throughput and "
         "requests, less for the rest. Messages are of 1 KB. *Throughput*: batches of 16 KB; *requests*: each "
         "producer sends one message a request and awaits the answer. The grid's cells are medians of two "
-        f"short blocks without an interval; {MARK} marks those whose rounds differ by more than a fifth.",
+        f"short blocks without an interval; {MARK} marks those whose rounds differ by more than a fifth. The "
+        "headline's ratios are means of neighbouring pairs, not quite the quotients of the medians in "
+        "brackets. *Leader killed*: the client asks every 5 ms, so that no client's own pauses are in it "
+        "([with them](evidence/README.md)); most of Kafka's is `broker.session.timeout.ms`, 9 s as shipped.",
     ]
     return joined(parts)

@@ -56,7 +56,8 @@ def append_atomically(
         raise Refused(ErrorCode.INVALID_REQUEST, "an atomic append of nothing")
     if len(groups) > 1:
         where = ", ".join(f"{_name(each)} in {each[1].group.group_id}" for each in places)
-        text = f"an atomic append is over partitions of one log group, not of {len(groups)}: {where}"
+        text = "an atomic append is over partitions of one log group (lockstep.group of a topic, when it is "
+        text += f"created), not of {len(groups)}: {where}"
         raise Refused(ErrorCode.INVALID_RECORD, text[: 2 * MOST_TEXT])
     for each in places:
         if not each[1].group.is_leader:
