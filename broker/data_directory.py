@@ -8,6 +8,7 @@ Does not: look inside a group's directory.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -28,6 +29,7 @@ _REGISTERED: Final = "registered"
 _CLUSTER: Final = "cluster.id"
 _REMOVED: Final = "removed"
 _GONE: Final = ".gone"
+_NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 ALONE: Final = "alone"
 
 
@@ -36,7 +38,7 @@ class DirectoryInUse(Exception):
 
 
 class WrongDirectory(Exception):
-    """The directory belongs to another node, or is not a broker's."""
+    """The directory belongs to another node, is not a broker's, or may not be written by this user."""
 
 
 class DataDirectory:
@@ -48,10 +50,17 @@ class DataDirectory:
         Raises DirectoryInUse, WrongDirectory, NewerFormat, OSError.
         """
         self.path = path
-        if path.exists() and not path.is_dir():
-            raise WrongDirectory(f"{path} is a file, not a directory")
-        RealFileSystem().make_dir(path)
-        self._lock = _locked(path / _LOCK)
+        try:
+            if path.exists() and not path.is_dir():
+                raise WrongDirectory(f"{path} is a file, not a directory")
+            RealFileSystem().make_dir(path)
+            self._lock = _locked(path / _LOCK)
+        except OSError as error:
+            if error.errno not in _NOT_ALLOWED:
+                raise
+            raise WrongDirectory(
+                f"the data directory {path} is not writable for this user ({in_words(error)})"
+            ) from None
         self._known: dict[str, str] = {}
         try:
             self._check(node_id, alone)

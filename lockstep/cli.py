@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lockstep.commands import cluster, configs, consume, groups, log, player, produce, serve, topics
+from lockstep.commands.options import BOOTSTRAP_OPTIONS
 from lockstep.failures import CommandFailed, refused
 from lockstep.native import enable_if_wanted
 
@@ -64,6 +65,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument("--version", action=_Version, help="print the version and exit")
+    for options in (BOOTSTRAP_OPTIONS, ("--timeout",)):
+        root.add_argument(*options, action=_Misplaced, help=argparse.SUPPRESS)
     families = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for family in (serve, topics, configs, groups, produce, consume, cluster, player, log):
         family.add_to(families)
@@ -78,6 +81,18 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
+
+
+class _Misplaced(argparse.Action):
+    """What each command takes, and the root does not."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, help=help)
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: object, values: object, option: str | None = None
+    ) -> None:
+        parser.error(f"{option} goes behind the command: lockstep COMMAND ... {option} {values}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

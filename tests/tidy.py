@@ -97,6 +97,7 @@ PURE = (
     "broker/refused.py",
     "broker/settings/dynamic_config.py",
     "broker/settings/group_config.py",
+    "broker/settings/near_names.py",
     "broker/topic_rules.py",
     "broker/transaction_ends.py",
     "broker/transactions/id_pattern.py",

@@ -58,6 +58,16 @@ def part_of(
     return Part.FOUNDER if len(heard) >= majority and waited_seconds >= FOUNDING_PATIENCE_SECONDS else None
 
 
+def told_of(node_id: int, part: Part) -> str:
+    """A line of the log: what a node is, and what may be left to do."""
+    text = f"node {node_id} is a {part.value} of its cluster"
+    if part is Part.FOUNDER:
+        return text
+    return (
+        f"{text}: if it is new, `lockstep cluster add {node_id}` gives it its share; if not, it gets it back"
+    )
+
+
 def _never_registered(
     node_id: int,
     newest: Status,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from broker.cluster.joining import Part, part_of
+from broker.cluster.joining import Part, part_of, told_of
 from broker.cluster.lagging import Lagging
 from broker.cluster.majority import MajorityWatch, Reach
 from broker.cluster.node_status import Status
@@ -192,7 +192,7 @@ class ClusterNode:
         except Exception:
             await self._hosting.undo_open(opened)
             raise
-        log.info("node %d is a %s of its cluster", self._settings.node_id, part.value)
+        log.info("%s", told_of(self._settings.node_id, part))
         self._peering.open = True
         for group in opened:
             self._serve(group)

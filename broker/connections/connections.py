@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
 from broker.connections.unfinished_frames import UnfinishedFrames
@@ -143,9 +143,12 @@ class Connections:
         """Does it wait for room that others have?"""
         return connection in self._starved or connection in self.unfinished_frames.waiting
 
-    def complain(self, peer: str, text: str, failure: BaseException | None = None) -> None:
-        """One plain line about a client, a few a second at most."""
-        self._complaints.say(f"{peer}: {text}", failure=failure)
+    def complain(
+        self, peer: str, text: str, failure: BaseException | None = None, same: Hashable = None
+    ) -> None:
+        """One plain line about a client, a few a second at most; of the same `same`, whoever it is, one a
+        minute."""
+        self._complaints.say(f"{peer}: {text}", same, failure)
 
     def sweep(self, now: float) -> None:
         """Close connections that were silent for too long."""

@@ -12,6 +12,7 @@ Nothing here knows of a running broker; changes that go through the cluster are 
 | its parts: clients | `connection_settings`, `consumer_group_settings`, `transaction_settings` |
 | its parts: beside the broker | `metrics_settings`, `player_settings` |
 | names of Kafka's that have no effect here | `kafka_names` |
+| what is meant by a name that there is not | `near_names` |
 | a topic's, a group's, a logger's | `topic_config`, `group_config`, `log_levels` |
 | what may change while the broker runs, and what is in force | `dynamic_config` |
 | as clients are told them | `described_config` |

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -314,6 +314,8 @@ PROPERTIES = properties_of(Settings)
 """Property name -> (attribute of Settings, its declaration)."""
 
 _ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
+"""Kafka's older names, and those that they go by here; where both are there, as in Kafka: the numbers of a
+node have to be the same, and of directories the second counts."""
 _HINTS = {
     **DEFAULT_ONLY,
     "ssl.keystore.location": "TLS is not there yet",
@@ -346,23 +348,55 @@ def load(
     Raises ConfigError naming key and value, and the file if they are from there; OSError for a file that
     cannot be read.
     """
+    warnings: list[str] = []
+    assigned = _aliased(_assigned(assignments), warnings)
     filed: dict[str, str] = {}
     if properties_file is not None:
         with open(properties_file, encoding="utf-8") as stream:
-            filed = _aliased(javaproperties.load(stream))
-    texts = dict(filed)
+            filed = dict(javaproperties.load(stream))
+    texts: dict[str, str] = {}
+    try:
+        texts |= _aliased(filed, warnings)
+        filed |= texts
+        texts |= assigned
+        overridden = _overridden(texts) if flags and "listeners" in flags else None
+        replaced = texts.get("listeners")
+        texts |= _aliased(flags or {}, warnings)
+        settings = from_texts(texts)
+    except ConfigError as error:
+        in_file = filed.get(error.key)
+        if in_file is None or texts.get(error.key, in_file) != in_file:
+            raise
+        raise ConfigError(error.key, error.value, f"{error.problem} (in {properties_file})") from None
+    if overridden is not None and overridden != settings.listening():
+        warnings.append(f"listeners={replaced} has no effect: --listen {texts['listeners']} goes before it")
+    return replace(settings, warnings=(*warnings, *settings.warnings))
+
+
+def _assigned(assignments: Iterable[str]) -> dict[str, str]:
+    """What `--set` says. Raises ConfigError."""
+    found = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals:
             raise ConfigError("--set", assignment, "not of the form key=value")
-        texts.update(_aliased({key.strip(): value}))
-    texts.update(_aliased(flags or {}))
+        found[key.strip()] = value
+    return found
+
+
+def _overridden(texts: Mapping[str, str]) -> list[Listener] | None:
+    """The listeners that `--listen` goes before; None where none are set. Raises ConfigError as without it:
+    it says where to listen, and not that what was to be encrypted may be in the clear."""
+    names = ("listeners", "listener.security.protocol.map", "controller.listener.names")
+    if "listeners" not in texts:
+        return None
+    known = [(name, *PROPERTIES[name]) for name in names if name in texts]
+    values = {attribute: declared.parse(texts[name]) for name, attribute, declared in known}
     try:
-        return from_texts(texts)
+        return _for_clients(Settings(**values))
     except ConfigError as error:
-        if error.key not in filed or texts[error.key] != filed[error.key]:
-            raise
-        raise ConfigError(error.key, error.value, f"{error.problem} (in {properties_file})") from None
+        meant = "--listen does not change that; who means it sets listeners=PLAINTEXT://HOST:PORT"
+        raise ConfigError(error.key, error.value, f"{error.problem}; {meant}") from None
 
 
 def from_texts(texts: Mapping[str, str]) -> Settings:
@@ -370,7 +404,7 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
     values: dict[str, Any] = {}
     explicit: dict[str, str] = {}
     warnings: list[str] = []
-    for name, text in _aliased(texts).items():
+    for name, text in _aliased(texts, warnings).items():
         known = PROPERTIES.get(name)
         if known is not None and not _is_without_effect(known[1], text):
             values[known[0]] = known[1].parse(text)
@@ -389,9 +423,15 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
     for name in REPLICATION_FACTORS:
         if values.get(PROPERTIES[name][0], 0) > MAX_DATA_VOTERS:
             warnings.append(f"{name}={explicit[name]}: partitions have {MAX_DATA_VOTERS} replicas at most")
-    settings = Settings(**values, explicit=explicit, warnings=tuple(warnings))
+    settings = Settings(**values, explicit=explicit)
     check(settings)
-    return settings
+    left_out = [text for text in settings.listeners if _is_left_out(settings, parse_listener(text))]
+    if left_out:
+        warnings.append(
+            f"listeners: {', '.join(left_out)} {'is' if len(left_out) == 1 else 'are'} not served: there is "
+            "no controller listener here, nodes reach each other as lockstep.peers says"
+        )
+    return replace(settings, warnings=tuple(warnings))
 
 
 def _is_without_effect(declared: Property, text: str) -> bool:
@@ -412,8 +452,18 @@ def _meant(name: str) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-def _aliased(texts: Mapping[str, str]) -> dict[str, str]:
-    return {_ALIASES.get(name, name): text for name, text in texts.items()}
+def _aliased(texts: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
+    """What one source says, by the names used here. Raises ConfigError where it contradicts itself."""
+    found = {}
+    for name, text in texts.items():
+        known = _ALIASES.get(name, name)
+        beside = texts.get(known, text) if known != name else text
+        if beside.strip() != text.strip():
+            if known == "node.id":
+                raise ConfigError(known, beside, f"not the same as {name}={text}: both number this node")
+            warnings.append(f"{name}={text} has no effect beside {known}={beside}")
+        found[known] = beside
+    return found
 
 
 def check(settings: Settings) -> None:
@@ -461,15 +511,21 @@ def _check_flushes(settings: Settings) -> None:
 
 
 def _listening(settings: Settings) -> list[Listener]:
+    found = _for_clients(settings)
+    if not found:
+        raise ConfigError("listeners", ",".join(settings.listeners), "names no listener to serve clients")
+    return found
+
+
+def _for_clients(settings: Settings) -> list[Listener]:
     protocols: dict[str, str] = {}
     for pair in settings.listener_security_protocol_map:
         name, _, protocol = pair.partition(":")
         protocols[name.strip().upper()] = protocol.strip().upper()
-    left_out = {name.upper() for name in settings.controller_listener_names}
     found: dict[str, Listener] = {}
     for text in settings.listeners:
         listener = parse_listener(text)
-        if listener.name in left_out:
+        if _is_left_out(settings, listener):
             continue
         protocol = protocols.get(listener.name, listener.name)
         if protocol != "PLAINTEXT":
@@ -477,9 +533,11 @@ def _listening(settings: Settings) -> list[Listener]:
         if listener.name in found:
             raise ConfigError("listeners", text, f"two listeners are named {listener.name}")
         found[listener.name] = listener
-    if not found:
-        raise ConfigError("listeners", ",".join(settings.listeners), "names no listener to serve clients")
     return list(found.values())
+
+
+def _is_left_out(settings: Settings, listener: Listener) -> bool:
+    return listener.name in {name.upper() for name in settings.controller_listener_names}
 
 
 def described(settings: Settings) -> list[tuple[Property, str | None, bool]]:

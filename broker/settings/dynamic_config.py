@@ -10,12 +10,14 @@ Source: Kafka's DynamicBrokerConfig.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from broker.settings.config import PROPERTIES, Settings, check
+from broker.settings.near_names import NearNames
 from broker.settings.properties import ConfigError
+from broker.settings.topic_config import BROKER_SYNONYMS
 
 CHANGEABLE: Final = frozenset(
     {
@@ -56,6 +58,11 @@ CHANGEABLE: Final = frozenset(
 )
 _LEAST: Final = {"max.connections": 1, "max.connections.per.ip": 1}
 """Higher than at the start: with 0 nobody could connect to change it back, not even after a restart."""
+_NEAR: Final = NearNames(
+    {name: name for name in PROPERTIES}
+    | {name: theirs[0] for name, theirs in BROKER_SYNONYMS.items() if name not in PROPERTIES}
+)
+"""Also by the topics' names for them."""
 
 
 class InvalidBrokerConfig(ValueError):
@@ -66,7 +73,7 @@ def normal(name: str, text: str) -> str:
     """The value of a changeable setting the way it is stored and shown. Raises InvalidBrokerConfig."""
     attribute_and_declaration = PROPERTIES.get(name)
     if attribute_and_declaration is None or name not in CHANGEABLE:
-        raise InvalidBrokerConfig(f"Cannot update these configs dynamically: [{name}]")
+        raise InvalidBrokerConfig(_not_changeable([name]))
     declared = attribute_and_declaration[1]
     least = _LEAST.get(name)
     try:
@@ -119,7 +126,18 @@ def refuse_fixed(names: Iterable[str]) -> None:
     """Raises InvalidBrokerConfig where one of `names` cannot be changed while running."""
     fixed = sorted(set(names) - CHANGEABLE)
     if fixed:
-        raise InvalidBrokerConfig(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+        raise InvalidBrokerConfig(_not_changeable(fixed))
+
+
+def _not_changeable(names: Sequence[str]) -> str:
+    """Kafka's words, and what may have been meant by the first of them that there is not."""
+    text = f"Cannot update these configs dynamically: [{', '.join(names)}]"
+    unknown = next((name for name in names if name not in PROPERTIES), None)
+    meant = None if unknown is None else _NEAR.meant(unknown)
+    if meant is None:
+        return text
+    at_start = "" if meant in CHANGEABLE else f" {meant} is set at a start alone"
+    return f"{text}; did you mean {meant}?{at_start}"
 
 
 def _in_words(error: ConfigError) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from broker.settings.config import COMPRESSED_AS_SENT, COMPRESSION_TYPES, NOT_FLUSHED, PROPERTIES, Settings
+from broker.settings.near_names import NearNames
 from broker.settings.properties import HOUR_MS, INT64_MAX, ConfigError, Kind, properties_of, setting
 
 LOCKS_IGNORED: Final = "ignore"
@@ -314,6 +315,12 @@ BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
 }
 """The broker settings behind a configuration's default, the strongest first; Kafka's, all of them."""
 
+_NEAR: Final = NearNames(
+    {name: name for name in TOPIC_PROPERTIES}
+    | {theirs[0]: name for name, theirs in BROKER_SYNONYMS.items() if theirs[0] not in TOPIC_PROPERTIES}
+)
+"""Also by the brokers' names for them."""
+
 
 def broker_defaults(settings: Settings) -> dict[str, object]:
     """TopicConfig attributes that follow the broker's settings; those of one value only need not."""
@@ -385,7 +392,7 @@ def _parsed(name: str, text: str) -> tuple[str, object]:
     """Attribute of TopicConfig and value. Raises InvalidTopicConfig."""
     known = TOPIC_PROPERTIES.get(name)
     if known is None:
-        raise InvalidTopicConfig(f"Unknown topic config name: {name[:QUOTED]}")
+        raise InvalidTopicConfig(f"Unknown topic config name: {name[:QUOTED]}{_NEAR.hint(name)}")
     attribute, declared = known
     try:
         value = declared.parse(text)

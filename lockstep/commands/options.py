@@ -17,6 +17,7 @@ Families = Any
 """What `add_subparsers` returns: argparse keeps its class to itself."""
 
 BOOTSTRAP_VARIABLE = "LOCKSTEP_BOOTSTRAP"
+BOOTSTRAP_OPTIONS = ("-b", "--bootstrap", "--bootstrap-server")
 _DELETED_AFTER_S = 2.0
 """A node that was just started may not know a topic yet."""
 _ONE_ANSWER_S = 5.0
@@ -34,9 +35,7 @@ def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> 
     """
     default = os.environ.get(BOOTSTRAP_VARIABLE, "localhost:9092")
     command.add_argument(
-        "-b",
-        "--bootstrap",
-        "--bootstrap-server",
+        *BOOTSTRAP_OPTIONS,
         metavar="HOST:PORT",
         default=argparse.SUPPRESS if again else default,
         help=f"a broker of the cluster, or several after commas (default {default}; ${BOOTSTRAP_VARIABLE})",

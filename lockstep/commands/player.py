@@ -287,6 +287,11 @@ def _show(found: dict[str, Any]) -> None:
             for each in log["played"]["targets"]
         ],
     )
+    for log in found["logs"]:
+        if log["played"] and (unrouted := log["played"].get("unrouted", 0)):
+            part = _part(log)
+            where = f"partition {part}" if part.isdecimal() else part
+            print(f"\n{where}: {unrouted} parts of records dropped, for targets that are not there")
 
 
 def _part(log: dict[str, Any]) -> str:

@@ -115,13 +115,9 @@ async def _produce(options: argparse.Namespace) -> None:
                     async for lines in lines_of(sys.stdin.buffer, _READ_BYTES):
                         await writer.write([_entry(line, options) for line in lines])
         except CommandFailed as error:
-            fate = "sent" if options.acks == "0" else "acknowledged"
             if options.json:
                 _tell(topic, writer)
-            raise CommandFailed(
-                f"{error}; {writer.total} records were {fate}, which need not be the first ones where there "
-                "are several partitions; of those that failed some may be there as well"
-            ) from error
+            raise CommandFailed(f"{error}; {writer.became(options.acks)}") from error
     if options.json:
         _tell(topic, writer)
 
@@ -168,6 +164,33 @@ def _entry(line: bytes, options: argparse.Namespace) -> Entry:
     return key, value
 
 
+def _is_definite(error: Exception) -> bool:
+    """Whether a batch that is answered so was not appended: the leader has looked at it and refused it.
+
+    Others may come of what happens after the append, or say nothing of it: a leader that is none any more,
+    time that is up, a disk that failed.
+    """
+    from lockstep.connection import BrokerError
+    from protocol.errors import ErrorCode
+
+    return isinstance(error, BrokerError) and error.code in (
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.POLICY_VIOLATION,  # a conditional write (docs/locks.md), among others
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    )
+
+
 class _Producer:
     """Sends batches to whoever leads. Numbered ones are sent again whatever became of them, others (of who
     waits for nobody, or to brokers that do not number) only as long as none can have them."""
@@ -180,6 +203,8 @@ class _Producer:
         self._patience_s = patience_s
         self._numbered = numbered
         self._sequences: dict[int, int] = {}
+        self.in_doubt: set[int] = set()
+        """Partitions of which nobody knows whether they have the newest batch."""
 
     @classmethod
     async def begin(cls, client: Client, topic: Topic, options: argparse.Namespace) -> _Producer:
@@ -199,7 +224,9 @@ class _Producer:
             batch.base_sequence = self._sequences.get(index, 0)
             self._sequences[index] = (batch.base_sequence + batch.record_count) % (1 << 31)
         data = batch.build()
-        return await self.followed.patiently(lambda: self._sent(index, data), self._patience_s)
+        offset = await self.followed.patiently(lambda: self._sent(index, data), self._patience_s)
+        self.in_doubt.discard(index)
+        return offset
 
     async def _sent(self, index: int, batch: bytes) -> int:
         from lockstep.connection import BrokerError, ClientError, ConnectionFailed
@@ -207,9 +234,13 @@ class _Producer:
 
         topic, client = self.followed.topic, self.followed.client
         await client.leader_of(topic, index)  # what fails until there is a connection may be tried again
+        earlier = index in self.in_doubt  # a refusal says nothing of an earlier try
+        self.in_doubt.add(index)
         try:
             return await client.produce(topic, index, batch, acks=self._acks)
         except (BrokerError, ConnectionFailed) as error:
+            if _is_definite(error) and not earlier:
+                self.in_doubt.discard(index)
             if self._numbered is None:
                 if self._acks == 0:
                     return -1  # sent, as far as anybody wants to know
@@ -232,6 +263,8 @@ class _Writer:
         self.written: dict[int, tuple[int, int]] = {}
         """Partition -> records acknowledged, and the offset after the last of them (-1 where unknown)."""
         self._producer = producer
+        self._side_by_side = False
+        """Whether batches of several partitions are under way, or were when it ended."""
         self._partitions = partitions
         self._partition: int | None = options.partition
         self._codec = Codec[options.codec.upper()]
@@ -245,11 +278,22 @@ class _Writer:
     def total(self) -> int:
         return sum(count for count, _ in self.written.values())
 
+    def became(self, acks: str) -> str:
+        """After a failure: what there is, as far as that is known."""
+        fate, elsewhere = ("sent", "sent") if acks == "0" else ("acknowledged", "appended")
+        known = f"{self.total} records were {fate}"
+        if self.total and self._side_by_side:
+            known += ", which need not be the first ones"
+        if self._producer.in_doubt:
+            return f"{known}; of those that failed some may be there as well"
+        return f"{known}; nothing else was {elsewhere}" if self.total else f"nothing was {elsewhere}"
+
     async def write(self, entries: list[Entry]) -> None:
         """Write them all; partitions at the same time, the batches of one partition one after the other."""
         import asyncio
 
         batches = self._batches(entries)
+        self._side_by_side = len(batches) > 1
         results = await asyncio.gather(
             *(self._write_in_turn(index, mine) for index, mine in sorted(batches.items())),
             return_exceptions=True,
@@ -257,6 +301,7 @@ class _Writer:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
+        self._side_by_side = False
 
     async def _write_in_turn(self, index: int, batches: list[BatchBuilder]) -> None:
         for batch in batches:

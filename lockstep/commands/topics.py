@@ -56,6 +56,7 @@ def add_to(families: Families) -> None:
     create.add_argument(
         "-r",
         "--replication",
+        "--replication-factor",
         type=whole_number,
         metavar="N",
         help="refused above 3 and above the number of nodes; else without effect: each partition is kept as "

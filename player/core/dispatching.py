@@ -30,6 +30,8 @@ def feed(player: Player, entries: Sequence[Entry], through_position: int) -> Non
         for name, part in parts:
             target = player.targets.get(name)
             if target is None:
+                if not player.unrouted:
+                    player.outbox.unrouted = name
                 player.unrouted += 1
             else:
                 target.push(part)

@@ -31,6 +31,7 @@ class Ready:
         fetches: recoveries that want something read.
         start_position: read the main stream from there on; None but once.
         stopped: (target, why): nothing more is sent to it until `resume`.
+        unrouted: the first target that has a part and is not there; None but once.
         deposed: a target has seen a newer player's term: end this one; nothing else comes out any more.
     """
 
@@ -43,6 +44,7 @@ class Ready:
         "hellos",
         "start_position",
         "stopped",
+        "unrouted",
     )
 
     def __init__(self) -> None:
@@ -53,6 +55,7 @@ class Ready:
         self.fetches: list[Fetch] = []
         self.start_position: int | None = None
         self.stopped: list[tuple[str, str]] = []
+        self.unrouted: str | None = None
         self.deposed = False
 
     def close(self, name: str, target_term: int, why: str = "") -> None:

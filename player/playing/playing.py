@@ -200,6 +200,11 @@ class Playing:
             self.spawn(self.main.read_from(ready.start_position))
         for name, reason in ready.stopped:
             log.warning("%s: target %s is stopped: %s", self.log_name, name, reason)
+        if ready.unrouted is not None:
+            text = (
+                "%s: a record is for target %.200r, which is not there: such records are dropped and counted"
+            )
+            log.warning(text, self.log_name, ready.unrouted)
         if ready.deposed:
             self._end(Deposed(self._newest_player_term))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,23 @@ def test_one_broker_at_a_time(tmp_path: Path) -> None:
         DataDirectory(tmp_path / "new" / "data", 1)
     held.close()
     DataDirectory(tmp_path / "new" / "data", 1).close()
+
+
+def test_one_that_may_not_be_written_says_so() -> None:
+    """As a user that is not root, who may write anywhere."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o555)
+        me = os.geteuid()
+        os.seteuid(me or 65_534)
+        try:
+            for path, asked in ((Path(name), ".lock"), (Path(name, "new"), "new")):
+                words = (
+                    rf"data directory {path} is not writable for this user \(.*/{asked}: permission denied\)$"
+                )
+                with pytest.raises(WrongDirectory, match=words):
+                    DataDirectory(path, 1)
+        finally:
+            os.seteuid(me)
 
 
 def test_of_one_node(tmp_path: Path) -> None:

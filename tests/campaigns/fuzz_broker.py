@@ -15,6 +15,7 @@ import logging
 import shutil
 import struct
 import tempfile
+from collections.abc import Hashable
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -184,11 +185,13 @@ class Handlers:
         assert self._connections is not None
         plain_complain = self._connections.complain
 
-        def complain(peer: str, text: str, failure: BaseException | None = None) -> None:
+        def complain(
+            peer: str, text: str, failure: BaseException | None = None, same: Hashable = None
+        ) -> None:
             if failure is not None:
                 self._unexpected.append(failure)
             else:
-                plain_complain(peer, text)
+                plain_complain(peer, text, same=same)
 
         self._connections.complain = complain  # type: ignore[method-assign]
         self._ids = []

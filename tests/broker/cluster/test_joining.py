@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.cluster.joining import FOUNDING_PATIENCE_SECONDS, Part, part_of
+from broker.cluster.joining import FOUNDING_PATIENCE_SECONDS, Part, part_of, told_of
 from broker.cluster.node_status import Status
 
 BLANK = Status()
@@ -71,6 +71,13 @@ def test_founders_without_a_controller_do_not_wait_for_ever() -> None:
 
 def test_the_newest_word_counts() -> None:
     assert part_of(1, FOUNDERS, {2: cluster(1, applied=8), 3: cluster(2, applied=7)}, 0) is Part.STRANGER
+
+
+def test_a_stranger_is_told_what_to_do() -> None:
+    assert told_of(1, Part.FOUNDER) == "node 1 is a founder of its cluster"
+    assert told_of(4, Part.STRANGER).startswith(
+        "node 4 is a stranger of its cluster: if it is new, `lockstep cluster add 4` gives it its share"
+    )
 
 
 def test_a_newcomer_is_a_stranger() -> None:

@@ -46,6 +46,7 @@ def test_a_file_written_for_kafka_starts_with_warnings(tmp_path: Path) -> None:
     assert "num.network.threads has no effect here" in text
     assert "log.segment.bytes counts for compacted topics only: lockstep.segment.bytes" in text
     assert "log.dirs" not in text
+    assert text.count("listeners: CONTROLLER://:9093 is not served: there is no controller listener") == 1
 
 
 @pytest.mark.parametrize("name", DEFAULT_ONLY)
@@ -182,6 +183,76 @@ def test_a_refusal_names_the_file_it_is_about(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         load(file, ["num.partitions=many"])
     assert str(file) not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"listeners": "SASL_SSL://localhost:9092"},
+        {"listeners": "PLAINTEXT://:9092,SSL://:9093"},
+        {"listeners": "INSIDE://:9092", "listener.security.protocol.map": "INSIDE:SASL_PLAINTEXT"},
+    ],
+)
+def test_an_address_does_not_serve_in_the_clear_what_was_to_be_encrypted(
+    tmp_path: Path, texts: dict[str, str]
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("".join(f"{name}={text}\n" for name, text in texts.items()))
+    lines = [f"{name}={text}" for name, text in texts.items()]
+    flags = {"listeners": "localhost:9092"}
+    with pytest.raises(ConfigError, match="--listen does not change that") as refused:
+        load(None, lines, flags)
+    assert (refused.value.key, "server.properties" in str(refused.value)) == ("listeners", False)
+    with pytest.raises(
+        ConfigError, match=rf"is not served yet, only PLAINTEXT.*\(in {re.escape(str(file))}\)$"
+    ):
+        load(file, [], flags)
+    plain = load(file, ["listeners=PLAINTEXT://localhost:9092"], flags)
+    assert plain.warnings == (), "who names the protocol means it"
+
+
+def test_listeners_that_an_address_goes_before_are_warned_of_once() -> None:
+    flags = {"listeners": "localhost:9099"}
+    moved = load(None, ["listeners=PLAINTEXT://:9092,C://:9093", "controller.listener.names=C"], flags)
+    assert moved.warnings == (
+        "listeners=PLAINTEXT://:9092,C://:9093 has no effect: --listen localhost:9099 goes before it",
+    )
+    assert [str(listener) for listener in moved.listening()] == ["PLAINTEXT://localhost:9099"]
+    assert load(None, ["listeners=PLAINTEXT://localhost:9099"], flags).warnings == ()
+    assert load(None, ["listeners="], flags).listening() == moved.listening()
+    assert load(None, [], flags).warnings == ()
+
+
+def test_a_refused_address_is_not_the_files(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://:9092\n")
+    with pytest.raises(ConfigError) as refused:
+        load(file, [], {"listeners": "nonsense"})
+    assert (refused.value.value, str(file) in str(refused.value)) == ("nonsense", False)
+
+
+def test_both_numbers_of_a_node_are_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("broker.id=1\nnode.id=2\n")
+    with pytest.raises(ConfigError, match=r"node.id=2: not the same as broker.id=1.*\(in .*properties\)$"):
+        load(file)
+    with pytest.raises(ConfigError, match=r"both number this node$"):
+        load(None, ["node.id=2", "broker.id=1"])
+    file.write_text("broker.id=7\nnode.id= 7\n")
+    assert (load(file).node_id, load(file).warnings) == (7, ())
+    assert load(file, ["broker.id=8"]).node_id == 8, "a later source wins"
+    assert load(file, [], {"node.id": "9"}).node_id == 9
+
+
+@pytest.mark.parametrize("lines", ["log.dir=/a\nlog.dirs=/b\n", "log.dirs=/b\nlog.dir=/a\n"])
+def test_of_both_directories_kafkas_counts(tmp_path: Path, lines: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(lines)
+    settings = load(file)
+    assert (settings.log_dirs, settings.warnings) == ("/b", ("log.dir=/a has no effect beside log.dirs=/b",))
+    assert load(file, ["log.dir=/c"]).log_dirs == "/c"
+    file.write_text("log.dir=/a\nlog.dirs=/a\n")
+    assert load(file).warnings == ()
 
 
 def test_an_assignment_needs_an_equals_sign() -> None:

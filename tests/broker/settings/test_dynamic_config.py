@@ -99,6 +99,27 @@ def test_several_that_are_fixed_are_named_together() -> None:
     refuse_fixed(CHANGEABLE)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (
+            "log.retention.hour",
+            "; did you mean log.retention.hours? log.retention.hours is set at a start alone",
+        ),
+        ("log.retention.m", "; did you mean log.retention.ms?"),
+        ("max.message.bytes", "; did you mean message.max.bytes?"),
+        ("zebra", ""),
+    ],
+)
+def test_the_first_that_there_is_not_brings_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(InvalidBrokerConfig) as refused:
+        refuse_fixed(["broker.rack", name, "zzz"])
+    assert str(refused.value) == f"Cannot update these configs dynamically: [broker.rack, {name}, zzz]{hint}"
+    with pytest.raises(InvalidBrokerConfig) as refused:
+        normal(name, "1")
+    assert str(refused.value) == f"Cannot update these configs dynamically: [{name}]{hint}"
+
+
 LEAST, MOST = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
 
 

@@ -235,6 +235,17 @@ def test_an_empty_list_is_a_policy_too() -> None:
     assert topic_config({"cleanup.policy": "delete, delete"}, Settings()).cleanup_policy == ("delete",)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("retenion.ms", "retention.ms"), ("log.cleanup.policy", "cleanup.policy"), ("no.such.config", "")],
+)
+def test_an_unknown_name_brings_the_nearest(name: str, meant: str) -> None:
+    with pytest.raises(InvalidTopicConfig) as refused:
+        topic_config({name: "1"}, Settings())
+    hint = f"; did you mean {meant}?" if meant else ""
+    assert str(refused.value) == f"Unknown topic config name: {name}{hint}"
+
+
 def test_a_refusal_quotes_no_more_than_a_string_of_the_wire_holds() -> None:
     for texts in ({"retention.ms": "9" * 40_000}, {"x" * 40_000: "1"}):
         with pytest.raises(InvalidTopicConfig) as refused:

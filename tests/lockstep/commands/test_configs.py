@@ -72,7 +72,15 @@ def test_a_group(command: Run, topic: str) -> None:
     [
         (("alter", "topic", "no-such-topic", "retention.ms=5"), "there is no such topic"),
         (("describe", "topic", "no-such-topic"), "there is no such topic"),
-        (("alter", "broker", "num.partitions=5"), "Cannot update these configs dynamically"),
+        (
+            ("alter", "broker", "num.partitions=5"),
+            "Cannot update these configs dynamically: [num.partitions] (",
+        ),
+        (
+            ("alter", "broker", "log.retention.hour=1"),
+            "; did you mean log.retention.hours? log.retention.hours is",
+        ),
+        (("alter", "broker", "retention.ms=1"), "[retention.ms]; did you mean log.retention.ms? ("),
         (("alter", "broker", "7", "log.retention.ms=5"), "Unexpected broker id"),
         (("alter", "broker", "x", "log.retention.ms=5"), "must be an integer"),
         (("alter", "broker", "1"), "nothing to change"),

@@ -124,6 +124,17 @@ def test_a_status_for_programs(command: Run, player: Asked) -> None:
     assert json.loads(command("player", "status", *player.where, "--json").out) == STATUS
 
 
+def test_records_for_nobody_are_shown(command: Run, player: Asked) -> None:
+    """They say that something is set wrongly, and nothing else: the status is as good as before."""
+    status = copy.deepcopy(STATUS)
+    for unrouted, said in ((0, False), (3, True)):
+        status["logs"][0]["played"]["unrouted"] = unrouted
+        player.answers(status)
+        done = command("player", "status", *player.where)
+        line = "\n\npartition 0: 3 parts of records dropped, for targets that are not there\n"
+        assert (done.status, done.out.endswith(line), "dropped" in done.out) == (0, said, said)
+
+
 @pytest.mark.parametrize(
     ("change", "shown", "status"),
     [

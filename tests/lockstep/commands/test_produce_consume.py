@@ -12,8 +12,9 @@ from kafka import KafkaConsumer, KafkaProducer
 from lockstep import followed_topic
 from lockstep.client import Client
 from lockstep.commands import options
-from lockstep.connection import ConnectionFailed, Unsupported
+from lockstep.connection import BrokerError, ConnectionFailed, Unsupported
 from lockstep.testing import RunningBroker
+from protocol.errors import ErrorCode
 from tests.lockstep.conftest import Run
 
 
@@ -175,7 +176,49 @@ def test_what_cannot_be_done_says_so(command: Run, topic: str) -> None:
 def test_a_record_over_the_limit_names_it(command: Run, topic: str) -> None:
     outcome = command("produce", topic, stdin=b"fine\n" + b"x" * 1_100_000 + b"\n")
     assert outcome.status == 1
-    assert "MESSAGE_TOO_LARGE" in outcome.err and "1 records were acknowledged" in outcome.err
+    assert "MESSAGE_TOO_LARGE" in outcome.err
+    assert outcome.err.endswith("; 1 records were acknowledged; nothing else was appended\n")
+
+
+def test_after_a_refusal_nothing_is_in_doubt(command: Run, topic: str) -> None:
+    """A refusal of the leader is of the whole batch; a line that cannot be read is not sent."""
+    command("topics", "create", topic, "-p", "2", "-c", "max.message.bytes=200")
+    large = command("produce", topic, "-p", "0", stdin=b"x" * 300 + b"\n")
+    assert "MESSAGE_TOO_LARGE" in large.err and large.err.endswith("; nothing was appended\n"), large
+    unread = command("produce", topic, "-K:", stdin=b"a:1\nb\n")
+    assert unread.err.endswith("in the line b'b'; nothing was appended\n"), unread
+    keys = b"".join(b"%d:v\n" % number for number in range(9))
+    both = command("produce", topic, "-K:", stdin=keys + b"large:" + b"x" * 300 + b"\n")
+    count = len(consumed(command, topic))
+    assert 0 < count < 10
+    ends = (
+        f"; {count} records were acknowledged, which need not be the first ones; nothing else was appended\n"
+    )
+    assert "MESSAGE_TOO_LARGE" in both.err and both.err.endswith(ends), both
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_refusal_of_a_later_try_leaves_the_earlier_one_in_doubt(
+    command: Run, topic: str, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    command("topics", "create", topic)
+    real, sent = Client.produce, 0
+
+    async def produce(*words: Any, **more: Any) -> int:
+        nonlocal sent
+        sent += 1
+        if sent == 1 and not is_first:
+            await real(*words, **more)
+            raise ConnectionFailed("the answer is lost")
+        raise BrokerError(ErrorCode.POLICY_VIOLATION, topic, "LOCKSTEP_REFUSED")
+
+    monkeypatch.setattr(Client, "produce", produce)
+    outcome = command("produce", topic, stdin=b"a\n")
+    assert (outcome.status, len(consumed(command, topic))) == (1, 0 if is_first else 1)
+    doubt = "; 0 records were acknowledged; of those that failed some may be there as well\n"
+    assert outcome.err.endswith(
+        "LOCKSTEP_REFUSED (POLICY_VIOLATION); nothing was appended\n" if is_first else doubt
+    ), outcome
 
 
 def test_acks_0_sends_and_leaves(command: Run, topic: str) -> None:
@@ -215,7 +258,8 @@ def test_a_batch_whose_answer_is_lost_is_there_once(
         assert json.loads(outcome.out)["partitions"] == [{"partition": 0, "records": 2, "next_offset": 2}]
     else:  # nothing says whether it arrived
         assert (outcome.status, sent) == (1, 1)
-        assert "the answer is lost; 0 records were acknowledged" in outcome.err
+        doubt = "0 records were acknowledged; of those that failed some may be there as well"
+        assert f"the answer is lost; {doubt}" in outcome.err
         assert json.loads(outcome.out)["partitions"] == []
 
 

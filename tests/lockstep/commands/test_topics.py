@@ -100,6 +100,20 @@ def test_the_bootstrap_may_stand_before_or_behind(command: Run) -> None:
         assert "cannot connect to localhost:1: connection refused" in outcome.err
 
 
+def test_the_bootstrap_before_the_command_is_told_where_it_goes(command: Run) -> None:
+    for words in (("-b", "localhost:1"), ("--bootstrap-server", "localhost:1"), ("--timeout", "5")):
+        outcome = command(*words, "topics", "list")
+        assert outcome.status == 2
+        said = f"error: {words[0]} goes behind the command: lockstep COMMAND ... {' '.join(words)}\n"
+        assert outcome.err.endswith(said), outcome
+
+
+def test_replicas_under_kafkas_name(command: Run, topic: str) -> None:
+    refused = command("topics", "create", topic, "--replication-factor", "3")
+    assert refused.status == 1 and "(INVALID_REPLICATION_FACTOR)" in refused.err
+    assert command("topics", "create", topic, "--replication-factor", "1").status == 0
+
+
 def test_wrong_usage_is_status_2(command: Run) -> None:
     for arguments in (
         ("topics",),

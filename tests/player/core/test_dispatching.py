@@ -40,7 +40,9 @@ def test_each_target_gets_its_parts() -> None:
 def test_parts_for_nobody_are_counted() -> None:
     core = playing("a")
     feed(core, (0,), "a nobody")
-    assert core.unrouted == 1
+    assert (core.unrouted, core.ready().unrouted) == (1, "nobody")
+    feed(core, (1,), "a nobody-else")
+    assert (core.unrouted, core.ready().unrouted) == (2, None)
 
 
 def test_a_router_that_fails_changes_nothing() -> None:

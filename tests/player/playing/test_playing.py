@@ -382,6 +382,19 @@ async def test_a_fetch_that_finds_nothing_is_asked_again(log: MemoryLog) -> None
         assert play.target_counters("a").fetches >= 3 and play.target_counters("a").recoveries == 1
 
 
+async def test_the_first_record_for_nobody_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):  # a playing each
+        log, streams = MemoryLog(), MemoryStreams("a")
+        async with playing(log, streams) as play:
+            log.append("a", "a b")
+            await until(lambda: play.core.unrouted == 1)
+            log.append("c", "b")
+            await until(lambda: play.core.unrouted == 3)
+    said = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert len(said) == 2, said
+    assert said[0].startswith("topic-0: a record is for target 'b', which is not there: such records")
+
+
 async def test_targets_come_and_go(log: MemoryLog) -> None:
     streams = MemoryStreams("a")
     async with playing(log, streams) as play:

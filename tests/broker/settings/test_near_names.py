@@ -1,0 +1,34 @@
+"""What was meant by a name that there is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.settings.near_names import LONGEST, NearNames
+
+NAMES = NearNames({"retention.ms": "retention.ms", "segment.ms": "segment.ms", "log.roll.ms": "segment.ms"})
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("retenion.ms", "retention.ms"),
+        ("retention.mss", "retention.ms"),
+        ("retention_ms", "retention.ms"),
+        ("retentoin.ms", "retention.ms"),
+        ("Retention.MS", "retention.ms"),
+        ("log.roll.ms", "segment.ms"),
+        ("log.rol.ms", "segment.ms"),
+        ("retention", None),
+        ("", None),
+        ("x" * (LONGEST + 1), None),
+    ],
+)
+def test_one_slip(name: str, meant: str | None) -> None:
+    assert NAMES.meant(name) == meant
+    assert NAMES.hint(name) == ("" if meant is None else f"; did you mean {meant}?")
+
+
+def test_a_whole_name_goes_before_one_that_lacks_a_character() -> None:
+    names = NearNames({"min.lag.mss": "other", "min.lag.ms": "min.lag.ms"})
+    assert (names.meant("MIN.LAG.MS"), names.meant("min.lag.msx")) == ("min.lag.ms", "min.lag.ms")
