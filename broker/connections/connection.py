@@ -19,7 +19,6 @@ from typing import Any, Final
 from broker.connections.connections import Connections
 from broker.connections.replies import JOIN_BELOW_BYTES, Reply, encoded, joined
 from broker.context import ClientContext, ConnectionRefused, Deferred, Encoded
-from broker.router import WANTS_SASL
 from broker.turns import TURN_SECONDS
 from protocol.api import ApiKey, read_request_header
 from protocol.fields import Struct
@@ -35,8 +34,6 @@ AT_ONCE: Final = (Struct, Encoded)
 SMALL_FRAME_BYTES: Final = 4096
 """A request of up to so much is taken though there is no room: what consumers ask, heartbeats and the like
 must not wait behind batches of a megabyte. All of them together get a quarter of the room more."""
-LEFT_AT_ONCE_SECONDS: Final = 1.0
-"""Who asks for what is served and leaves within that did not find there what it wants."""
 HURRIED_SECONDS: Final = 30.0
 """How long a connection may make no progress while others wait for its room, or after its close."""
 HURRIED_BYTES: Final = 512 << 10
@@ -59,8 +56,6 @@ class Connection(asyncio.BufferedProtocol):
         "_held_bytes",
         "_host",
         "_idle_since",
-        "_made_at",
-        "_newest_api",
         "_output",
         "_output_bytes",
         "_reader",
@@ -111,8 +106,6 @@ class Connection(asyncio.BufferedProtocol):
         self._idle_since = 0.0
         self._swept_received = self._swept_unsent = 0
         """What was there of an unfinished request at the last progress, and to send at the last sweep."""
-        self._made_at = 0.0
-        self._newest_api = -1
         self._host = ""
         self._transport: Any = None
 
@@ -120,7 +113,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
-        self._made_at = self._shared.loop.time()
         peer = transport.get_extra_info("peername") or ("?", 0)
         here = transport.get_extra_info("sockname") or ("", 0)
         self._host = str(peer[0])
@@ -161,11 +153,6 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(str(failure), same=str(failure))
 
     def eof_received(self) -> bool:
-        """Librdkafka and kafka-python do not even ask for SASL where it is not among what is served."""
-        stayed = self._shared.loop.time() - self._made_at
-        if self._newest_api == ApiKey.API_VERSIONS and stayed < LEFT_AT_ONCE_SECONDS:
-            text = f"the client asked what is served, and left. If it was for SASL: {WANTS_SASL}"
-            self._shared.complain(self._context.peer, text, same=WANTS_SASL)
         return False
 
     def pause_writing(self) -> None:
@@ -290,7 +277,6 @@ class Connection(asyncio.BufferedProtocol):
         shared = self._shared
         try:
             header, pos = read_request_header(frame)
-            self._newest_api = header.api_key
             answer = shared.router.answer(self._context, header, frame, pos)
             if isinstance(answer, AT_ONCE):
                 buffers, reply_bytes = encoded(header, answer)

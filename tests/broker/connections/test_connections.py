@@ -13,11 +13,10 @@ from broker.connections.connection import PRODUCE, Connection
 from broker.server import Broker
 from protocol.api import ApiKey
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.metadata import MetadataRequest
 from tests.broker.conftest import StartBroker
 from tests.broker.connections.rig import Rig, Transport, ask, large_ask
 from tests.broker.waiting import until
-from tests.broker.wire import Client, fetch_request, frame
+from tests.broker.wire import Client, fetch_request
 
 
 async def test_bytes_in_flight_over_all_connections(broker: Broker) -> None:
@@ -162,18 +161,16 @@ async def test_complaints_are_few(broker: Broker, caplog: pytest.LogCaptureFixtu
 
 
 SASL_HANDSHAKE = struct.pack(">ihhih4sh5s", 21, ApiKey.SASL_HANDSHAKE, 1, 1, 4, b"java", 5, b"PLAIN")
-VERSIONS = frame(ApiVersionsRequest(), 0)
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(190)
 
 
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        (VERSIONS, "the client asked what is served, and left. If it was for SASL"),
         (SASL_HANDSHAKE, "SASL is not there yet"),
         (TLS_HELLO, "a TLS handshake on a plaintext port"),
     ],
-    ids=["librdkafka", "Java", "TLS"],
+    ids=["SASL", "TLS"],
 )
 async def test_what_only_another_protocol_would_do_is_said_once_a_minute(
     broker: Broker, caplog: pytest.LogCaptureFixture, sent: bytes, said: str
@@ -183,23 +180,9 @@ async def test_what_only_another_protocol_would_do_is_said_once_a_minute(
         client = await Client.connect(broker.port)
         peers.append("{}:{}".format(*client.writer.get_extra_info("sockname")))
         client.writer.write(sent)
-        if sent == VERSIONS:
-            await client.receive_raw()
-            client.writer.write_eof()
         assert await client.is_closed()
     (line,) = [each for each in caplog.messages if said in each]
     assert line.startswith(f"{peers[0]}: ")
-
-
-async def test_who_asks_for_more_than_versions_has_found_what_it_wants(
-    broker: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
-    client = await Client.connect(broker.port)
-    await client.call(ApiVersionsRequest(), 0)
-    await client.call(MetadataRequest(topics=[]), 9)
-    client.writer.write_eof()
-    assert await client.is_closed()
-    assert not caplog.messages
 
 
 async def test_idle_connections_are_closed(start_broker: StartBroker) -> None:
