@@ -506,7 +506,8 @@ def run(settings: Settings, beside: Beside | None = None) -> None:
         with asyncio.Runner(loop_factory=_new_loop) as runner:
             runner.run(_serve_until_stopped(settings, beside))
     except (CannotStart, ConfigError, CorruptLog, NewerFormat, StorageError, OSError) as error:
-        log.critical("cannot start: %s", in_words(error) if isinstance(error, OSError) else error)
+        advice = " (docs/operating.md, A damaged log)" if isinstance(error, CorruptLog) else ""
+        log.critical("cannot start: %s%s", in_words(error) if isinstance(error, OSError) else error, advice)
         raise SystemExit(EXIT_BAD_START) from None
 
 

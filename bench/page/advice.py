@@ -1,6 +1,6 @@
-"""When to use Kafka instead, from the kept figures alone. Pure.
+"""When to use Lockstep and when Kafka, from the kept figures alone. Pure.
 
-A line is there only while the figures say so: what Lockstep does not lose is no reason.
+A line is there only while the figures say so: what one does not win is no reason for it.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from bench.figures.tables import number
-from bench.full.lookup import TARGET_PAIRS, Grid, behind, mean
+from bench.full.lookup import LOADS, TARGET_PAIRS, Grid, behind, mean
 from bench.page.losses import is_compared, is_lost
-from bench.page.short import Results, row_of
+from bench.page.short import NODES, Results, row_of
 
 BOTH, FREE, CROSS = TARGET_PAIRS
 
@@ -95,8 +95,58 @@ ALWAYS = (
 )
 
 
+def _ahead(grid: Grid, nodes: int, promise: str) -> str:
+    """The means of single messages and of batches, in words; empty where one is missing or not ahead."""
+    said = []
+    for load, words in LOADS.items():
+        pairs = grid.closed_loops(load, nodes, promise)
+        if not pairs or mean(pairs) <= 1:
+            return ""
+        said.append(f"{mean(pairs):.1f} times as many {words}")
+    return f"{' and '.join(said)} on {NODES[nodes]}"
+
+
+def _flushed(grid: Grid) -> str:
+    """What flushes cost both."""
+    said = [text for nodes in NODES if (text := _ahead(grid, nodes, BOTH))]
+    if not said:
+        return ""
+    return f"**each write has to be on a disk before it is acknowledged.** {'; '.join(said)}, both flushing."
+
+
+def _replicated(grid: Grid) -> str:
+    """Three nodes without flushes."""
+    said = _ahead(grid, 3, FREE)
+    return f"**each write has to be on several nodes.** {said}, neither flushing." if said else ""
+
+
+def _small(results: Results) -> str:
+    """Memory and starts."""
+    said = []
+    for words, name in (
+        ("of Kafka's memory", "memory"),
+        ("of its time from a kill -9 to an answer", "restart"),
+    ):
+        row = row_of(results, "headline", name)
+        if row is not None and row["value"] < 1:
+            said.append(f"{row['value']:.2f} {words}")
+    if not said:
+        return ""
+    return f"**there is little memory, or it has to be back soon.** {', '.join(said)}, on one node."
+
+
+def ahead(results: Results, grid: Grid) -> str:
+    """Where Lockstep is ahead; empty where it is so nowhere."""
+    lines = [line for line in (_flushed(grid), _replicated(grid), _small(results)) if line]
+    if not lines:
+        return ""
+    lines = [f"- {line}" for line in lines]
+    means = "Means are geometric, over all cells of the grid's closed loops, those that Kafka wins included."
+    return "\n".join(["## Use Lockstep if", "", *lines, "", means]) + "\n"
+
+
 def section(results: Results, grid: Grid) -> str:
-    """What docs/benchmarks.md says of it; empty where nothing was compared with Kafka."""
+    """When to use Kafka instead; empty where nothing was compared with it."""
     lines = [_single(grid), _awaited(results), _many(grid), _large(grid), _players(results)]
     kept = [line for line in lines if line]
     if not kept:

@@ -108,6 +108,7 @@ def page(
     grid = Grid(by_kind.get("full"))
     parts = [
         TITLE,
+        advice.ahead(by_kind, grid),
         advice.section(by_kind, grid),
         short.section(by_kind, grid),
         _facts(by_kind),

@@ -1,4 +1,4 @@
-"""When to use Kafka instead: what the figures lose."""
+"""When to use which: what the figures win and lose."""
 
 from __future__ import annotations
 
@@ -21,3 +21,17 @@ def test_only_what_the_figures_lose_is_a_reason_for_kafka() -> None:
     )
     assert "1 ms to 2.6 on one node" in advice.section(slower, Grid(None))
     assert advice.section(sooner, Grid(None)) == ""
+
+
+def test_only_what_the_figures_win_is_a_reason_for_lockstep() -> None:
+    for rate in (90.0, 300.0):
+        rows = []
+        for workload in ("requests-1kb", "throughput-1kb"):
+            for target, value in (("lockstep", rate), ("kafka-flush", 100.0)):
+                rows.append(grid_row(target, workload=workload, **rounds("requests_per_s", value, value)))
+        text = advice.ahead({}, grid_of(*rows))
+        said = "3.0 times as many single messages and 3.0 times as many batches on one node, both flushing."
+        assert (said in text) is (rate > 100)
+        assert bool(text) is (rate > 100)
+    results = {"headline": {"comparison": [ratio_row("memory", 0.09), ratio_row("restart", 1.2)]}}
+    assert "0.09 of Kafka's memory, on one node" in advice.ahead(results, Grid(None))
