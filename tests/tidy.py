@@ -138,6 +138,7 @@ LISTING = (
     "spark_connector/source",
     "storage",
     "storage/log",
+    "storage/raft",
 )
 """Packages whose docstring is the list of their modules, as ARCHITECTURE.md says."""
 
