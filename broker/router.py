@@ -139,8 +139,6 @@ MOST_REQUEST_BYTES: Final = 8 * MIB
 MAY_BE_LARGE: Final = frozenset({ApiKey.PRODUCE, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """These carry data. What a group's members say has a bound of its own (`broker/groups/`)."""
 
-WANTS_SASL: Final = "SASL is not there yet (docs/operating.md), the client needs security.protocol=PLAINTEXT"
-
 
 class UnsupportedRequest(ConnectionRefused):
     """An API or a version that is not served; the connection is closed."""
@@ -210,7 +208,9 @@ class Router:
                     "a node takes this port for a replication listener: its --peers names the wrong one"
                 )
             if header.api_key == ApiKey.SASL_HANDSHAKE:
-                raise UnsupportedRequest(WANTS_SASL)
+                raise UnsupportedRequest(
+                    "SASL is not there yet (docs/operating.md), the client needs security.protocol=PLAINTEXT"
+                )
             raise UnsupportedRequest(f"API {_name(header.api_key)} is not served")
         version = header.api_version
         if not route.first <= version <= route.last:

@@ -140,9 +140,8 @@ def ahead(results: Results, grid: Grid) -> str:
     lines = [line for line in (_flushed(grid), _replicated(grid), _small(results)) if line]
     if not lines:
         return ""
-    lines = [f"- {line}" for line in lines]
     means = "Means are geometric, over all cells of the grid's closed loops, those that Kafka wins included."
-    return "\n".join(["## Use Lockstep if", "", *lines, "", means]) + "\n"
+    return f"{_listed('Use Lockstep if', lines)}\n{means}\n"
 
 
 def section(results: Results, grid: Grid) -> str:
@@ -153,7 +152,11 @@ def section(results: Results, grid: Grid) -> str:
         return ""
     cpus = _processors(results)
     kept.append(ALWAYS.format(cpus=cpus))
-    return "\n".join(["## Use Kafka instead if", "", *(f"- {line}" for line in kept)]) + "\n"
+    return _listed("Use Kafka instead if", kept)
+
+
+def _listed(title: str, lines: list[str]) -> str:
+    return "\n".join([f"## {title}", "", *(f"- {line}" for line in lines)]) + "\n"
 
 
 def _processors(results: Results) -> str:

@@ -93,6 +93,15 @@ class Transactional:
         self.one, self.two = self.group.partitions[1], self.group.partitions[2]
         return self
 
+    async def replayed(self) -> tuple[Transactional, object]:
+        """Another one over what is on the disk, all of it replayed, as there is no checkpoint; and what this
+        one knew of producers."""
+        await self.group.committed()
+        live = self.producers.snapshot(NOW_MS)
+        self.group.abandon()
+        self.group.log.close()
+        return await Transactional(self.directory).open(), live
+
     def append(
         self,
         partition: PartitionLog,

@@ -377,11 +377,7 @@ async def test_after_a_restart_all_is_as_it_was(tmp_path: Path) -> None:
     before.appender.end_transactions([before.one], COMMIT)
     own = of_transaction(-1, 0, producer_id=8)
     before.appender.append_own(before.one, own, read_header(own), verified=True)
-    await before.group.committed()
-    live = before.producers.snapshot(NOW_MS)
-    before.group.abandon()  # no checkpoint: everything is replayed
-    before.group.log.close()
-    after = await Transactional(tmp_path).open()
+    after, live = await before.replayed()
     assert after.producers.snapshot(NOW_MS) == live
     assert after.guard(after.one, 1) == 1
     assert after.append(after.two, 1) == 1

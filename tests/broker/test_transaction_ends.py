@@ -77,10 +77,6 @@ async def test_markers_that_went_together_are_known_as_a_replay_knows_them(tmp_p
     before = await Transactional(tmp_path).open()
     await open_both(before)
     before.appender.end_together([(COMMIT, [before.one]), (OTHER, [before.two])])
-    await before.group.committed()
-    live = before.producers.snapshot(NOW_MS)
-    before.group.abandon()  # no checkpoint: everything is replayed
-    before.group.log.close()
-    after = await Transactional(tmp_path).open()
+    after, live = await before.replayed()
     assert after.producers.snapshot(NOW_MS) == live
     await after.group.close()

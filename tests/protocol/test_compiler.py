@@ -42,14 +42,7 @@ from protocol.messages.produce import (
 )
 from protocol.primitives import Buffer, Data, MalformedMessage
 from tests.protocol.instances import PROFILE, case_id, cases, messages
-
-
-@struct()
-class Point(Struct):
-    """A nested struct."""
-
-    x: int = int8()
-    y: int = int8(versions="1+")
+from tests.protocol.structs import Point
 
 
 @message(versions="0-2", flexible="1+", kind="header")

@@ -23,14 +23,7 @@ from protocol.fields import (
     uuid,
 )
 from protocol.primitives import TOO_MUCH_MEMORY, MalformedMessage
-
-
-@struct()
-class Point(Struct):
-    """Nested; its second field is of later versions."""
-
-    x: int = int8()
-    y: int = int8(versions="1+")
+from tests.protocol.structs import Point
 
 
 @struct()

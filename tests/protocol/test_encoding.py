@@ -12,25 +12,16 @@ from protocol.fields import (
     array,
     boolean,
     byte_string,
-    int8,
     int16,
     int32,
     message,
     nested,
     record_data,
     string,
-    struct,
     uuid,
 )
 from protocol.primitives import BY_REFERENCE_BYTES, Buffer, Data, MalformedMessage
-
-
-@struct()
-class Point(Struct):
-    """Nested; its second field is of later versions."""
-
-    x: int = int8()
-    y: int = int8(versions="1+")
+from tests.protocol.structs import Point
 
 
 @message(versions="0-2", flexible="1+", kind="header")
