@@ -41,7 +41,7 @@ native: setup ## Compile the hot paths' modules with mypyc into .native; LOCKSTE
 cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 with their data in ./data/1 to 3 (DATA_DIR=)
 	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)"
 
-test: setup check ## Run the checks and every test (the real-client cases included), about 35 minutes on two cores
+test: setup check ## Run the checks and every test (the real-client cases included), about 25 minutes on two cores
 	$(BIN)/python -m pytest -n 4 --dist loadscope $(SECOND_TRY) tests compat_tests
 
 check: $(VENV)/.dev ## Lint, formatting, strict types, import contracts, tidy rules (under 10 s warm)
