@@ -262,6 +262,8 @@ class Appender:
         try:
             offsets = self.group.append_together(batches, notes=notes)
         except REFUSALS as error:
+            for each in ready:
+                self.producers.tried(each.partition.number, each.header)
             raise _refused(error) from None
         return self._noted(ready, offsets, notes)
 

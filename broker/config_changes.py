@@ -119,10 +119,11 @@ class ConfigChanges:
                 plans[place] = self._plan(change)
             except Refused as refused:
                 outcomes[place] = refused
-        if validate_only:
-            await asyncio.sleep(0)
-            return outcomes
         commands = [plan.command for plan in plans.values() if plan.command is not None]
+        if validate_only or not commands:
+            await asyncio.sleep(0)
+        if validate_only:
+            return outcomes
         try:
             if commands:
                 await self._topics.record_configs(commands)

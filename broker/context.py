@@ -11,6 +11,7 @@ Does not: read sockets, encode, or order replies (`connection.py` does).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +19,7 @@ from broker.endpoint import Endpoint
 from broker.turns import SharedTurns
 from protocol.api import RequestHeader
 from protocol.primitives import Buffer
+from storage.complaints import Complaints
 
 if TYPE_CHECKING:
     from broker.append import Appender
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 
 class ConnectionRefused(Exception):
     """A request whose only answer is the end of its connection; the text says why. No fault of ours."""
+
+    is_everybodys = True
+    """Does the text hold for all who ask so? It is in the log once a minute then, whoever asks."""
 
 
 class Deferred:
@@ -170,6 +175,7 @@ class Services:
         "appenders",
         "clock_ms",
         "cluster",
+        "complaints",
         "config_changes",
         "consumer_groups",
         "controller",
@@ -209,6 +215,8 @@ class Services:
         self.loop = loop
         self.turns = SharedTurns(loop.call_soon)
         """For what takes its client's requests, or one of them, more than a turn."""
+        self.complaints = Complaints(loop.time, logging.getLogger("lockstep.connection"))
+        """What handlers have to say of their clients."""
         self.cluster = cluster
         self.nodes = nodes
         """Who is there, and who leads what."""

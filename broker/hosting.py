@@ -135,6 +135,8 @@ class Hosting:
         )
         if self._send is None:
             _tell_recovery(group)
+        else:
+            _tell_damage(group)
         if not is_metadata:
             control = group.control
             producers.is_closed = locks.is_closed = lambda each: (
@@ -231,3 +233,19 @@ def _tell_recovery(group: LogGroup) -> None:
     if not report.reason.startswith(WHOLE_ENDS):
         text += f"; an unfinished write was cut at {report.cut_at} ({report.reason})"
     log.info("log group %d %s", group.group_id, text)
+
+
+def _tell_damage(group: LogGroup) -> None:
+    """A line for each thing that had rotted in the log of a group that has just been opened, in a cluster."""
+    report, number = group.log.report, group.group_id
+    if report.salvaged_from:
+        log.warning(
+            "log group %d is damaged at %s (%s): what was there and behind it comes from the other nodes",
+            number,
+            report.cut_at,
+            report.reason,
+        )
+    if report.salvaged_state:
+        log.warning(
+            "log group %d: its state is damaged, this node is another member of it from now on", number
+        )

@@ -63,6 +63,7 @@ from broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_handshake,
     sync_group,
     txn_offset_commit,
     write_txn_markers,
@@ -88,6 +89,7 @@ HANDLERS: Final[tuple[Any, ...]] = (
     describe_groups,
     list_groups,
     delete_groups,
+    sasl_handshake,
     api_versions,
     create_topics,
     delete_topics,
@@ -206,10 +208,6 @@ class Router:
             if header.api_key == Greeting.SCHEMA.api_key:
                 raise UnsupportedRequest(
                     "a node takes this port for a replication listener: its --peers names the wrong one"
-                )
-            if header.api_key == ApiKey.SASL_HANDSHAKE:
-                raise UnsupportedRequest(
-                    "SASL is not there yet (docs/operating.md), the client needs security.protocol=PLAINTEXT"
                 )
             raise UnsupportedRequest(f"API {_name(header.api_key)} is not served")
         version = header.api_version

@@ -57,6 +57,8 @@ log = logging.getLogger("lockstep")
 
 SWEEP_SECONDS: Final = 10.0
 """How often idle connections are looked for; finer where connections.max.idle.ms is short."""
+LATE_SECONDS: Final = 5.0
+"""After a sleep that was as much too long nothing has been read for that time, whatever clients sent."""
 FEW_CONNECTIONS: Final = 1000
 """Where the limit on open files leaves fewer, the start says so."""
 CLOSED_BEFORE_TRIM: Final = 200
@@ -407,10 +409,12 @@ class Broker:
     async def _sweep(self, connections: Connections) -> None:
         idle_seconds = self.settings.connections_max_idle_ms / 1000
         every = min(SWEEP_SECONDS, idle_seconds / 2) if idle_seconds > 0 else SWEEP_SECONDS
-        closed = connections.closed
+        closed, began = connections.closed, time.monotonic()
         while True:
             await asyncio.sleep(max(every, 0.05))
-            connections.sweep(time.monotonic())
+            due, began = began + every + LATE_SECONDS, time.monotonic()
+            if began < due:
+                connections.sweep(began)
             if connections.closed - closed >= CLOSED_BEFORE_TRIM:
                 closed = connections.closed
                 await asyncio.to_thread(_give_memory_back)

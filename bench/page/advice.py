@@ -10,6 +10,7 @@ from typing import Any
 from bench.figures.tables import number
 from bench.full.lookup import LOADS, TARGET_PAIRS, Grid, behind, mean
 from bench.page.losses import is_compared, is_lost
+from bench.page.prepared import ONE_NODE
 from bench.page.short import NODES, Results, row_of
 
 BOTH, FREE, CROSS = TARGET_PAIRS
@@ -123,13 +124,13 @@ def _replicated(grid: Grid) -> str:
 def _small(results: Results) -> str:
     """Memory and starts."""
     said = []
-    for words, name in (
-        ("of Kafka's memory", "memory"),
-        ("of its time from a kill -9 to an answer", "restart"),
-    ):
-        row = row_of(results, "headline", name)
-        if row is not None and row["value"] < 1:
-            said.append(f"{row['value']:.2f} {words}")
+    memory, crowded = (row_of(results, kind, "memory") for kind in ("headline", ONE_NODE))
+    if memory is not None and memory["value"] < 1:
+        more = "" if crowded is None else f" ({crowded['value']:.2f} with 10,000 members of groups)"
+        said.append(f"{memory['value']:.2f} of Kafka's memory{more}")
+    restart = row_of(results, "headline", "restart")
+    if restart is not None and restart["value"] < 1:
+        said.append(f"{restart['value']:.2f} of its time from a kill -9 to an answer")
     if not said:
         return ""
     return f"**there is little memory, or it has to be back soon.** {', '.join(said)}, on one node."

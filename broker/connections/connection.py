@@ -470,7 +470,8 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, text: str, failure: BaseException | None = None, same: str | None = None) -> None:
         """Close it, with a line; those of clients that come again and again are few."""
         if isinstance(failure, ConnectionRefused):
-            text = same = str(failure)
+            text = str(failure)
+            same = text if failure.is_everybodys else None
             failure = None
         self._shared.complain(self._context.peer, text, failure, same)
         self.write_out()

@@ -3,7 +3,7 @@
 | what is asked about | handlers |
 |---|---|
 | records | `produce`, `fetch`, `list_offsets`, `offset_for_leader_epoch`, `delete_records` |
-| this broker | `api_versions`, `describe_log_dirs` |
+| this broker | `api_versions`, `sasl_handshake` (there is no login), `describe_log_dirs` |
 | the cluster | `metadata`, `describe_cluster`, `describe_quorum` |
 | topics | `create_topics`, `create_partitions`, `delete_topics`, `describe_topic_partitions` |
 | where partitions are | `elect_leaders`, `alter_partition_reassignments`, `list_partition_reassignments` |

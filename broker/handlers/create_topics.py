@@ -48,7 +48,9 @@ async def handle(
     plans: list[TopicPlan] = []
     partitions = 0
     limit = context.services.settings.lockstep_max_partitions_per_request
-    for topic in request.topics:
+    for number, topic in enumerate(request.topics, 1):
+        if number % TOPICS_AT_ONCE == 0:
+            await asyncio.sleep(0)
         try:
             if counts[topic.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

@@ -75,6 +75,8 @@ FROM_THE_TAIL = frozenset(
 class UnacknowledgedRefusal(ConnectionRefused):
     """A batch sent with acks=0 was refused: closing the connection is the only way to say so."""
 
+    is_everybodys = False  # each of them is a loss, and there is no other trace of it
+
 
 def handle(context: ClientContext, header: RequestHeader, request: ProduceRequest) -> Answer:
     """Serve one Produce request; the response waits for the commit of what it appended."""

@@ -1,17 +1,14 @@
 """The name that somebody meant who wrote one that there is not.
 
 Pure. Finds one slip of the keyboard: a character too many, one missing, another one, two neighbours swapped;
-or capital letters. Invariant: looking takes no longer than the characters of the name do, since a request may
-ask for many thousands. Does not: know what the names are of; look further (`config.py` does, at a start).
+or capital letters. Invariant: looking takes no more than a lookup for each character of the longest name that
+there is, since a request may ask for many thousands. Does not: know what the names are of; look further
+(`config.py` does, at a start).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
-
-LONGEST: Final = 100
-"""Characters of a name that is looked for: none that there is has as many."""
 
 
 class NearNames:
@@ -19,12 +16,13 @@ class NearNames:
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
+        self._most_characters = max(map(len, names)) + 1
         self._near: dict[str, str] = {}
         """Each of them, and each without one of its characters. Empty until somebody asks."""
 
     def meant(self, name: str) -> str | None:
         """The name that is meant by `name`, which there is not; None where none is near."""
-        if len(name) > LONGEST:
+        if len(name) > self._most_characters:
             return None
         if not self._near:
             self._near.update(self._names)

@@ -69,6 +69,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -87,6 +88,7 @@ _PAIRS: tuple[tuple[type[Struct], type[Struct]], ...] = (
     (SyncGroupRequest, SyncGroupResponse),
     (DescribeGroupsRequest, DescribeGroupsResponse),
     (ListGroupsRequest, ListGroupsResponse),
+    (SaslHandshakeRequest, SaslHandshakeResponse),
     (ApiVersionsRequest, ApiVersionsResponse),
     (CreateTopicsRequest, CreateTopicsResponse),
     (DeleteTopicsRequest, DeleteTopicsResponse),

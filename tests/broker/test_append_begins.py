@@ -7,7 +7,7 @@ import pytest
 from broker.refused import Refused
 from protocol.errors import ErrorCode
 from storage.types import Backlogged
-from tests.broker.appends import ID, LIMITS, Transactional, of_transaction
+from tests.broker.appends import ID, LIMITS, Transactional, idempotent, of_transaction
 
 
 async def test_an_unknown_producer_begins_with_the_lowest_sequence_it_has_tried(both: Transactional) -> None:
@@ -46,3 +46,21 @@ async def test_no_batch_begins_in_the_place_of_one_that_had_no_room(
     for _ in range(2):
         refuse(4, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     assert [append(3), append(4), append(3)] == [0, 1, 0]
+
+
+async def test_no_batch_begins_in_the_place_of_one_that_went_with_others(
+    both: Transactional, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As above, of batches that are appended together: each of them was tried."""
+
+    def full(*_: object, **__: object) -> list[int]:
+        raise Backlogged("busy")
+
+    with monkeypatch.context() as busy:
+        busy.setattr(both.group, "append_together", full)
+        both.refuse_together(ErrorCode.REQUEST_TIMED_OUT, 0, idempotent(3), idempotent(5))
+    for partition, sequence in ((both.one, 4), (both.two, 6)):
+        with pytest.raises(Refused) as refused:
+            both.appender.append(partition, idempotent(sequence), LIMITS, 9)
+        assert refused.value.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert both.together(idempotent(3), idempotent(5)) == [0, 0]

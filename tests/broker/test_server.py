@@ -13,6 +13,7 @@ import time
 import tomllib
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -440,3 +441,23 @@ async def test_confluent_kafka(broker: Broker) -> None:
 
 async def test_aiokafka(broker: Broker) -> None:
     await asyncio.wait_for(with_aiokafka(broker.bootstrap_servers), 60)
+
+
+async def test_nobody_was_silent_while_the_process_did_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What clients sent meanwhile is in the kernel: only the next look can tell."""
+    times = iter([0.0, 0.05, 60.0, 60.05])
+    looks: list[float] = []
+
+    def monotonic() -> float:
+        try:
+            return next(times)
+        except StopIteration:
+            raise asyncio.CancelledError from None
+
+    monkeypatch.setattr("broker.server.time", SimpleNamespace(monotonic=monotonic))
+    broker = Broker(small_settings(tmp_path, connections_max_idle_ms="100"))
+    with pytest.raises(asyncio.CancelledError):
+        await broker._sweep(SimpleNamespace(closed=0, sweep=looks.append))  # type: ignore[arg-type]
+    assert looks == [0.05, 60.05]

@@ -11,6 +11,9 @@ from broker.metadata import METADATA_GROUP
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from storage.group import LogGroup
+from storage.log.checkpoint_file import PREFIX
+from storage.log.segments import segment_name
+from storage.log.state_file import SLOT_BYTES, STATE_NAME
 from storage.peers.network import PeerNetwork
 from storage.peers.outgoing import NOBODY_THERE
 from tests.broker.conftest import StartCluster
@@ -69,6 +72,41 @@ async def test_a_node_comes_back_and_another_loses_its_disk(start_cluster: Start
     await cluster.start(3)
     await cluster.settled()
     assert 3 in cluster.controller.services.cluster.image.nodes
+
+
+async def test_what_has_rotted_in_a_nodes_log_is_told_and_comes_back(
+    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = await start_cluster(3, lockstep_data_groups="1", log_flush="always")
+    await cluster.settled()
+    await (await cluster.client(1)).create("t")
+    leading = cluster.leader_of(1)
+    assert leading is not None
+    writer = await cluster.client(leading)
+
+    def alike() -> bool:
+        return len({broker.groups[1].log.last_index for broker in cluster.brokers.values()}) == 1
+
+    for _ in range(4):  # what comes in a write of its own says that what is before it was flushed
+        assert (await writer.produce("t", batch(bytes(20_000)))).error_code == ErrorCode.NONE
+        await cluster.until(alike, "nodes that have the same")
+    damaged = next(each for each in (1, 2, 3) if each != leading)
+    await cluster.stop(damaged)
+    directory = cluster.directory / str(damaged) / "groups" / "1"
+    for checkpoint in directory.glob(f"{PREFIX}*"):
+        checkpoint.unlink()  # below the newest one nothing is looked at again at a start
+    with (directory / segment_name(1)).open("r+b") as segment:
+        segment.seek(10_000)
+        segment.write(b"\xff" * 64)
+    await cluster.start(damaged)
+    assert [each for each in caplog.messages if each.startswith("log group 1 is damaged at ")]
+    await cluster.settled()
+    await cluster.stop(damaged)
+    (directory / STATE_NAME).write_bytes(bytes(2 * SLOT_BYTES))
+    await cluster.start(damaged)
+    assert [each for each in caplog.messages if each.startswith("log group 1: its state is damaged")]
+    await cluster.settled()
+    await cluster.until(alike, "nodes that have the same")
 
 
 async def test_a_leader_that_is_heard_has_not_ended_though_its_port_refuses(

@@ -481,7 +481,7 @@ MALFORMED = [
     struct.pack(">ihhih", 10, 999, 0, 1, -1),  # an API nobody knows
     struct.pack(">ihhih", 10, 0, 99, 1, -1),  # a version nobody knows
     struct.pack(">ihhih", 10, 0, 2, 1, -1),  # advertised, not served
-    struct.pack(">ihhih", 10, 17, 0, 1, -1),  # SASL
+    struct.pack(">ihhih", 10, 36, 0, 1, -1),  # SASL, without asking whether there is any
     struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1),  # an array of 2^31 topics
 ]
 

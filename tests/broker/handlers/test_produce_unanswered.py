@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from broker.server import Broker
 from storage.types import NotLeader
 from tests.broker.conftest import StartBroker
 from tests.broker.waiting import until
@@ -42,3 +43,15 @@ async def test_who_waits_for_no_answer_is_held_back_by_the_commit(
     monkeypatch.undo()
     assert (await client.produce("t", batch(b"last"))).base_offset == 5, "nothing was answered before"
     await client.close()
+
+
+async def test_each_batch_that_is_lost_leaves_a_line(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is no other trace of it; that others lost theirs for the same reason says nothing of this one."""
+    for _ in range(2):
+        client = await Client.connect(broker.port)
+        peer = "{}:{}".format(*client.writer.get_extra_info("sockname"))
+        client.send(produce_request("nowhere", batch(b"x"), acks=0), 9)
+        assert await client.is_closed()
+        assert [each for each in caplog.messages if each.startswith(f"{peer}: ")]

@@ -1,0 +1,22 @@
+"""SaslHandshake: there is no login here, and a client that wants one is told so at once (KIP-43).
+
+The answer is Kafka's on a listener without SASL. Clients that would come again and again over a closed
+connection give up on it, and say why.
+"""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+API_KEY = ApiKey.SASL_HANDSHAKE
+VERSIONS = (0, 1)
+SAID = "SASL is not there yet (docs/operating.md), the client needs security.protocol=PLAINTEXT"
+
+
+def handle(context: ClientContext, header: RequestHeader, request: SaslHandshakeRequest) -> Answer:
+    """ILLEGAL_SASL_STATE, and a line in the log, one a minute."""
+    context.services.complaints.say(f"{context.peer}: {SAID}", same=SAID)
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

@@ -1,0 +1,23 @@
+"""SaslHandshake (17): a client names the way in which it wants to log in (KIP-43).
+
+Versions: 1 what follows is SaslAuthenticate, not bytes without a frame (KIP-152).
+"""
+
+from __future__ import annotations
+
+from protocol.fields import Struct, array, int16, message, string
+
+
+@message(api_key=17, versions="0-1", flexible="none", kind="request")
+class SaslHandshakeRequest(Struct):
+    """How the client would log in."""
+
+    mechanism: str = string()
+
+
+@message(api_key=17, versions="0-1", flexible="none", kind="response")
+class SaslHandshakeResponse(Struct):
+    """Whether it may go on, and which mechanisms there are."""
+
+    error_code: int = int16()
+    mechanisms: list[str] = array(string)
