@@ -124,7 +124,7 @@ def _replicated(grid: Grid) -> str:
 def _small(results: Results) -> str:
     """Memory and starts."""
     said = []
-    memory, crowded = (row_of(results, kind, "memory") for kind in ("headline", ONE_NODE))
+    memory, crowded = row_of(results, "headline", "memory"), row_of(results, ONE_NODE, "memory.max")
     if memory is not None and memory["value"] < 1:
         more = "" if crowded is None else f" ({crowded['value']:.2f} with 10,000 members of groups)"
         said.append(f"{memory['value']:.2f} of Kafka's memory{more}")

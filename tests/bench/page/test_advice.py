@@ -35,7 +35,7 @@ def test_only_what_the_figures_win_is_a_reason_for_lockstep() -> None:
         assert bool(text) is (rate > 100)
     results = {"headline": {"comparison": [ratio_row("memory", 0.09), ratio_row("restart", 1.2)]}}
     assert "0.09 of Kafka's memory, on one node" in advice.ahead(results, Grid(None))
-    results["one"] = {"comparison": [ratio_row("memory", 0.19)]}
+    results["one"] = {"comparison": [{**ratio_row("memory", 0.19), "ratio": "memory.max"}]}
     assert "0.09 of Kafka's memory (0.19 with 10,000 members of groups), on" in advice.ahead(
         results, Grid(None)
     )
