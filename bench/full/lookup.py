@@ -19,6 +19,12 @@ TARGET_PAIRS: Final = {
     "durable vs as shipped": ("lockstep", "kafka"),
 }
 """By promise: whose figure is divided by whose."""
+TUNED_PAIRS: Final = {
+    "both flush, Kafka tuned": ("lockstep", "kafka-tuned-flush"),
+    "neither flushes, Kafka tuned": ("lockstep-os", "kafka-tuned"),
+}
+"""The same beside a tuned Kafka, `bench/baselines/tuned.py`."""
+_PAIRS: Final = TARGET_PAIRS | TUNED_PAIRS
 RATE_KEPT: Final = 0.98
 """Of what was offered: a broker that answers less does not keep the rate, and its latency is a backlog's."""
 
@@ -43,8 +49,8 @@ class Grid:
         return self._rows.get(self._key(workload, nodes, target, point))
 
     def pair(self, workload: str, nodes: int, promise: str, **point: int) -> tuple[Row, Row] | None:
-        """Ours and Kafka's at one point, of a promise of `TARGET_PAIRS`; None where one is missing."""
-        ours, theirs = (self.row(workload, nodes, target, **point) for target in TARGET_PAIRS[promise])
+        """Ours and Kafka's at one point, of a promise of the pairs above; None where one is missing."""
+        ours, theirs = (self.row(workload, nodes, target, **point) for target in _PAIRS[promise])
         return None if ours is None or theirs is None else (ours, theirs)
 
     def closed_loops(

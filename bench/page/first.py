@@ -52,7 +52,7 @@ def whose_machine(by_kind: Results) -> dict[str, Any] | None:
 
 
 def _facts(by_kind: Results) -> str:
-    """Machine, commit and command, three lines; empty without a result that has them."""
+    """Machine, commit and command, two lines; empty without a result that has them."""
     result = whose_machine(by_kind)
     if result is None:
         return ""
@@ -63,8 +63,7 @@ def _facts(by_kind: Results) -> str:
         f"{machine['kernel']}; {machine['file_system']} on {disk['device']}, write cache "
         f"{disk.get('write_cache', 'unknown')}; Python {machine['python']}, {machine['java']}, "
         f"Apache Kafka {machine['kafka']}",
-        code_line(result),
-        f"- `{result['command']}`; other pages name their own commits and commands",
+        f"{code_line(result)}: `{result['command']}`; other pages name their own",
     ]
     return "\n".join(["## Machine", "", *lines]) + "\n"
 

@@ -52,3 +52,14 @@ def test_the_run_with_the_most_kills_speaks_for_a_lost_leader() -> None:
     assert lost == ([0.1] * 3, [9.0], "three nodes")
     assert short.lost_leader({}, grid_of(*few)) == ([0.1, 0.2], [0.1, 0.2], "grid")
     assert short.lost_leader({}, Grid(None)) is None
+
+
+def test_a_tuned_kafka_stands_beside_an_untuned_one() -> None:
+    rates = {"lockstep": 300.0, "kafka-flush": 100.0, "kafka-tuned-flush": 150.0}
+    rates |= {"lockstep-os": 400.0, "kafka": 500.0, "kafka-tuned": 800.0}
+    rows = [grid_row(target, **rounds("requests_per_s", rate, rate)) for target, rate in rates.items()]
+    (cells,) = (
+        each for title, each in cells_by_title(short.tuned_table(grid_of(*rows))).items() if "one" in title
+    )
+    assert cells == ["3.00", "2.00", "0.80", "0.50"]
+    assert short.tuned_table(grid_of(*rows[:-1])) == ""
