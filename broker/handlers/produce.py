@@ -86,7 +86,7 @@ def handle(context: ClientContext, header: RequestHeader, request: ProduceReques
     if transactional_id is None:
         produced = _Produced(context, header.api_version, services.appenders, is_unanswered)
     elif (query := staged_query(transactional_id)) is not None:
-        staged = StagedAppenders(services.appenders, transactional_id, query)
+        staged = StagedAppenders(services.appenders, services.staged_ends, transactional_id, query)
         produced = _Produced(context, header.api_version, staged, is_unanswered)
     else:
         gated = services.gate.appenders(transactional_id)

@@ -42,6 +42,8 @@ MOST_MARKERS: Final = 20_000
 """LIMIT. Of one commit, which is one frame, or of an abort: some 80 bytes each."""
 MARKERS_IN_FRAME: Final = 500
 """LIMIT. Of stages that are aborted, which need not end together: fits the smallest segments."""
+MOST_ABANDONED: Final = 1_000
+"""Of which it is remembered; what is taken of one that is forgotten expires."""
 MOST_TEXT: Final = 1_000
 TRANSACTION_VERSION: Final = 2
 PRODUCE_VERSION: Final = ProduceRequest.SCHEMA.versions.high
@@ -59,6 +61,12 @@ class StagedEnds:
     def __init__(self, cluster: Cluster, appenders: Mapping[int, Appender]) -> None:
         self._cluster = cluster
         self._appenders = appenders
+        self._abandoned: dict[tuple[int, str], None] = {}
+        """Log group and query, the oldest first: tasks that have not heard of it may still be writing."""
+
+    def is_abandoned(self, group_id: int, query: str) -> bool:
+        """Whether a query was abandoned in a log group, as far as this node remembers."""
+        return (group_id, query) in self._abandoned
 
     def commit(self, query: str, stages: Sequence[Stage], record: StagedRecord) -> tuple[LogGroup, Appended]:
         """Make the stages visible with the record. Raises Refused; nothing has changed.
@@ -114,7 +122,8 @@ class StagedEnds:
         return list(groups.values())
 
     def abandon(self, query: str, topics: Sequence[str]) -> list[LogGroup]:
-        """Abort all that the query has open in the log groups of these topics. Raises Refused.
+        """Abort all that the query has open in the log groups of these topics, and take no more of it.
+        Raises Refused.
 
         Returns the groups, whose commit is to be waited for.
         """
@@ -125,6 +134,9 @@ class StagedEnds:
         }
         for group in groups.values():
             _require_led(group)
+            self._abandoned[group.group_id, query] = None
+            if len(self._abandoned) > MOST_ABANDONED:
+                del self._abandoned[next(iter(self._abandoned))]
             appender = self._appenders[group.group_id]
             self._abort(appender, [each for each in _opened(appender) if is_staged_by(each[0], query)])
         return list(groups.values())

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from broker.append import Appended, Appender
 from broker.batch_checks import AppendLimits
 from broker.refused import Refused
+from broker.staging.ending import StagedEnds
 from protocol.errors import ErrorCode
 from protocol.records.batch import BATCH_HEADER_BYTES, BatchHeader, MalformedBatch, peek_header
 from protocol.staged_messages import STAGED_PRODUCER_EPOCH, is_staged_by
@@ -22,15 +23,33 @@ from storage.types import Buffer
 class StagedAppenders:
     """The append paths as a request of one query's staged batches finds them, by data group."""
 
-    __slots__ = ("_appenders", "_query", "_transactional_id")
+    __slots__ = ("_appenders", "_ends", "_query", "_transactional_id")
 
-    def __init__(self, appenders: Mapping[int, Appender], transactional_id: str, query: str) -> None:
+    def __init__(
+        self, appenders: Mapping[int, Appender], ends: StagedEnds, transactional_id: str, query: str
+    ) -> None:
         self._appenders = appenders
+        self._ends = ends
         self._transactional_id = transactional_id
         self._query = query
 
-    def __getitem__(self, number: int) -> _StagedAppender:
+    def __getitem__(self, number: int) -> _StagedAppender | _Abandoned:
+        if self._ends.is_abandoned(number, self._query):
+            return _Abandoned(self._query)
         return _StagedAppender(self._appenders[number], self._transactional_id, self._query)
+
+
+class _Abandoned:
+    __slots__ = ("_query",)
+
+    def __init__(self, query: str) -> None:
+        self._query = query
+
+    def append(
+        self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
+    ) -> Appended:
+        """Nothing is taken: what would be open now nobody would end."""
+        raise Refused(ErrorCode.INVALID_TXN_STATE, f"the query {self._query!r} was given up by its driver")
 
 
 class _StagedAppender:

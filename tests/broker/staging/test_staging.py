@@ -188,6 +188,9 @@ async def test_all_that_a_query_has_open_can_be_abandoned(client: Client) -> Non
     for partition, stable in ((0, 2), (1, 2), (2, 0)):
         data = await client.fetch("t", 0, partition, isolation_level=COMMITTED)
         assert data.last_stable_offset == stable
+    late = (await Writer(client).send("t", 2, b"v")).error_code, (await mine.send("t", 2, b"v")).error_code
+    assert late == (ErrorCode.INVALID_TXN_STATE,) * 2, "a task that has not heard of it would hold up readers"
+    assert (await other.send("t", 2, b"v")).error_code == 0
     gone = await staged(client, abandoned=["gone"])
     assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
