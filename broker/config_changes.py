@@ -119,14 +119,15 @@ class ConfigChanges:
                 plans[place] = self._plan(change)
             except Refused as refused:
                 outcomes[place] = refused
-        commands = [plan.command for plan in plans.values() if plan.command is not None]
-        if validate_only or not commands:
-            await asyncio.sleep(0)
         if validate_only:
+            await asyncio.sleep(0)
             return outcomes
+        commands = [plan.command for plan in plans.values() if plan.command is not None]
         try:
             if commands:
                 await self._topics.record_configs(commands)
+            else:
+                await asyncio.sleep(0)
         except Refused as refused:
             return [refused if place in plans else outcome for place, outcome in enumerate(outcomes)]
         for place, plan in plans.items():

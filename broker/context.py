@@ -216,7 +216,7 @@ class Services:
         self.turns = SharedTurns(loop.call_soon)
         """For what takes its client's requests, or one of them, more than a turn."""
         self.complaints = Complaints(loop.time, logging.getLogger("lockstep.connection"))
-        """What handlers have to say of their clients."""
+        """What connections and handlers have to say of their clients."""
         self.cluster = cluster
         self.nodes = nodes
         """Who is there, and who leads what."""

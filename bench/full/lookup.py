@@ -19,11 +19,13 @@ TARGET_PAIRS: Final = {
     "durable vs as shipped": ("lockstep", "kafka"),
 }
 """By promise: whose figure is divided by whose."""
+BOTH, FREE, CROSS = TARGET_PAIRS
 TUNED_PAIRS: Final = {
     "both flush, Kafka tuned": ("lockstep", "kafka-tuned-flush"),
     "neither flushes, Kafka tuned": ("lockstep-os", "kafka-tuned"),
 }
 """The same beside a tuned Kafka, `bench/baselines/tuned.py`."""
+BOTH_TUNED, FREE_TUNED = TUNED_PAIRS
 _PAIRS: Final = TARGET_PAIRS | TUNED_PAIRS
 RATE_KEPT: Final = 0.98
 """Of what was offered: a broker that answers less does not keep the rate, and its latency is a backlog's."""

@@ -8,12 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from bench.figures.tables import number
-from bench.full.lookup import LOADS, TARGET_PAIRS, Grid, behind, mean
+from bench.full.lookup import BOTH, CROSS, FREE, LOADS, Grid, behind, mean
 from bench.page.losses import is_compared, is_lost
 from bench.page.prepared import ONE_NODE
 from bench.page.short import NODES, Results, row_of
-
-BOTH, FREE, CROSS = TARGET_PAIRS
 
 
 def _single(grid: Grid) -> str:

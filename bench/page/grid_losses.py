@@ -7,11 +7,22 @@ from typing import Any
 from tabulate import tabulate
 
 from bench.figures.tables import joined
-from bench.full.lookup import LOADS, PARTITIONS, SIZES, TARGET_PAIRS, Grid, behind, mean, ratio
+from bench.full.lookup import (
+    BOTH,
+    CROSS,
+    FREE,
+    LOADS,
+    PARTITIONS,
+    SIZES,
+    TARGET_PAIRS,
+    Grid,
+    behind,
+    mean,
+    ratio,
+)
 from bench.full.spread import is_behind, values
 
 WORDS = {"100b": "100 B", "1kb": "1 KB", "10kb": "10 KB", "100kb": "100 KB"}
-BOTH, FREE, CROSS = TARGET_PAIRS
 Pairs = list[tuple[dict[str, Any], dict[str, Any]]]
 
 

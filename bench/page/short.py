@@ -16,7 +16,20 @@ from tabulate import tabulate
 
 from bench.figures import kills
 from bench.figures.tables import joined, number
-from bench.full.lookup import LOADS, MARK, TARGET_PAIRS, TUNED_PAIRS, Grid, doubt, keeps_rate, mean
+from bench.full.lookup import (
+    BOTH,
+    BOTH_TUNED,
+    CROSS,
+    FREE,
+    FREE_TUNED,
+    LOADS,
+    MARK,
+    TARGET_PAIRS,
+    Grid,
+    doubt,
+    keeps_rate,
+    mean,
+)
 from bench.full.spread import MESSAGES_MB, median
 from bench.page.prepared import ONE_NODE
 
@@ -101,20 +114,17 @@ def _rows(nodes: int) -> Iterable[tuple[str, dict[str, list[Pick]]]]:
     head, kind, end = ("", ONE_NODE, "") if nodes == 1 else ("n3.", "nodes3", ".g1")
     sixteen = {"partitions": 16, "producers": 16, "rate": 0}
     one = {"partitions": 1, "producers": 16, "rate": 0}
-    both, free, cross = TARGET_PAIRS
     picks = {
-        both: [compared("headline", f"{head}produce.flush")],
-        free: [compared(kind, f"produce.os{end}")],
-        cross: [compared("headline", f"{head}produce.cross")],
+        BOTH: [compared("headline", f"{head}produce.flush")],
+        FREE: [compared(kind, f"produce.os{end}")],
+        CROSS: [compared("headline", f"{head}produce.cross")],
     }
     yield _row("throughput, 1 partition, 1 producer, MB/s", nodes, picks)
     title = "throughput, 16 partitions, 16 producers, MB/s"
     yield _of_grid(title, "throughput-1kb", nodes, MESSAGES_MB, **sixteen)
-    picks = {
-        each: [gridded("requests-1kb", nodes, each, "requests_per_s", **one)] for each in (both, free, cross)
-    }
-    picks[both].insert(0, compared("headline", f"{head}latency16.rate.flush"))
-    picks[cross].insert(0, compared("headline", f"{head}latency16.rate.cross"))
+    picks = {each: [gridded("requests-1kb", nodes, each, "requests_per_s", **one)] for each in TARGET_PAIRS}
+    picks[BOTH].insert(0, compared("headline", f"{head}latency16.rate.flush"))
+    picks[CROSS].insert(0, compared("headline", f"{head}latency16.rate.cross"))
     yield _row("requests/s, 1 partition, 16 producers", nodes, picks)
     title = "requests/s, 16 partitions, 16 producers"
     yield _of_grid(title, "requests-1kb", nodes, "requests_per_s", **sixteen)
@@ -158,15 +168,14 @@ def promised_table(results: Results, grid: Grid) -> str:
 
 def tuned_table(grid: Grid) -> str:
     """Means beside a Kafka as it comes and tuned, messages of 1 KB; empty where none was tuned."""
-    untuned = list(TARGET_PAIRS)[: len(TUNED_PAIRS)]
-    heads = [name for both in zip(untuned, TUNED_PAIRS, strict=True) for name in both]
+    promises = [BOTH, BOTH_TUNED, FREE, FREE_TUNED]
     lines = []
     for nodes, where in NODES.items():
         for load, what in LOADS.items():
-            found = [grid.closed_loops(load, nodes, promise, sizes=["1kb"]) for promise in heads]
+            found = [grid.closed_loops(load, nodes, promise, sizes=["1kb"]) for promise in promises]
             if all(found):
                 lines.append([f"{where}: {what}", *(f"{mean(pairs):.2f}" for pairs in found)])
-    heads.insert(0, "Lockstep over Kafka, means of the grid")
+    heads = ["Lockstep over Kafka, means of the grid", *promises]
     return tabulate(lines, headers=heads, tablefmt="github", disable_numparse=True) if lines else ""
 
 

@@ -18,7 +18,6 @@ from broker.connections.unfinished_frames import UnfinishedFrames
 from broker.context import Services
 from broker.router import Router
 from broker.settings.config import Settings
-from storage.complaints import Complaints
 
 if TYPE_CHECKING:
     from broker.connections.connection import Connection
@@ -51,7 +50,6 @@ class Connections:
         self._by_host: dict[str, int] = {}
         self._unsent: list[Connection] = []
         self._starved: dict[Connection, None] = {}
-        self._complaints = Complaints(loop.time, log)
         self.closed = 0
         """Connections closed so far."""
         self.stopping = False
@@ -148,7 +146,7 @@ class Connections:
     ) -> None:
         """One plain line about a client, a few a second at most; of the same `same`, whoever it is, one a
         minute."""
-        self._complaints.say(f"{peer}: {text}", same, failure)
+        self.services.complaints.say(f"{peer}: {text}", same, failure)
 
     def sweep(self, now: float) -> None:
         """Close connections that were silent for too long."""

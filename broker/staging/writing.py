@@ -33,23 +33,13 @@ class StagedAppenders:
         self._transactional_id = transactional_id
         self._query = query
 
-    def __getitem__(self, number: int) -> _StagedAppender | _Abandoned:
+    def __getitem__(self, number: int) -> _StagedAppender:
+        """Raises Refused where the query was given up: what would be open now nobody would end."""
         if self._ends.is_abandoned(number, self._query):
-            return _Abandoned(self._query)
+            raise Refused(
+                ErrorCode.INVALID_TXN_STATE, f"the query {self._query!r} was given up by its driver"
+            )
         return _StagedAppender(self._appenders[number], self._transactional_id, self._query)
-
-
-class _Abandoned:
-    __slots__ = ("_query",)
-
-    def __init__(self, query: str) -> None:
-        self._query = query
-
-    def append(
-        self, partition: PartitionLog, records: Buffer, limits: AppendLimits, produce_version: int
-    ) -> Appended:
-        """Nothing is taken: what would be open now nobody would end."""
-        raise Refused(ErrorCode.INVALID_TXN_STATE, f"the query {self._query!r} was given up by its driver")
 
 
 class _StagedAppender:

@@ -127,10 +127,7 @@ async def test_a_cluster_finds_and_mends_rot_by_itself(
     monkeypatch.setattr(scrubbing, "LOOK_SECONDS", 0.05)
     cluster = await start_cluster(3, lockstep_data_groups="1", lockstep_scrub_interval_ms="500")
     await cluster.settled()
-    await (await cluster.client(1)).create("t")
-    leading = cluster.leader_of(1)
-    assert leading is not None
-    writer = await cluster.client(leading)
+    leading, writer = await cluster.create("t")
     for _ in range(60):
         assert (await writer.produce("t", batch(bytes(100_000)))).error_code == 0
     node = next(each for each in cluster.brokers if each != leading)

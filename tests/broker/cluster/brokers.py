@@ -109,6 +109,13 @@ class BrokerCluster:
         self._clients.append(client)
         return client
 
+    async def create(self, topic: str, group: int = 1) -> tuple[int, Client]:
+        """Create a topic; the node that leads a group, and a client of it."""
+        await (await self.client(1)).create(topic)
+        leading = self.leader_of(group)
+        assert leading is not None
+        return leading, await self.client(leading)
+
     # --- what is there --------------------------------------------------------------------------------------
 
     @property

@@ -33,10 +33,7 @@ async def test_a_stop_hands_over_before_a_slow_client_has_taken_its_answer(
 ) -> None:
     cluster = await start_cluster(3, lockstep_data_groups="1", lockstep_shutdown_timeout_ms="60000")
     await cluster.settled()
-    await (await cluster.client(1)).create("t")
-    leading = cluster.leader_of(1)
-    assert leading is not None
-    writer = await cluster.client(leading)
+    leading, writer = await cluster.create("t")
     for _ in range(80):
         assert (await writer.produce("t", batch(bytes(150_000)))).error_code == ErrorCode.NONE
     request = frame(fetch_request({"t": {0: 0}}, max_bytes=50 << 20, partition_max_bytes=50 << 20), 12)
@@ -79,10 +76,7 @@ async def test_what_has_rotted_in_a_nodes_log_is_told_and_comes_back(
 ) -> None:
     cluster = await start_cluster(3, lockstep_data_groups="1", log_flush="always")
     await cluster.settled()
-    await (await cluster.client(1)).create("t")
-    leading = cluster.leader_of(1)
-    assert leading is not None
-    writer = await cluster.client(leading)
+    leading, writer = await cluster.create("t")
 
     def alike() -> bool:
         return len({broker.groups[1].log.last_index for broker in cluster.brokers.values()}) == 1
