@@ -14,7 +14,7 @@ from compat_tests.conftest import NewTopic
 from compat_tests.kafka_jars import ToolchainMissing, skip_or_fail
 from compat_tests.raw import RawConnection, batch
 from compat_tests.spark_driver import JARS, installed
-from compat_tests.targets import Target
+from compat_tests.targets import LockstepTarget, Target
 
 _AREA = "Spark connector: sessions"
 _SCRIPT = Path(__file__).resolve().parent / "spark" / "sessions.py"
@@ -54,6 +54,14 @@ def _jars() -> str:
 def test_refused() -> None:
     said = _run("refused", _jars())["said"]
     assert said.startswith("a Spark session without Spark's Kafka connector runs already: stop it")
+
+
+def test_without_jars(tmp_path: Path) -> None:
+    with LockstepTarget(directory=tmp_path) as broker:
+        found = _run("without_jars", broker.bootstrap, "missing-topic")
+    assert found["values"] == ["a", "b"]
+    (said,) = found["said"]
+    assert said.startswith('this session has format("lockstep") and not format("kafka")')
 
 
 @pytest.mark.case(_AREA, "executors in processes of their own read with what the session sends them")

@@ -115,6 +115,14 @@ def test_a_column_names_the_topic_unless_an_option_does(sink: Sink) -> None:
     assert sorted(each.value() for each in sink.read()) == [b"here", b"there"]
 
 
+def test_a_missing_topic_is_created_as_by_the_stock_sink(sink: Sink) -> None:
+    for number, kind in enumerate(("lockstep", "kafka")):
+        topic = f"made-by-{kind}-{uuid4().hex[:8]}"
+        sink.write([{"value": b"v"}] * (number + 1), "value", format=kind, topic=topic)
+        found = committed(sink.broker.bootstrap, topic, 1)
+        assert [each.value() for each in found] == [b"v"] * (number + 1)
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_codecs(sink: Sink, codec: str) -> None:
     sink.write([{"value": b"v" * 1000}] * 20, "value", **{"kafka.compression.type": codec})
@@ -147,7 +155,6 @@ def test_nothing_of_a_batch_that_fails_is_seen(sink: Sink) -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
-        (["value"], {"topic": "not-there"}, "there is no such topic"),
         (["value"], {"topic": ""}, "option topic: is missing"),
         (["key"], {}, "column value: is missing"),
         (["value", "1 AS other"], {}, "column other: is none of"),

@@ -3,9 +3,11 @@
 
 Owns: which jars of Spark's Kafka connector belong to which pyspark, and how this package gets to executors.
 
-Invariants: a session is returned only if the connector's classes are loaded in its JVM, so that "Failed to
+Invariants: `format("lockstep")` needs no jar, so a session is made without Spark's Kafka connector where no
+jars are named, with a warning that says what `format("kafka")` would need. Where the caller names jars or asks
+for `kafka=True`, a session is returned only if the connector's classes are loaded in its JVM, so that "Failed to
 find data source: kafka" cannot come later. Jars are a matter of the JVM's start: a session that runs
-already without them is refused, because Spark would pass over the setting without a word.
+already without them is refused then, because Spark would pass over the setting without a word.
 
 Does not: download jars itself. For pyspark 4.0.0 Spark does (`spark.jars.packages`); for 4.2.0 one artifact
 that the connector's description names was never published, so the jars are to be given, in a folder or one
@@ -20,6 +22,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,17 +72,22 @@ def session(
     master: str | None = None,
     config: Mapping[str, str] | None = None,
     jars: Path | str | Sequence[Path | str] | None = None,
+    kafka: bool | None = None,
 ) -> SparkSession:
-    """A session with Spark's Kafka connector and with `format("lockstep")`; the running one if it has them.
+    """A session with `format("lockstep")`, and with Spark's Kafka connector where its jars are named or Spark
+    resolves them; the running session if there is one.
 
     Args:
         master: as Spark names it, "local[4]" for example; what spark-submit says where there is none.
         config: further settings of Spark. `spark.jars` and `spark.jars.packages` are added to.
         jars: the connector's jars, or the folder that has them (others in it are left alone); by default
             the folder that the environment variable LOCKSTEP_SPARK_JARS names.
+        kafka: whether `format("kafka")` must work: True refuses a session without the connector, False leaves
+            the connector out. None, the default, means True where jars are named; else the session comes
+            without the connector where it cannot be had, and a RuntimeWarning says what is missing.
     Raises:
-        SessionRefused: there is no pyspark, or no known connector for it; a session without the connector
-            runs already; or a jar is missing.
+        SessionRefused: there is no pyspark; or the connector is required, and no known one fits, a jar is
+            missing, or a session without it runs already.
     """
     try:
         import pyspark
@@ -99,14 +107,16 @@ def session(
     running = SparkSession.getActiveSession()
     wanted: Mapping[str, str] = config or {}  # of a running one Spark changes what can be changed
     builder = SparkSession.builder
+    is_required = is_kafka_required(kafka, jars)
     if running is None:
-        wanted = settings(pyspark.__version__, wanted, jars)
+        if kafka is not False:
+            wanted = settings(pyspark.__version__, wanted, jars, is_required=is_required)
         builder = builder.appName(app_name) if master is None else builder.appName(app_name).master(master)
         _prepare_local_workers(master)
     for name, value in wanted.items():
         builder = builder.config(name, value)
     found = builder.getOrCreate()
-    if not has_class(found, _PROVIDER):
+    if is_required and not has_class(found, _PROVIDER):
         how = (
             "runs already: stop it before spark_connector.session()"
             if running
@@ -126,10 +136,39 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(LockstepDataSource)
 
 
+def is_kafka_required(kafka: bool | None, jars: Path | str | Sequence[Path | str] | None) -> bool:
+    """Whether a session without Spark's Kafka connector is refused: where the caller says so, or names jars."""
+    return kafka if kafka is not None else jars is not None or JARS_VARIABLE in os.environ
+
+
 def settings(
-    version: str, config: Mapping[str, str], jars: Path | str | Sequence[Path | str] | None = None
+    version: str,
+    config: Mapping[str, str],
+    jars: Path | str | Sequence[Path | str] | None = None,
+    *,
+    is_required: bool = True,
 ) -> dict[str, str]:
-    """Settings for a pyspark of this version: `config`, and what brings the connector. SessionRefused."""
+    """Settings for a pyspark of this version: `config`, and what brings the connector.
+
+    Where the connector cannot be had, it is left out with a RuntimeWarning, or SessionRefused is raised if it
+    `is_required`.
+    """
+    try:
+        return _with_connector(version, config, jars)
+    except SessionRefused as refused:
+        if is_required:
+            raise
+        warnings.warn(
+            f'this session has format("lockstep") and not format("kafka"): {refused}',
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return dict(config)
+
+
+def _with_connector(
+    version: str, config: Mapping[str, str], jars: Path | str | Sequence[Path | str] | None
+) -> dict[str, str]:
     found = dict(config)
     given = [*_listed(config.get("spark.jars")), *_listed(config.get("spark.jars.packages"))]
     if any("spark-sql-kafka-0-10" in each for each in given):

@@ -44,6 +44,24 @@ def refused(jars: str) -> dict[str, Any]:
     return {"said": said}
 
 
+def without_jars(bootstrap: str, topic: str) -> dict[str, Any]:
+    """Rows through format("lockstep") in a session that was given no jar, and what the session warned of."""
+    import warnings
+
+    os.environ.pop("LOCKSTEP_SPARK_JARS", None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        spark = spark_connector.session(master="local[1]", config=_QUIET)
+    options = {"kafka.bootstrap.servers": bootstrap}
+    rows = spark.createDataFrame([("a",), ("b",)], "value string")
+    rows.write.format("lockstep").options(**options, topic=topic).mode("append").save()
+    frame = spark.read.format("lockstep").options(**options, subscribe=topic).load()
+    values = sorted(bytes(row.value).decode() for row in frame.select("value").collect())
+    spark.stop()
+    said = [str(each.message) for each in caught if issubclass(each.category, RuntimeWarning)]
+    return {"values": values, "said": said}
+
+
 def shipped(jars: str, bootstrap: str, topic: str) -> dict[str, Any]:
     """Executors in processes of their own, which have nothing of ours but what the session sends them."""
     assert "PYTHONPATH" not in os.environ

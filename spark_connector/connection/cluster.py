@@ -50,6 +50,10 @@ MOVED: Final = frozenset(
     }
 )
 """Refusals that come of old metadata, or of an election that is under way."""
+NO_TOPIC: Final = "there is no such topic"
+NOT_CREATED: Final = (
+    f"{NO_TOPIC}, and the brokers create none (auto.create.topics.enable=false): create it first"
+)
 
 
 @dataclass(frozen=True)
@@ -132,11 +136,16 @@ class Cluster:
         self._topics.update((topic.name, topic) for topic in found)
         return found
 
-    def topic(self, name: str) -> Topic:
-        """A topic as it was when last asked for: `refresh` forgets it. BrokerError where there is none."""
+    def topic(self, name: str, *, create: bool = False) -> Topic:
+        """A topic as it was when last asked for: `refresh` forgets it. BrokerError where there is none.
+
+        Args: create: let the brokers make a missing topic, as a producer's Metadata request does
+            (auto.create.topics.enable and their defaults decide).
+        """
         known = self._topics.get(name)
         if known is None:
-            (known,) = self.topics([name])
+            (known,) = map(_topic, self._metadata([MetadataRequestTopic(name=name)], create=create))
+            self._topics[name] = known
         return known
 
     def refresh(self) -> None:
@@ -239,16 +248,18 @@ class Cluster:
             self._connections[host, port] = connection
         return connection
 
-    def _metadata(self, wanted: list[MetadataRequestTopic] | None) -> list[MetadataResponseTopic]:
+    def _metadata(
+        self, wanted: list[MetadataRequestTopic] | None, *, create: bool = False
+    ) -> list[MetadataResponseTopic]:
         def ask() -> list[MetadataResponseTopic]:
-            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
             answer = self.any().call(request, MetadataResponse)
             self._addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
             self.cluster_id = answer.cluster_id
             for topic in answer.topics:
                 if topic.error_code:
                     unknown = topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    message = "there is no such topic" if unknown else None
+                    message = (NOT_CREATED if create else NO_TOPIC) if unknown else None
                     raise BrokerError(topic.error_code, f"topic {topic.name}", message)
             return list(answer.topics)
 

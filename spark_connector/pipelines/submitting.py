@@ -52,7 +52,10 @@ def session(options: argparse.Namespace, name: str) -> SparkSession:
     if _SUBMITTED not in os.environ:
         config.setdefault("spark.ui.showConsoleProgress", "false")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        made = spark_connector.session(name, master=options.master, config=config)
+        needs_kafka = getattr(options, "source", None) == "kafka"
+        made = spark_connector.session(
+            name, master=options.master, config=config, kafka=True if needs_kafka else None
+        )
     else:
         made = _submitted(name, config)
     if wanted_format == "delta" and not has_class(made, log_frames.DELTA_EXTENSION):

@@ -68,7 +68,9 @@ class _Sink:
         with self.cluster() as cluster:
             stage = StageWriter(cluster, identity.query, settings.codec)
             routing = Routing(
-                self.columns, settings.topic, lambda topic: len(cluster.topic(topic).partitions)
+                self.columns,
+                settings.topic,
+                lambda topic: len(cluster.topic(topic, create=True).partitions),
             )
             try:
                 for batch in batches:
@@ -98,7 +100,9 @@ class _Sink:
         if not topics and self.settings.topic is None:
             return  # no row, and no topic that would say which log group it is about
         with self.cluster() as cluster:
-            topics = topics or {self.settings.topic or ""}
+            if not topics:  # an epoch without a row: its topic may not be there yet
+                topics = {self.settings.topic or ""}
+                cluster.topic(self.settings.topic or "", create=True)
             topic = commit_topic(cluster, identity.query, topics, self.settings.commit_topic)
             epochs = Epochs(cluster, topic, identity.query, self.settings.accepted_epoch)
             epochs.commit(identity.run, identity.epoch, stages)

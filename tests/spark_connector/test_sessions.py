@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from spark_connector.sessions import CONNECTORS, JARS_VARIABLE, SessionRefused, settings, shipped
+from spark_connector.sessions import (
+    CONNECTORS,
+    JARS_VARIABLE,
+    SessionRefused,
+    is_kafka_required,
+    settings,
+    shipped,
+)
 
 _KAFKA = "spark-sql-kafka-0-10_2.13"
 
@@ -69,6 +76,28 @@ def test_a_version_without_a_known_connector() -> None:
         ("spark.jars", f"libs/{_KAFKA}-4.9.0.jar"),
     ):
         assert settings("4.9.0", {name: value}) == {name: value}, "whoever names it knows which"
+
+
+def test_a_session_without_the_connector_warns_of_what_kafka_needs(
+    jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(JARS_VARIABLE, raising=False)
+    config = {"spark.ui.enabled": "false"}
+    with pytest.warns(
+        RuntimeWarning, match=rf'not format\("kafka"\): pyspark 4\.2\.0 needs {_KAFKA}-4\.2\.0'
+    ):
+        assert settings("4.2.0", config, is_required=False) == config
+    with pytest.warns(RuntimeWarning, match=r"pyspark 4\.9\.0: no Kafka connector"):
+        assert settings("4.9.0", config, is_required=False) == config
+
+
+def test_the_connector_is_required_where_jars_are_named(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(JARS_VARIABLE, raising=False)
+    assert not is_kafka_required(None, None)
+    assert is_kafka_required(True, None) and not is_kafka_required(False, jars)
+    assert is_kafka_required(None, jars)
+    monkeypatch.setenv(JARS_VARIABLE, str(jars))
+    assert is_kafka_required(None, None) and not is_kafka_required(False, None)
 
 
 def test_what_executors_are_sent_is_enough(tmp_path: Path) -> None:

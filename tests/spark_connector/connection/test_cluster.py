@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -62,6 +63,25 @@ def test_unknown(cluster: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic()
     with pytest.raises(BrokerError, match=f"{topic}, partition 7: there is no such partition"):
         cluster.leader(topic, 7)
+
+
+def test_a_missing_topic_is_created_where_the_caller_wants_it(cluster: Cluster) -> None:
+    name = f"made-{uuid4().hex[:8]}"
+    with pytest.raises(BrokerError, match="there is no such topic"):
+        cluster.topic(name)
+    made = cluster.topic(name, create=True)
+    assert len(made.partitions) == 1
+    assert cluster.topic(name) == made
+
+
+def test_brokers_that_create_no_topics_are_named_as_the_reason() -> None:
+    with (
+        lockstep.testing.broker_in_thread(log_flush="os", auto_create_topics_enable=False) as broker,
+        Cluster(broker.bootstrap_servers, timeout_s=10) as cluster,
+        pytest.raises(BrokerError, match=r"auto\.create\.topics\.enable=false.*create it first") as caught,
+    ):
+        cluster.topic("nowhere", create=True)
+    assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_coordinators(cluster: Cluster) -> None:
