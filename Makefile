@@ -38,8 +38,8 @@ serve: $(VENV)/.runtime ## Run a broker on localhost:9092 (LISTEN=) with its dat
 native: setup ## Compile the hot paths' modules with mypyc into .native; LOCKSTEP_NATIVE=1 uses them (needs a C compiler)
 	$(BIN)/python requirements/build_native.py
 
-cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 with their data in ./data/1 to 3 (DATA_DIR=)
-	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)"
+cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092, 9093, 9094 (LISTEN=) with their data in ./data/1 to 3 (DATA_DIR=)
+	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
 
 test: setup check ## Run the checks and every test (the real-client cases included), about 25 minutes on two cores
 	$(BIN)/python -m pytest -n 4 --dist loadscope $(SECOND_TRY) tests compat_tests

@@ -14,6 +14,8 @@ import threading
 from pathlib import Path
 
 STOP_SECONDS = 20
+PEER_PORTS_ABOVE = 20_000
+"""How far the ports between nodes lie above those for clients."""
 REFUSED_STATUS = 1
 """Of a node that said why it cannot run: starting it again would not help."""
 
@@ -21,18 +23,30 @@ REFUSED_STATUS = 1
 def commands(options: argparse.Namespace) -> dict[int, list[str]]:
     """The command of each node, by its number."""
     numbers = range(1, options.nodes + 1)
-    peers = ",".join(f"{number}@localhost:{options.peer_port + number - 1}" for number in numbers)
+    host, port = options.listen
+    peer_port = options.peer_port or (
+        port + PEER_PORTS_ABOVE if port + PEER_PORTS_ABOVE < 65_000 else port + 100
+    )
+    peers = ",".join(f"{number}@localhost:{peer_port + number - 1}" for number in numbers)
     return {
         number: [
             str(Path(sys.executable).parent / "lockstep"),
             "serve",
             *("--node-id", str(number)),
-            *("--listen", f"localhost:{options.port + number - 1}"),
+            *("--listen", f"{host}:{port + number - 1}"),
             *("--data-dir", str(Path(options.data_dir) / str(number))),
             *("--peers", peers),
         ]
         for number in numbers
     }
+
+
+def address(text: str) -> tuple[str, int]:
+    """An argument type: HOST:PORT."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host, int(port)
 
 
 def watch(number: int, command: list[str], process: subprocess.Popen[str], stopping: threading.Event) -> None:
@@ -60,15 +74,28 @@ def is_of_a_node_alone(directory: Path) -> bool:
     return (directory / "meta.properties").exists() and not (directory / "1" / "meta.properties").exists()
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    root = argparse.ArgumentParser(description="Run a cluster on this machine.")
+    root.add_argument("--data-dir", default="data", help="node N's data are in DIR/N")
+    root.add_argument("--nodes", type=int, default=3)
+    root.add_argument(
+        "--listen",
+        type=address,
+        default=("localhost", 9092),
+        metavar="HOST:PORT",
+        help="of node 1 for clients; the next ports are the other nodes' (default: localhost:9092)",
+    )
+    root.add_argument(
+        "--peer-port", type=int, help=f"of node 1 between nodes (default: {PEER_PORTS_ABOVE} above)"
+    )
+    return root
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Run a cluster on this machine.")
-    parser.add_argument("--data-dir", default="data", help="node N's data are in DIR/N")
-    parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--port", type=int, default=9092, help="of node 1 for clients; the others follow")
-    parser.add_argument("--peer-port", type=int, default=29092, help="the same between nodes")
-    options = parser.parse_args()
+    options = parser().parse_args()
     if options.nodes < 2:
-        parser.error("a cluster has two nodes or more; one alone is `make serve`")
+        parser().error("a cluster has two nodes or more; one alone is `make serve`")
 
     if is_of_a_node_alone(Path(options.data_dir)):
         print(

@@ -4,10 +4,10 @@
 Owns: which jars of Spark's Kafka connector belong to which pyspark, and how this package gets to executors.
 
 Invariants: `format("lockstep")` needs no jar, so a session is made without Spark's Kafka connector where no
-jars are named, with a warning that says what `format("kafka")` would need. Where the caller names jars or asks
-for `kafka=True`, a session is returned only if the connector's classes are loaded in its JVM, so that "Failed to
-find data source: kafka" cannot come later. Jars are a matter of the JVM's start: a session that runs
-already without them is refused then, because Spark would pass over the setting without a word.
+jars are named, with a warning that says what `format("kafka")` would need. Where the caller names jars or
+asks for `kafka=True`, a session is returned only if the connector's classes are loaded in its JVM, so that
+"Failed to find data source: kafka" cannot come later. Jars are a matter of the JVM's start: a session that
+runs already without them is refused then, because Spark would pass over the setting without a word.
 
 Does not: download jars itself. For pyspark 4.0.0 Spark does (`spark.jars.packages`); for 4.2.0 one artifact
 that the connector's description names was never published, so the jars are to be given, in a folder or one
@@ -137,7 +137,7 @@ def register(spark: SparkSession) -> None:
 
 
 def is_kafka_required(kafka: bool | None, jars: Path | str | Sequence[Path | str] | None) -> bool:
-    """Whether a session without Spark's Kafka connector is refused: where the caller says so, or names jars."""
+    """True where the caller asks for Spark's Kafka connector, or names jars: no session without it then."""
     return kafka if kafka is not None else jars is not None or JARS_VARIABLE in os.environ
 
 

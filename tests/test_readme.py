@@ -1,5 +1,5 @@
-"""Every shell and Python block of the README runs against a broker, in order, with its port put in; so does
-what the README says of docs/transactions.md: that its example runs."""
+"""Every shell and Python block of the README runs against a broker, in order, with its port put in; so do
+the examples of docs/transactions.md and docs/targets.md."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ EXPECTED = [
     "0",
     "refused",
     "before=80000 after=80000",
-    "shop-1",
+    "b'ink' b'for both'",
     "None",
 ]
+TARGETS_PAGE = (ROOT / "docs" / "targets.md").read_text()
+TARGET_PROGRAM = re.compile(r"^```python file=(\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,19 @@ def test_a_block_of_the_readme_runs(broker: LockstepTarget, number: int, tmp_pat
     if "kcat" in code and shutil.which("kcat") is None:
         skip_or_fail("kcat is not installed (make system-deps)")
     script = _at_free_ports(code).replace("localhost:9092", broker.bootstrap)
+    assert EXPECTED[number] in _printed(broker, language, script, tmp_path)
+
+
+def test_the_example_of_a_target_runs(broker: LockstepTarget, tmp_path: Path) -> None:
+    (program,) = TARGET_PROGRAM.finditer(TARGETS_PAGE)
+    ((_, shell),) = [(found[1], found[2]) for found in BLOCK.finditer(TARGETS_PAGE)]
+    parts = [f"cat > {program[1]} <<'PROGRAM'\n{program[2]}PROGRAM\n", shell]
+    script = _at_free_ports("".join(parts))
+    assert _printed(broker, "sh", script, tmp_path).splitlines()[-1] == "pen 7"
+
+
+def _printed(broker: LockstepTarget, language: str, script: str, directory: Path) -> str:
+    """What the block writes to standard output; it must end with status 0."""
     if language == "sh":
         script = f"trap 'kill $(jobs -p) 2> /dev/null || true; wait' EXIT\n{script}"
     words = ["bash", "-euo", "pipefail", "-c"] if language == "sh" else [sys.executable, "-c"]
@@ -94,7 +109,7 @@ def test_a_block_of_the_readme_runs(broker: LockstepTarget, number: int, tmp_pat
     }
     done = subprocess.run(
         [*words, script],
-        cwd=tmp_path,
+        cwd=directory,
         env=environment,
         capture_output=True,
         text=True,
@@ -102,4 +117,4 @@ def test_a_block_of_the_readme_runs(broker: LockstepTarget, number: int, tmp_pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert EXPECTED[number] in done.stdout
+    return done.stdout

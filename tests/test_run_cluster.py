@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import queue
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from requirements.run_cluster import ending
+from requirements.run_cluster import address, ending
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 40
@@ -43,7 +44,7 @@ class Running:
 
     def __init__(self, directory: Path) -> None:
         first = self.port = free_ports(6)
-        ports = ["--port", str(first), "--peer-port", str(first + 3)]
+        ports = ["--listen", f"localhost:{first}", "--peer-port", str(first + 3)]
         self.process = subprocess.Popen(
             [
                 sys.executable,
@@ -158,6 +159,13 @@ def test_how_a_node_ended() -> None:
     assert "start" not in ending(1, ["serve"])
     assert ending(-9, ["serve"]) == "was killed by signal 9; to start it again: serve"
     assert ending(70, ["serve"]) == "ended with status 70; to start it again: serve"
+
+
+def test_an_address_is_host_and_port() -> None:
+    assert address("localhost:9092") == ("localhost", 9092)
+    for wrong in ("9092", "localhost:", "localhost:x", "localhost:65530"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not HOST:PORT"):
+            address(wrong)
 
 
 def test_data_of_a_broker_alone_are_left_alone(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ _ALTER = (
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("topics", help="list, describe, create, grow and delete topics")
+    family = families.add_parser("topics", help="list, describe, create, alter and delete topics")
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 

@@ -36,6 +36,10 @@ class WrongMark(Exception):
     """
 
 
+class TablesMissing(Exception):
+    """The database has no table of marks: `create_tables` was not called, or another database is meant."""
+
+
 class Snapshot(NamedTuple):
     """The application's state at one moment."""
 
@@ -113,7 +117,8 @@ class SqlApplication(Application):
         self.topic_id = topic_id
 
     def high_water_mark(self, partition: int) -> int | Awaitable[int]:
-        """Raises DBAPIError when the database is not to be had, WrongMark for marks of another topic id."""
+        """Raises DBAPIError when the database is not to be had, TablesMissing where it has no table of marks,
+        WrongMark for marks of another topic id."""
         return _off_loop(lambda: self._retrying(functools.partial(self._first_mark, partition)))
 
     def apply(self, committed: Committed) -> Awaitable[None] | None:
@@ -174,6 +179,11 @@ class SqlApplication(Application):
 
     def _first_mark(self, partition: int) -> int:
         """The mark; there is a row for it afterwards."""
+        if not sa.inspect(self.engine).has_table(self.marks.name):
+            raise TablesMissing(
+                f"{self.engine.url!r} has no table {self.marks.name}: "
+                "call create_tables() before the client opens"
+            )
         self._require_rollback()
         with contextlib.suppress(IntegrityError), self.engine.begin() as connection:
             if self._stored(connection, partition) is None:

@@ -27,11 +27,13 @@ from lockstep.transactions.model import (
     TransactionError,
     lock,
 )
+from protocol.client_errors import ClientError
 
 __all__ = [
     "Appended",
     "Application",
     "BlockingTransactionClient",
+    "ClientError",
     "Committed",
     "Draft",
     "Expired",

@@ -24,15 +24,22 @@ class Progress:
         self._out = out or sys.stderr
         self._began = self._said = time.monotonic()
         self._begun_at: int | None = None
+        self._waits = False
+        """A line says already that nothing has come."""
 
     def at(self, rows: int, more: str = "") -> None:
         """Say it, if it is time to. The rate is of this process: what an earlier one did is not counted."""
         if self._begun_at is None:
             self._begun_at = rows
         now = time.monotonic()
-        if now - self._said >= EVERY_S:
-            self._said = now
+        if now - self._said < EVERY_S:
+            return
+        self._said = now
+        if rows > self._begun_at:
             self._say(rows, more)
+        elif not self._waits:
+            self._waits = True
+            self.note("no rows yet")
 
     def end(self, rows: int, more: str = "") -> None:
         """The last line, at once."""

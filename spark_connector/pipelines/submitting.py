@@ -53,9 +53,7 @@ def session(options: argparse.Namespace, name: str) -> SparkSession:
         config.setdefault("spark.ui.showConsoleProgress", "false")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         needs_kafka = getattr(options, "source", None) == "kafka"
-        made = spark_connector.session(
-            name, master=options.master, config=config, kafka=True if needs_kafka else None
-        )
+        made = spark_connector.session(name, master=options.master, config=config, kafka=needs_kafka)
     else:
         made = _submitted(name, config)
     if wanted_format == "delta" and not has_class(made, log_frames.DELTA_EXTENSION):

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.pool import StaticPool
 
-from lockstep.sql import SqlApplication, WrongMark
+from lockstep.sql import SqlApplication, TablesMissing, WrongMark
 from lockstep.transactions.model import Committed, Record
 from tests.lockstep.sql.ledger import Ledger, feed
 
@@ -42,6 +42,11 @@ def test_a_feed_is_applied_with_its_gaps(ledger: Ledger) -> None:
     assert ledger.mark() == -1
     ledger.follow(0, 20)
     ledger.check(0, 20)
+
+
+def test_missing_tables_are_named_with_the_call_that_creates_them(database: str) -> None:
+    with pytest.raises(TablesMissing, match=r"has no table lockstep_marks: call create_tables\(\) before"):
+        Ledger(database).mark()
 
 
 def test_another_process_goes_on_where_the_first_one_was(ledger: Ledger, database: str) -> None:

@@ -154,7 +154,8 @@ def test_only_who_writes_or_reads_tables_needs_jars_for_them(
         def stop(self) -> None:
             """As a session without Delta Lake's jars ends."""
 
-    def session(_name: str, *, master: str, config: dict[str, str]) -> Session:
+    def session(_name: str, *, master: str, config: dict[str, str], kafka: bool) -> Session:
+        assert kafka == (getattr(options, "source", None) == "kafka"), "format(lockstep) needs no jars"
         made.append(config)
         return Session()
 
