@@ -40,7 +40,7 @@ PRODUCER_PROPERTIES = {
     "max.in.flight.requests.per.connection": str(PRODUCER_IN_FLIGHT),
     "compression.type": "none",
 }
-"""Kafka 4.3.1's own defaults, written out so that no client version can change what is measured."""
+"""Kafka 4.4.0's own defaults, written out so that no client version can change what is measured."""
 
 
 @dataclass(frozen=True)

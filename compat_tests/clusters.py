@@ -173,7 +173,7 @@ class Cluster:
 
 
 class KafkaCluster(Cluster):
-    """Apache Kafka 4.3.1 nodes, min.insync.replicas 2. `heap` sets -Xms and -Xmx of each."""
+    """Apache Kafka 4.4.0 nodes, min.insync.replicas 2. `heap` sets -Xms and -Xmx of each."""
 
     name = "kafka"
 

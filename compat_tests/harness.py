@@ -19,7 +19,7 @@ from compat_tests.clients.confluent import Confluent
 from compat_tests.clients.driven import Driven
 from compat_tests.clients.face import Client
 from compat_tests.clients.go import FranzGo, KafkaGo, Sarama
-from compat_tests.clients.java import Java, Java34, Java39, Java44
+from compat_tests.clients.java import Java, Java34, Java39, Java43
 from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kafka_python_2 import KafkaPython2
 from compat_tests.clients.kcat import Kcat
@@ -45,8 +45,8 @@ CLIENTS: Mapping[str, type[Client]] = {
     for each in (
         Java34,
         Java39,
+        Java43,
         Java,
-        Java44,
         Confluent,
         Kcat,
         KafkaPython,

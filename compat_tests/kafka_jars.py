@@ -1,4 +1,4 @@
-"""Apache Kafka's jars, resolved by Maven once and kept under `.cache/`: all of 4.3.1, and other clients.
+"""Apache Kafka's jars, resolved by Maven once and kept under `.cache/`: all of 4.4.0, and other clients.
 
 Owns: the pinned `java/pom.xml`, `java/clients/pom.xml` and `java/streams/pom.xml`, `.cache/kafka-*/libs`,
 their stamps and locks. `jars()` is idempotent and may be called by several processes at once; the stamp is
@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-KAFKA_VERSION = "4.3.1"
+KAFKA_VERSION = "4.4.0"
 JAVA_MINIMUM = 17
 
 _ROOT = Path(__file__).resolve().parent.parent

@@ -5,8 +5,9 @@
         answer["brokers"][0]["port"]
 
 Messages are kio's (Aiven, generated from Kafka's schemas), so neither broker's codec is its own judge;
-record batches are kafka-python's. Fields a version lacks are left out, fields not given are Kafka's defaults
-or zero: one dictionary serves all versions. Field names are kio's (`max_wait`, `timeout` in milliseconds).
+versions that kio does not have are left to `raw_tables.py`. Record batches are kafka-python's. Fields a
+version lacks are left out, fields not given are Kafka's defaults or zero: one dictionary serves all versions.
+Field names are kio's (`max_wait`, `timeout` in milliseconds).
 Answers come back as plain dictionaries with error codes as numbers.
 """
 
@@ -32,6 +33,8 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from kio.index import UnknownEntity, load_entity_schema
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
+
+from compat_tests import raw_tables
 
 Answer = dict[str, Any]
 NO_PRODUCER = -1
@@ -309,6 +312,8 @@ def values_in(records: bytes | None) -> list[tuple[int, bytes | None]]:
 
 def request_frame(api: str, api_version: int, correlation_id: int, fields: Mapping[str, Any]) -> bytes:
     """The whole frame, length included. TypeError for a field that no version has."""
+    if not _has_kio(api, api_version):
+        return raw_tables.request_frame(api, api_version, correlation_id, fields)
     unknown = fields.keys() - _field_names(api)
     if unknown:
         raise TypeError(f"{api} has no {', '.join(sorted(unknown))}")
@@ -332,6 +337,15 @@ def request_frame(api: str, api_version: int, correlation_id: int, fields: Mappi
 
 
 @functools.cache
+def _has_kio(api: str, api_version: int) -> bool:
+    try:
+        load_entity_schema(api, api_version, EntityType.request)
+    except UnknownEntity:
+        return False
+    return True
+
+
+@functools.cache
 def _field_names(api: str) -> frozenset[str]:
     """The top-level fields of every version: a case may name what only some versions have."""
     found: set[str] = set()
@@ -344,6 +358,8 @@ def _field_names(api: str) -> frozenset[str]:
 
 def parse_response(api: str, api_version: int, frame: bytes) -> Answer:
     """The body as a dictionary; every byte of the frame must be used."""
+    if not _has_kio(api, api_version):
+        return raw_tables.parse_response(api, api_version, frame)
     kind: Any = load_entity_schema(api, api_version, EntityType.response)
     _, used = _sized(entity_reader(kind.__header_schema__)(frame, 0))
     body, more = _sized(entity_reader(kind)(frame, used))

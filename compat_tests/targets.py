@@ -1,4 +1,4 @@
-"""One broker process under test, as a context object: Lockstep or Apache Kafka 4.3.1, with the same face.
+"""One broker process under test, as a context object: Lockstep or Apache Kafka 4.4.0, with the same face.
 
     with KafkaTarget(settings={"log.flush.interval.messages": "1"}) as broker:
         produce_to(broker.bootstrap)
@@ -281,7 +281,7 @@ class LockstepTarget(Target):
 
 
 class KafkaTarget(Target):
-    """Apache Kafka 4.3.1, one KRaft process that is broker and controller. Raises ToolchainMissing.
+    """Apache Kafka 4.4.0, one KRaft process that is broker and controller. Raises ToolchainMissing.
 
     `heap` sets -Xms and -Xmx (Kafka ships 1G); the other JVM options are those of Kafka's start script.
     """

@@ -148,18 +148,18 @@ def _outcomes() -> list[Outcome]:
         return Outcome("Records", case, client, target, result, reason)
 
     return [
-        one("codec zstd", "Java 4.3.1", "kafka", PASSED),
-        one("codec zstd", "Java 4.3.1", "lockstep", PASSED),
+        one("codec zstd", "Java 4.4.0", "kafka", PASSED),
+        one("codec zstd", "Java 4.4.0", "lockstep", PASSED),
         one("codec zstd", "kcat", "kafka", PASSED),
         one("codec zstd", "kcat", "lockstep", FAILED, "assert [] == [1]"),
         one("codec zstd", "kcat", "lockstep", PASSED),  # a teardown that went well
         one("nulls", "kcat", "kafka", LIMITED, "cannot"),
         one("nulls", "kcat", "lockstep", LIMITED, "cannot"),
-        one("nulls", "Java 4.3.1", "kafka", FAILED, "wrong case"),
-        one("nulls", "Java 4.3.1", "lockstep", PASSED),
-        one("keys", "Java 4.3.1", "kafka", PASSED),
-        one("keys", "Java 4.3.1", "lockstep", PASSED),
-        one("keys", "Java 4.3.1", "lockstep-3", PASSED),
+        one("nulls", "Java 4.4.0", "kafka", FAILED, "wrong case"),
+        one("nulls", "Java 4.4.0", "lockstep", PASSED),
+        one("keys", "Java 4.4.0", "kafka", PASSED),
+        one("keys", "Java 4.4.0", "lockstep", PASSED),
+        one("keys", "Java 4.4.0", "lockstep-3", PASSED),
         one("keys", "kcat", "lockstep-3", FAILED, "assert 3 == 1"),
         one("leaders", "kcat", "lockstep-3", PASSED),
         one("locks", "kcat", "lockstep", PASSED),

@@ -20,7 +20,7 @@ from compat_tests.clients.aio_kafka import AioKafka
 from compat_tests.clients.confluent import Confluent
 from compat_tests.clients.face import Client, Header, Message, Refused, Sent
 from compat_tests.clients.go import FranzGo, KafkaGo, Sarama
-from compat_tests.clients.java import Java, Java34, Java39, Java44
+from compat_tests.clients.java import Java, Java34, Java39, Java43
 from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kafka_python_2 import KafkaPython2
 from compat_tests.clients.kcat import Kcat
@@ -44,7 +44,7 @@ PURGED = -152
 _JAVA = ("PolicyViolationException", "InvalidRecordException")
 _CONSTANTS = ("POLICY_VIOLATION", "INVALID_RECORD")
 ERRORS = {
-    **dict.fromkeys((Java34.name, Java39.name, Java.name, Java44.name), _JAVA),
+    **dict.fromkeys((Java34.name, Java39.name, Java43.name, Java.name), _JAVA),
     **dict.fromkeys((Confluent.name, KafkaJs.name, Platformatic.name, FranzGo.name), _CONSTANTS),
     KafkaPython.name: ("PolicyViolationError", "InvalidRecordError"),
     KafkaPython2.name: ("PolicyViolationError", "InvalidRecordError"),
@@ -54,7 +54,7 @@ ERRORS = {
 }
 """What a client calls 44 and 87."""
 HEARS_WHY = frozenset(
-    {Java34.name, Java39.name, Java.name, Java44.name, KafkaPython.name, KafkaPython2.name, KafkaGo.name}
+    {Java34.name, Java39.name, Java43.name, Java.name, KafkaPython.name, KafkaPython2.name, KafkaGo.name}
 )
 """Where the broker's line reaches the application; elsewhere it has the code alone."""
 NO_MORE = {

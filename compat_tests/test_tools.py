@@ -110,7 +110,7 @@ def test_console_subscribed(tool: Tool, new_topic: NewTopic) -> None:
 @pytest.mark.case("Kafka's tools", "kafka-configs --describe: topic and broker")
 def test_configs(tool: Tool, new_topic: NewTopic, raw: RawConnection) -> None:
     topic = new_topic(configs={"retention.ms": "86400000"})
-    main = "kafka.admin.ConfigCommand"
+    main = f"{_TOOLS}.ConfigCommand"
     shown = _out(tool(main, "--describe", "--entity-type", "topics", "--entity-name", topic))
     assert "retention.ms=86400000" in shown
     everything = _out(tool(main, "--describe", "--all", "--entity-type", "topics", "--entity-name", topic))

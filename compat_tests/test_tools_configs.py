@@ -12,7 +12,7 @@ from compat_tests.conftest import NewTopic
 from compat_tests.java_driver import ToolResult
 
 Tool = Callable[..., ToolResult]
-_CONFIGS = "kafka.admin.ConfigCommand"
+_CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 
 
 def _out(result: ToolResult) -> str:

@@ -1,4 +1,4 @@
-"""Administration by hand: partitions, records, disks, producers, transactions. Expected is what Kafka 4.3.1
+"""Administration by hand: partitions, records, disks, producers, transactions. Expected is what Kafka 4.4.0
 does, in every version and for what no client would send. Topics in pages, leaders, the quorum and access
 rules are in `test_wire_cluster.py`."""
 

@@ -1,5 +1,5 @@
 """The cluster by hand: topics in pages, elections, reassignments, the quorum, access rules. Expected is what
-Kafka 4.3.1 does, in every version and for what no client would send."""
+Kafka 4.4.0 does, in every version and for what no client would send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configurations by hand: every operation, resource and refusal. Expected is what Kafka 4.3.1 does."""
+"""Configurations by hand: every operation, resource and refusal. Expected is what Kafka 4.4.0 does."""
 
 from __future__ import annotations
 

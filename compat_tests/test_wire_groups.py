@@ -1,4 +1,4 @@
-"""Committed offsets by hand: every version and every refusal. Expected is what Kafka 4.3.1 does."""
+"""Committed offsets by hand: every version and every refusal. Expected is what Kafka 4.4.0 does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce by hand: sequences, broken batches, limits, every version. Expected is what Kafka 4.3.1 does."""
+"""Produce by hand: sequences, broken batches, limits, every version. Expected is what Kafka 4.4.0 does."""
 
 from __future__ import annotations
 

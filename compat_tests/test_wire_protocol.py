@@ -19,6 +19,7 @@ UNSUPPORTED_VERSION = 35
 INVALID_REPLICATION_FACTOR = 38
 INVALID_REPLICA_ASSIGNMENT = 39
 INVALID_REQUEST = 42
+REBOOTSTRAP_REQUIRED = 129
 UNKNOWN_TOPIC_ID = 100
 
 SERVED = {
@@ -27,7 +28,7 @@ SERVED = {
     "ListOffsets": (2, 1, 11),
     "Metadata": (3, 0, 13),
     "FindCoordinator": (10, 0, 6),
-    "ApiVersions": (18, 0, 4),
+    "ApiVersions": (18, 0, 5),
     "CreateTopics": (19, 2, 7),
     "DeleteTopics": (20, 1, 6),
     "DeleteRecords": (21, 0, 2),
@@ -49,11 +50,11 @@ SERVED = {
     "ListTransactions": (66, 0, 2),
     "DescribeTopicPartitions": (75, 0, 0),
 }
-"""Key, lowest and highest version that Kafka 4.3.1 advertises for what Lockstep serves so far."""
+"""Key, lowest and highest version that Kafka 4.4.0 advertises for what Lockstep serves so far."""
 
 
 @pytest.mark.case("Every version", "ApiVersions v{version}")
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_api_versions(raw: RawConnection, version: int) -> None:
     answer = raw.call("api_versions", version, client_software_name="compat", client_software_version="1.0")
     assert answer["error_code"] == 0
@@ -69,7 +70,7 @@ def test_api_versions_later(raw: RawConnection) -> None:
     frame = raw.receive_frame()
     correlation_id, error_code, count = struct.unpack_from(">ihi", frame)
     assert (correlation_id, error_code, count) == (5, UNSUPPORTED_VERSION, 1)
-    assert struct.unpack_from(">hhh", frame, 10) == (18, 0, 4)
+    assert struct.unpack_from(">hhh", frame, 10) == (18, 0, 5)
     assert raw.call("metadata", 12, topics=[])["brokers"], "the connection lives on"
 
 
@@ -81,12 +82,36 @@ def test_api_versions_names(raw: RawConnection) -> None:
     assert odd["error_code"] == INVALID_REQUEST
 
 
+@pytest.mark.case(
+    "Protocol", "ApiVersions 5: a client that means another cluster or node is refused (KIP-1242)"
+)
+def test_api_versions_address(raw: RawConnection) -> None:
+    own_cluster, own_node = raw.call("metadata", 12, topics=[])["cluster_id"], raw.node_id()
+
+    def error(cluster_id: str | None, node_id: int, name: str = "compat") -> int:
+        named = {"client_software_name": name, "client_software_version": "1.0"}
+        answer = raw.call("api_versions", 5, cluster_id=cluster_id, node_id=node_id, **named)
+        assert bool(answer["api_keys"]) == bool(answer["finalized_features"]) == (not answer["error_code"])
+        return int(answer["error_code"])
+
+    assert error(None, -1) == error(own_cluster, own_node) == 0
+    half = [(own_cluster, -1), ("another", -1), (None, own_node), (None, own_node + 7)]
+    assert [error(*each) for each in half] == [INVALID_REQUEST] * len(half)
+    wrong = [("another", own_node), (own_cluster, own_node + 7), ("", own_node), (own_cluster, -2)]
+    assert [error(*each) for each in wrong] == [REBOOTSTRAP_REQUIRED] * len(wrong)
+    assert error("another", own_node, name="") == INVALID_REQUEST, "the name is looked at first"
+    assert raw.call("metadata", 12, topics=[])["brokers"], "the connection stays open"
+
+
 CLOSING = {
     "an unknown version": struct.pack(">ihhih", 10, 3, 99, 5, -1),
     "an unknown API": struct.pack(">ihhih", 10, 999, 0, 5, -1),
     "Produce v2, advertised but not served": struct.pack(">ihhihhiii", 24, 0, 2, 5, -1, -1, 100, 0, 0)[:28],
     "a negative size": struct.pack(">i", -5),
     "a size beyond socket.request.max.bytes": struct.pack(">i", 0x7FFFFFFF),
+    "ApiVersions of version 5 with the body of version 4": (
+        struct.pack(">ihhih", 16, 18, 5, 5, -1) + b"\0" + b"\2a\0021\0"
+    ),
     "a body that ends early": struct.pack(">ihhih", 12, 3, 1, 5, -1) + b"\0\0",
 }
 

@@ -1,4 +1,4 @@
-"""Readers of committed records, and partitions' part of transactions, by hand: as Kafka 4.3.1 does it."""
+"""Readers of committed records, and partitions' part of transactions, by hand: as Kafka 4.4.0 does it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transaction coordinator by hand: every version and every refusal. Expected is what Kafka 4.3.1 does.
+"""The transaction coordinator by hand: every version and every refusal. Expected is what Kafka 4.4.0 does.
 
 Whoever is told CONCURRENT_TRANSACTIONS asks again, as clients do: Kafka says it where Lockstep lets wait.
 """

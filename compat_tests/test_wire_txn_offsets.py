@@ -1,4 +1,4 @@
-"""Offsets committed within transactions, by hand: versions, refusals. Expected is what Kafka 4.3.1 does."""
+"""Offsets committed within transactions, by hand: versions, refusals. Expected is what Kafka 4.4.0 does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Transactional batches and markers by hand: what a partition takes and refuses, in each version's words.
 
-Expected is what Kafka 4.3.1 does. Versions: 11 knows TRANSACTION_ABORTABLE, 12 adds the partition (KIP-890).
+Expected is what Kafka 4.4.0 does. Versions: 11 knows TRANSACTION_ABORTABLE, 12 adds the partition (KIP-890).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _NEVER = 0x7FFF
 
 
 class ApiKey(IntEnum):
-    """Every API of Kafka 4.3.1, by Kafka's name; 4 to 7 are gone from Kafka 4."""
+    """Every API of Kafka 4.4.0, by Kafka's name; 4 to 7 are gone from Kafka 4."""
 
     PRODUCE = 0
     FETCH = 1
@@ -117,6 +117,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
 
 _FLEXIBLE_FROM: dict[int, int] = {
@@ -209,6 +211,8 @@ _FLEXIBLE_FROM: dict[int, int] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 0,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: 0,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: 0,
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: 0,
+    ApiKey.UNREGISTER_CONTROLLER: 0,
 }
 """The first flexible version of each API; a newer version than we know is flexible too."""
 

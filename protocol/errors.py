@@ -1,6 +1,6 @@
 """Kafka's error codes: number, name, whether a client tries again by itself, and what it means in words.
 
-Codes, names and `retriable` are those of Apache Kafka 4.3.1; the words are ours and never on the wire
+Codes, names and `retriable` are those of Apache Kafka 4.4.0; the words are ours and never on the wire
 unless a handler puts them there.
 """
 
@@ -170,3 +170,6 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "the topology's epoch is not valid"
     STREAMS_TOPOLOGY_FENCED = 132, False, "the topology is older than the group's"
     SHARE_SESSION_LIMIT_REACHED = 133, True, "there are too many share sessions"
+    GROUP_DELETION_FAILED = 134, False, "the group could not be deleted"
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, False, "the topology's description could not be stored"
+    CONTROLLER_ID_NOT_REGISTERED = 136, False, "no controller is registered under this id"

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1 tuned for one machine with few cores: the best we know how to make it, without flushes.
+"""Apache Kafka 4.4.0 tuned for one machine with few cores: the best we know how to make it, without flushes.
 
 Owns: the settings and why each is there. Sources: Apache Kafka's documentation, "Production server configs",
 "Java Version" and "OS"; LinkedIn's published JVM flags, which the documentation quotes. What is not here was

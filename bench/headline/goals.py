@@ -80,4 +80,4 @@ GOALS: Final = tuple(
         ("n3.partitions16.p50", "<=", 0.3),
     )
 )
-"""Against a warmed-up Apache Kafka 4.3.1 on the same machine."""
+"""Against a warmed-up Apache Kafka 4.4.0 on the same machine."""

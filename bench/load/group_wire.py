@@ -2,7 +2,7 @@
 
 Owns: FindCoordinator v2, JoinGroup v5, SyncGroup v3, Heartbeat v3, LeaveGroup v2 and OffsetCommit v7: the
 last versions without compact lengths. As in `wire.py`, nothing is shared with the broker that is measured.
-Field order: Apache Kafka 4.3.1's message JSON. Shapes: every `..._request` is a body without its header;
+Field order: Apache Kafka 4.4.0's message JSON. Shapes: every `..._request` is a body without its header;
 every `..._answer` takes a response body and raises WrongAnswer where it is too short.
 """
 

@@ -2,7 +2,7 @@
 
 Owns: Produce v9, Fetch v12 and one uncompressed v2 record batch, written out by hand on purpose. The
 benchmark must not share an encoder with the broker it measures, and both brokers must get the same bytes.
-Does not do: any other API, version negotiation, or decoding of records. Field order: Apache Kafka 4.3.1's
+Does not do: any other API, version negotiation, or decoding of records. Field order: Apache Kafka 4.4.0's
 ProduceRequest.json and FetchRequest.json.
 """
 

@@ -54,4 +54,4 @@ GOALS = tuple(
         ("resume", "<=", 1.0),
     )
 )
-"""What the project wants to show for three nodes against three warmed-up Apache Kafka 4.3.1 nodes."""
+"""What the project wants to show for three nodes against three warmed-up Apache Kafka 4.4.0 nodes."""

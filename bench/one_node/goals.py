@@ -95,4 +95,4 @@ GOALS = tuple(
         ("members.memory", "<=", 1.0),
     )
 )
-"""What the project wants to show for one node against a warmed-up Apache Kafka 4.3.1."""
+"""What the project wants to show for one node against a warmed-up Apache Kafka 4.4.0."""

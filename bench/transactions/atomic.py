@@ -39,7 +39,7 @@ RATIOS = {
     ]
 }
 GOALS = (Goal(f"atomic.p50.{ONE}", "<=", 0.05), Goal(f"atomic.p50.{SPREAD}", "<=", 0.05))
-"""What the project wants to show for three nodes against three warmed-up Apache Kafka 4.3.1 nodes."""
+"""What the project wants to show for three nodes against three warmed-up Apache Kafka 4.4.0 nodes."""
 
 
 class AtomicSession(TransactionsSession):

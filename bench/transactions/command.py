@@ -52,7 +52,7 @@ GOALS = tuple(
     for groups, bound in ((ONE, 0.1), (SPREAD, 0.25))
     for width in WIDTHS
 )
-"""What the project wants to show for three nodes against three warmed-up Apache Kafka 4.3.1 nodes."""
+"""What the project wants to show for three nodes against three warmed-up Apache Kafka 4.4.0 nodes."""
 
 
 class TransactionsSession(NodesSession):

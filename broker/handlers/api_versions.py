@@ -7,6 +7,10 @@ requests that a broker with it does not need (KIP-890); its lowest version of 0 
 breaks Java clients before 3.9 (KAFKA-17011). lockstep.locks, lockstep.atomic and lockstep.staged tell our
 clients that lock headers, atomic and staged appends are not silently ignored here. The features of the
 consumer, share and streams protocols name APIs that are not here; metadata.version counts Kafka's records.
+
+From version 5 on a client names the cluster and the node that it means to reach, as it read them in metadata
+(KIP-1242). One that reaches another, by a reused address or a wrong route, gets REBOOTSTRAP_REQUIRED and
+writes nothing here. Its connection stays open, as in Kafka.
 """
 
 from __future__ import annotations
@@ -26,14 +30,16 @@ from protocol.messages.api_versions import (
 from protocol.staged_messages import STAGED_FEATURE
 
 API_KEY = ApiKey.API_VERSIONS
-VERSIONS = (0, 4)
+VERSIONS = (0, 5)
 NAMED_SINCE = 3
 FEATURES_SINCE = 3
 LOWEST_0_SINCE = 4
+ADDRESSED_SINCE = 5
 TRANSACTIONS = "transaction.version"
 TRANSACTION_VERSION = 2
 OWN_FEATURES = ("lockstep.atomic", "lockstep.locks", STAGED_FEATURE)
 OWN_LEVEL = 1
+NO_NODE = -1
 FEATURES_EPOCH = 3
 """To be raised when the features are others: clients keep those of the highest one they have seen."""
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -41,9 +47,9 @@ _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 def handle(context: ClientContext, header: RequestHeader, request: ApiVersionsRequest) -> Answer:
     """The whole table; INVALID_REQUEST where the client's name or version is no name (KIP-511)."""
-    named = _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
-    if header.api_version >= NAMED_SINCE and not named:
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    error = _error(context, header.api_version, request)
+    if error is not ErrorCode.NONE:
+        return ApiVersionsResponse(error_code=error)
     response = ApiVersionsResponse(api_keys=_table(context.services))
     if header.api_version >= FEATURES_SINCE:
         response.finalized_features_epoch = FEATURES_EPOCH
@@ -66,6 +72,25 @@ def handle(context: ClientContext, header: RequestHeader, request: ApiVersionsRe
         supported = SupportedFeatureKey(name=TRANSACTIONS, min_version=0, max_version=TRANSACTION_VERSION)
         response.supported_features.insert(0, supported)
     return response
+
+
+def _error(context: ClientContext, api_version: int, request: ApiVersionsRequest) -> ErrorCode:
+    """Why the client gets no table. Source: Kafka's KafkaApis.handleApiVersionsRequest."""
+    if api_version < NAMED_SINCE:
+        return ErrorCode.NONE
+    named = _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(request.client_software_version)
+    if not named:
+        return ErrorCode.INVALID_REQUEST
+    if api_version < ADDRESSED_SINCE:
+        return ErrorCode.NONE
+    has_cluster, has_node = request.cluster_id is not None, request.node_id != NO_NODE
+    if has_cluster != has_node:
+        return ErrorCode.INVALID_REQUEST
+    services = context.services
+    meant = request.cluster_id, request.node_id
+    if has_cluster and meant != (services.cluster.cluster_id, services.nodes.node_id):
+        return ErrorCode.REBOOTSTRAP_REQUIRED
+    return ErrorCode.NONE
 
 
 def unknown_version(services: Services) -> ApiVersionsResponse:

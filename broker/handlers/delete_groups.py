@@ -18,7 +18,7 @@ from protocol.messages.delete_groups import (
 )
 
 API_KEY = ApiKey.DELETE_GROUPS
-VERSIONS = (0, 2)
+VERSIONS = (0, 3)
 
 
 def handle(context: ClientContext, header: RequestHeader, request: DeleteGroupsRequest) -> Answer:

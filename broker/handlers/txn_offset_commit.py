@@ -1,7 +1,9 @@
 """TxnOffsetCommit: offsets that hold if a transaction commits; answered when they are in the log (KIP-98).
 
 Versions: up to 2 they do not say which member commits (KIP-447); 4 knows TRANSACTION_ABORTABLE; 5 adds the
-group's partition to the transaction, as AddOffsetsToTxn does for others (KIP-890). Nothing is written before
+group's partition to the transaction, as AddOffsetsToTxn does for others (KIP-890). 6 names topics by id
+(KIP-1319) and is not served: after a topic was deleted and created anew Apache Kafka 4.4.0's producer repeats
+a request with the old id for ever, while by name it goes on. Nothing is written before
 the transaction's coordinator knows of this partition: what no marker follows would be pending for ever.
 Source: Kafka's KafkaApis.handleTxnOffsetCommitRequest, OffsetMetadataManager.commitTransactionalOffset.
 """
@@ -92,7 +94,7 @@ class _Commit:
             group_id,
             request.member_id,
             request.group_instance_id,
-            request.generation_id,
+            request.generation_id_or_member_epoch,
             transactional=True,
         )
         if error is not ErrorCode.NONE:

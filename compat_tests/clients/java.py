@@ -46,8 +46,8 @@ class Java39(Java):
     jars = client_jars("3.9.2")
 
 
-class Java44(Java):
-    """The newest."""
+class Java43(Java):
+    """The version before the judge's."""
 
-    name = "Java 4.4.0"
-    jars = client_jars("4.4.0")
+    name = "Java 4.3.1"
+    jars = client_jars("4.3.1")

@@ -1,6 +1,6 @@
 """The message tables: one module per API with its request, its response and notes on its versions.
 
-Names, versions, types and defaults are those of Apache Kafka 4.3.1's message definitions. The version
+Names, versions, types and defaults are those of Apache Kafka 4.4.0's message definitions. The version
 range of a table is what the codec knows; what the broker serves is the handlers' business.
 """
 

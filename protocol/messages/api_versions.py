@@ -2,7 +2,8 @@
 
 Versions: 0 the list; 1 throttle time; 2 throttling is the client's duty from here on (KIP-219); 3 flexible,
 the client says what software it is (KIP-511) and the response lists features (KIP-584); 4 features whose
-lowest version is 0 may be listed (KAFKA-17011): below 4 they must be left out or older clients fail.
+lowest version is 0 may be listed (KAFKA-17011): below 4 they must be left out or older clients fail; 5 the
+client names the cluster and the node that it means to reach (KIP-1242).
 
 A request of a newer version than served is answered in the version 0 body with UNSUPPORTED_VERSION and
 this API's own range, so that the client tries again (KIP-511).
@@ -13,12 +14,14 @@ from __future__ import annotations
 from protocol.fields import Struct, array, boolean, int16, int32, int64, message, string, struct
 
 
-@message(api_key=18, versions="0-4", flexible="3+", kind="request")
+@message(api_key=18, versions="0-5", flexible="3+", kind="request")
 class ApiVersionsRequest(Struct):
     """ "What can you do?", before anything else is said."""
 
     client_software_name: str = string(versions="3+", ignorable=True)
     client_software_version: str = string(versions="3+", ignorable=True)
+    cluster_id: str | None = string(default=None, versions="5+", nullable="5+", ignorable=True)
+    node_id: int = int32(default=-1, versions="5+", ignorable=True)
 
 
 @struct()
@@ -48,7 +51,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = int16(versions="3+")
 
 
-@message(api_key=18, versions="0-4", flexible="3+", kind="response")
+@message(api_key=18, versions="0-5", flexible="3+", kind="response")
 class ApiVersionsResponse(Struct):
     """Every API served, and the features."""
 

@@ -1,6 +1,6 @@
 """DeleteGroups (42): groups without members, and all they committed, go away (KIP-229).
 
-Versions: 1 throttling is the client's duty (KIP-219); 2 flexible.
+Versions: 1 throttling is the client's duty (KIP-219); 2 flexible; 3 a text beside the error (Kafka 4.4).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from protocol.fields import Struct, array, int16, int32, message, string, struct
 
 
-@message(api_key=42, versions="0-2", flexible="2+", kind="request")
+@message(api_key=42, versions="0-3", flexible="2+", kind="request")
 class DeleteGroupsRequest(Struct):
     """Groups to delete."""
 
@@ -21,9 +21,10 @@ class DeletableGroupResult(Struct):
 
     group_id: str = string()
     error_code: int = int16()
+    error_message: str | None = string(default=None, versions="3+", nullable="3+", ignorable=True)
 
 
-@message(api_key=42, versions="0-2", flexible="2+", kind="response")
+@message(api_key=42, versions="0-3", flexible="2+", kind="response")
 class DeleteGroupsResponse(Struct):
     """A result for each group asked for."""
 

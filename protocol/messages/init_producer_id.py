@@ -2,7 +2,7 @@
 
 Versions: 0 (KIP-98); 1 throttling is the client's duty (KIP-219); 2 flexible; 3 the producer names the id
 and epoch it had, and gets a higher epoch (KIP-360); 4 PRODUCER_FENCED (KIP-588); 5 TRANSACTION_ABORTABLE
-(KIP-890); 6 two-phase commit (KIP-939), unstable in Kafka 4.3: do not advertise it.
+(KIP-890); 6 two-phase commit (KIP-939), unstable in Kafka 4.4: do not advertise it.
 """
 
 from __future__ import annotations

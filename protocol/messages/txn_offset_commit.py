@@ -2,12 +2,12 @@
 
 Versions: 1 throttling is the client's duty (KIP-219); 2 leader epochs (KIP-320); 3 flexible, and who of the
 group commits (KIP-447); 4 TRANSACTION_ABORTABLE (KIP-890); 5 adds the group to the transaction, too: for
-transactions of version 2 only (KIP-890).
+transactions of version 2 only (KIP-890); 6 topic ids in place of names (KIP-1319).
 """
 
 from __future__ import annotations
 
-from protocol.fields import Struct, array, int16, int32, int64, message, string, struct
+from protocol.fields import Struct, array, int16, int32, int64, message, string, struct, uuid
 
 
 @struct()
@@ -24,11 +24,12 @@ class TxnOffsetCommitRequestPartition(Struct):
 class TxnOffsetCommitRequestTopic(Struct):
     """The partitions of one topic."""
 
-    name: str = string()
+    name: str = string(versions="0-5", ignorable=True)
+    topic_id: bytes = uuid(versions="6+", ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
 
 
-@message(api_key=28, versions="0-5", flexible="3+", kind="request")
+@message(api_key=28, versions="0-6", flexible="3+", kind="request")
 class TxnOffsetCommitRequest(Struct):
     """Offsets to store with a transaction."""
 
@@ -36,7 +37,7 @@ class TxnOffsetCommitRequest(Struct):
     group_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
-    generation_id: int = int32(default=-1, versions="3+")
+    generation_id_or_member_epoch: int = int32(default=-1, versions="3+")
     member_id: str = string(versions="3+")
     group_instance_id: str | None = string(default=None, versions="3+", nullable="3+")
     topics: list[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
@@ -54,11 +55,12 @@ class TxnOffsetCommitResponsePartition(Struct):
 class TxnOffsetCommitResponseTopic(Struct):
     """The partitions of one topic."""
 
-    name: str = string()
+    name: str = string(versions="0-5", ignorable=True)
+    topic_id: bytes = uuid(versions="6+", ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
 
 
-@message(api_key=28, versions="0-5", flexible="3+", kind="response")
+@message(api_key=28, versions="0-6", flexible="3+", kind="response")
 class TxnOffsetCommitResponse(Struct):
     """A result for each partition."""
 

@@ -14,7 +14,7 @@ def test_a_code_is_the_int_it_stands_for() -> None:
 
 
 def test_codes_have_no_gap() -> None:
-    assert [int(code) for code in ErrorCode] == list(range(-1, 134))
+    assert [int(code) for code in ErrorCode] == list(range(-1, 137))
 
 
 def test_retriable() -> None:

@@ -4,7 +4,7 @@ Two clocks run at once, both from the kill. `bare`: a connection by hand that as
 and produces there, again and again - what the cluster itself takes. `client`: a confluent-kafka producer with
 its default settings that sends every 10 ms - what a user sees; only records sent after the kill count.
 Between two kills the node comes back and is in sync, so each kill hits a whole cluster. Three nodes on
-loopback, replication factor 3, acks=all, min.insync.replicas 2; `--target kafka` is Apache Kafka 4.3.1.
+loopback, replication factor 3, acks=all, min.insync.replicas 2; `--target kafka` is Apache Kafka 4.4.0.
 """
 
 from __future__ import annotations

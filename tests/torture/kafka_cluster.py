@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3.1 nodes in the same network and under the same faults: the harness's own judge.
+"""Apache Kafka 4.4.0 nodes in the same network and under the same faults: the harness's own judge.
 
 Owns: their properties and the formatting of their directories. What the checker says of Kafka without power
 loss should be nothing; what it does say is looked at before Lockstep is blamed for the same.
