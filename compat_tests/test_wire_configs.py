@@ -311,7 +311,7 @@ def test_fixed(raw: RawConnection, resource: Resource) -> None:
 def test_groups(raw: RawConnection, unused_name: Callable[[], str]) -> None:
     group, name = (GROUP, unused_name()), "consumer.session.timeout.ms"
     before = described(raw, group)
-    assert len(before) == 17
+    assert len(before) == 21
     assert (
         alter(raw, group, (name, SET, "50000"), ("share.auto.offset.reset", SET, "by_duration:PT1H")) == NONE
     )
