@@ -15,7 +15,7 @@
 | what is checked and told of what is read | `partition_checks`, `committed_reads` |
 | the cluster | `cluster_image` (as recorded), `metadata` (as served), `cluster/` (the other nodes) |
 | log groups | `hosting` (those that are here), `remote_group` (stands for others), `membership/` |
-| topics | `topic_rules` (says no), `topics` (does), `replica_assignment` (replicas chosen by hand) |
+| topics | `topic_rules` (says no), `topics` (does), `refused_creations`; `replica_assignment` (by hand) |
 | settings | `settings/`; `config_changes` while the broker runs |
 | what goes on beside requests | `retention`, `compaction`, `rolling` (for its sake), `scrubbing` (for rot) |
 | coordinators | `coordination/`, `groups/`, `transactions/` |

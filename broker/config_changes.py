@@ -42,7 +42,13 @@ from broker.settings.group_config import (
 )
 from broker.settings.log_levels import LEVELS, ROOT, levels, set_level
 from broker.settings.properties import Kind, Property
-from broker.settings.topic_config import FIXED_AT_CREATION, TOPIC_PROPERTIES, InvalidTopicConfig, topic_config
+from broker.settings.topic_config import (
+    FIXED_AT_CREATION,
+    TOPIC_PROPERTIES,
+    InvalidTopicConfig,
+    topic_config,
+    without_effect,
+)
 from broker.topic_rules import check_name
 from broker.topics import Topics
 from protocol.config_resources import ConfigOperation, ResourceType
@@ -184,11 +190,16 @@ class ConfigChanges:
         for each in texts:
             attribute, declared = TOPIC_PROPERTIES[each]
             texts[each] = declared.show(getattr(new, attribute)) or ""
-        return _Plan(topic_configs_command(topic.topic_id, texts), partial(self._act_on_topic, topic))
+        return _Plan(
+            topic_configs_command(topic.topic_id, texts),
+            partial(self._act_on_topic, topic, dict(config.overrides)),
+        )
 
-    def _act_on_topic(self, topic: Topic) -> None:
+    def _act_on_topic(self, topic: Topic, former: Mapping[str, str]) -> None:
         self._topics.check_alterable(topic)
         log.info("topic %s: configured: %s", topic.name, _shown(topic.config.overrides))
+        for line in without_effect(topic.config.overrides, former):
+            log.warning("topic %s: %s", topic.name, line)
 
     def _plan_broker(self, change: Change) -> _Plan:
         settings = self._cluster.settings

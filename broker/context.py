@@ -270,6 +270,11 @@ class ClientContext:
         self.peer = peer
         self.local_host = local_host
 
+    @property
+    def is_node(self) -> bool:
+        """Whether another node asks for itself, and none of its clients."""
+        return self.is_forwarded and not self.peer
+
     def endpoint(self) -> Endpoint:
         """This node, as this client can reach it."""
         services = self.services

@@ -35,8 +35,9 @@ from broker.cluster_image import (
 )
 from broker.metadata import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, Topic
 from broker.refused import Refused
+from broker.refused_creations import RefusedCreations
 from broker.settings.config import Settings
-from broker.settings.topic_config import TopicConfig
+from broker.settings.topic_config import TopicConfig, without_effect
 from broker.topic_rules import (
     TopicPlan,
     check_may_change,
@@ -92,6 +93,7 @@ class Topics:
         self._orphans = Orphans(cluster, commands, self._growing)
         self._complaints = Complaints(lambda: asyncio.get_running_loop().time(), log)
         """What is tried again each second is said once a minute."""
+        self.refused_creations = RefusedCreations(lambda: asyncio.get_running_loop().time())
 
     # --- start --------------------------------------------------------------------------------------------
 
@@ -320,6 +322,7 @@ class Topics:
         creating = self._creating.get(name)
         if creating is not None:
             return await asyncio.shield(creating)
+        self.refused_creations.check(name)
         return await self.create(self.plan(name, -1, -1, {}))
 
     @property
@@ -370,8 +373,11 @@ class Topics:
         topic = self._cluster.topic_by_id(topic_id)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{plan.name}' was deleted meanwhile.")
+        self.refused_creations.forget(plan.name)
         count = plan.partition_count
         log.info("topic %s: created with %d partition%s", plan.name, count, "" if count == 1 else "s")
+        for line in without_effect(plan.overrides):
+            log.warning("topic %s: %s", plan.name, line)
         return topic
 
     def _place(self, config: TopicConfig, partition_count: int) -> list[int]:

@@ -54,6 +54,8 @@ async def handle(
         try:
             if counts[topic.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if context.is_node:
+                context.services.topics.refused_creations.check(topic.name)
             plan = _plan(context, topic)
             if partitions + plan.partition_count > limit:
                 raise Refused(
@@ -64,6 +66,8 @@ async def handle(
             plans.append(plan)
         except Refused as refused:
             results[topic.name] = _refusal(topic.name, refused)
+            if topic.configs and not request.validate_only:
+                context.services.topics.refused_creations.note(topic.name, refused)
     alike: Alike = {}
     if request.validate_only:
         for plan in plans:
@@ -128,6 +132,8 @@ async def _create(context: ClientContext, plan: TopicPlan, alike: Alike) -> Crea
     try:
         topic = await context.services.topics.create(plan)
     except Refused as refused:
+        if plan.overrides:
+            context.services.topics.refused_creations.note(plan.name, refused)
         return _refusal(plan.name, refused)
     replicas = len(context.services.cluster.nodes_of(topic.partitions[0].group.group_id))
     return _success(context, topic.name, topic.topic_id, len(topic.partitions), replicas, topic.config, alike)

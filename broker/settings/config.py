@@ -39,7 +39,12 @@ from broker.settings.properties import (
     properties_of,
     setting,
 )
-from broker.settings.topic_default_settings import DEFAULT_ONLY, SAID_AT_START, TopicDefaultSettings
+from broker.settings.topic_default_settings import (
+    DEFAULT_ONLY,
+    SAID_AT_START,
+    WITHOUT_EFFECT,
+    TopicDefaultSettings,
+)
 from broker.settings.transaction_settings import TransactionSettings
 
 NOT_FLUSHED: Final = "os"
@@ -411,6 +416,8 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
             explicit[name] = text
             if name in SAID_AT_START:
                 warnings.append(f"{name} {SAID_AT_START[name]}")
+            if name in WITHOUT_EFFECT and values[known[0]] != known[1].default:
+                warnings.append(f"{name} has no effect here: {WITHOUT_EFFECT[name]}")
         elif name in _WOULD_BE_OPEN and text.strip():
             raise ConfigError(name, text, _WOULD_BE_OPEN[name])
         elif known is not None or name in UNUSED_KAFKA_NAMES or name.startswith(_IGNORED_PREFIXES):

@@ -78,6 +78,8 @@ def describe_topic(config: TopicConfig, settings: Settings) -> list[Described]:
     """Every configuration of a topic, by name."""
     described = []
     for name, (attribute, declared) in sorted(TOPIC_PROPERTIES.items()):
+        if declared.is_internal and name not in config.overrides:
+            continue
         value = declared.show(getattr(config, attribute))
         synonyms = broker_synonyms(BROKER_SYNONYMS[name][0], settings) if name in BROKER_SYNONYMS else []
         if name in config.overrides:
@@ -119,6 +121,8 @@ def describe_group(texts: Mapping[str, str]) -> list[Described]:
     """Every configuration of a group that sets `texts`, by name."""
     described = []
     for name, known in sorted(GROUP_PROPERTIES.items()):
+        if known.declared.is_internal and name not in texts:
+            continue
         default = known.declared.show(known.declared.default)
         synonyms: list[Synonym] = [(known.broker_name, default, ConfigSource.DEFAULT)]
         if name in texts:

@@ -1,6 +1,6 @@
 """Configurations of groups: what a group may set for itself, its defaults and its bounds.
 
-Owns: Kafka 4.3.1's names for groups of the consumer, share and streams protocols. They are stored, checked
+Owns: Kafka 4.4.0's names for groups of the consumer, share and streams protocols. They are stored, checked
 and described as Kafka does, so that what is set today is in force the day a protocol that heeds it is
 served; the classic protocol has no configuration of its own.
 Does not: store anything (`cluster_image.py` does). Source: Kafka's GroupConfig; bounds are broker defaults.
@@ -39,16 +39,24 @@ class GroupProperty:
     broker_name: str
     """The broker setting it follows by default."""
     least: tuple[str, int] | None = None
+    """A setting that it must not be below, and that setting's value."""
     most: tuple[str, int] | None = None
 
 
 def _number(
-    name: str, default: int, minimum: int, doc: str, least: int | None = None, most: int | None = None
+    name: str,
+    default: int,
+    minimum: int,
+    doc: str,
+    least: int | None = None,
+    most: int | None = None,
+    *,
+    is_internal: bool = False,
 ) -> GroupProperty:
     family, _, rest = name.partition(".")
     bounded = rest.removeprefix("num.")
     return GroupProperty(
-        Property(name, Kind.INT, default, doc, minimum),
+        Property(name, Kind.INT, default, doc, minimum, is_internal=is_internal),
         f"group.{name}",
         None if least is None else (f"group.{family}.min.{bounded}", least),
         None if most is None else (f"group.{family}.max.{bounded}", most),
@@ -99,7 +107,48 @@ _OWN_NAMES: Final = (
         True,
         "Whether members of a share group may renew their lock on a record.",
     ),
+    Property(
+        "errors.deadletterqueue.copy.record.enable",
+        Kind.BOOLEAN,
+        False,
+        "Whether a dead letter of a share group carries the record itself.",
+    ),
+    Property(
+        "errors.deadletterqueue.topic.name",
+        Kind.STRING,
+        "",
+        "The topic for the dead letters of a share group; none where empty.",
+    ),
 )
+
+_OF_BROKERS: Final = (
+    Property(
+        "streams.assignor.name", Kind.STRING, "sticky", "Who assigns a group's tasks.", choices=("sticky",)
+    ),
+    Property(
+        "streams.rack.aware.assignment.tags", Kind.LIST, (), "Tags of clients that standbys are spread over."
+    ),
+    Property(
+        "streams.acceptable.recovery.lag",
+        Kind.LONG,
+        10_000,
+        "How far behind a task may be and count as caught up.",
+        minimum=0,
+        is_internal=True,
+    ),
+    *(
+        Property(
+            f"{family}.assignor.offload.enable",
+            Kind.BOOLEAN,
+            True,
+            "Whether assignments are made on a thread of their own.",
+            is_internal=True,
+        )
+        for family in ("consumer", "share", "streams")
+    ),
+)
+_BROKER_NAMES: Final = {"streams.assignor.name": "group.streams.assignors"}
+"""Where that is not the name with `group.` before it."""
 
 GROUP_PROPERTIES: Final[Mapping[str, GroupProperty]] = {
     each.declared.name: each
@@ -123,7 +172,19 @@ GROUP_PROPERTIES: Final[Mapping[str, GroupProperty]] = {
         _number(
             "streams.initial.rebalance.delay.ms", 3_000, 0, "How long the first assignment waits for members."
         ),
+        _number(
+            "streams.num.warmup.replicas", 2, 0, "Warm-up replicas of a group.", most=20, is_internal=True
+        ),
+        _number(
+            "streams.task.offset.interval.ms",
+            60_000,
+            1,
+            "How often members report the offsets of their tasks.",
+            15_000,
+            is_internal=True,
+        ),
         *(GroupProperty(each, each.name) for each in _OWN_NAMES),
+        *(GroupProperty(each, _BROKER_NAMES.get(each.name, f"group.{each.name}")) for each in _OF_BROKERS),
     )
 }
 """Configuration name -> its declaration."""

@@ -38,6 +38,8 @@ class Kind(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
+    PASSWORD = 9
 
 
 _LARGEST = {Kind.INT: INT32_MAX, Kind.LONG: INT64_MAX, Kind.SHORT: 2**15 - 1}
@@ -65,6 +67,8 @@ class Property:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    is_internal: bool = False
+    """Kafka describes such a configuration only where it is set."""
 
     def parse(self, text: str) -> Any:
         """The value of `text`. Raises ConfigError."""
@@ -94,7 +98,7 @@ class Property:
             return real
         if self.kind is Kind.LIST:
             return tuple(dict.fromkeys(item.strip() for item in text.split(","))) if text else ()
-        if self.kind is Kind.STRING:
+        if self.kind in (Kind.STRING, Kind.CLASS, Kind.PASSWORD):
             return text
         if not _WHOLE_NUMBER.fullmatch(text) or len(text) > 20:
             raise ConfigError(self.name, original, "not a whole number")
@@ -126,9 +130,10 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
+    is_internal: bool = False,
 ) -> T:
     """A dataclass field that is also a property."""
-    declared = Property(name, kind, default, doc, minimum, maximum, choices)
+    declared = Property(name, kind, default, doc, minimum, maximum, choices, is_internal)
     return field(default=default, metadata={"property": declared})
 
 

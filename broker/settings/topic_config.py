@@ -1,4 +1,5 @@
-"""Topic configurations: each takes effect, is true here anyway, or is taken with Kafka's default alone.
+"""Topic configurations: each takes effect, is true here anyway, is kept without effect where no record's fate
+hangs on it, or is taken with Kafka's default alone.
 
 Owns: `TopicConfig` (what the broker acts on) and how overrides are checked. Invariants: a topic's stored
 overrides were valid when they were accepted, and stay stored whatever the broker is told later; a default
@@ -9,6 +10,7 @@ Does not: store anything (`cluster_image.py` does) or describe it to clients (`d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -16,6 +18,7 @@ from typing import Any, Final
 from broker.settings.config import COMPRESSED_AS_SENT, COMPRESSION_TYPES, NOT_FLUSHED, PROPERTIES, Settings
 from broker.settings.near_names import NearNames
 from broker.settings.properties import HOUR_MS, INT64_MAX, ConfigError, Kind, properties_of, setting
+from broker.settings.topic_default_settings import MAX_DECOMPRESSED_BYTES
 
 LOCKS_IGNORED: Final = "ignore"
 LOCKS_KEPT: Final = "true"
@@ -203,48 +206,80 @@ class TopicConfig:
         "log.preallocate",
         "Accepted: log files are always allocated ahead of use.",
     )
+
+    # --- kept and shown, without effect (`WITHOUT_EFFECT`) ---
     unclean_leader_election_enable: bool = _as_of_brokers(
         "unclean.leader.election.enable",
         "unclean.leader.election.enable",
-        "Only false: a leader always has every acknowledged batch.",
+        "Without effect: a leader always has every acknowledged batch.",
     )
-
-    # --- Kafka's default only, so far (`NOT_YET`) ---
-    remote_storage_enable: bool = setting(
-        "remote.storage.enable", Kind.BOOLEAN, False, "Only false: there is no tiered storage."
+    compression_gzip_level: int = _as_of_brokers(
+        "compression.gzip.level", "compression.gzip.level", "Without effect: levels cannot be chosen."
+    )
+    compression_lz4_level: int = _as_of_brokers(
+        "compression.lz4.level", "compression.lz4.level", "Without effect: levels cannot be chosen."
+    )
+    compression_zstd_level: int = _as_of_brokers(
+        "compression.zstd.level", "compression.zstd.level", "Without effect: levels cannot be chosen."
+    )
+    local_retention_bytes: int = _as_of_brokers(
+        "local.retention.bytes", "log.local.retention.bytes", "Without effect: there is no tiered storage."
+    )
+    local_retention_ms: int = _as_of_brokers(
+        "local.retention.ms", "log.local.retention.ms", "Without effect: there is no tiered storage."
+    )
+    remote_copy_lag_bytes: int = _as_of_brokers(
+        "remote.copy.lag.bytes", "log.remote.copy.lag.bytes", "Without effect: there is no tiered storage."
+    )
+    remote_copy_lag_ms: int = _as_of_brokers(
+        "remote.copy.lag.ms", "log.remote.copy.lag.ms", "Without effect: there is no tiered storage."
     )
     remote_log_copy_disable: bool = setting(
-        "remote.log.copy.disable", Kind.BOOLEAN, False, "Only false: there is no tiered storage."
+        "remote.log.copy.disable", Kind.BOOLEAN, False, "Without effect: there is no tiered storage."
     )
     remote_log_delete_on_disable: bool = setting(
-        "remote.log.delete.on.disable", Kind.BOOLEAN, False, "Only false: there is no tiered storage."
-    )
-    local_retention_bytes: int = setting(
-        "local.retention.bytes", Kind.LONG, -2, "Only -2, retention.bytes: there is no tiered storage."
-    )
-    local_retention_ms: int = setting(
-        "local.retention.ms", Kind.LONG, -2, "Only -2, retention.ms: there is no tiered storage."
-    )
-    compression_gzip_level: int = setting(
-        "compression.gzip.level", Kind.INT, -1, "Only Kafka's default: levels cannot be chosen."
-    )
-    compression_lz4_level: int = setting(
-        "compression.lz4.level", Kind.INT, 9, "Only Kafka's default: levels cannot be chosen."
-    )
-    compression_zstd_level: int = setting(
-        "compression.zstd.level", Kind.INT, 3, "Only Kafka's default: levels cannot be chosen."
+        "remote.log.delete.on.disable", Kind.BOOLEAN, False, "Without effect: there is no tiered storage."
     )
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         "leader.replication.throttled.replicas",
         Kind.LIST,
         (),
-        "Only empty: there are no replication quotas.",
+        "Without effect: there are no replication quotas.",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
         "follower.replication.throttled.replicas",
         Kind.LIST,
         (),
-        "Only empty: there are no replication quotas.",
+        "Without effect: there are no replication quotas.",
+    )
+    errors_deadletterqueue_group_enable: bool = setting(
+        "errors.deadletterqueue.group.enable",
+        Kind.BOOLEAN,
+        False,
+        "Without effect: there are no share groups, whose dead letters a topic would take.",
+    )
+    internal_segment_bytes: int | None = setting(
+        "internal.segment.bytes",
+        Kind.INT,
+        None,
+        "Without effect: Kafka's own tests set it.",
+        is_internal=True,
+    )
+
+    # --- Kafka's default only (`NOT_YET`) ---
+    remote_storage_enable: bool = setting(
+        "remote.storage.enable",
+        Kind.BOOLEAN,
+        False,
+        "Only false, as of a Kafka without tiered storage: there is none here.",
+    )
+    max_decompressed_message_bytes: int = setting(
+        "max.decompressed.message.bytes",
+        Kind.INT,
+        MAX_DECOMPRESSED_BYTES,
+        "Only Kafka's default: batches are not decompressed, so that no limit on what is in them holds.",
+        minimum=1,
+        maximum=MAX_DECOMPRESSED_BYTES,
     )
 
     overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -263,19 +298,34 @@ TOPIC_PROPERTIES = properties_of(TopicConfig)
 """Configuration name -> (attribute of TopicConfig, its declaration)."""
 
 NOT_YET: Final = {
-    "compression.gzip.level": "levels of compression",
-    "compression.lz4.level": "levels of compression",
-    "compression.zstd.level": "levels of compression",
-    "local.retention.bytes": "tiered storage",
-    "local.retention.ms": "tiered storage",
-    "remote.log.copy.disable": "tiered storage",
-    "remote.log.delete.on.disable": "tiered storage",
+    "max.decompressed.message.bytes": "limit on what batches decompress to",
     "remote.storage.enable": "tiered storage",
-    "leader.replication.throttled.replicas": "replication quotas",
-    "follower.replication.throttled.replicas": "replication quotas",
 }
 """Kafka's names of which only its default is taken, as tools write back what they read, and what any other
-value would need."""
+value would need: it would change which records are taken, or where they are."""
+
+_NO_LEVELS: Final = "levels of compression cannot be chosen"
+_NOT_TIERED: Final = "there is no tiered storage"
+_NO_QUOTAS: Final = "there are no replication quotas"
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "compression.gzip.level": _NO_LEVELS,
+    "compression.lz4.level": _NO_LEVELS,
+    "compression.zstd.level": _NO_LEVELS,
+    "errors.deadletterqueue.group.enable": "there are no share groups",
+    "follower.replication.throttled.replicas": _NO_QUOTAS,
+    "internal.segment.bytes": "partitions share log files of lockstep.segment.bytes",
+    "leader.replication.throttled.replicas": _NO_QUOTAS,
+    "local.retention.bytes": _NOT_TIERED,
+    "local.retention.ms": _NOT_TIERED,
+    "remote.copy.lag.bytes": _NOT_TIERED,
+    "remote.copy.lag.ms": _NOT_TIERED,
+    "remote.log.copy.disable": _NOT_TIERED,
+    "remote.log.delete.on.disable": _NOT_TIERED,
+    "unclean.leader.election.enable": "a leader always has every acknowledged batch",
+}
+"""Kafka's names whose values are kept and shown and change no record's fate, and why. A topic that is copied
+keeps all of its settings; another value than Kafka's default is said in the log."""
+_THROTTLED: Final = re.compile(r"[0-9]{1,9}:[0-9]{1,9}", re.ASCII)
 
 QUOTED = 250
 """Characters of a client's text that a refusal repeats."""
@@ -312,6 +362,9 @@ BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "unclean.leader.election.enable": ("unclean.leader.election.enable",),
     "local.retention.bytes": ("log.local.retention.bytes",),
     "local.retention.ms": ("log.local.retention.ms",),
+    "max.decompressed.message.bytes": ("max.decompressed.message.bytes",),
+    "remote.copy.lag.bytes": ("log.remote.copy.lag.bytes",),
+    "remote.copy.lag.ms": ("log.remote.copy.lag.ms",),
 }
 """The broker settings behind a configuration's default, the strongest first; Kafka's, all of them."""
 
@@ -347,6 +400,14 @@ def broker_defaults(settings: Settings) -> dict[str, object]:
         "preallocate": settings.log_preallocate,
         "flush_messages": settings.log_flush_interval_messages,
         "flush_ms": settings.flush_ms,
+        "unclean_leader_election_enable": settings.unclean_leader_election_enable,
+        "compression_gzip_level": settings.compression_gzip_level,
+        "compression_lz4_level": settings.compression_lz4_level,
+        "compression_zstd_level": settings.compression_zstd_level,
+        "local_retention_bytes": settings.log_local_retention_bytes,
+        "local_retention_ms": settings.log_local_retention_ms,
+        "remote_copy_lag_bytes": settings.log_remote_copy_lag_bytes,
+        "remote_copy_lag_ms": settings.log_remote_copy_lag_ms,
     }
 
 
@@ -405,7 +466,31 @@ def _parsed(name: str, text: str) -> tuple[str, object]:
             f"{name} is refused: this broker has no {NOT_YET[name]} yet, and takes only Kafka's default: "
             f"'{declared.show(declared.default)}'"
         )
+    if name.endswith(".replication.throttled.replicas"):
+        _check_throttled(name, value)
     return attribute, value
+
+
+def _check_throttled(name: str, replicas: tuple[str, ...]) -> None:
+    """Kafka's ThrottledReplicaListValidator. Raises InvalidTopicConfig."""
+    if replicas != ("*",) and not all(_THROTTLED.fullmatch(each) for each in replicas):
+        raise InvalidTopicConfig(
+            f"Invalid value {','.join(replicas)[:QUOTED]} for configuration {name}: must be the literal '*' "
+            "or a list of replicas, PARTITION:BROKER,PARTITION:BROKER,..."
+        )
+
+
+def without_effect(overrides: Mapping[str, str], former: Mapping[str, str] | None = None) -> list[str]:
+    """A line for each of a topic's valid `overrides` that is new beside `former` and does nothing here."""
+    lines = []
+    for name, reason in WITHOUT_EFFECT.items():
+        text = overrides.get(name)
+        if text is None or text == (former or {}).get(name):
+            continue
+        declared = TOPIC_PROPERTIES[name][1]
+        if declared.parse(text) != declared.default:
+            lines.append(f"{name}={text[:QUOTED]} is kept and has no effect here: {reason}")
+    return lines
 
 
 def _misfits(config: TopicConfig, settings: Settings) -> Iterator[tuple[dict[str, Any], str]]:

@@ -18,14 +18,26 @@ _NO_LEVELS: Final = "levels of compression cannot be chosen"
 _NOT_TIERED: Final = "there is no tiered storage"
 
 DEFAULT_ONLY: Final[Mapping[str, str]] = {
+    "max.decompressed.message.bytes": "batches are not decompressed: no limit on what is in them holds",
+}
+"""Names that are known with Kafka's default alone, and why any other value has no effect. Such a value would
+change which records are taken: it warns at a start, and is refused while the broker runs."""
+
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "compression.gzip.level": _NO_LEVELS,
     "compression.lz4.level": _NO_LEVELS,
     "compression.zstd.level": _NO_LEVELS,
     "log.local.retention.bytes": _NOT_TIERED,
     "log.local.retention.ms": _NOT_TIERED,
+    "log.remote.copy.lag.bytes": _NOT_TIERED,
+    "log.remote.copy.lag.ms": _NOT_TIERED,
     "unclean.leader.election.enable": "a leader always has every acknowledged batch",
 }
-"""Names that are known with Kafka's default alone, and why any other value has no effect: it warns."""
+"""Names whose values are kept and shown and change no record's fate, and why. Another value than Kafka's
+default warns."""
+
+MAX_DECOMPRESSED_BYTES: Final = 2**31 - 9
+"""Kafka's default: the largest array of Java."""
 
 _BY_LOG_FLUSH: Final = "has no effect here: log.flush says when data is flushed"
 _EXACT: Final = "has no effect here: segment.ms is exact"
@@ -118,36 +130,72 @@ class TopicDefaultSettings:
         minimum=0,
     )
 
-    # --- Kafka's default only ---
+    # --- kept and shown, without effect ---
     unclean_leader_election_enable: bool = setting(
         "unclean.leader.election.enable",
         Kind.BOOLEAN,
         False,
-        "Only false: a leader always has every acknowledged batch.",
-        choices=("false",),
+        "Without effect: a leader always has every acknowledged batch.",
     )
     compression_gzip_level: int = setting(
-        "compression.gzip.level", Kind.INT, -1, "Only Kafka's default: there are no levels.", choices=("-1",)
+        "compression.gzip.level",
+        Kind.INT,
+        -1,
+        "Without effect: levels of compression cannot be chosen.",
+        choices=("-1", *map(str, range(1, 10))),
     )
     compression_lz4_level: int = setting(
-        "compression.lz4.level", Kind.INT, 9, "Only Kafka's default: there are no levels.", choices=("9",)
+        "compression.lz4.level",
+        Kind.INT,
+        9,
+        "Without effect: levels of compression cannot be chosen.",
+        minimum=1,
+        maximum=17,
     )
     compression_zstd_level: int = setting(
-        "compression.zstd.level", Kind.INT, 3, "Only Kafka's default: there are no levels.", choices=("3",)
+        "compression.zstd.level",
+        Kind.INT,
+        3,
+        "Without effect: levels of compression cannot be chosen.",
+        minimum=-131_072,
+        maximum=22,
     )
     log_local_retention_bytes: int = setting(
         "log.local.retention.bytes",
         Kind.LONG,
         -2,
-        "Only Kafka's default: there is no tiered storage.",
-        choices=("-2",),
+        "Without effect: there is no tiered storage.",
+        minimum=-2,
     )
     log_local_retention_ms: int = setting(
         "log.local.retention.ms",
         Kind.LONG,
         -2,
-        "Only Kafka's default: there is no tiered storage.",
-        choices=("-2",),
+        "Without effect: there is no tiered storage.",
+        minimum=-2,
+    )
+    log_remote_copy_lag_bytes: int = setting(
+        "log.remote.copy.lag.bytes",
+        Kind.LONG,
+        -1,
+        "Without effect: there is no tiered storage.",
+        minimum=-1,
+    )
+    log_remote_copy_lag_ms: int = setting(
+        "log.remote.copy.lag.ms",
+        Kind.LONG,
+        0,
+        "Without effect: there is no tiered storage.",
+        minimum=-1,
+    )
+
+    # --- Kafka's default only ---
+    max_decompressed_message_bytes: int = setting(
+        "max.decompressed.message.bytes",
+        Kind.INT,
+        MAX_DECOMPRESSED_BYTES,
+        "Only Kafka's default: batches are not decompressed, so that no limit on what is in them holds.",
+        choices=(str(MAX_DECOMPRESSED_BYTES),),
     )
 
     @property

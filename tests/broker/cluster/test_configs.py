@@ -9,6 +9,8 @@ import pytest
 
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
 from tests.broker.handlers.configs import BROKER, LOGGER, SET, TOPIC, Edits, Resource, alter_all
@@ -69,6 +71,32 @@ async def test_each_resource_is_changed_where_it_belongs(start_cluster: StartClu
     replaced = (await client.call(request, 2)).responses
     assert [each.error_code for each in replaced] == [wrong, 0, wrong, 0]
     assert topic.config.overrides == {"retention.bytes": "3000000000"}
+
+
+async def test_a_topic_that_was_refused_by_way_of_one_node_is_auto_created_by_none(
+    start_cluster: StartCluster,
+) -> None:
+    cluster = await start_cluster(3, lockstep_data_groups="1")
+    await cluster.settled()
+
+    async def asked_for(node_id: int) -> int:
+        client = await cluster.client(node_id)
+        wanted = [MetadataRequestTopic(name="copy")]
+        answer = await client.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 12)
+        return int(answer.topics[0].error_code)
+
+    async def create(**configs: str) -> int:
+        client = await cluster.client(follower(cluster))
+        named = [CreatableTopicConfig(name=name, value=text) for name, text in configs.items()]
+        topic = CreatableTopic(name="copy", num_partitions=1, replication_factor=1, configs=named)
+        answer = await client.call(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), 7)
+        return int(answer.topics[0].error_code)
+
+    assert await create(**{"max.message.bytes": "999999999"}) == ErrorCode.INVALID_CONFIG
+    for node_id in cluster.brokers:
+        assert await asked_for(node_id) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await create() == 0, "a client that names no settings means it"
+    assert await asked_for(follower(cluster)) == 0
 
 
 async def test_without_a_controller_only_what_is_the_nodes_own(start_cluster: StartCluster) -> None:

@@ -22,7 +22,7 @@ from tests.broker.wire import Client
 
 async def test_groups_have_their_defaults_before_they_exist(client: Client) -> None:
     found = await described(client, (GROUP, "nobody"))
-    assert len(found) == 17
+    assert len(found) == 21
     timeout = found["consumer.session.timeout.ms"]
     assert (timeout.value, timeout.config_source, timeout.config_type) == ("45000", 5, 3)
     assert [each.name for each in timeout.synonyms] == ["group.consumer.session.timeout.ms"]

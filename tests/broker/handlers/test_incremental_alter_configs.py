@@ -103,13 +103,30 @@ async def test_what_is_described_can_be_written_back(client: Client) -> None:
 
 async def test_what_is_not_there_is_refused_in_other_values(client: Client) -> None:
     await client.create("t")
-    name = "leader.replication.throttled.replicas"
-    for edit in ((name, SET, "0:1"), (name, APPEND, "0:1"), ("remote.storage.enable", SET, "true")):
+    for edit in (("max.decompressed.message.bytes", SET, "1000"), ("remote.storage.enable", SET, "true")):
         error, message = await alter(client, T, edit)
         assert error == ErrorCode.INVALID_CONFIG
         assert (message or "").startswith(f"{edit[0]} is refused: this broker has no ")
-    for operation in (SUBTRACT, SET):
-        assert await alter(client, T, (name, operation, "")) == OK
+
+
+async def test_what_changes_no_records_fate_is_kept_and_each_value_said_once(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("lockstep").propagate = True
+    await client.create("t")
+    name, level = "leader.replication.throttled.replicas", "compression.zstd.level"
+    assert await alter(client, T, (name, SET, "0:1"), (level, SET, "9")) == OK
+    assert await alter(client, T, (name, APPEND, "0:2"), (level, SET, "9")) == OK
+    assert await value(client, T, name) == ("0:1,0:2", 1)
+    assert await value(client, T, level) == ("9", 1)
+    said = [each.getMessage() for each in caplog.records if "no effect here" in each.getMessage()]
+    assert said == [
+        f"topic t: {level}=9 is kept and has no effect here: levels of compression cannot be chosen",
+        f"topic t: {name}=0:1 is kept and has no effect here: there are no replication quotas",
+        f"topic t: {name}=0:1,0:2 is kept and has no effect here: there are no replication quotas",
+    ]
+    for operation, text in ((SUBTRACT, "0:1,0:2"), (SET, "")):
+        assert await alter(client, T, (name, operation, text)) == OK
         assert await value(client, T, name) == ("", 1)
     assert await alter(client, T, (name, DELETE, None)) == OK
     assert await value(client, T, name) == ("", 5)
@@ -354,9 +371,10 @@ async def test_topics_follow_what_a_broker_knows_for_their_sake_alone(client: Cl
     refused, message = await alter(client, NODE, ("log.flush.interval.messages", SET, "1"))
     assert refused == ErrorCode.INVALID_REQUEST and "log.flush=os" in (message or "")
     names = ("unclean.leader.election.enable", "compression.gzip.level", "log.local.retention.ms")
-    for name, taken, other in zip(names, ("false", "-1", "-2"), ("true", "9", "5"), strict=True):
+    for name, taken, other in zip(names, ("true", "9", "5"), ("maybe", "0", "-3"), strict=True):
         assert await alter(client, NODE, (name, SET, taken)) == OK
         assert await value(client, NODE, name) == (taken, 2)
+        assert await value(client, T, name.removeprefix("log.")) == (taken, 2)
         assert (await alter(client, NODE, (name, SET, other)))[0] == ErrorCode.INVALID_REQUEST
 
 

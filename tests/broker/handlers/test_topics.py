@@ -21,6 +21,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResult,
 )
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client
 
@@ -307,3 +308,36 @@ async def test_a_connections_requests_take_effect_one_after_the_other(client: Cl
         (again,) = created.topics  # type: ignore[attr-defined]
         assert (again.error_code, again.num_partitions) == (ErrorCode.NONE, 2)
         assert again.topic_id != made.topic_id
+
+
+async def test_a_topic_whose_creation_was_just_refused_is_not_auto_created_with_other_settings(
+    broker: Broker, client: Client
+) -> None:
+    """A tool that copies topics goes on after a refusal, and its producer asks for the topic's metadata."""
+
+    async def asked_for(name: str) -> int:
+        wanted_topics = [MetadataRequestTopic(name=name)]
+        answer = await client.call(MetadataRequest(topics=wanted_topics, allow_auto_topic_creation=True), 12)
+        return int(answer.topics[0].error_code)
+
+    too_large: dict[str, Any] = {"cleanup_policy": "compact", "max_message_bytes": "999999999"}
+    cases: list[tuple[str, int, dict[str, Any]]] = [
+        ("copy", 1, too_large),
+        ("copy.of.none", 0, {"cleanup_policy": "compact"}),
+        ("copy.null", 1, {"retention_ms": None}),
+    ]
+    for name, partitions, configs in cases:
+        (refused,) = await create(client, wanted(name, partitions, **configs))
+        assert refused.error_code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_PARTITIONS)
+        assert await asked_for(name) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert broker.services.cluster.topic(name) is None
+    (refused,) = await create(client, wanted("plain", 0))
+    assert refused.error_code and await asked_for("plain") == 0
+    (refused,) = await create(client, wanted("checked", **too_large), validate_only=True)
+    assert refused.error_code and await asked_for("checked") == 0
+    (made,) = await create(client, wanted("copy", cleanup_policy="compact"))
+    assert made.error_code == 0
+    topic = broker.services.cluster.topic("copy")
+    assert topic is not None and topic.config.is_compacted
+    await client.call(DeleteTopicsRequest(topic_names=["copy"], timeout_ms=1000), 4)
+    assert await asked_for("copy") == 0

@@ -11,7 +11,7 @@ from broker.settings.addresses import parse_listener
 from broker.settings.config import PROPERTIES, Settings, from_texts, load
 from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 from broker.settings.properties import INT64_MAX, ConfigError
-from broker.settings.topic_default_settings import DEFAULT_ONLY, SAID_AT_START
+from broker.settings.topic_default_settings import DEFAULT_ONLY, SAID_AT_START, WITHOUT_EFFECT
 
 
 def test_sources_in_order(tmp_path: Path) -> None:
@@ -61,6 +61,18 @@ def test_what_is_known_with_kafkas_default_alone_warns_of_any_other_value(name: 
         passed_over = from_texts({name: text})
         assert passed_over.warnings == (f"{name} has no effect here: {DEFAULT_ONLY[name]}",)
         assert (getattr(passed_over, attribute), passed_over.explicit) == (declared.default, {})
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_what_is_kept_without_effect_warns_of_any_value_but_kafkas_default(name: str) -> None:
+    attribute, declared = PROPERTIES[name]
+    assert from_texts({name: declared.show(declared.default) or ""}).warnings == ()
+    text = "true" if name == "unclean.leader.election.enable" else "5"
+    kept = from_texts({name: text})
+    assert kept.warnings == (f"{name} has no effect here: {WITHOUT_EFFECT[name]}",)
+    assert (declared.show(getattr(kept, attribute)), kept.explicit) == (text, {name: text})
+    with pytest.raises(ConfigError, match=name):
+        from_texts({name: "x"})
 
 
 @pytest.mark.parametrize("name", SAID_AT_START)

@@ -18,7 +18,7 @@ from broker.settings.described_config import (
 from broker.settings.dynamic_config import in_force
 from broker.settings.group_config import GROUP_PROPERTIES
 from broker.settings.properties import Kind
-from broker.settings.topic_config import BROKER_SYNONYMS, NOT_YET, topic_config
+from broker.settings.topic_config import BROKER_SYNONYMS, NOT_YET, WITHOUT_EFFECT, topic_config
 from protocol.config_resources import ConfigSource
 
 
@@ -104,15 +104,26 @@ def test_a_topics_value_comes_from_a_setting_of_the_brokers(
         ("remote.storage.enable", "false", Kind.BOOLEAN),
         ("leader.replication.throttled.replicas", "", Kind.LIST),
         ("follower.replication.throttled.replicas", "", Kind.LIST),
+        ("errors.deadletterqueue.group.enable", "false", Kind.BOOLEAN),
+        ("max.decompressed.message.bytes", "2147483639", Kind.INT),
+        ("remote.copy.lag.bytes", "-1", Kind.LONG),
+        ("remote.copy.lag.ms", "0", Kind.LONG),
     ],
 )
 def test_what_is_not_there_is_told_with_kafkas_default(name: str, value: str, kind: Kind) -> None:
-    assert name in NOT_YET
+    assert name in {*NOT_YET, *WITHOUT_EFFECT}
     plain = by_name(describe_topic(topic_config({}, Settings()), Settings()))[name]
     assert (plain.value, plain.declared.kind, plain.source, plain.read_only) == (value, kind, DEFAULT, False)
     written_back = topic_config({name: value}, Settings())
     told = by_name(describe_topic(written_back, Settings()))[name]
     assert (told.value, told.source) == (value, ConfigSource.TOPIC)
+
+
+def test_what_is_internal_to_kafka_is_told_where_it_is_set() -> None:
+    name = "internal.segment.bytes"
+    assert name not in by_name(describe_topic(topic_config({}, Settings()), Settings()))
+    told = by_name(describe_topic(topic_config({name: "5"}, Settings()), Settings()))[name]
+    assert (told.value, told.source) == ("5", ConfigSource.TOPIC)
 
 
 def test_a_brokers_sources() -> None:
@@ -152,7 +163,10 @@ def test_what_stands_before_the_name_itself_is_left_out() -> None:
 
 def test_a_group_has_every_default() -> None:
     plain = by_name(describe_group({}))
-    assert plain.keys() == GROUP_PROPERTIES.keys()
+    shown = {name for name, known in GROUP_PROPERTIES.items() if not known.declared.is_internal}
+    assert plain.keys() == shown
+    internal = by_name(describe_group({"streams.num.warmup.replicas": "3"}))
+    assert internal.keys() - shown == {"streams.num.warmup.replicas"}
     assert {each.source for each in plain.values()} == {ConfigSource.DEFAULT}
     name = "consumer.session.timeout.ms"
     changed = by_name(describe_group({name: "50000"}))[name]

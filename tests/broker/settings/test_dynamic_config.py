@@ -56,9 +56,10 @@ def test_this_node_comes_before_the_cluster_before_the_start() -> None:
         ("log.roll.hours", "1"),
         ("log.roll.ms", "0"),
         ("log.segment.bytes", "1000"),
-        ("unclean.leader.election.enable", "true"),
-        ("compression.zstd.level", "4"),
-        ("log.local.retention.ms", "5"),
+        ("compression.zstd.level", "23"),
+        ("compression.gzip.level", "0"),
+        ("log.local.retention.ms", "-3"),
+        ("max.decompressed.message.bytes", "1000"),
         ("no.such.setting", "1"),
     ],
 )

@@ -24,6 +24,7 @@ def test_every_default_is_within_its_bounds() -> None:
         ("share.partition.max.record.locks", 100, 4_000),
         ("share.record.lock.duration.ms", 15_000, 60_000),
         ("streams.num.standby.replicas", 0, 2),
+        ("streams.num.warmup.replicas", 0, 20),
     ],
 )
 def test_bounds(name: str, least: int, most: int) -> None:
@@ -55,6 +56,9 @@ def test_where_it_may_not(bad: str) -> None:
 
 
 def test_unknown_names_and_values() -> None:
+    assert group_config({"streams.assignor.name": "sticky"}) == {"streams.assignor.name": "sticky"}
+    with pytest.raises(InvalidGroupConfig, match=r"streams\.assignor\.name"):
+        group_config({"streams.assignor.name": "other"})
     for texts in ({"no.such": "1"}, {"share.isolation.level": "x"}, {"share.renew.acknowledge.enable": "x"}):
         with pytest.raises(InvalidGroupConfig, match=next(iter(texts))):
             group_config(texts)

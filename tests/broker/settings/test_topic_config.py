@@ -12,41 +12,48 @@ from broker.settings.topic_config import (
     BROKER_SYNONYMS,
     NOT_YET,
     TOPIC_PROPERTIES,
+    WITHOUT_EFFECT,
     InvalidTopicConfig,
     TopicConfig,
     restored_config,
     topic_config,
+    without_effect,
 )
 
 SMALL_SEGMENTS = from_texts({"lockstep.segment.bytes": "4194304"})
 
-KAFKA_4_3_1 = """cleanup.policy compression.gzip.level compression.lz4.level compression.type
+KAFKA_4_4_0 = """cleanup.policy compression.gzip.level compression.lz4.level compression.type
 compression.zstd.level delete.retention.ms file.delete.delay.ms flush.messages flush.ms
 follower.replication.throttled.replicas index.interval.bytes leader.replication.throttled.replicas
 local.retention.bytes local.retention.ms max.compaction.lag.ms max.message.bytes
 message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.type
 min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate remote.log.copy.disable
-remote.log.delete.on.disable remote.storage.enable retention.bytes retention.ms segment.bytes
-segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable"""
+remote.log.delete.on.disable remote.storage.enable errors.deadletterqueue.group.enable
+max.decompressed.message.bytes remote.copy.lag.bytes remote.copy.lag.ms retention.bytes retention.ms
+segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable"""
 
 
 def test_every_name_of_kafka_is_answered() -> None:
-    assert TOPIC_PROPERTIES.keys() - {"lockstep.group", "lockstep.locks"} == set(KAFKA_4_3_1.split())
+    others = {"lockstep.group", "lockstep.locks", "internal.segment.bytes"}
+    assert TOPIC_PROPERTIES.keys() - others == set(KAFKA_4_4_0.split())
     assert NOT_YET.keys() <= TOPIC_PROPERTIES.keys()
 
 
 def test_every_setting_behind_a_topics_is_kafkas() -> None:
     """Source: ServerTopicConfigSynonyms, and LogConfig for what is of topics alone."""
-    of_topics_alone = {name for name in KAFKA_4_3_1.split() if name.startswith("remote.")}
+    of_topics_alone = {
+        name for name in KAFKA_4_4_0.split() if name.startswith(("remote.log.", "remote.storage."))
+    }
+    of_topics_alone |= {"errors.deadletterqueue.group.enable"}
     of_topics_alone |= {f"{who}.replication.throttled.replicas" for who in ("leader", "follower")}
-    assert BROKER_SYNONYMS.keys() == set(KAFKA_4_3_1.split()) - of_topics_alone
+    assert BROKER_SYNONYMS.keys() == set(KAFKA_4_4_0.split()) - of_topics_alone
     for name, (strongest, *_) in BROKER_SYNONYMS.items():
         assert TOPIC_PROPERTIES[name][1].kind == PROPERTIES[strongest][1].kind
     defaults = topic_config({}, Settings())
     assert defaults == TopicConfig()
 
 
-@pytest.mark.parametrize("name", KAFKA_4_3_1.split())
+@pytest.mark.parametrize("name", KAFKA_4_4_0.split())
 @pytest.mark.parametrize("flush", ["always", "os"])
 def test_kafkas_default_is_taken(name: str, flush: str) -> None:
     """Terraform, topic operators and MirrorMaker write back what they read."""
@@ -57,22 +64,48 @@ def test_kafkas_default_is_taken(name: str, flush: str) -> None:
     assert (getattr(config, attribute), config.overrides) == (declared.default, {name: text})
 
 
+KEPT = [
+    ("compression.gzip.level", "9"),
+    ("compression.lz4.level", "1"),
+    ("compression.zstd.level", "22"),
+    ("errors.deadletterqueue.group.enable", "true"),
+    ("internal.segment.bytes", "9999999"),
+    ("local.retention.bytes", "-1"),
+    ("local.retention.ms", "86400000"),
+    ("remote.copy.lag.bytes", "5"),
+    ("remote.copy.lag.ms", "-1"),
+    ("remote.log.copy.disable", "true"),
+    ("remote.log.delete.on.disable", "true"),
+    ("leader.replication.throttled.replicas", "0:1,0:2"),
+    ("follower.replication.throttled.replicas", "*"),
+    ("unclean.leader.election.enable", "true"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), KEPT)
+def test_a_setting_that_changes_no_records_fate_is_kept_and_said_once(name: str, text: str) -> None:
+    """MirrorMaker 2 copies a topic with all of its settings; one that is refused would cost it the others."""
+    overrides = {"cleanup.policy": "compact", name: text}
+    config = topic_config(overrides, Settings())
+    attribute, declared = TOPIC_PROPERTIES[name]
+    assert (declared.show(getattr(config, attribute)), config.overrides) == (text, overrides)
+    assert config.is_compacted
+    (line,) = without_effect(config.overrides)
+    assert line == f"{name}={text} is kept and has no effect here: {WITHOUT_EFFECT[name]}"
+    assert without_effect(config.overrides, former=config.overrides) == []
+    default = declared.show(declared.default)
+    assert default is None or without_effect({name: default}) == []
+
+
+def test_every_such_setting_is_tried() -> None:
+    assert {name for name, _ in KEPT} == WITHOUT_EFFECT.keys()
+    assert not WITHOUT_EFFECT.keys() & NOT_YET.keys()
+
+
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("compression.gzip.level", "9"),
-        ("compression.lz4.level", "1"),
-        ("compression.zstd.level", "22"),
-        ("local.retention.bytes", "-1"),
-        ("local.retention.ms", "86400000"),
-        ("remote.log.copy.disable", "true"),
-        ("remote.log.delete.on.disable", "true"),
-        ("remote.storage.enable", "true"),
-        ("leader.replication.throttled.replicas", "0:1,0:2"),
-        ("follower.replication.throttled.replicas", "*"),
-    ],
+    ("name", "text"), [("remote.storage.enable", "true"), ("max.decompressed.message.bytes", "1000")]
 )
-def test_anything_else_of_what_is_not_there_is_refused(name: str, text: str) -> None:
+def test_a_setting_that_changes_a_records_fate_and_cannot_be_kept_is_refused(name: str, text: str) -> None:
     default = re.escape(TOPIC_PROPERTIES[name][1].show(TOPIC_PROPERTIES[name][1].default) or "")
     words = rf"^{name} is refused: this broker has no {NOT_YET[name]} yet, .* default: '{default}'$"
     with pytest.raises(InvalidTopicConfig, match=words):
@@ -99,6 +132,14 @@ def test_a_topic_costs_no_dictionary() -> None:
         ("log.flush.interval.messages", "5", "flush.messages", "5"),
         ("log.flush.interval.ms", "5", "flush.ms", "5"),
         ("log.flush.scheduler.interval.ms", "5", "flush.ms", "5"),
+        ("compression.gzip.level", "5", "compression.gzip.level", "5"),
+        ("compression.lz4.level", "5", "compression.lz4.level", "5"),
+        ("compression.zstd.level", "-7", "compression.zstd.level", "-7"),
+        ("log.local.retention.bytes", "5", "local.retention.bytes", "5"),
+        ("log.local.retention.ms", "5", "local.retention.ms", "5"),
+        ("log.remote.copy.lag.bytes", "5", "remote.copy.lag.bytes", "5"),
+        ("log.remote.copy.lag.ms", "5", "remote.copy.lag.ms", "5"),
+        ("unclean.leader.election.enable", "true", "unclean.leader.election.enable", "true"),
     ],
 )
 def test_what_follows_a_setting_of_kafkas(setting: str, text: str, name: str, value: str) -> None:
@@ -133,7 +174,16 @@ def test_defaults_follow_the_broker() -> None:
         ("max.message.bytes", "99999999"),
         ("min.insync.replicas", "2"),
         ("remote.storage.enable", "true"),
-        ("unclean.leader.election.enable", "true"),
+        ("unclean.leader.election.enable", "perhaps"),
+        ("compression.gzip.level", "0"),
+        ("compression.gzip.level", "10"),
+        ("compression.lz4.level", "18"),
+        ("compression.zstd.level", "23"),
+        ("local.retention.ms", "-3"),
+        ("remote.copy.lag.bytes", "-2"),
+        ("max.decompressed.message.bytes", "0"),
+        ("leader.replication.throttled.replicas", "all"),
+        ("follower.replication.throttled.replicas", "0:1,*"),
         ("message.timestamp.type", "logappendtime"),
         ("lockstep.group", "0"),
         ("lockstep.locks", "yes"),

@@ -1,0 +1,85 @@
+"""Topics whose creation was refused a short while ago."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from broker.metadata import CONSUMER_OFFSETS
+from broker.refused import Refused
+from broker.refused_creations import (
+    HELD_SECONDS,
+    MAX_REFUSED_CREATIONS,
+    SAY_NOTHING_OF_RULES,
+    RefusedCreations,
+)
+from protocol.errors import ErrorCode
+
+REFUSED = Refused(ErrorCode.INVALID_CONFIG, "max.message.bytes is too large")
+
+
+def is_held(creations: RefusedCreations, name: str) -> bool:
+    try:
+        creations.check(name)
+    except Refused as refused:
+        assert refused.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert name in refused.message and "refused (" in refused.message
+        return True
+    return False
+
+
+def test_a_refusal_is_held_for_a_while_renewed_by_a_further_one_and_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logging.getLogger("lockstep").propagate = True
+    time = [100.0]
+    creations = RefusedCreations(lambda: time[0])
+    assert not is_held(creations, "t")
+    creations.note("t", REFUSED)
+    time[0] += HELD_SECONDS - 1
+    assert is_held(creations, "t")
+    creations.note("t", REFUSED)
+    time[0] += HELD_SECONDS - 1
+    assert is_held(creations, "t")
+    assert [each.getMessage() for each in caplog.records] == [
+        "topic t: its creation was refused (max.message.bytes is too large): for 15 minutes, or until it is "
+        "created, it is not auto-created with other settings"
+    ]
+    time[0] += 1
+    assert not is_held(creations, "t")
+    creations.note("t", REFUSED)
+    assert len(caplog.records) == 2
+
+
+def test_a_creation_that_succeeds_ends_the_wait() -> None:
+    creations = RefusedCreations(lambda: 0.0)
+    creations.note("t", REFUSED)
+    creations.forget("t")
+    creations.forget("other")
+    assert not is_held(creations, "t")
+
+
+@pytest.mark.parametrize("error", sorted(SAY_NOTHING_OF_RULES))
+def test_a_refusal_for_another_reason_holds_nothing(error: ErrorCode) -> None:
+    creations = RefusedCreations(lambda: 0.0)
+    creations.note("t", Refused(error, "reason"))
+    assert not is_held(creations, "t")
+
+
+@pytest.mark.parametrize("name", ["a b", "x" * 250, "", CONSUMER_OFFSETS])
+def test_neither_a_bad_name_nor_one_of_the_clusters_own_topics_is_held(name: str) -> None:
+    creations = RefusedCreations(lambda: 0.0)
+    creations.note(name, REFUSED)
+    assert not is_held(creations, name)
+
+
+def test_the_oldest_is_forgotten_first() -> None:
+    creations = RefusedCreations(lambda: 0.0)
+    for number in range(MAX_REFUSED_CREATIONS):
+        creations.note(f"t{number}", REFUSED)
+    creations.note("t0", REFUSED)
+    creations.note("one.more", REFUSED)
+    assert is_held(creations, "t0")
+    assert not is_held(creations, "t1")
+    assert is_held(creations, "t2")
