@@ -39,6 +39,7 @@ from broker.settings.group_config import (
     MAX_GROUP_NAME,
     InvalidGroupConfig,
     group_config,
+    group_value,
 )
 from broker.settings.log_levels import LEVELS, ROOT, levels, set_level
 from broker.settings.properties import Kind, Property
@@ -47,6 +48,7 @@ from broker.settings.topic_config import (
     TOPIC_PROPERTIES,
     InvalidTopicConfig,
     topic_config,
+    topic_value,
     without_effect,
 )
 from broker.topic_rules import check_name
@@ -177,11 +179,13 @@ class ConfigChanges:
             attribute, declared = TOPIC_PROPERTIES[wanted]
             return declared.show(getattr(config, attribute))
 
-        texts = edited(config.overrides, change, lambda each: _second(TOPIC_PROPERTIES.get(each)), shown)
+        left = left_over(self._cluster.image.topics[topic.topic_id].overrides, change, topic_value)
+        current = {each: text for each, text in config.overrides.items() if each not in left}
+        texts = edited(current, change, lambda each: _second(TOPIC_PROPERTIES.get(each)), shown)
         for fixed in (*FIXED_AT_CREATION, *(["cleanup.policy"] if topic.is_internal else [])):
-            if change.replaces and fixed in config.overrides:
-                texts.setdefault(fixed, config.overrides[fixed])
-            if texts.get(fixed) != config.overrides.get(fixed):
+            if change.replaces and fixed in current:
+                texts.setdefault(fixed, current[fixed])
+            if texts.get(fixed) != current.get(fixed):
                 raise Refused(ErrorCode.INVALID_CONFIG, f"{fixed} of {name} stays what it was made with")
         try:
             new = topic_config(texts, self._cluster.settings)
@@ -191,7 +195,7 @@ class ConfigChanges:
             attribute, declared = TOPIC_PROPERTIES[each]
             texts[each] = declared.show(getattr(new, attribute)) or ""
         return _Plan(
-            topic_configs_command(topic.topic_id, texts),
+            topic_configs_command(topic.topic_id, {**texts, **left}),
             partial(self._act_on_topic, topic, dict(config.overrides)),
         )
 
@@ -217,8 +221,9 @@ class ConfigChanges:
         current = self._cluster.image.configs.get((BROKER_CONFIGS, name), {})
         try:
             refuse_fixed(each.name for each in change.edits if each.operation != ConfigOperation.DELETE)
+            left = left_over(current, change, normal)
             texts = edited(
-                current,
+                {each: text for each, text in current.items() if each not in left},
                 change,
                 lambda each: _second(PROPERTIES.get(each)),
                 lambda each: PROPERTIES[each][1].show(getattr(settings, PROPERTIES[each][0])),
@@ -227,7 +232,8 @@ class ConfigChanges:
             in_force(settings, *((texts, {}) if for_all else ({}, texts)))
         except InvalidBrokerConfig as error:
             raise _invalid(str(error)) from None
-        return _Plan(configs_command(BROKER_CONFIGS, name, texts), partial(self._act_on_broker, name, texts))
+        command = configs_command(BROKER_CONFIGS, name, {**texts, **left})
+        return _Plan(command, partial(self._act_on_broker, name, texts))
 
     def _act_on_broker(self, name: str, texts: Mapping[str, str]) -> None:
         log.info("%s: configured: %s", f"broker {name}" if name else "all brokers", _shown(texts))
@@ -238,14 +244,15 @@ class ConfigChanges:
             raise _invalid("Default group resources are not allowed.")
         configs = self._cluster.image.configs
         current = configs.get((GROUP_CONFIGS, name), {})
+        left = left_over(current, change, group_value)
         texts = edited(
-            current,
+            {each: text for each, text in current.items() if each not in left},
             change,
             lambda each: GROUP_PROPERTIES[each].declared if each in GROUP_PROPERTIES else None,
             lambda each: None,  # no list among them
         )
         try:
-            texts = group_config(texts)
+            texts = {**group_config(texts), **left}
         except InvalidGroupConfig as error:
             raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
         if texts and not current:
@@ -312,6 +319,27 @@ def edited(
                 now = [item for item in now if item not in named]
             texts[edit.name] = ",".join(now)
     return texts
+
+
+def left_over(
+    recorded: Mapping[str, str], change: Change, check_value: Callable[[str, str], object]
+) -> dict[str, str]:
+    """What `change` does not touch of a resource's configuration and could not be set any more.
+
+    An earlier version, or a node with other settings, has recorded it. It stays recorded, and hinders no
+    change of something else (KAFKA-19851). `check_value` raises ValueError for what could not be set.
+    """
+    if change.replaces:
+        return {}
+    touched = {edit.name for edit in change.edits}
+    left = {}
+    for name, text in recorded.items():
+        if name not in touched:
+            try:
+                check_value(name, text)
+            except ValueError:
+                left[name] = text
+    return left
 
 
 def check_node(name: str, node_id: int, noun: str, otherwise: str) -> None:

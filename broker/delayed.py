@@ -2,17 +2,21 @@
 
 Owns: who waits for which partition, and waking them once per commit, all woken ones in one callback.
 Invariants: a waiting fetch is finished exactly once: by data, by its deadline, or because its client went
-away; then nothing refers to it any more. Does not: read or decide how much is enough (the fetch does).
+away; then nothing refers to it any more; an attempt that raises holds up none of the others. Does not:
+read or decide how much is enough (the fetch does).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from broker.metadata import TopicPartition
+
+log = logging.getLogger("lockstep.fetch")
 
 
 class WaitingFetch:
@@ -76,7 +80,13 @@ class WaitingFetches:
         woken, self._woken = self._woken, []
         for fetch in woken:
             fetch.woken = False
-            if not fetch.finished and fetch.attempt(False):
+            if fetch.finished:
+                continue
+            try:
+                if fetch.attempt(False):
+                    self.abandon(fetch)
+            except Exception:  # the others are woken, and would not be woken again (KAFKA-17240)
+                log.exception("a waiting fetch failed")
                 self.abandon(fetch)
 
     def _expire(self, fetch: WaitingFetch) -> None:

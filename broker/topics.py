@@ -61,10 +61,13 @@ RETRY_SECONDS: Final = 1.0
 
 
 def random_id() -> bytes:
-    """A new topic or cluster id: never one of Kafka's reserved ones, never starting with '-' when written."""
+    """A new topic or cluster id: none of Kafka's reserved ones, and its text has no hyphen.
+
+    Command lines take a leading hyphen for an option, and a double click selects up to one (KAFKA-20072).
+    """
     while True:
         made = os.urandom(16)
-        if made[:8] != bytes(8) and not written_id(made).startswith("-"):
+        if made[:8] != bytes(8) and "-" not in written_id(made):
             return made
 
 

@@ -192,10 +192,11 @@ GROUP_PROPERTIES: Final[Mapping[str, GroupProperty]] = {
 
 def group_config(texts: Mapping[str, str]) -> dict[str, str]:
     """`texts` checked, each value as it is stored and shown. Raises InvalidGroupConfig."""
-    return {name: _normal(name, text) for name, text in texts.items()}
+    return {name: group_value(name, text) for name, text in texts.items()}
 
 
-def _normal(name: str, text: str) -> str:
+def group_value(name: str, text: str) -> str:
+    """One value as it is stored and shown. Raises InvalidGroupConfig."""
     known = GROUP_PROPERTIES.get(name)
     if known is None:
         raise InvalidGroupConfig(f"Unknown group config name: {name}")

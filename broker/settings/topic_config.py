@@ -415,7 +415,7 @@ def topic_config(overrides: Mapping[str, str], settings: Settings) -> TopicConfi
     """The configuration of a topic that sets `overrides`. Raises InvalidTopicConfig."""
     values = broker_defaults(settings)
     for name, text in overrides.items():
-        values.update([_parsed(name, text)])
+        values.update([topic_value(name, text)])
     config = TopicConfig(**values, overrides=dict(overrides))  # type: ignore[arg-type]
     for _, problem in _misfits(config, settings):
         raise InvalidTopicConfig(problem)
@@ -433,7 +433,7 @@ def restored_config(overrides: Mapping[str, str], settings: Settings) -> tuple[T
     problems: list[str] = []
     for name, text in overrides.items():
         try:
-            values.update([_parsed(name, text)])
+            values.update([topic_value(name, text)])
         except InvalidTopicConfig as error:
             problems.append(f"{error}; the default is used")
     known = {name: text for name, text in overrides.items() if name in TOPIC_PROPERTIES}
@@ -449,8 +449,8 @@ def restored_config(overrides: Mapping[str, str], settings: Settings) -> tuple[T
     return config, problems
 
 
-def _parsed(name: str, text: str) -> tuple[str, object]:
-    """Attribute of TopicConfig and value. Raises InvalidTopicConfig."""
+def topic_value(name: str, text: str) -> tuple[str, object]:
+    """Attribute of TopicConfig and value of one setting. Raises InvalidTopicConfig."""
     known = TOPIC_PROPERTIES.get(name)
     if known is None:
         raise InvalidTopicConfig(f"Unknown topic config name: {name[:QUOTED]}{_NEAR.hint(name)}")

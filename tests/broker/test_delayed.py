@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from broker.delayed import WaitingFetches
 
 
@@ -75,3 +77,22 @@ async def test_abandoned_while_woken_is_not_tried() -> None:
     await asyncio.sleep(0.05)
     assert attempt.tried == []
     assert waiting.count == 0
+
+
+async def test_an_attempt_that_raises_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """KAFKA-17240: those behind it were woken already, so that no later commit woke them."""
+    waiting = WaitingFetches(asyncio.get_running_loop())
+    partition = Growing()
+    attempt = Tries()
+
+    def raising(expired: bool) -> bool:
+        raise RuntimeError("a request was answered twice")
+
+    waiting.wait(raising, [partition], 60_000)  # type: ignore[list-item]
+    waiting.wait(attempt, [partition], 60_000)  # type: ignore[list-item]
+    waiting.wake(partition)  # type: ignore[arg-type]
+    await asyncio.sleep(0.01)
+    assert attempt.tried == [False]
+    assert waiting.count == 0
+    assert not partition.waiting
+    assert "a waiting fetch failed" in caplog.text

@@ -10,10 +10,11 @@ import pytest
 
 from broker.cluster_image import TopicEntry, TopicState, create_command, delete_command, deleted_command
 from broker.metadata import TopicPartition
-from broker.retention import Retention, expired_by_size, expired_by_time
+from broker.retention import Retention, expired_by_size, first_kept_by_time
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from storage.log.batch_index import SegmentPartition
+from storage.log.reading import BatchPlace
 from storage.types import CorruptLog, StorageFull
 from tests.broker.conftest import StartBroker
 from tests.broker.waiting import until
@@ -205,12 +206,35 @@ async def test_a_log_that_cannot_be_read_holds_up_no_other_topic(
         await client.create(name)
         await client.produce(name, batch(b"old", timestamp_ms=now - 2 * 3_600_000))
 
-    def rotten(partition: TopicPartition, now_ms: int, retention_ms: int) -> int:
+    def rotten(partition: TopicPartition, now_ms: int, retention_ms: int) -> BatchPlace | None:
         if partition.topic.name == "bad":
             raise CorruptLog("its index cannot be made again")
-        return expired_by_time(partition, now_ms, retention_ms)
+        return first_kept_by_time(partition, now_ms, retention_ms)
 
-    monkeypatch.setattr("broker.retention.expired_by_time", rotten)
+    monkeypatch.setattr("broker.retention.first_kept_by_time", rotten)
     assert await broker.enforce_retention() == 1
     assert "bad-0: retention has to wait: its index cannot be made again" in caplog.text
+    await client.close()
+
+
+async def test_a_record_of_the_future_that_holds_retention_up_is_told_once(
+    start_broker: StartBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """KAFKA-18929: nothing behind it is removed by time, and nobody was told why."""
+    broker = await start_broker(log_retention_hours="1")
+    client = await Client.connect(broker.port)
+    await client.create("t", message_timestamp_after_max_ms=str(10**12))
+    await client.create("skewed")
+    now = int(time.time() * 1000)
+    await client.produce("t", batch(b"old", timestamp_ms=5))
+    await client.produce("t", batch(b"of the future", timestamp_ms=now + 5_000_000))
+    await client.produce("t", batch(b"old", timestamp_ms=5))
+    await client.produce("skewed", batch(b"of the next second", timestamp_ms=now + 1_000))
+    for _ in range(3):
+        await broker.enforce_retention()
+    assert (await client.fetch("t", 1)).log_start_offset == 1
+    told = [each.getMessage() for each in caplog.records if "stands still" in each.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("t-0: retention by time stands still at offset 1: ")
+    assert "message.timestamp.after.max.ms=1000000000000" in told[0]
     await client.close()

@@ -14,7 +14,9 @@ from broker.refused import Refused
 from broker.replica_assignment import check_assignments
 from broker.server import Broker
 from broker.topic_rules import check_name
+from broker.topics import random_id
 from protocol.errors import ErrorCode
+from protocol.ids import written_id
 from storage.types import Backlogged, NotLeader, StorageError
 from tests.broker.conftest import StartBroker
 from tests.broker.left_behind import copy_as_killed
@@ -32,6 +34,13 @@ def test_names_refused(name: str) -> None:
     with pytest.raises(Refused) as refused:
         check_name(name)
     assert refused.value.error == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_no_new_id_has_a_hyphen() -> None:
+    """KAFKA-20072."""
+    texts = [written_id(random_id()) for _ in range(200)]
+    assert not any("-" in text for text in texts)
+    assert len(set(texts)) == 200
 
 
 @pytest.mark.parametrize("assignments", [{0: [2]}, {0: []}, {0: [1, 1]}, {1: [1]}, {0: [1], 2: [1]}])
