@@ -35,6 +35,7 @@ from broker.connections.listening import (
     explain,
     host_and_port,
     only_this_machine,
+    own_host_name,
     refuse_clashes,
 )
 from broker.connections.own_listeners import ANOTHER_METRICS_PORT, own_listeners, peer_hints
@@ -329,9 +330,9 @@ class Broker:
         told = self.settings.advertising()
         found: list[str] = []
         for listener, port in self._ports.items():
-            address = told.get(listener.name, listener)
-            if (address.host, address.port or port) != (listener.host, port):
-                found.append(host_and_port(address.host, address.port or port))
+            host, advertised_port = self._advertised()[listener.name]
+            if listener.name in told and (host, advertised_port) != (listener.host, port):
+                found.append(host_and_port(host, advertised_port))
         return found
 
     @property
@@ -380,9 +381,12 @@ class Broker:
         told = self.settings.advertising()
         advertised: dict[str, tuple[str, int]] = {}
         for listener in self._ports:
-            address = told.get(listener.name, listener)
-            host = "" if address.host in NOBODYS_HOSTS else address.host
-            advertised[listener.name] = (host, address.port or self._ports[listener])
+            address = told.get(listener.name)
+            if address is not None:
+                host, port = address.host or own_host_name(), address.port
+            else:
+                host, port = "" if listener.host in NOBODYS_HOSTS else listener.host, 0
+            advertised[listener.name] = host, port or self._ports[listener]
         return advertised
 
     def _limit_connections(self, settings: Settings) -> None:

@@ -109,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except CommandFailed as error:
-        return _fail(str(error))
+        return _fail(str(error), error.status)
     except BrokenPipeError:
         # Whoever read our output has gone (`| head`).
         _let_output_go()
@@ -128,9 +128,9 @@ def _let_output_go() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(text: str) -> int:
+def _fail(text: str, status: int = 1) -> int:
     print(f"lockstep: {' '.join(text.split())}", file=sys.stderr)
-    return 1
+    return status
 
 
 class _Version(argparse.Action):

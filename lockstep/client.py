@@ -292,7 +292,7 @@ class Client:
     async def _configured_by(self, kind: ResourceType, name: str) -> Connection:
         """A broker answers for itself; for everything else the controller does."""
         await self._metadata([], create=False)
-        if kind == ResourceType.BROKER and name.isdecimal() and int(name) in self._addresses:
+        if kind == ResourceType.BROKER and name.isdecimal():
             return await self._node(int(name))
         return await self._controller()
 
@@ -484,7 +484,8 @@ class Client:
             return connection
         address = self._addresses.get(node_id)
         if address is None:
-            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}")
+            told = None if node_id < 0 else f"there is no such node, known are {sorted(self._addresses)}"
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node_id}", told)
 
         async def connect() -> Connection:
             self._leaders[node_id] = await self._connect(*address)

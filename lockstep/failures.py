@@ -9,6 +9,15 @@ from contextlib import contextmanager
 class CommandFailed(Exception):
     """The command could not do it; the text is one line for the user."""
 
+    status = 1
+    """The exit status."""
+
+
+class WrongUsage(CommandFailed):
+    """The command line, or the settings that it names, ask for what there is not: trying again is no help."""
+
+    status = 2
+
 
 def refused(error: OSError) -> CommandFailed:
     """What the system refused, without its number."""

@@ -11,6 +11,7 @@ import ipaddress
 import resource
 import socket
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import combinations
 from typing import Final
 
@@ -98,6 +99,14 @@ def explain(listener: Listener, error: OSError, another_port: str = ANOTHER_PORT
         return f"{listener.host} is not a name of this machine ({error.strerror}){hint}"
     hint = hint if error.errno == errno.EADDRNOTAVAIL else ""
     return f"cannot listen on {listener.host}:{listener.port}: {error.strerror}{hint}"
+
+
+@cache
+def own_host_name() -> str:
+    """What clients are told where `advertised.listeners` names no host: this machine's name, with its domain
+    where the resolver knows it. Looked up once: a resolver may take seconds. Source: Kafka's
+    ListenerInfo.withWildcardHostnamesResolved."""
+    return socket.getfqdn()
 
 
 def host_and_port(host: str, port: int) -> str:

@@ -5,13 +5,14 @@ Nothing here knows of a running broker; changes that go through the cluster are 
 | concern | files |
 |---|---|
 | one setting: declared, read from text, shown | `properties`, `addresses` |
-| a broker's, all of them, and where they come from | `config` |
+| a broker's, all of them | `config` |
+| where they come from: a file, the command line, references | `loading`, `config_providers` |
 | its parts: this node and its peers | `peer_settings` |
 | its parts: the log | `data_log_settings`, `cleaner_settings` |
 | its parts: what topics follow, and little besides | `topic_default_settings` |
 | its parts: clients | `connection_settings`, `consumer_group_settings`, `transaction_settings` |
 | its parts: beside the broker | `metrics_settings`, `player_settings` |
-| names of Kafka's that have no effect here | `kafka_names` |
+| names that have no effect here: Kafka's; those of others, and mistakes | `kafka_names`, `foreign_names` |
 | what is meant by a name that there is not | `near_names` |
 | a topic's, a group's, a logger's | `topic_config`, `group_config`, `log_levels` |
 | what may change while the broker runs, and what is in force | `dynamic_config` |

@@ -2,20 +2,18 @@
 
 Owns: `Settings` (frozen) and how it is read. Sources, later ones win: defaults, a properties file with
 Kafka's names, `--set key=value`, command-line flags. Settings that only Lockstep has start with `lockstep.`,
-but for `log.flush`. Kafka's names that have no effect here warn; unknown names and bad values stop the start.
+but for `log.flush`. Names without effect here warn, all in one line; mistakes
+in names and bad values stop the start, all told at once (`foreign_names.py`).
 Does not: hold topic configurations (`topic_config.py`), or say what may change after the start
 (`dynamic_config.py`).
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
-
-import javaproperties
 
 from broker.membership.placement import MAX_DATA_VOTERS
 from broker.settings.addresses import NOBODYS_HOSTS, Listener, parse_listener
@@ -23,6 +21,7 @@ from broker.settings.cleaner_settings import CleanerSettings
 from broker.settings.connection_settings import ConnectionSettings
 from broker.settings.consumer_group_settings import ConsumerGroupSettings
 from broker.settings.data_log_settings import DataLogSettings
+from broker.settings.foreign_names import FORMER_NAMES, PROVIDERS, hint, is_mistake, said_of
 from broker.settings.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
 from broker.settings.metrics_settings import MetricsSettings
 from broker.settings.peer_settings import PeerSettings
@@ -37,6 +36,7 @@ from broker.settings.properties import (
     Kind,
     Property,
     properties_of,
+    raise_all,
     setting,
 )
 from broker.settings.topic_default_settings import (
@@ -301,10 +301,11 @@ class Settings(
         return _listening(self)
 
     def advertising(self) -> dict[str, Listener]:
-        """Listener name -> what its clients are told; names without an entry use the listener itself."""
+        """Listener name -> what its clients are told; names without an entry use the listener itself. An
+        empty host stands for this machine's own name, as in Kafka."""
         told = [parse_listener(text, "advertised.listeners") for text in self.advertised_listeners]
         for listener in told:
-            if listener.host in NOBODYS_HOSTS:
+            if listener.host in NOBODYS_HOSTS - {""}:
                 raise ConfigError(
                     "advertised.listeners", str(listener), "no client can connect to this address"
                 )
@@ -321,11 +322,6 @@ PROPERTIES = properties_of(Settings)
 _ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Kafka's older names, and those that they go by here; where both are there, as in Kafka: the numbers of a
 node have to be the same, and of directories the second counts."""
-_HINTS = {
-    **DEFAULT_ONLY,
-    "ssl.keystore.location": "TLS is not there yet",
-    "sasl.enabled.mechanisms": "SASL is not there yet",
-}
 _WOULD_BE_OPEN: Final = {
     "authorizer.class.name": "there is no access control here: whoever connects may do anything"
 }
@@ -340,91 +336,46 @@ _PAIRS: Final = (
     ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
 )
 """The first must not be more than the second."""
-_IGNORED_PREFIXES = ("listener.name.", "log4j.")
+_IGNORED_PREFIXES = ("listener.name.", "log4j.", f"{PROVIDERS}.")
 
 
-def load(
-    properties_file: Path | None = None,
-    assignments: Iterable[str] = (),
-    flags: Mapping[str, str] | None = None,
-) -> Settings:
-    """Settings from a properties file, then `key=value` assignments, then flags (by property name).
+_HAVE_EFFECT: Final = (*PROPERTIES, *_ALIASES, *_WOULD_BE_OPEN, PROVIDERS)
+_TAKEN: Final = frozenset({*UNUSED_KAFKA_NAMES, *FORMER_NAMES, PROVIDERS})
+_LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
+"""Shown with the protocol's name before each, as in Kafka, whoever left it out."""
 
-    Raises ConfigError naming key and value, and the file if they are from there; OSError for a file that
-    cannot be read.
+
+def from_texts(texts: Mapping[str, str], foreign: Collection[str] = ()) -> Settings:
+    """Settings from property names and their text. Raises ConfigError, ConfigErrors for several.
+
+    `foreign`: names that may be of somebody else, as those of a file: unless they are mistakes, they warn.
     """
-    warnings: list[str] = []
-    assigned = _aliased(_assigned(assignments), warnings)
-    filed: dict[str, str] = {}
-    if properties_file is not None:
-        with open(properties_file, encoding="utf-8") as stream:
-            filed = dict(javaproperties.load(stream))
-    texts: dict[str, str] = {}
-    try:
-        texts |= _aliased(filed, warnings)
-        filed |= texts
-        texts |= assigned
-        overridden = _overridden(texts) if flags and "listeners" in flags else None
-        replaced = texts.get("listeners")
-        texts |= _aliased(flags or {}, warnings)
-        settings = from_texts(texts)
-    except ConfigError as error:
-        in_file = filed.get(error.key)
-        if in_file is None or texts.get(error.key, in_file) != in_file:
-            raise
-        raise ConfigError(error.key, error.value, f"{error.problem} (in {properties_file})") from None
-    if overridden is not None and overridden != settings.listening():
-        warnings.append(f"listeners={replaced} has no effect: --listen {texts['listeners']} goes before it")
-    return replace(settings, warnings=(*warnings, *settings.warnings))
-
-
-def _assigned(assignments: Iterable[str]) -> dict[str, str]:
-    """What `--set` says. Raises ConfigError."""
-    found = {}
-    for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        if not equals:
-            raise ConfigError("--set", assignment, "not of the form key=value")
-        found[key.strip()] = value
-    return found
-
-
-def _overridden(texts: Mapping[str, str]) -> list[Listener] | None:
-    """The listeners that `--listen` goes before; None where none are set. Raises ConfigError as without it:
-    it says where to listen, and not that what was to be encrypted may be in the clear."""
-    names = ("listeners", "listener.security.protocol.map", "controller.listener.names")
-    if "listeners" not in texts:
-        return None
-    known = [(name, *PROPERTIES[name]) for name in names if name in texts]
-    values = {attribute: declared.parse(texts[name]) for name, attribute, declared in known}
-    try:
-        return _for_clients(Settings(**values))
-    except ConfigError as error:
-        meant = "--listen does not change that; who means it sets listeners=PLAINTEXT://HOST:PORT"
-        raise ConfigError(error.key, error.value, f"{error.problem}; {meant}") from None
-
-
-def from_texts(texts: Mapping[str, str]) -> Settings:
-    """Settings from property names and their text. Raises ConfigError."""
     values: dict[str, Any] = {}
     explicit: dict[str, str] = {}
     warnings: list[str] = []
-    for name, text in _aliased(texts, warnings).items():
+    errors: list[ConfigError] = []
+    unused: list[str] = []
+    for name, text in aliased(texts, warnings).items():
         known = PROPERTIES.get(name)
-        if known is not None and not _is_without_effect(known[1], text):
-            values[known[0]] = known[1].parse(text)
-            explicit[name] = text
-            if name in SAID_AT_START:
-                warnings.append(f"{name} {SAID_AT_START[name]}")
-            if name in WITHOUT_EFFECT and values[known[0]] != known[1].default:
-                warnings.append(f"{name} has no effect here: {WITHOUT_EFFECT[name]}")
-        elif name in _WOULD_BE_OPEN and text.strip():
-            raise ConfigError(name, text, _WOULD_BE_OPEN[name])
-        elif known is not None or name in UNUSED_KAFKA_NAMES or name.startswith(_IGNORED_PREFIXES):
-            hint = _HINTS.get(name)
-            warnings.append(f"{name} has no effect here" + (f": {hint}" if hint else ""))
-        else:
-            raise ConfigError(name, text, f"there is no such setting{_meant(name)}")
+        try:
+            if known is None:
+                _check_unknown(name, text, name in foreign)
+                unused += [] if name.startswith(PROVIDERS) else [name]
+            elif _is_without_effect(known[1], text):
+                warnings.append(f"{name} has no effect here: {DEFAULT_ONLY[name]}")
+            else:
+                values[known[0]] = known[1].parse(text)
+                explicit[name] = text
+                warnings += _said_of(name, values[known[0]])
+        except ConfigError as error:
+            errors.append(error)
+    raise_all(errors)
+    if unused:
+        warnings.append(said_of(unused))
+    for name in _LISTENERS & explicit.keys():
+        attribute = PROPERTIES[name][0]
+        values[attribute] = tuple(str(parse_listener(each, name)) for each in values[attribute])
+        explicit[name] = ",".join(values[attribute])
     if values.get("lockstep_peers_listener") and not values.get("lockstep_peers"):
         warnings.append("lockstep.peers.listener has no effect without lockstep.peers: this node is alone")
     for name in REPLICATION_FACTORS:
@@ -441,6 +392,28 @@ def from_texts(texts: Mapping[str, str]) -> Settings:
     return replace(settings, warnings=tuple(warnings))
 
 
+def _check_unknown(name: str, text: str, may_be_foreign: bool) -> None:
+    """Raises ConfigError for a name without effect that nobody should pass over."""
+    if name in _WOULD_BE_OPEN and text.strip():
+        raise ConfigError(name, text, _WOULD_BE_OPEN[name])
+    if is_known_without_effect(name) or name in _WOULD_BE_OPEN:
+        return
+    if not may_be_foreign or is_mistake(name, _HAVE_EFFECT):
+        raise ConfigError(name, text, f"there is no such setting{hint(name, _HAVE_EFFECT)}")
+
+
+def is_known_without_effect(name: str) -> bool:
+    """Whether it is a name of Kafka's, now or formerly, that has no effect here."""
+    return name in _TAKEN or name.startswith(_IGNORED_PREFIXES)
+
+
+def _said_of(name: str, value: object) -> list[str]:
+    """What a start warns of where a setting has this value."""
+    if name in WITHOUT_EFFECT and value != PROPERTIES[name][1].default:
+        return [f"{name} has no effect here: {WITHOUT_EFFECT[name]}"]
+    return [f"{name} {SAID_AT_START[name]}"] if name in SAID_AT_START else []
+
+
 def _is_without_effect(declared: Property, text: str) -> bool:
     """Is it another value of what is known with Kafka's default alone? A file written for Kafka starts then,
     too, as with names that are not used at all."""
@@ -453,13 +426,7 @@ def _is_without_effect(declared: Property, text: str) -> bool:
     return False
 
 
-def _meant(name: str) -> str:
-    """The nearest names, as the end of a refusal."""
-    near = difflib.get_close_matches(name.lower(), [*PROPERTIES, *_ALIASES], n=3, cutoff=0.75)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
-
-
-def _aliased(texts: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
+def aliased(texts: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
     """What one source says, by the names used here. Raises ConfigError where it contradicts itself."""
     found = {}
     for name, text in texts.items():
@@ -518,13 +485,13 @@ def _check_flushes(settings: Settings) -> None:
 
 
 def _listening(settings: Settings) -> list[Listener]:
-    found = _for_clients(settings)
+    found = for_clients(settings)
     if not found:
         raise ConfigError("listeners", ",".join(settings.listeners), "names no listener to serve clients")
     return found
 
 
-def _for_clients(settings: Settings) -> list[Listener]:
+def for_clients(settings: Settings) -> list[Listener]:
     protocols: dict[str, str] = {}
     for pair in settings.listener_security_protocol_map:
         name, _, protocol = pair.partition(":")

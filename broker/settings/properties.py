@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any, TypeVar
@@ -54,6 +54,24 @@ class ConfigError(ValueError):
         self.key = key
         self.value = value
         self.problem = problem
+
+
+class ConfigErrors(ConfigError):
+    """Several settings that cannot be used, told together; `key` is the first one's."""
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        first = errors[0]
+        super().__init__(first.key, first.value, first.problem)
+        self.errors = tuple(errors)
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.errors))
+
+
+def raise_all(errors: Sequence[ConfigError]) -> None:
+    """Raises what there is: one error as it is, several as ConfigErrors."""
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from lockstep.commands.options import (
     print_json,
     print_table,
 )
-from lockstep.failures import CommandFailed, told_to_user
+from lockstep.failures import WrongUsage, told_to_user
 
 if TYPE_CHECKING:
     from protocol.config_resources import ResourceType
@@ -109,7 +109,7 @@ def _alter(options: argparse.Namespace) -> int:
     kind, name = _resource(options)
     wanted = dict(options.setting)
     if not wanted and not options.delete:
-        raise CommandFailed("nothing to change: name NAME=VALUE or --delete NAME")
+        raise WrongUsage("nothing to change: name NAME=VALUE or --delete NAME")
 
     async def run() -> None:
         async with client_of(options) as client:
@@ -134,7 +134,7 @@ def _resource(options: argparse.Namespace) -> tuple[ResourceType, str]:
         options.setting.insert(0, pair(name))
         name = ""
     elif options.kind != "broker" and not name:
-        raise CommandFailed(f"which {options.kind}? Its name is missing")
+        raise WrongUsage(f"which {options.kind}? Its name is missing")
     return ResourceType[options.kind.upper()], name
 
 

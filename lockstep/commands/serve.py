@@ -9,7 +9,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from lockstep.commands.options import Families
-from lockstep.failures import CommandFailed
+from lockstep.failures import CommandFailed, WrongUsage
 
 if TYPE_CHECKING:
     from broker.server import Beside
@@ -54,11 +54,11 @@ def add_to(families: Families) -> None:
 def _run(options: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from broker.settings.config import load
+    from broker.settings.loading import load
     from broker.settings.properties import ConfigError
 
     if options.peers is not None and not options.peers.strip():
-        raise CommandFailed("--peers names no node; without it this node is alone")
+        raise WrongUsage("--peers names no node; without it this node is alone")
     flags = {
         "log.dirs": options.data_dir,
         "listeners": options.listen,
@@ -72,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
             {name: text for name, text in flags.items() if text is not None},
         )
     except ConfigError as error:
-        raise CommandFailed(str(error)) from error
+        raise WrongUsage(str(error)) from None
     except OSError as error:
         raise CommandFailed(f"cannot read {error.filename}: {(error.strerror or '').lower()}") from error
     except UnicodeDecodeError as error:

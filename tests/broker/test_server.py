@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from broker import VERSION
+from broker.connections.listening import own_host_name
 from broker.server import Broker, CannotStart
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -32,7 +33,7 @@ READY = re.compile(
     r"Lockstep (?P<version>\S+) ready on localhost:(?P<port>\d+), data in (?P<directory>\S+)\n"
 )
 SERVE = (
-    "import sys; from broker.settings.config import load; from broker.server import run; "
+    "import sys; from broker.settings.loading import load; from broker.server import run; "
     "run(load(None, sys.argv[1:]))"
 )
 
@@ -78,7 +79,7 @@ def test_one_line_when_ready_and_a_clean_stop(tmp_path: Path, stop: signal.Signa
     process.send_signal(stop)
     status, out, err = ended(process)
     assert (status, out) == (0, "")
-    assert "num.io.threads has no effect here" in err
+    assert "without effect here: num.io.threads" in err
     assert "stopped" in err
     assert "Traceback" not in err
 
@@ -161,6 +162,7 @@ def test_refusals_in_words(tmp_path: Path) -> None:
             ", clients are told broker.example:19092",
         ),
         (("advertised.listeners=PLAINTEXT://localhost:0",), ""),
+        (("advertised.listeners=PLAINTEXT://:19092",), f", clients are told {own_host_name()}:19092"),
         ((), ""),
     ],
 )
@@ -274,7 +276,7 @@ async def test_a_failed_flush_ends_it(start_broker: StartBroker, monkeypatch: py
 FAILING_DISK = """
 import os
 import sys
-from broker.settings.config import load
+from broker.settings.loading import load
 from broker.server import run
 from storage.log.file_system import RealFileSystem
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from broker.settings.addresses import parse_listener
-from broker.settings.config import PROPERTIES, Settings, from_texts, load
+from broker.settings.config import PROPERTIES, Settings, from_texts
 from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
+from broker.settings.loading import load
 from broker.settings.properties import INT64_MAX, ConfigError
 from broker.settings.topic_default_settings import DEFAULT_ONLY, SAID_AT_START, WITHOUT_EFFECT
 
@@ -43,7 +44,10 @@ def test_a_file_written_for_kafka_starts_with_warnings(tmp_path: Path) -> None:
     assert [str(listener) for listener in settings.listening()] == ["PLAINTEXT://:9092"]
     assert str(settings.advertising()["PLAINTEXT"]) == "PLAINTEXT://localhost:9092"
     text = "\n".join(settings.warnings)
-    assert "num.network.threads has no effect here" in text
+    unused = (
+        "process.roles, controller.quorum.bootstrap.servers, inter.broker.listener.name, num.network.threads"
+    )
+    assert f"without effect here: {unused}\n" in text, "all names in one line"
     assert "log.segment.bytes counts for compacted topics only: lockstep.segment.bytes" in text
     assert "log.dirs" not in text
     assert text.count("listeners: CONTROLLER://:9093 is not served: there is no controller listener") == 1
@@ -155,7 +159,7 @@ def test_an_authorizer_that_is_not_there_stops_the_start_and_an_empty_name_does_
     with pytest.raises(ConfigError, match="no access control here"):
         from_texts({"authorizer.class.name": "Any"})
     (warning,) = from_texts({"authorizer.class.name": " "}).warnings
-    assert warning == "authorizer.class.name has no effect here"
+    assert warning == "without effect here: authorizer.class.name"
 
 
 def test_a_least_above_the_most_stops_the_start() -> None:

@@ -81,10 +81,9 @@ def test_a_group(command: Run, topic: str) -> None:
             "; did you mean log.retention.hours? log.retention.hours is",
         ),
         (("alter", "broker", "retention.ms=1"), "[retention.ms]; did you mean log.retention.ms? ("),
-        (("alter", "broker", "7", "log.retention.ms=5"), "Unexpected broker id"),
+        (("alter", "broker", "7", "log.retention.ms=5"), "node 7: there is no such node, known are [1] ("),
+        (("describe", "broker", "9"), "node 9: there is no such node, known are [1] ("),
         (("alter", "broker", "x", "log.retention.ms=5"), "must be an integer"),
-        (("alter", "broker", "1"), "nothing to change"),
-        (("describe", "topic"), "which topic"),
         (("alter", "group", "g", "no.such=1"), "no.such"),
     ],
 )
@@ -96,3 +95,9 @@ def test_refusals_are_one_line_and_status_1(command: Run, arguments: tuple[str, 
 def test_wrong_usage(command: Run) -> None:
     assert command("configs", "alter", "topic", "t", "no-equals-sign").status == 2
     assert command("configs", "describe", "planet").status == 2
+    for arguments, said in (
+        (("alter", "broker", "1"), "nothing to change"),
+        (("describe", "topic"), "which topic"),
+    ):
+        outcome = command("configs", *arguments)
+        assert outcome.status == 2 and said in outcome.err and outcome.err.count("\n") == 1

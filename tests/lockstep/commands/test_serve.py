@@ -55,11 +55,11 @@ def test_help_says_where_to_listen_for_peers() -> None:
     assert "lockstep.peers.listener=HOST:PORT" in peers
 
 
-def failed(*arguments: str) -> str:
+def failed(*arguments: str, status: int = 1) -> str:
     done = subprocess.run(
         [*COMMAND, "serve", *arguments], capture_output=True, text=True, timeout=30, env=ENVIRONMENT
     )
-    assert done.returncode == 1, done
+    assert done.returncode == status, done
     assert done.stdout == "" and "Traceback" not in done.stderr
     return done.stderr
 
@@ -112,11 +112,13 @@ def test_a_port_in_use_is_told_in_words(tmp_path: Path) -> None:
         (("--set", "num.partitions"), "key=value"),
         (("--set", "num.partitions=many"), "num.partitions=many"),
         (("--listen", "nonsense"), "HOST:PORT"),
+        (("--listen", "9092"), "HOST:PORT"),
         (("--config", "/no/such/file.properties"), "cannot read /no/such/file.properties: no such file"),
     ],
 )
 def test_bad_settings_are_one_line(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    said = failed("--data-dir", str(tmp_path / "data"), *arguments)
+    status = 1 if "cannot read" in words else 2
+    said = failed("--data-dir", str(tmp_path / "data"), *arguments, status=status)
     assert words in said and said.count("\n") == 1
     assert not (tmp_path / "data").exists()
 

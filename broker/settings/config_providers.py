@@ -1,0 +1,171 @@
+"""References to values kept elsewhere: `${env:NAME}`, `${file:/path:key}`, `${directory:/path:file}`.
+
+Owns: Kafka's `config.providers` for server properties, with its providers of environment variables, of
+properties files and of directories of files, their `allowed.paths` and `allowlist.pattern` (KIP-297, KIP-421,
+KIP-887, KIP-993). Invariants: a reference that cannot be followed stops the start and is named as it was
+written; no value that was found is in any text of this module, nor is it looked into for further references.
+A provider of another class is no mistake while only names without effect here refer to it.
+Does not: follow references in configurations that clients change while the broker runs.
+Source: Kafka's ConfigTransformer, AllowedPaths and the three providers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import javaproperties
+
+from broker.settings.foreign_names import PROVIDERS
+from broker.settings.properties import ConfigError
+
+_PACKAGE: Final = "org.apache.kafka.common.config.provider."
+_REFERENCE: Final = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
+"""Provider, path (for some), key."""
+
+Find = Callable[[str | None, str], str]
+"""The value at a path, of a key. Raises _NotFound."""
+
+
+class _NotFound(Exception):
+    """Why a reference leads nowhere, in words."""
+
+
+def resolved(
+    texts: Mapping[str, str], has_effect: Callable[[str], bool], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """`texts` with each reference replaced. Raises ConfigError."""
+    providers: dict[str, Find | None] | None = None
+    found: dict[str, str] = {}
+    for name, text in texts.items():
+        if name.startswith(PROVIDERS) or "${" not in text or _REFERENCE.search(text) is None:
+            found[name] = text
+            continue
+        if providers is None:
+            providers = _providers(texts, environment)
+        try:
+            found[name] = _replaced(text, providers, has_effect(name))
+        except _NotFound as problem:
+            raise ConfigError(name, text, str(problem)) from None
+    return found
+
+
+def _replaced(text: str, providers: Mapping[str, Find | None], has_effect: bool) -> str:
+    def value(reference: re.Match[str]) -> str:
+        provider, path, key = reference[1], reference[3], reference[4]
+        if provider not in providers:
+            raise _NotFound(f"{PROVIDERS} does not list {provider}")
+        find = providers[provider]
+        if find is not None:
+            return find(path, key)
+        if has_effect:
+            raise _NotFound(f"{PROVIDERS}.{provider}.class is none of {', '.join(_CLASSES)}")
+        return reference[0]
+
+    return _REFERENCE.sub(value, text)
+
+
+def _providers(texts: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Find | None]:
+    """How each provider that is listed finds values; None for one of a class that is not known here."""
+    found: dict[str, Find | None] = {}
+    for provider in filter(None, map(str.strip, texts.get(PROVIDERS, "").split(","))):
+        key = f"{PROVIDERS}.{provider}"
+        made = texts.get(f"{key}.class")
+        if made is None:
+            raise ConfigError(PROVIDERS, texts[PROVIDERS], f"{key}.class is not set")
+        make = _CLASSES.get(made.strip())
+        found[provider] = None if make is None else make(f"{key}.param.", texts, environment)
+    return found
+
+
+def _environment(prefix: str, texts: Mapping[str, str], environment: Mapping[str, str]) -> Find:
+    name, pattern = f"{prefix}allowlist.pattern", texts.get(f"{prefix}allowlist.pattern", ".*")
+    try:
+        allowed = re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(name, pattern, f"not a pattern: {error}") from None
+
+    def find(path: str | None, key: str) -> str:
+        if path:
+            raise _NotFound("an environment variable has no path")
+        if allowed.fullmatch(key) is None:
+            raise _NotFound(f"{name} does not allow {key}")
+        if key not in environment:
+            raise _NotFound(f"there is no environment variable {key}")
+        return environment[key]
+
+    return find
+
+
+def _file(prefix: str, texts: Mapping[str, str], environment: Mapping[str, str]) -> Find:
+    allowed = _Allowed(prefix, texts)
+    read: dict[Path, Mapping[str, str]] = {}
+
+    def find(path: str | None, key: str) -> str:
+        file = allowed.path(path)
+        if file not in read:
+            with _reading(file), open(file, encoding="utf-8") as stream:
+                read[file] = javaproperties.load(stream)
+        if key not in read[file]:
+            raise _NotFound(f"{file} has no key {key}")
+        return read[file][key]
+
+    return find
+
+
+def _directory(prefix: str, texts: Mapping[str, str], environment: Mapping[str, str]) -> Find:
+    allowed = _Allowed(prefix, texts)
+
+    def find(path: str | None, key: str) -> str:
+        directory = allowed.path(path)
+        if os.path.basename(key) != key or key in ("", ".", ".."):
+            raise _NotFound(f"{key} is no name of a file")
+        with _reading(directory / key):
+            return (directory / key).read_text(encoding="utf-8")
+
+    return find
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turns what a file that cannot be read raises into _NotFound, without its content."""
+    try:
+        yield
+    except OSError as error:
+        raise _NotFound(f"{path} cannot be read: {(error.strerror or 'it failed').lower()}") from None
+    except ValueError:
+        raise _NotFound(f"{path} cannot be read: not such a text file") from None
+
+
+class _Allowed:
+    """The paths that a provider may read below; all where none is named."""
+
+    def __init__(self, prefix: str, texts: Mapping[str, str]) -> None:
+        self._name = f"{prefix}allowed.paths"
+        text = texts.get(self._name, "")
+        self._paths = [Path(os.path.normpath(each.strip())) for each in text.split(",") if each.strip()]
+        for each in self._paths:
+            if not each.is_absolute() or not each.exists():
+                raise ConfigError(self._name, text, f"{each} is no absolute path of something that is there")
+
+    def path(self, text: str | None) -> Path:
+        """The path, if it may be read. Raises _NotFound."""
+        if not text:
+            raise _NotFound("it names no path: PROVIDER:PATH:KEY")
+        path = Path(os.path.normpath(text))
+        if self._paths and not (
+            path.is_absolute() and any(path.is_relative_to(each) for each in self._paths)
+        ):
+            raise _NotFound(f"{self._name} does not allow {text}")
+        return path
+
+
+_CLASSES: Final = {
+    f"{_PACKAGE}EnvVarConfigProvider": _environment,
+    f"{_PACKAGE}FileConfigProvider": _file,
+    f"{_PACKAGE}DirectoryConfigProvider": _directory,
+}
