@@ -69,7 +69,7 @@ def _checked(partition: TopicPartition | None, offset: int) -> tuple[ErrorCode, 
         return ErrorCode.INVALID_TOPIC_EXCEPTION, UNKNOWN
     if not partition.group.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER, UNKNOWN
-    if "delete" not in partition.topic.config.cleanup_policy:
+    if partition.topic.config.is_only_compacted:
         return ErrorCode.POLICY_VIOLATION, UNKNOWN
     high_watermark = partition.log.high_watermark
     start = high_watermark if offset == HIGH_WATERMARK else offset

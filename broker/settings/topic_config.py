@@ -293,6 +293,11 @@ class TopicConfig:
     def is_compacted(self) -> bool:
         return "compact" in self.cleanup_policy
 
+    @property
+    def is_only_compacted(self) -> bool:
+        """Whether clients may not delete records; a topic without any policy keeps them until they do."""
+        return self.is_compacted and "delete" not in self.cleanup_policy
+
 
 TOPIC_PROPERTIES = properties_of(TopicConfig)
 """Configuration name -> (attribute of TopicConfig, its declaration)."""

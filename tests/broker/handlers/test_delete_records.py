@@ -14,6 +14,7 @@ from protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from protocol.records.record import BatchBuilder
 from storage.types import Backlogged
 from tests.broker.conftest import StartBroker
 from tests.broker.left_behind import copy_as_killed
@@ -89,6 +90,25 @@ async def test_refused(client: Client) -> None:
     assert await delete(client) == []
     assert await delete(client, ("t", {})) == []
     assert await delete(client, ("t", {0: 2}), ("t", {0: 1, 1: 0})) == [("t", 0, 1, 0), ("t", 1, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "error"),
+    [("", 0), ("delete", 0), ("compact,delete", 0), ("compact", ErrorCode.POLICY_VIOLATION)],
+)
+async def test_only_a_topic_that_is_compacted_alone_refuses(
+    broker: Broker, client: Client, policy: str, error: int
+) -> None:
+    """Without a policy nothing but DeleteRecords deletes (KAFKA-19112)."""
+    await client.create("t", cleanup_policy=policy, retention_ms="1", retention_bytes="1")
+    building = BatchBuilder()
+    for key in (b"a", b"b"):
+        building.append(b"value", key, timestamp_ms=1_000)
+    assert (await client.produce("t", building.build())).error_code == 0
+    if not policy:
+        assert await broker.enforce_retention() == 0
+        assert await earliest(client, "t") == 0
+    assert await delete(client, ("t", {0: 1})) == [("t", 0, -1 if error else 1, error)]
 
 
 async def test_one_commit_for_a_groups_partitions(broker: Broker, client: Client) -> None:
