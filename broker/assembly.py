@@ -77,7 +77,7 @@ def assemble(
     image = ClusterImage()
     nodes = Nodes(settings.node_id, image, time.monotonic)
     waiting_fetches = WaitingFetches(loop)
-    cluster = Cluster(settings, image, waiting_fetches, nodes.leader_of)
+    cluster = Cluster(settings, image, waiting_fetches, nodes.leader_of, time.monotonic)
     nodes.groups = cluster.groups
     peering = Peering(nodes, loop) if settings.peers() else None
     way = None if peering is None else lambda number: partial(peering.send, number)

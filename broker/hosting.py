@@ -182,6 +182,7 @@ class Hosting:
             return
         state, transactional_ids, locks = self._states[number]
         producers = self.appenders[number].producers
+        producers.firsts, producers.place_of = cluster.first_sequences, partial(_place_of, group)
         self.appenders[number].locks = LockChecks(locks, group, cluster)
 
         def closed(before: Callable[[PartitionLog], None], partition: PartitionLog) -> None:
@@ -217,6 +218,12 @@ class Hosting:
         if gone is not None:
             await asyncio.to_thread(shutil.rmtree, gone, ignore_errors=True)
         log.info("log group %d has moved to other nodes", number)
+
+
+def _place_of(group: LogGroup, number: int) -> tuple[bytes, int] | None:
+    """The topic's id and the index of an open partition."""
+    partition = group.partitions.get(number)
+    return None if partition is None else (partition.topic_id, partition.index)
 
 
 def _tell_recovery(group: LogGroup) -> None:

@@ -21,6 +21,7 @@ from broker.cluster_image import (
     TopicEntry,
     TopicState,
 )
+from broker.first_sequences import FirstSequences
 from broker.remote_group import UNBOUND, RemoteGroup, unbound
 from broker.settings.config import Settings
 from broker.settings.dynamic_config import still_in_force
@@ -49,9 +50,11 @@ TRANSACTION_STATE_TOPIC_ID: Final = bytes(15) + b"\x03"
 class TopicPartition:
     """One partition. It is written through this node where `group.is_leader`, and read where `is_here`."""
 
-    __slots__ = ("group", "index", "log", "topic", "waiting")
+    __slots__ = ("group", "index", "log", "shown_at", "topic", "waiting")
 
-    def __init__(self, topic: Topic, index: int, group: LogGroup) -> None:
+    def __init__(self, topic: Topic, index: int, group: LogGroup, shown_at: int = 0) -> None:
+        self.shown_at = shown_at
+        """The index in group 0's log from which on a node shows it, and its leader takes batches."""
         self.topic = topic
         self.index = index
         self.group = group
@@ -97,7 +100,9 @@ INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__shar
 class Cluster:
     """Topics and partitions as clients see them, and the log groups of this node.
 
-    Args: leader_of: who leads a group that this node has no part in, (node id or -1, term).
+    Args:
+        leader_of: who leads a group that this node has no part in, (node id or -1, term).
+        seconds: a monotonic clock.
     """
 
     def __init__(
@@ -106,6 +111,7 @@ class Cluster:
         image: ClusterImage,
         waiting_fetches: WaitingFetches,
         leader_of: Callable[[int], tuple[int, int]],
+        seconds: Callable[[], float],
     ) -> None:
         self.image = image
         self._started = settings
@@ -117,6 +123,8 @@ class Cluster:
         """Told whenever the recorded nodes or their places are others."""
         self.on_hosted: list[Callable[[], None]] = []
         """Told whenever this node has a part in one more log group."""
+        self.first_sequences = FirstSequences(seconds)
+        """Of batches that this node refused, in all its partitions."""
         self._waiting_fetches = waiting_fetches
         self._leader_of = leader_of
         self.groups: dict[int, LogGroup] = {}
@@ -295,6 +303,7 @@ class Cluster:
             topic = Topic(entry.name, entry.topic_id, self._config_of(entry))
             self._by_name[topic.name] = topic
             self._by_id[topic.topic_id] = topic
+            self.first_sequences.topic_shown(topic.name, topic_id)
         elif entry.overrides != topic.config.overrides:
             topic.config = self._config_of(entry)
         self._grow(topic, entry)
@@ -308,8 +317,9 @@ class Cluster:
 
     def _grow(self, topic: Topic, entry: TopicEntry) -> None:
         logs = self._logs.get(topic.topic_id, {})
+        shown_at = self.metadata_index + 1  # the entry that is being applied
         for index in range(len(topic.partitions), len(entry.groups)):
-            partition = TopicPartition(topic, index, self._stand_in(entry.groups[index]))
+            partition = TopicPartition(topic, index, self._stand_in(entry.groups[index]), shown_at)
             topic.partitions.append(partition)
             self.partition_count += 1
             if index in logs:
@@ -318,6 +328,7 @@ class Cluster:
     def _hide(self, topic: Topic) -> None:
         topic.deleted = True
         self._by_id.pop(topic.topic_id, None)
+        self.first_sequences.topic_hidden(topic.name, topic.topic_id)
         if self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
         self.partition_count -= len(topic.partitions)

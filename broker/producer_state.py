@@ -3,8 +3,8 @@
 A tail machine of its log group: it follows the appended log. `check` says what a batch is without changing
 anything; `record` notes an appended batch, live and at replay alike, so that a restart ends in the same
 state. The append path answers a duplicate only once everything appended is committed. A transaction is open
-from its first batch to its marker; while it is, its producer is not forgotten. With what producers that are
-not known tried to begin is remembered beside that, and is no part of the state (`first_sequences.py`).
+from its first batch to its marker; while it is, its producer is not forgotten. Refused batches of producers
+that are not known here are remembered by the node, and are no part of the state (`first_sequences.py`).
 
 Source: KIP-98 (idempotence, markers), KIP-360 (higher epochs start at 0), KIP-890 and KIP-1228 (markers that
 raise the epoch); Kafka's ProducerAppendInfo and its five remembered batches.
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from broker.first_sequences import FirstSequences
+from broker.first_sequences import FirstSequences, is_later
 from protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
 from protocol.records.control import ControlKind, parse
 from protocol.staged_messages import is_staged
@@ -117,7 +117,10 @@ class ProducerState:
     def __init__(self, expiration_ms: int, clock_ms: Callable[[], int] | None = None) -> None:
         self._expiration_ms = expiration_ms
         self._clock_ms = clock_ms
-        self._firsts = FirstSequences()
+        self.firsts = FirstSequences()
+        """The node's, of all its log groups, once clients are served."""
+        self.place_of: Callable[[int], tuple[bytes, int] | None] = lambda number: (b"", number)
+        """The topic's id and the index of a partition, by its number here; None where it is not open."""
         self._partitions: dict[int, dict[int, Producer]] = {}
         self.open_stages: dict[tuple[int, int], None] = {}
         """Partition and id of staged producers whose batches nobody has ended, oldest first."""
@@ -133,7 +136,7 @@ class ProducerState:
         producers = self._partitions.get(partition)
         producer = producers.get(header.producer_id) if producers else None
         if producer is None:
-            if self._firsts:
+            if self.firsts:
                 self._check_first(partition, header)
             return NEW
         if header.producer_epoch != producer.producer_epoch:
@@ -159,8 +162,11 @@ class ProducerState:
         raise error
 
     def _check_first(self, partition: int, header: BatchHeader) -> None:
-        lowest = self._firsts.lowest(partition, header.producer_id, header.producer_epoch)
-        if lowest is not None and header.base_sequence > lowest:
+        place = self.place_of(partition)
+        if place is None:
+            return
+        lowest = self.firsts.lowest(*place, header.producer_id, header.producer_epoch)
+        if lowest is not None and is_later(header.base_sequence, lowest):
             error = OutOfOrderSequence(
                 f"producer {header.producer_id} is not known here: sequence {header.base_sequence} arrived, "
                 f"{lowest} before it has not been taken"
@@ -172,7 +178,9 @@ class ProducerState:
         """This batch is not taken, or not yet: where its producer is not known, none behind it may be."""
         producer_id, sequence = header.producer_id, header.base_sequence
         if producer_id >= 0 and sequence >= 0 and not self.knows(partition, producer_id):
-            self._firsts.note(partition, producer_id, header.producer_epoch, sequence)
+            place = self.place_of(partition)
+            if place is not None:
+                self.firsts.note(*place, producer_id, header.producer_epoch, sequence)
 
     def has_ended(self, partition: int, producer_id: int) -> bool:
         """Whether the newest thing of this producer is a marker."""
@@ -256,7 +264,8 @@ class ProducerState:
         producer = producers.get(producer_id)
         if producer is None:
             producer = producers[producer_id] = Producer(producer_epoch)
-            self._firsts.begun(partition, producer_id)
+            if self.firsts and (place := self.place_of(partition)) is not None:
+                self.firsts.begun(*place, producer_id)
         elif producer.producer_epoch != producer_epoch:
             producer.begin_epoch(producer_epoch)
         return producer
@@ -333,7 +342,6 @@ class ProducerState:
 
     def restore(self, data: bytes) -> None:
         """Replace everything by a snapshot. See StateMachine. Raises NewerFormat."""
-        self._firsts.clear()
         self._partitions = {}
         self.open_stages = {}
         position = 0

@@ -204,7 +204,7 @@ class ClusterNode:
 
     def _serve(self, group: LogGroup) -> None:
         number = group.group_id
-        group.after_commit = self._after_commit
+        group.after_commit = self._after_commit if number != METADATA_GROUP else self._metadata_committed
         group.on_leading.append(partial(self._leading, number))
         self._hosting.serve(group, self._cluster, self._consumer_groups, self._transactions)
         keeper = Keeper(
@@ -215,6 +215,11 @@ class ClusterNode:
         )
         self._keepers[number] = keeper
         keeper.start()
+
+    def _metadata_committed(self) -> None:
+        """Others name this node as the leader of a new partition once they hear that it knows of it."""
+        self._after_commit()
+        self._peering.tell_soon()
 
     def _leading(self, number: int, leads: bool) -> None:
         term = self._cluster.groups[number].term if number in self._cluster.groups else 0

@@ -184,6 +184,13 @@ class Nodes:
         leader, _ = self.leader_of(group)
         return leader if leader >= 0 and self.is_alive(leader) else NOBODY
 
+    def has_followed(self, node_id: int, metadata_index: int) -> bool:
+        """Whether a node is known to serve what is recorded in group 0 up to this index."""
+        if node_id == self.node_id:
+            return True
+        status = self.statuses.get(node_id)
+        return status is not None and status.applied >= metadata_index
+
     def told_behind(self, group: int, term: int, behind: tuple[int, ...]) -> None:
         """Whoever leads a group in this term, another node or this one, says whose copy of it lags."""
         if term >= self._behind.get(group, (-1, ()))[0]:

@@ -1,15 +1,17 @@
 """Metadata: brokers, topics, partitions; makes topics that do not exist where that is allowed.
 
-An unknown topic is made at once and the answer waits for it, at most a second; then, or where making it
-failed for a passing reason, LEADER_NOT_AVAILABLE tells the client to ask again. A node that was just started
-and hears no controller says so of a topic that it does not know; who asks it for all of them is sent
-elsewhere, for no error says that a list may lack some.
+An unknown topic is made at once and the answer waits for it, at most a second; a leader is named once it is
+known to serve a new partition, for which the answer waits a little, too. Then, or where making it failed for
+a passing reason, LEADER_NOT_AVAILABLE tells the client to ask again. A node that was just started and hears
+no controller says so of a topic that it does not know; who asks it for all of them is sent elsewhere, for no
+error says that a list may lack some.
 Source: Kafka's KafkaApis.getTopicMetadata and handleTopicMetadataRequest.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from broker.context import Answer, ClientContext, ConnectionRefused, Encoded, answered
@@ -40,6 +42,9 @@ MAX_CACHED_ANSWERS: Final = 32
 MAX_CREATION_WAIT_SECONDS: Final = 1.0
 INFORMED_WAIT_SECONDS: Final = 1.0
 INFORMED_LOOKS: Final = 50
+SERVED_WAIT_SECONDS: Final = 0.25
+"""The leader of a new partition hears of it from the controller at about the same time as this node."""
+SERVED_LOOKS: Final = 50
 
 
 def handle(context: ClientContext, header: RequestHeader, request: MetadataRequest) -> Answer:
@@ -76,12 +81,12 @@ def _now(context: ClientContext, header: RequestHeader, request: MetadataRequest
     if any(each.name is None and each.topic_id == ZERO_UUID for each in wanted):
         return answer.response([_failed(each.name or "", ErrorCode.INVALID_REQUEST) for each in wanted])
     if ids:
-        return answer.response([answer.by_id(topic_id) for topic_id in ids])
+        return answer.when_served(lambda: [answer.by_id(topic_id) for topic_id in ids])
     names = list(dict.fromkeys(each.name for each in wanted if each.name is not None))
     missing = answer.to_make(names)
     if missing:
         return answer.after_making(names, missing)
-    return answer.response([answer.by_name(name) for name in names])
+    return answer.when_served(lambda: [answer.by_name(name) for name in names])
 
 
 def _wanted(header: RequestHeader, request: MetadataRequest) -> list[MetadataRequestTopic] | None:
@@ -119,6 +124,21 @@ class _Answer:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
 
+    def when_served(self, topics: Callable[[], list[MetadataResponseTopic]]) -> Answer:
+        """What is known of these topics; where a new one's leader may not know it yet, that comes within
+        milliseconds and is waited for, so that a client need not ask again."""
+        found = topics()
+        return self.response(found) if self._replicas.is_settled else self._later(topics)
+
+    async def _later(self, topics: Callable[[], list[MetadataResponseTopic]]) -> MetadataResponse:
+        for _ in range(SERVED_LOOKS):
+            await asyncio.sleep(SERVED_WAIT_SECONDS / SERVED_LOOKS)
+            self._replicas = ReplicasOfAll(self._context)
+            found = topics()
+            if self._replicas.is_settled:
+                break
+        return self.response(found)
+
     def all_topics(self) -> Encoded:
         """Made once per version and address until a topic appears or goes: many clients ask."""
         services = self._context.services
@@ -133,7 +153,9 @@ class _Answer:
             if len(cache) >= MAX_CACHED_ANSWERS:
                 cache.clear()
             response = self.response([self.known(topic) for topic in cluster.topics()])
-            found = cache[key] = Encoded(encode(response, self._version))
+            found = Encoded(encode(response, self._version))
+            if self._replicas.is_settled:
+                cache[key] = found
         return found
 
     def known(self, topic: Topic) -> MetadataResponseTopic:
@@ -192,13 +214,14 @@ class _Answer:
         missing = [name for name in names if cluster.topic(name) is None]
         return missing[: self._context.services.settings.lockstep_max_topics_per_metadata]
 
-    async def after_making(self, names: list[str], missing: list[str]) -> MetadataResponse:
+    async def after_making(self, names: list[str], missing: list[str]) -> object | None:
         failures = dict(zip(missing, await asyncio.gather(*map(self._make, missing)), strict=True))
-        topics = []
-        for name in names:
+
+        def known(name: str) -> MetadataResponseTopic:
             error = failures.get(name, ErrorCode.NONE)
-            topics.append(self.by_name(name) if error is ErrorCode.NONE else self.refused(name, error))
-        return self.response(topics)
+            return self.by_name(name) if error is ErrorCode.NONE else self.refused(name, error)
+
+        return await answered(self.when_served(lambda: [known(name) for name in names]))
 
     async def _make(self, name: str) -> ErrorCode:
         controller = self._context.services.controller

@@ -21,13 +21,14 @@ from broker.batch_checks import AppendLimits
 from broker.context import Answer, ClientContext, ConnectionRefused, Deferred
 from broker.handlers.atomic_produce import Place, append_atomically, is_atomic
 from broker.handlers.produce_turns import ProduceTurns
+from broker.handlers.refused_batches import note_refused
 from broker.locks.checks import require_no_locks
 from broker.metadata import Topic, TopicPartition
 from broker.partition_checks import known_leader
 from broker.refused import RecordsRefused, Refused
 from broker.settings.topic_config import LOCKS_KEPT
 from broker.staging.writing import StagedAppenders
-from broker.transactions.gate import Held, HeldBatch, Outcome, tried
+from broker.transactions.gate import Held, HeldBatch, Outcome
 from broker.turns import done_in_turn
 from protocol.api import ApiKey, RequestHeader
 from protocol.errors import ErrorCode
@@ -216,16 +217,13 @@ class _Produced:
         try:
             topic = self.find(of_topic)
         except Refused as refusal:
-            return self.refuse(data, refusal)
+            return self.refuse(of_topic, data, refusal)
         if self.late is None:
-            response = self.partition(topic, data)
+            response = self.partition(topic, of_topic, data)
             if self.is_spread and response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 self.give_up("a batch before it could not be appended")  # to hear at once what is sent behind
             return response
-        partition = topic.partitions[data.index] if 0 <= data.index < len(topic.partitions) else None
-        if partition is not None and partition.group.is_leader and data.records:
-            tried(self.context.services.appenders[partition.group.group_id], partition.log, data.records)
-        return self.refuse(data, self.late)
+        return self.refuse(of_topic, data, self.late)
 
     def turned(self, is_done: bool) -> None:
         """A later turn has ended, with the last batch or not."""
@@ -255,7 +253,9 @@ class _Produced:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         return topic
 
-    def partition(self, topic: Topic, data: PartitionProduceData) -> PartitionProduceResponse:
+    def partition(
+        self, topic: Topic, of_topic: TopicProduceData, data: PartitionProduceData
+    ) -> PartitionProduceResponse:
         """Append one partition's batch."""
         try:
             partition, records = _place(topic, data)
@@ -268,7 +268,7 @@ class _Produced:
                 partition.log, records, topic.config, self.produce_version
             )
         except Refused as refusal:
-            refused = self.refuse(data, refusal, topic.name)
+            refused = self.refuse(of_topic, data, refusal, topic.name)
             if refusal.error in FROM_THE_TAIL:
                 self.wait_for(group, refused)
             return refused
@@ -316,12 +316,14 @@ class _Produced:
 
     def refuse_topic(self, data: TopicProduceData, refusal: Refused) -> TopicProduceResponse:
         """The same refusal for each of the topic's partitions."""
-        return _of_topic(data, [self.refuse(each, refusal) for each in data.partition_data])
+        return _of_topic(data, [self.refuse(data, each, refusal) for each in data.partition_data])
 
     def refuse(
-        self, data: PartitionProduceData, refusal: Refused, topic_name: str = ""
+        self, of_topic: TopicProduceData, data: PartitionProduceData, refusal: Refused, topic_name: str = ""
     ) -> PartitionProduceResponse:
-        """Say why a batch was not appended."""
+        """Say why a batch was not appended, and remember it."""
+        services = self.context.services
+        note_refused(services.cluster, services.appenders, of_topic, data)
         response = PartitionProduceResponse(index=data.index, base_offset=-1)
         self.say(response, refusal, topic_name)
         return response

@@ -1,11 +1,15 @@
 """Where a partition is and who leads it, as Metadata and its kin tell it.
 
-A log group's partitions share their replicas; those whose nodes live are in sync, but for those that lag, as
-their leader said last (`broker/cluster/lagging.py`). While clients have a group moved, both those that
-come and those that go are replicas, and who does not vote yet, or any more, is not in sync.
+A log group's partitions share their replicas; those whose nodes live are in sync, but for those that lag,
+as their leader said last (`broker/cluster/lagging.py`). A leader is named only once it is known to have
+followed group 0 to where the partition appears: before, it would refuse what is sent to it (KAFKA-15591).
+While clients have a group moved, both those that come and those that go are replicas, and who does not vote
+yet, or any more, is not in sync.
 """
 
 from __future__ import annotations
+
+from copy import copy
 
 from broker.cluster.reassigning import Way, way_of
 from broker.context import ClientContext, Services
@@ -40,6 +44,12 @@ class Replicas:
             self.error = ErrorCode.LISTENER_NOT_FOUND if is_known else ErrorCode.LEADER_NOT_AVAILABLE
             self.leader_id = -1
 
+    def without_leader(self) -> Replicas:
+        """The same for a partition that its leader may not know yet."""
+        other = copy(self)
+        other.leader_id, other.error = -1, ErrorCode.LEADER_NOT_AVAILABLE
+        return other
+
 
 def _voting(services: Services, number: int, way: Way) -> set[int]:
     """Who votes in a group that moves; where the group is not known here, those that it comes from."""
@@ -51,11 +61,14 @@ def _voting(services: Services, number: int, way: Way) -> set[int]:
 class ReplicasOfAll:
     """The replicas of each log group as it is asked for, for one answer."""
 
-    __slots__ = ("_context", "_found")
+    __slots__ = ("_context", "_found", "_unserved", "is_settled")
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
         self._found: dict[int, Replicas] = {}
+        self._unserved: dict[int, Replicas] = {}
+        self.is_settled = True
+        """Whether each leader so far is known to serve the partitions that were asked for."""
 
     def of(self, partition: TopicPartition) -> Replicas:
         """Where a partition is."""
@@ -63,4 +76,11 @@ class ReplicasOfAll:
         found = self._found.get(number)
         if found is None:
             found = self._found[number] = Replicas(self._context, number)
-        return found
+        nodes = self._context.services.nodes
+        if found.leader_id < 0 or nodes.has_followed(found.leader_id, partition.shown_at):
+            return found
+        self.is_settled = False
+        unserved = self._unserved.get(number)
+        if unserved is None:
+            unserved = self._unserved[number] = found.without_leader()
+        return unserved

@@ -7,6 +7,7 @@ from struct import pack
 
 import pytest
 
+from broker.first_sequences import FirstSequences
 from broker.producer_state import (
     LAST_EPOCH,
     NEW,
@@ -116,12 +117,26 @@ def test_what_was_refused_does_not_count_for_ever() -> None:
     state.record_end(1, 7, 0, 3, 100, 0)
     state.forget(1)
     assert state.check(1, header(5)) == NEW, "its transaction has ended here"
-    state.tried(1, header(0))
-    state.restore(b"")
-    assert state.check(1, header(5)) == NEW
     for without in (header(-1), header(0, producer_id=-1)):
         state.tried(1, without)
         assert state.check(1, header(5)) == NEW
+
+
+def test_what_was_refused_counts_where_the_partition_is_open() -> None:
+    """The node remembers it by topic and index; a state that is restored takes nothing from that."""
+    state, firsts = ProducerState(DAY_MS), FirstSequences()
+    state.firsts, state.place_of = firsts, {1: (b"topic", 4)}.get
+    state.tried(1, header(3))
+    state.tried(2, header(3))
+    assert len(firsts) == 1 and firsts.lowest(b"topic", 4, 7, 0) == 3
+    state.restore(b"")
+    with pytest.raises(OutOfOrderSequence):
+        state.check(1, header(5))
+    assert state.check(2, header(5)) == NEW
+    state.record(2, header(5), 0, 0)
+    assert len(firsts) == 1
+    state.record(1, header(3), 0, 0)
+    assert not firsts, "as followers see the batch: they may lead next"
 
 
 def test_plain_batches_leave_no_trace() -> None:

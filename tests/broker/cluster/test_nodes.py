@@ -53,6 +53,13 @@ def test_whose_disk_is_full(world: World, disk_full: bool, lacks_room: bool, is_
     assert world.nodes.disks_full() == {1: is_full, 2: True, 3: False}
 
 
+def test_how_far_a_node_has_followed_the_metadata(world: World) -> None:
+    assert not world.nodes.has_followed(2, 1), "it has not been heard"
+    world.nodes.told(2, Status(applied=7))
+    assert world.nodes.has_followed(2, 7) and not world.nodes.has_followed(2, 8)
+    assert world.nodes.has_followed(1, 8), "this node looks at what it has"
+
+
 def test_nobody_is_known_to_lead(world: World) -> None:
     assert world.nodes.leader_of(GROUP) == (-1, 0)
     assert world.nodes.live_leader_of(GROUP) == -1

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from broker.cluster.node_status import Status
 from broker.cluster.nodes import Nodes
 from broker.cluster_image import NodeEntry
+from broker.handlers import metadata
 from broker.server import Broker
 from protocol.errors import ErrorCode
 from protocol.messages.describe_cluster import DescribeClusterRequest
@@ -206,6 +208,7 @@ async def test_a_leader_without_the_listener(
     monkeypatch.setitem(image.nodes, 2, NodeEntry(2, {listener: ("there.example", 9092)}))
     monkeypatch.setattr(Nodes, "live_leader_of", lambda self, group_id: 2)
     monkeypatch.setattr(Nodes, "is_alive", lambda self, node_id: True)
+    monkeypatch.setattr(Nodes, "has_followed", lambda self, node_id, index: True)
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     response: MetadataResponse = await client.call(request, version)
     (partition,) = response.topics[0].partitions
@@ -225,6 +228,36 @@ async def test_a_leader_without_the_listener(
     gone: MetadataResponse = await client.call(request, version)
     (partition,) = gone.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+
+
+async def test_a_leader_is_named_once_it_serves_the_partition(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node may hear of a topic some milliseconds later: it would refuse batches (KAFKA-15591)."""
+    nodes, cluster = broker.services.nodes, broker.services.cluster
+    await client.create("old")
+    reached = cluster.metadata_index
+    await client.create("new")
+    monkeypatch.setitem(cluster.image.nodes, 2, NodeEntry(2, {"PLAINTEXT": ("there.example", 9092)}))
+    monkeypatch.setattr(Nodes, "live_leader_of", lambda self, group_id: 2)
+    monkeypatch.setattr(Nodes, "is_alive", lambda self, node_id: True)
+    monkeypatch.setattr(metadata, "SERVED_WAIT_SECONDS", 0.02)
+    nodes.statuses[2] = Status(applied=reached)
+
+    async def leaders(*names: str) -> dict[str | None, tuple[int, int]]:
+        asked = [MetadataRequestTopic(name=name) for name in names] if names else None
+        response: MetadataResponse = await client.call(MetadataRequest(topics=asked), 12)
+        return {
+            topic.name: (topic.partitions[0].error_code, topic.partitions[0].leader_id)
+            for topic in response.topics
+        }
+
+    known, waiting = (0, 2), (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert await leaders("old", "new") == await leaders() == {"old": known, "new": waiting}
+    monkeypatch.setattr(metadata, "SERVED_WAIT_SECONDS", 10)
+    broker.services.loop.call_later(0.05, nodes.told, 2, Status(applied=cluster.metadata_index))
+    assert await leaders("new") == {"new": known}, "it is waited for a little"
+    assert await leaders() == {"old": known, "new": known}, "nothing outdated is kept"
 
 
 @pytest.mark.parametrize("version", range(3))
