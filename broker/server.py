@@ -17,7 +17,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -42,6 +41,7 @@ from broker.connections.own_listeners import ANOTHER_METRICS_PORT, own_listeners
 from broker.context import Services
 from broker.data_directory import DataDirectory, DirectoryInUse, WrongDirectory, in_words
 from broker.metadata import METADATA_GROUP
+from broker.process_output import drain_output, log_to_stderr, queued_output
 from broker.retention import Retention
 from broker.settings.addresses import NOBODYS_HOSTS, Listener
 from broker.settings.config import Settings
@@ -507,7 +507,13 @@ def run(settings: Settings, beside: Beside | None = None) -> None:
     """
     _keep_large_blocks_apart()
     allow_many_files()
-    _log_to_stderr()
+    with queued_output():
+        log_to_stderr()
+        _run(settings, beside)
+
+
+def _run(settings: Settings, beside: Beside | None) -> None:
+    """Raises SystemExit."""
     for warning in settings.warnings:
         log.warning("%s", warning)
     try:
@@ -566,7 +572,7 @@ async def _until_over(broker: Broker, stopped: asyncio.Event) -> None:
 def _end_process(failure: BaseException) -> None:
     """Nothing may be acknowledged, flushed or answered after this."""
     log.critical("stopping at once, the log cannot be trusted any more: %s", failure)
-    logging.shutdown()
+    drain_output()
     os._exit(EXIT_FATAL)
 
 
@@ -574,16 +580,6 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     import uvloop
 
     return uvloop.new_event_loop()
-
-
-def _log_to_stderr() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s"))
-    for name in ("lockstep", "storage"):
-        root = logging.getLogger(name)
-        root.handlers = [handler]
-        root.setLevel(logging.INFO)
-        root.propagate = False
 
 
 def _shown(directory: str) -> str:

@@ -91,11 +91,19 @@ LOCK_COUNTERS: Final[tuple[tuple[str, str, Callable[[LockChecks], float]], ...]]
 
 
 class BrokerCollector(Collector):
-    """Of one broker. Args: trouble: why it does not serve, "" where it does."""
+    """Metrics of one broker.
 
-    def __init__(self, parts: Parts, trouble: Callable[[], str]) -> None:
+    Args:
+        trouble: why it does not serve, "" where it does.
+        dropped_lines: how many lines of output were never written.
+    """
+
+    def __init__(
+        self, parts: Parts, trouble: Callable[[], str], dropped_lines: Callable[[], int] = lambda: 0
+    ) -> None:
         self._parts = parts
         self._trouble = trouble
+        self._dropped_lines = dropped_lines
 
     def collect(self) -> Iterator[Metric]:
         """See `Collector`."""
@@ -121,6 +129,11 @@ class BrokerCollector(Collector):
         yield _one(
             "nodes_alive", "Nodes of the cluster that this one hears, itself included", len(nodes.alive())
         )
+        dropped = _counter(
+            "output_lines_dropped", "Lines for standard output and standard error that were never written"
+        )
+        dropped.add_metric([], self._dropped_lines())
+        yield dropped
         yield _one("partitions", "Partitions of all topics of the cluster", parts.cluster.partition_count)
 
     def _requests(self) -> Iterator[Metric]:

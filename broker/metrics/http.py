@@ -16,7 +16,7 @@ import asyncio
 import logging
 import re
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
@@ -31,6 +31,10 @@ SECONDS: Final = 5.0
 BODY_BYTES: Final = 65536
 """Of a change."""
 PLAIN: Final = "text/plain; charset=utf-8"
+HTML: Final = "text/html; charset=utf-8"
+
+READING: Final = ("GET", "HEAD")
+"""A HEAD has the status and the headers of a GET, and no body (RFC 9110, 9.3.2)."""
 
 _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.[01]\r?\n")
 
@@ -51,6 +55,13 @@ class Change(NamedTuple):
     path: str
     body: bytes
     """JSON, as its sender says; empty where there is none."""
+
+
+def index(title: str, links: Mapping[str, str]) -> Page:
+    """A page of links. Args: links: a few words on each path; plain text, without characters of HTML."""
+    lines = "".join(f'<li><a href="{path}">{path}</a>: {words}</li>\n' for path, words in links.items())
+    head = f'<!DOCTYPE html>\n<html lang="en">\n<title>{title}</title>\n<h1>{title}</h1>\n'
+    return Page(HTTPStatus.OK, f"{head}<ul>\n{lines}</ul>\n</html>\n".encode(), HTML)
 
 
 Changing = Callable[[Change], Awaitable[Page | None]]
@@ -82,6 +93,7 @@ class HttpListener:
         pages: by path, what makes the page now.
         seconds: how long a request and its answer may take together.
         changing: what makes a change; None where nothing can be changed.
+        changed_by: the methods that change what is at a path; none where nothing is.
     """
 
     def __init__(
@@ -89,9 +101,11 @@ class HttpListener:
         pages: Mapping[str, Callable[[], Page]],
         seconds: float = SECONDS,
         changing: Changing | None = None,
+        changed_by: Callable[[str], Sequence[str]] = lambda path: (),
     ) -> None:
         self._pages = pages
         self._changing = changing
+        self._changed_by = changed_by
         self._seconds = seconds
         self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
@@ -154,11 +168,12 @@ class HttpListener:
                 page = await self._changing(Change(method, path, await _body(request, reader)))
                 if page is not None:
                     return page
-            if make is None:
+            if make is not None and method in READING:
+                return make()
+            allowed = (*(READING if make is not None else ()), *self._changed_by(path))
+            if not allowed:
                 return _error(HTTPStatus.NOT_FOUND)
-            if method != "GET":
-                return _error(HTTPStatus.METHOD_NOT_ALLOWED, "Allow: GET")
-            return make()
+            return _error(HTTPStatus.METHOD_NOT_ALLOWED, f"Allow: {', '.join(allowed)}")
         except (_Refused, EOFError):
             raise
         except Exception:

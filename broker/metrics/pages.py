@@ -1,4 +1,4 @@
-"""The pages of the metrics listener: /metrics, /health, /ping, /buildinfo."""
+"""The pages of the metrics listener: /metrics, /health, /ping, /buildinfo, and / with links to them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ from broker import VERSION
 from broker.assembly import Parts
 from broker.metrics.exposition import BrokerCollector
 from broker.metrics.health import trouble
-from broker.metrics.http import Page
+from broker.metrics.http import Page, index
+from broker.process_output import dropped_lines
 
 NAME: Final = "lockstep"
+LINKS: Final = {
+    "/metrics": "numbers for Prometheus",
+    "/health": "whether this node serves all that it has a part in, and if not, why",
+    "/ping": "whether the process runs",
+    "/buildinfo": "which version runs",
+}
 
 
 def pages(parts: Parts, failed: Callable[[], BaseException | None]) -> Mapping[str, Callable[[], Page]]:
@@ -26,7 +33,7 @@ def pages(parts: Parts, failed: Callable[[], BaseException | None]) -> Mapping[s
         return trouble(parts, failed())
 
     registry = CollectorRegistry()  # not the library's global one: there may be several brokers in a process
-    registry.register(BrokerCollector(parts, unwell))
+    registry.register(BrokerCollector(parts, unwell, dropped_lines))
     ProcessCollector(registry=registry)
 
     def metrics() -> Page:
@@ -37,7 +44,13 @@ def pages(parts: Parts, failed: Callable[[], BaseException | None]) -> Mapping[s
         status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
         return Page(status, f"{reason or 'ok'}\n".encode())
 
-    return {"/metrics": metrics, "/health": health, "/ping": _ping, "/buildinfo": _build_info}
+    return {
+        "/": lambda: index(f"Lockstep node {parts.cluster.settings.node_id}", LINKS),
+        "/metrics": metrics,
+        "/health": health,
+        "/ping": _ping,
+        "/buildinfo": _build_info,
+    }
 
 
 def _ping() -> Page:

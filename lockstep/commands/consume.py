@@ -235,13 +235,9 @@ def _json(topic: str, index: int, record: Record) -> bytes:
 
 
 def _line(index: int, record: Record) -> bytes:
-    from datetime import UTC, datetime
+    from protocol.utc_time import utc_time
 
-    try:
-        time = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(" ", "milliseconds")[:-6]
-    except (OverflowError, ValueError, OSError):
-        time = str(record.timestamp)
-    parts = [f"{index}/{record.offset}".encode(), time.encode()]
+    parts = [f"{index}/{record.offset}".encode(), utc_time(record.timestamp).encode()]
     parts += [b"null" if content is None else content for content in (record.key, record.value)]
     parts += [
         name.encode() + b"=" + (b"null" if content is None else content) for name, content in record.headers

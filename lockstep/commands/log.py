@@ -231,9 +231,9 @@ def _record_documents(payload: Buffer) -> Iterator[Document]:
 
 
 def _print_frame(frame: Document) -> None:
-    from datetime import UTC, datetime
+    from protocol.utc_time import utc_time
 
-    time = datetime.fromtimestamp(int(str(frame["time_ms"])) / 1000, UTC).isoformat(" ", "milliseconds")[:-6]
+    time = utc_time(int(str(frame["time_ms"])))
     print(
         f"group {frame['group']} index {frame['index']} term {frame['term']} {frame['kind']} "
         f"lsn {frame['first_lsn']} records {frame['records']} {time} "

@@ -99,14 +99,15 @@ def _run(options: argparse.Namespace) -> int:
 
     import uvloop
 
+    from broker.process_output import log_to_stderr, queued_output
     from lockstep.playing.config import ConfigError, PlayerConfig
     from lockstep.playing.config_file import read
     from lockstep.playing.running import CannotPlay, PlayerProcess
 
     config = read(options.file, os.environ.get(BOOTSTRAP_VARIABLE, PlayerConfig.bootstrap))
-    _log_to_stderr()
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with queued_output(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            log_to_stderr()
             runner.run(_until_stopped(PlayerProcess(config)))
     except ConfigError as error:
         raise CommandFailed(f"{options.file}: {error}") from error
@@ -143,19 +144,6 @@ async def _live(process: PlayerProcess) -> None:
     where = f", status and metrics at http://{process.address}" if process.address else ""
     print(f"player {config.player} is ready to play {config.topic}{where}", flush=True)
     await process.until_over()
-
-
-def _log_to_stderr() -> None:
-    import logging
-    import sys
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s"))
-    for name in ("lockstep", "player"):
-        log = logging.getLogger(name)
-        log.handlers = [handler]
-        log.setLevel(logging.INFO)
-        log.propagate = False
 
 
 # --- questions to one -------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 | request | what it does |
 |---|---|
+| `GET /` | links to these three |
 | `GET /status` | the targets, each log and who plays it, as JSON |
 | `GET /metrics` | the same in numbers, for Prometheus |
 | `GET /ping` | says that the process lives |
@@ -18,7 +19,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -27,13 +29,18 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from broker.connections.listening import bind, host_and_port
-from broker.metrics.http import Change, HttpListener, Page
+from broker.metrics.http import Change, HttpListener, Page, index
 from broker.settings.addresses import parse_listener
 from lockstep.playing.config import ConfigError, target_of
 from lockstep.playing.exposition import PlayerCollector
 from lockstep.playing.players import Players
 
 LASTS: Final = "until the player's process ends: its configuration's file is not changed"
+LINKS: Final = {
+    "/status": "the targets, and each log with the player that plays it",
+    "/metrics": "numbers for Prometheus",
+    "/ping": "whether the process runs",
+}
 _TARGET: Final = re.compile(r"/targets/([^/]+)(?:/(pause|resume))?")
 
 Status = Callable[[], dict[str, Any]]
@@ -68,7 +75,8 @@ async def listening(listen: str, players: Players, status: Status) -> tuple[Http
     """The listener at HOST:PORT, and where it really listens. Raises CannotListen."""
     listener = parse_listener(listen, "listen")
     sockets = bind(listener, "listen = HOST:PORT in its configuration")
-    http = HttpListener(pages(players, status), changing=Changes(players))
+    changes = Changes(players)
+    http = HttpListener(pages(players, status), changing=changes, changed_by=changes.methods)
     await http.open(sockets)
     return http, host_and_port(listener.host, sockets[0].getsockname()[1])
 
@@ -79,6 +87,7 @@ def pages(players: Players, status: Status) -> Mapping[str, Callable[[], Page]]:
     registry.register(PlayerCollector(players))
     ProcessCollector(registry=registry)
     return {
+        "/": lambda: index(f"Lockstep player {escape(players.config.player)}", LINKS),
         "/status": lambda: _json(HTTPStatus.OK, status()),
         "/metrics": lambda: Page(HTTPStatus.OK, generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4),
         "/ping": lambda: Page(HTTPStatus.OK, b"pong\n"),
@@ -102,6 +111,14 @@ class Changes:
             return self._changed(unquote(found[1]), found[2] or "remove")
         except _Refused as refused:
             return _json(refused.status, {"error": str(refused)})
+
+    @staticmethod
+    def methods(path: str) -> Sequence[str]:
+        """Those that change what is at `path`."""
+        if path == "/targets":
+            return ("POST",)
+        found = _TARGET.fullmatch(path)
+        return () if found is None else ("DELETE",) if found[2] is None else ("POST",)
 
     async def _added(self, body: bytes) -> Page:
         asked = _object(body)

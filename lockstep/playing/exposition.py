@@ -14,6 +14,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from broker.process_output import dropped_lines
 from lockstep.playing.players import Players
 from player.core.target import Link
 from player.core.transitions import State
@@ -109,6 +110,12 @@ class PlayerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """See `Collector`."""
+        dropped = CounterMetricFamily(
+            PREFIX + "output_lines_dropped",
+            "Lines for standard output and standard error that were never written",
+        )
+        dropped.add_metric([], dropped_lines())
+        yield dropped
         playings = list(self._players.playings.values())
         statuses = [each.status() for each in playings]
         for name, words, of_log in LOG_GAUGES:

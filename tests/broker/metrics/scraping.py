@@ -28,6 +28,17 @@ async def get(port: int, path: str) -> Answer:
     return await asyncio.to_thread(_get, f"http://127.0.0.1:{port}{path}")
 
 
+async def head(port: int, path: str) -> tuple[int, int]:
+    """Status and size of the body of a HEAD."""
+
+    def ask() -> tuple[int, int]:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method="HEAD")
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return response.status, len(response.read())
+
+    return await asyncio.to_thread(ask)
+
+
 def numbers(text: str) -> dict[str, float]:
     """By the sample as it is written: `lockstep_log_group_term{log_group="1"}`."""
     found: dict[str, float] = {}

@@ -11,7 +11,7 @@ from http import HTTPStatus
 import pytest
 import uvloop
 
-from broker.metrics.http import HEAD_BYTES, MOST_CONNECTIONS, HttpListener, Page
+from broker.metrics.http import HEAD_BYTES, MOST_CONNECTIONS, HttpListener, Page, index
 from tests.broker.metrics.scraping import get
 
 Start = Callable[..., Awaitable[int]]
@@ -99,6 +99,11 @@ async def test_a_request_in_pieces_with_a_query(start: Start) -> None:
         (b"POST /nowhere HTTP/1.1", b"404"),
         (b"POST /ok HTTP/1.1", b"405"),
         (b"DELETE /ok HTTP/1.1", b"405"),
+        (b"OPTIONS /ok HTTP/1.1", b"405"),
+        (b"TRACE /ok HTTP/1.1", b"405"),
+        (b"PATCH /ok HTTP/1.1", b"405"),
+        (b"NOSUCHMETHOD /ok HTTP/1.1", b"405"),
+        (b"OPTIONS /nowhere HTTP/1.1", b"404"),
         (b"GET /broken HTTP/1.1", b"500"),
         (b"get /ok HTTP/1.1", b"400"),
         (b"GET ok HTTP/1.1", b"400"),
@@ -117,14 +122,29 @@ async def test_what_is_not_a_page(start: Start, request_line: bytes, status: byt
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 " + status + b" "), answer
     assert body.startswith(status)
-    assert (b"\r\nAllow: GET" in head) == (status == b"405")
+    assert (b"\r\nAllow: GET, HEAD" in head) == (status == b"405")
     assert (await get(port, "/ok")).body == "fine\n", "others are served as before"
 
 
 async def test_head_gets_no_body(start: Start) -> None:
-    answer = await said(await start(), b"HEAD /ok HTTP/1.1\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 405 ")
-    assert answer.endswith(b"\r\n\r\n")
+    port = await start()
+    for path, status in ((b"/ok", b"200"), (b"/nowhere", b"404"), (b"/broken", b"500"), (b"/large", b"200")):
+        answer = await said(port, b"HEAD %s HTTP/1.1\r\n\r\n" % path)
+        assert answer.startswith(b"HTTP/1.1 " + status + b" ")
+        assert answer.endswith(b"\r\n\r\n"), "no body"
+        if path != b"/large":
+            assert (
+                answer
+                == (await said(port, b"GET %s HTTP/1.1\r\n\r\n" % path)).partition(b"\r\n\r\n")[0]
+                + b"\r\n\r\n"
+            )
+
+
+def test_an_index_links_its_pages() -> None:
+    page = index("A node", {"/a": "one", "/b": "two"})
+    assert (page.status, page.content_type) == (HTTPStatus.OK, "text/html; charset=utf-8")
+    assert page.body.startswith(b"<!DOCTYPE html>")
+    assert b'<li><a href="/a">/a</a>: one</li>\n<li><a href="/b">/b</a>: two</li>' in page.body
 
 
 async def test_one_request_per_connection(start: Start) -> None:

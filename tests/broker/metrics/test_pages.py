@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from compat_tests.probe import free_port
 from protocol.errors import ErrorCode as E
 from tests.broker.conftest import StartBroker, small_settings
 from tests.broker.locks.asking import lock
-from tests.broker.metrics.scraping import get, scrape
+from tests.broker.metrics.scraping import get, head, scrape
 from tests.broker.test_server import ROOT, ended, ready_port, serve
 from tests.broker.wire import Client
 
@@ -57,7 +58,11 @@ async def test_the_pages(start_broker: StartBroker) -> None:
     assert json.loads(built.body) == {"name": "lockstep", "version": VERSION}
     metrics = await get(port, "/metrics")
     assert (metrics.status, metrics.content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert (await get(port, "/")).status == 404
+    links = await get(port, "/")
+    assert (links.status, links.content_type) == (200, "text/html; charset=utf-8")
+    assert re.findall('href="([^"]*)"', links.body) == ["/metrics", "/health", "/ping", "/buildinfo"]
+    for path in ("/", "/metrics", "/health", "/ping", "/buildinfo"):
+        assert (await head(port, path)) == (200, 0)
 
 
 async def test_a_broker_that_ended_says_so(start_broker: StartBroker) -> None:

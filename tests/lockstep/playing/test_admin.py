@@ -30,7 +30,8 @@ def players(streams: MemoryStreams) -> Players:
 
 @pytest.fixture
 async def port(players: Players) -> AsyncIterator[int]:
-    listener = HttpListener(pages(players, players.status), 20.0, Changes(players))
+    changes = Changes(players)
+    listener = HttpListener(pages(players, players.status), 20.0, changes, changes.methods)
     bound = socket.create_server(("127.0.0.1", 0))
     await listener.open([bound])
     yield bound.getsockname()[1]
@@ -109,12 +110,15 @@ async def test_changes(port: int, players: Players) -> None:
         ("DELETE", "/targets/c", b"", 404, "there is no target 'c'"),
         ("DELETE", "/targets/a%2Fb", b"", 404, "there is no target 'a/b'"),
         ("POST", "/targets/%C3%BC/pause", b"", 404, "there is no target 'ü'"),
-        ("DELETE", "/targets", b"", 404, ""),
-        ("DELETE", "/targets/a/pause", b"", 404, ""),
-        ("POST", "/targets/a", b"", 404, ""),
+        ("DELETE", "/targets", b"", 405, ""),
+        ("DELETE", "/targets/a/pause", b"", 405, ""),
+        ("POST", "/targets/a", b"", 405, ""),
         ("POST", "/targets/a/stop", b"", 404, ""),
         ("POST", "/status", b"", 405, ""),
-        ("GET", "/targets/a/pause", b"", 404, ""),
+        ("GET", "/targets/a/pause", b"", 405, ""),
+        ("PUT", "/targets", b"", 405, ""),
+        ("OPTIONS", "/targets/a", b"", 405, ""),
+        ("OPTIONS", "/nowhere", b"", 404, ""),
     ],
 )
 async def test_what_is_refused(

@@ -1,0 +1,246 @@
+"""Standard output and standard error of a process whose event loop must never wait for their reader.
+
+Owns: a thread for each of the two that writes what the process prints and logs, and the lines that wait for
+it. Invariants: a write to `sys.stdout` or `sys.stderr` takes memory alone, whether the reader reads (a log
+driver that is blocked, a full pipe, a terminal after Ctrl-S) or not; at most `MAX_QUEUED_BYTES` wait, after
+which the oldest lines are dropped and counted; lines keep their order, and one line says where some are
+missing; the end of the process waits for the reader for at most `END_SECONDS`. Where both streams are one
+file, one thread writes both, so that the order between them is kept, too.
+
+The streams themselves are replaced, not only the handler of the log: warnings, the interpreter's own
+complaints and the loggers of libraries write to `sys.stderr`, and they do so on the event loop.
+Does not: format log lines beyond `UtcFormatter`, or write what C code prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import select
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, TextIO, cast
+
+from protocol.utc_time import utc_time
+
+MAX_QUEUED_BYTES: Final = 1 << 20
+"""Some ten thousand lines: a burst fits, and the memory is not noticed."""
+MAX_WRITE_BYTES: Final = 1 << 16
+"""Of one write: as much as a pipe holds."""
+OWN_LOGGERS: Final = ("lockstep", "storage", "player")
+END_SECONDS: Final = 1.0
+"""A reader that is there takes `MAX_QUEUED_BYTES` in less. No process waits longer to die."""
+
+
+class _Dropped:
+    """Counts over all writers of the process."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self._lock = threading.RLock()
+
+    def add(self, lines: int) -> None:
+        with self._lock:
+            self.lines += lines
+
+
+_dropped: Final = _Dropped()
+
+
+def dropped_lines() -> int:
+    """Lines of this process that were never written."""
+    return _dropped.lines
+
+
+class LineWriter:
+    """A thread that writes lines to a file descriptor. `put` may be called by any thread, and never waits."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lines: deque[bytes] = deque()
+        self._queued_bytes = 0
+        self._missing = 0
+        """Lines dropped since the last that was written."""
+        self._is_writing = False
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._write_all, name=f"output-{descriptor}", daemon=True)
+        self._thread.start()
+
+    def put(self, line: bytes) -> None:
+        """Have `line`, which ends with a newline, written after all lines before it."""
+        dropped = 0
+        with self._changed:
+            self._lines.append(line)
+            self._queued_bytes += len(line)
+            while self._queued_bytes > MAX_QUEUED_BYTES and len(self._lines) > 1:
+                self._queued_bytes -= len(self._lines.popleft())
+                dropped += 1
+            self._missing += dropped
+            self._changed.notify_all()
+        if dropped:
+            _dropped.add(dropped)
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until all is written; False where that takes longer."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._lines and not self._is_writing, seconds)
+
+    def close(self) -> None:
+        """End the thread once all is written."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _write_all(self) -> None:
+        while True:
+            with self._changed:
+                self._is_writing = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._lines or self._is_closed)
+                if not self._lines:
+                    return
+                self._is_writing = True
+                missing, self._missing = self._missing, 0
+                lines = [self._lines.popleft()]
+                size = len(lines[0])
+                while self._lines and size + len(self._lines[0]) <= MAX_WRITE_BYTES:
+                    lines.append(self._lines.popleft())
+                    size += len(lines[-1])
+                self._queued_bytes -= size
+            if missing:
+                lines.insert(0, _missing_line(missing))
+            try:
+                self._write(b"".join(lines))
+            except OSError:
+                # The reader has gone, or the file has no room: these lines are lost, the next are tried.
+                lost = len(lines) - bool(missing)
+                _dropped.add(lost)
+                with self._changed:
+                    self._missing += missing + lost
+
+    def _write(self, text: bytes) -> None:
+        """Raises OSError."""
+        view = memoryview(text)
+        while view:
+            try:
+                view = view[os.write(self._descriptor, view) :]
+            except BlockingIOError:  # another process made the file non-blocking for all who share it
+                waiting = select.poll()
+                waiting.register(self._descriptor, select.POLLOUT)
+                waiting.poll()
+
+
+def _missing_line(count: int) -> bytes:
+    now = utc_time(time.time_ns() // 1_000_000)
+    return f"{now} WARNING  {count} lines are missing here: they could not be written in time\n".encode()
+
+
+class QueuedStream(io.TextIOBase):
+    """A text stream whose lines a `LineWriter` writes."""
+
+    def __init__(self, writer: LineWriter, descriptor: int) -> None:
+        super().__init__()
+        self._writer = writer
+        self._descriptor = descriptor
+        self._part = ""
+        self._lock = threading.RLock()
+        """The garbage collector may warn, and so write, within a write of the same thread."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]
+        return "backslashreplace"
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        """Queue whole lines; the rest waits for its newline, which `print` sends apart."""
+        with self._lock:
+            whole, newline, rest = text.rpartition("\n")
+            if newline:
+                self._writer.put((self._part + whole + newline).encode(self.encoding, self.errors))
+                self._part = rest
+            else:
+                self._part += text
+        return len(text)
+
+
+@contextlib.contextmanager
+def queued_output() -> Iterator[None]:
+    """Replace `sys.stdout` and `sys.stderr`; at the end give their reader `END_SECONDS`, then put them back.
+
+    Where a reader stands still at the end the replaced streams stay: lines that come later must not wait
+    for it either, and are lost unless it reads on before the process ends.
+    """
+    before = sys.stdout, sys.stderr
+    sys.stdout.flush()
+    sys.stderr.flush()
+    writers = _replace()
+    try:
+        yield
+    finally:
+        deadline = time.monotonic() + END_SECONDS
+        if all([writer.drain(max(deadline - time.monotonic(), 0)) for writer in writers]):
+            sys.stdout, sys.stderr = before
+            for writer in writers:
+                writer.close()
+
+
+def drain_output() -> None:
+    """Before a process ends without returning: give the readers `END_SECONDS`."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, QueuedStream):
+            stream._writer.drain(END_SECONDS)
+
+
+def _replace() -> list[LineWriter]:
+    try:
+        output, errors = sys.stdout.fileno(), sys.stderr.fileno()
+        are_same = os.path.sameopenfile(output, errors)
+    except (OSError, ValueError):  # a stream that is no file, as in tests of a caller: nobody reads it
+        return []
+    writers = [LineWriter(errors)]
+    if not are_same:
+        writers.append(LineWriter(output))
+    sys.stdout = cast(TextIO, QueuedStream(writers[-1], output))
+    sys.stderr = cast(TextIO, QueuedStream(writers[0], errors))
+    return writers
+
+
+class UtcFormatter(logging.Formatter):
+    """`2026-11-28T09:52:26.288Z INFO     text`, with a traceback below it."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-8s %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return utc_time(int(record.created * 1000))
+
+
+def log_to_stderr() -> None:
+    """Have our loggers write lines of INFO and above, and all others of WARNING and above."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(UtcFormatter())
+    logging.root.handlers = [handler]
+    logging.captureWarnings(True)
+    for name in OWN_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
