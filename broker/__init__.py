@@ -19,6 +19,7 @@
 | topics | `topic_rules` (says no), `topics` (does), `refused_creations`; `replica_assignment` (by hand) |
 | settings | `settings/`; `config_changes` while the broker runs |
 | what goes on beside requests | `retention`, `compaction`, `rolling` (for its sake), `scrubbing` (for rot) |
+| what is damaged on the disk | `damage`, for `metrics/` and `cluster/` |
 | coordinators | `coordination/`, `groups/`, `transactions/` |
 | Lockstep's own | `locks/`, `staging/` |
 | seen from outside | `metrics/` |

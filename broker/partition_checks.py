@@ -12,6 +12,7 @@ import time
 from broker.metadata import TopicPartition
 from protocol.errors import ErrorCode
 from storage.complaints import Complaints
+from storage.log.file_system import is_rot
 
 NO_EPOCH = -1
 _unreadable = Complaints(time.monotonic, logging.getLogger("lockstep.partitions"))
@@ -22,6 +23,12 @@ def complain(partition: TopicPartition, text: str) -> None:
     """Say that something of a partition cannot be read; once a minute for each."""
     topic = partition.topic
     _unreadable.say(f"{topic.name}-{partition.index}: {text}", same=(topic.topic_id, partition.index))
+
+
+def read_error(error: Exception) -> ErrorCode:
+    """What is answered where a read failed. Damage is CORRUPT_MESSAGE, which clients hand on to their users;
+    KAFKA_STORAGE_ERROR is for what may pass, since clients ask again without a word."""
+    return ErrorCode.CORRUPT_MESSAGE if is_rot(error) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def epoch_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCode:

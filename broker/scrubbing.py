@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.compaction import Pace
+from broker.damage import damage_of, damage_text
 from broker.metadata import Cluster
 from storage.repairing import ScrubEnded
 
@@ -30,6 +31,8 @@ AGAIN_SECONDS: Final = 60.0
 """What is rotten is read again after so long, then after twice as long, and so on ..."""
 MOST_SECONDS: Final = 3600.0
 """... up to this."""
+MOST_SAID: Final = 20
+"""Ranges of offsets that one reading names in the log; `lockstep cluster status` has all."""
 
 Place = tuple[int, int]
 """A log file: its log group's number and its sequence."""
@@ -140,5 +143,8 @@ class Scrubbing:
         if rotten is None:
             self._rotten.pop(place, None)
         else:
+            for each in damage_of(self._cluster, number, group)[:MOST_SAID]:
+                if each["segment"] == sequence:
+                    log.error("%s", damage_text(each))
             self._rotten[place] = _after(self._seconds(), self._rotten.get(place))
         return True

@@ -53,7 +53,7 @@ def _lacking(found: Document) -> Lacking | None:
 
     None where something else is wrong, or one of them is not there.
     """
-    if any(each.get("disk_full") for each in found["nodes"]):
+    if any(each.get("disk_full") for each in found["nodes"]) or _is_damaged(found):
         return None
     alive = {each["node"] for each in found["nodes"] if each["alive"]}
     lacking: Lacking = set()
@@ -67,6 +67,10 @@ def _lacking(found: Document) -> Lacking | None:
     return lacking
 
 
+def _is_damaged(found: Document) -> bool:
+    return any(not each["given_up"] for each in found.get("damage", ()))
+
+
 def _still_lacking(before: Lacking, now: Lacking) -> Lacking:
     """What was lacking both times. A group that was not known of may have lacked anything."""
     unknown_before, unknown_now = (
@@ -77,6 +81,13 @@ def _still_lacking(before: Lacking, now: Lacking) -> Lacking:
         for each in before | now
         if (each in before or each[0] in unknown_before) and (each in now or each[0] in unknown_now)
     }
+
+
+async def give_up(client: Client, topic: str, partition: int) -> list[Document]:
+    """Have readers of a partition pass over what is damaged of it; the ranges of offsets, by node."""
+    answer = await _ask(client, {"do": "give_up", "topic": topic, "partition": partition})
+    found: list[Document] = answer["given_up"]
+    return found
 
 
 async def add(client: Client, node_id: int, wait_s: float) -> Document:

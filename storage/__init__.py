@@ -16,6 +16,7 @@ names or clients. Who uses whom, from above:
 | `applying`, `checkpointing`, `derived_state`, `control_partition` | from appended to committed; snapshots |
 | `recovering` | all of that at a start |
 | `entries`, `shipping`, `pieces`, `installing`, `repairing` | frames to and from other members |
+| `mending` | a damaged segment repaired while a reader waits for it |
 | `confirming` | whether this member still led when it was asked, where the lease cannot say it |
 | `plausible` | whether a peer's message has the shape that its class declares |
 | `flusher`, `idle_marker` | a flush on the loop or in a thread; what says that it is done |

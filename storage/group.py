@@ -24,7 +24,6 @@ from pathlib import Path
 from protocol.records.batch import BatchHeader, read_header
 from storage import control_partition as control
 from storage import gaps
-from storage.cleaner import Cleaned, Wanted
 from storage.confirming import Confirming
 from storage.derived_state import DerivedState
 from storage.entries import Send, alone
@@ -32,6 +31,7 @@ from storage.group_options import GroupOptions, fresh_incarnation, node_of
 from storage.idle_marker import IdleMarker
 from storage.log.data_log import DataLog
 from storage.log.file_system import FileSystem
+from storage.mending import Mending
 from storage.open_frame import OpenFrame
 from storage.partition import PartitionLog
 from storage.raft.membership import ConfigurationRefused
@@ -120,7 +120,8 @@ class LogGroup:
         self._idle_marker = IdleMarker(self._replica, self._loop)
         self.confirming = Confirming(self._replica, self._loop)
         self.sealing = Sealing(self._replica, lambda: not self.is_filling)
-        self.clean_ends = self._replica.clean_ends
+        self.mending = Mending(self._replica, self.sealing)
+        self.clean_ends, self.clean = self._replica.clean_ends, self._replica.clean
         self.installing = self._replica.installing
         self.flusher = self._replica.flusher
         self._open = OpenFrame(log.max_frame_bytes, self._replica.next_time_ms)
@@ -203,6 +204,7 @@ class LogGroup:
     def abandon(self) -> None:
         """Take and say nothing more; files stay as they are."""
         self._closed_for_good = True
+        self.mending.stop()
         self._serve(False)
         self._replica.stop()
         self._idle_marker.stop()
@@ -424,12 +426,6 @@ class LogGroup:
         end = partition.high_watermark if end_offset is None else min(end_offset, partition.high_watermark)
         arguments = (self.log, partition, offset, max_bytes, end, True)
         return await self._loop.run_in_executor(self._threads, gaps.read, *arguments)
-
-    async def clean(
-        self, wanted: Sequence[Wanted], now_ms: int, memory_bytes: int, breathe: Callable[[int], None]
-    ) -> Cleaned | None:
-        """As `Replica.clean`."""
-        return await self._replica.clean(wanted, now_ms, memory_bytes, breathe)
 
     async def scrub(self, sequence: int, breathe: Callable[[int], None]) -> tuple[int, int] | None:
         """Read a sealed segment through; a rotten one is fetched from the other members and written afresh.

@@ -77,6 +77,7 @@ class Repairing:
     __slots__ = (
         "_asking",
         "_begun",
+        "_ended",
         "_log",
         "_log_starts",
         "_loop",
@@ -109,6 +110,9 @@ class Repairing:
         self._threads = threads
         self._stopped = False
         self._repair: _Repair | None = None
+        self._ended = asyncio.Event()
+        """Set while no repair is under way."""
+        self._ended.set()
         self._begun = 0
         """Repairs since the start: each begins with another member, whose frames may be refused."""
         self._asking: set[int] = set()
@@ -122,8 +126,13 @@ class Repairing:
         self._stopped = True
         self._give_up()
 
+    async def ended(self) -> None:
+        """Wait for the repair that is under way, if there is one."""
+        await self._ended.wait()
+
     def _give_up(self) -> None:
         self._repair = None
+        self._ended.set()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -157,6 +166,7 @@ class Repairing:
             return
         log_of_repairs.warning("group %d: segment %d has rotted", self._log.group_id, sequence)
         self._repair = _Repair(sequence, first_index, last_index, chain)
+        self._ended.clear()
         self._begun += 1
         self._ask()
 
@@ -252,6 +262,7 @@ class Repairing:
 
     def _written(self, done: asyncio.Future[None]) -> None:
         repair, self._repair = self._repair, None
+        self._ended.set()
         self._on_others_bytes()
         error = None if done.cancelled() else done.exception()
         if error is None:

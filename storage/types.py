@@ -18,6 +18,9 @@ CONTROL_PARTITION = 0
 NOTES_PARTITION = (1 << 32) - 1
 """The number of no partition, under which a frame's notes lie: dead bytes once a checkpoint covers them."""
 
+NO_PARTITION = -1
+"""Of damage that is in frames and in no batch."""
+
 
 class FrameKind(IntEnum):
     """What a frame is for; the values are on disk."""
@@ -209,6 +212,21 @@ class FlushFailed(StorageError):
 
 class CorruptLog(StorageError):
     """Bytes that were once flushed do not verify: rot, never a torn tail. Names file and position."""
+
+
+class DamagedBatch(CorruptLog):
+    """A batch of a log file does not verify, or the disk has lost it: [base_offset, next_offset) of a
+    partition by number. For a whole file, all that the file held of the partition."""
+
+    def __init__(
+        self, sequence: int, partition: int, base_offset: int, next_offset: int, problem: str
+    ) -> None:
+        super().__init__(problem)
+        self.sequence = sequence
+        self.partition = partition
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+        self.problem = problem
 
 
 class NewerFormat(StorageError):

@@ -17,6 +17,7 @@ What is recorded of the cluster is `broker/cluster_image.py`, what clients see o
 | `orphans` | partitions that no topic knows of, found and closed |
 | `group_report` | one log group as its leader can tell it |
 | `reports` | the cluster as one node can tell it, for `lockstep cluster status` |
+| `damage_reports` | what each node knows to be damaged on its disk, and giving it up |
 | `reassigning` | partitions that clients have moved, by whole log groups |
 | `admin` | nodes added and removed, groups led by another, for the rest of `lockstep cluster` |
 

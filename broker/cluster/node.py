@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from broker.cluster.damage_reports import DamageReports
 from broker.cluster.joining import Part, part_of, told_of
 from broker.cluster.lagging import Lagging
 from broker.cluster.majority import MajorityWatch, Reach
@@ -104,6 +105,7 @@ class ClusterNode:
         self.was_part = False
         """Whether others have counted this node in since it started."""
         self.reports = GroupReports(cluster, peering)
+        self.damage_reports = DamageReports(cluster, nodes, peering)
         peering.handlers[Asked.REGISTER] = self._asked_register
         peering.handlers[Asked.TRANSFER] = self._asked_transfer
         cluster.on_nodes.append(self._wake.set)

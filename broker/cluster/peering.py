@@ -57,6 +57,7 @@ class Asked(IntEnum):
     REPORT = 6
     MARKERS = 7
     VERIFY = 8
+    DAMAGE = 9
 
 
 NOT_HERE: Final = "not led here"

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from broker.cluster.damage_reports import DamageReports
 from broker.cluster.group_report import Document, report
 from broker.cluster.peering import Asked, NotHere, Peering
 from broker.metadata import METADATA_GROUP, Cluster
@@ -69,6 +70,7 @@ async def status(context: ClientContext) -> Document:
     image, nodes, here = services.cluster.image, services.nodes, services.settings.node_id
     placement = image.placement or {number: (here,) for number in services.cluster.groups}
     reports = await _reports(context).of_all(placement)
+    damage = await _damage_reports(context).known()
     groups = [_group(number, placed, reports[number], nodes) for number, placed in sorted(placement.items())]
     known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
     metadata, disks_full = reports.get(METADATA_GROUP), nodes.disks_full()
@@ -78,10 +80,13 @@ async def status(context: ClientContext) -> Document:
         "cluster_id": services.cluster.cluster_id,
         "answered_by": here,
         "controller": nodes.live_leader_of(METADATA_GROUP),
-        "healthy": in_order and not any(each["disk_full"] for each in told),
+        "healthy": in_order
+        and not any(each["disk_full"] for each in told)
+        and all(each["given_up"] for each in damage),
         "waits_for_majority": _lacking(context),
         "nodes": told,
         "groups": groups,
+        "damage": damage,
     }
 
 
@@ -101,6 +106,18 @@ def _lacking(context: ClientContext) -> Document | None:
 def _reports(context: ClientContext) -> GroupReports:
     services = context.services
     return services.node.reports if services.node is not None else GroupReports(services.cluster, None)
+
+
+def _damage_reports(context: ClientContext) -> DamageReports:
+    services = context.services
+    if services.node is not None:
+        return services.node.damage_reports
+    return DamageReports(services.cluster, services.nodes, None)
+
+
+async def give_up(context: ClientContext, topic: str, index: int) -> Document:
+    """Have readers of a partition pass over what is damaged of it, on all nodes."""
+    return {"given_up": await _damage_reports(context).give_up(topic, index)}
 
 
 def _group(number: int, placed: tuple[int, ...], known: Document | None, nodes: Nodes) -> Document:

@@ -21,7 +21,7 @@ from broker.delayed import WaitingFetch
 from broker.fetch_session import TOPIC_IDS_SINCE, FetchItem, FetchTurn, SessionRefused
 from broker.handlers.follower_reads import follower_error, is_whole, offset_error
 from broker.metadata import TopicPartition
-from broker.partition_checks import complain, end_of_epoch, epoch_error, known_leader
+from broker.partition_checks import complain, end_of_epoch, epoch_error, known_leader, read_error
 from broker.replica_selection import NearbyReplicas
 from broker.settings.kafka_names import RACK_AWARE_SELECTOR
 from broker.topic_rules import MAX_NAME_CHARACTERS
@@ -36,7 +36,7 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from storage.types import OffsetOutOfRange, ReadResult, StorageError
+from storage.types import DamagedBatch, OffsetOutOfRange, ReadResult, StorageError
 
 API_KEY = ApiKey.FETCH
 VERSIONS = (4, 18)
@@ -47,6 +47,9 @@ FOLLOWERS_SINCE: Final = 11
 REPLICA_STATE_SINCE: Final = 15
 CURRENT_LEADER_SINCE: Final = 16
 NOTHING: Final = b""
+LEAST_MEND_SECONDS: Final = 3.0
+"""A file of 64 MiB comes from another node in about a second; who asks with a short wait is better served
+late than told of damage that is about to end."""
 MOST_UNKNOWN: Final = 100
 """LIMIT. So many partitions that nobody knows may be kept by a request that waits. Beside more of them, or
 one whose name no topic can have, it is answered at once; Kafka lets it wait."""
@@ -219,6 +222,7 @@ class _Fetch:
         parts: list[tuple[FetchItem, PartitionData]] = []
         services = self._context.services
         total = counted = 0
+        mend_by = asyncio.get_running_loop().time() + max(LEAST_MEND_SECONDS, self._max_wait_ms / 1000)
         try:
             for item in self._turn.items:
                 data = self._look(item)
@@ -236,7 +240,9 @@ class _Fetch:
                     if result is None:
                         services.unsent_bytes += max_bytes
                         counted += max_bytes
-                        result, error = await _from_disk(partition, item.fetch_offset, max_bytes, end)
+                        result, error = await _from_disk(
+                            partition, item.fetch_offset, max_bytes, end, mend_by
+                        )
                         if error is not ErrorCode.NONE:
                             data = self._failed(item, error)
                     if result.total_bytes and (total == 0 or result.total_bytes <= max_bytes):
@@ -424,24 +430,39 @@ def _is_served_otherwise(partition: TopicPartition, item: FetchItem) -> bool:
 
 
 async def _from_disk(
-    partition: TopicPartition, offset: int, max_bytes: int, end: int
+    partition: TopicPartition, offset: int, max_bytes: int, end: int, mend_by: float
 ) -> tuple[ReadResult, ErrorCode]:
     """Batches by way of a reader thread; or nothing, and the error to answer."""
     group = partition.group
     try:
-        result = await group.read_cold(partition.log, offset, max_bytes, end)
+        result = await _mended(partition, offset, max_bytes, end, mend_by)
         if not is_whole(group):  # not any more
             return _EMPTY, ErrorCode.NOT_LEADER_OR_FOLLOWER
         high_watermark = partition.log.high_watermark
-        # Below a transaction that is open all may have been cleaned away.
-        if result.buffers or offset >= high_watermark or (end < high_watermark and not result.cold):
+        # Below a transaction that is open all may have been cleaned away, or all given up that was damaged.
+        is_end = offset >= high_watermark or result.next_offset >= end
+        if result.buffers or is_end or (end < high_watermark and not result.cold):
             return result, ErrorCode.NONE
-        problem: object = "the log's file ends before its records"
+        problem, error = "the log's file ends before its records", ErrorCode.CORRUPT_MESSAGE
     except OffsetOutOfRange:  # deleted while we waited for the disk
         return _EMPTY, ErrorCode.OFFSET_OUT_OF_RANGE
-    except (OSError, StorageError) as error:
-        problem = error
+    except (OSError, StorageError) as failed:
+        problem, error = str(failed), read_error(failed)
     if partition.topic.deleted or offset < partition.log.log_start_offset:
         return _EMPTY, ErrorCode.OFFSET_OUT_OF_RANGE
     complain(partition, f"offset {offset} cannot be read: {problem}")
-    return _EMPTY, ErrorCode.KAFKA_STORAGE_ERROR
+    return _EMPTY, error
+
+
+async def _mended(
+    partition: TopicPartition, offset: int, max_bytes: int, end: int, mend_by: float
+) -> ReadResult:
+    """`read_cold`; a damaged batch is waited for until `mend_by`, where other nodes may have it."""
+    group = partition.group
+    try:
+        return await group.read_cold(partition.log, offset, max_bytes, end)
+    except DamagedBatch as damaged:
+        left_s = mend_by - asyncio.get_running_loop().time()
+        if not await group.mending.run(damaged.sequence, left_s):
+            raise
+    return await group.read_cold(partition.log, offset, max_bytes, end)

@@ -1,6 +1,7 @@
 """LockstepCluster, an API of our own: what `lockstep cluster` asks (`broker/cluster/admin.py`).
 
-Not told in ApiVersions. Status is answered by whoever is asked; the rest by the controller.
+Not told in ApiVersions. Status, and giving up what is damaged, is answered by any node; the rest by the
+controller.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 from broker.cluster.admin import ClusterAdmin
 from broker.cluster.group_report import Document
-from broker.cluster.reports import status
+from broker.cluster.reports import give_up, status
 from broker.context import ClientContext
 from broker.refused import Refused
 from protocol.api import RequestHeader
@@ -27,7 +28,8 @@ STATUS: Final = {"do": "status"}
 def is_local(request: LockstepClusterRequest) -> bool:
     """Whether any node can answer this."""
     try:
-        return _read(request) == STATUS
+        asked = _read(request)
+        return asked == STATUS or asked.get("do") == "give_up"
     except Refused:
         return True
 
@@ -64,4 +66,15 @@ async def _done(context: ClientContext, asked: dict[str, Any]) -> Document:
             return await ClusterAdmin(context.services).remove(node_id)
         case {"do": "transfer", "group": int(number), "node": int(node_id)}:
             return await ClusterAdmin(context.services).transfer(number, node_id)
+        case {"do": "give_up", "topic": str(topic), "partition": int(index)}:
+            return await _given_up(context, topic, index)
     raise Refused(ErrorCode.INVALID_REQUEST, "what is asked for is not understood by this version")
+
+
+async def _given_up(context: ClientContext, topic: str, index: int) -> Document:
+    if context.services.cluster.partition(topic, index) is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
+    try:
+        return await give_up(context, topic, index)
+    except OSError as error:
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"it could not be written down: {error}") from None

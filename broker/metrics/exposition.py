@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from broker import VERSION
 from broker.cluster.group_report import report
+from broker.damage import damage_of
 
 if TYPE_CHECKING:
     from broker.assembly import Parts
@@ -186,13 +187,21 @@ class BrokerCollector(Collector):
         flushing = _counter(
             "log_group_flush_seconds", "Seconds that these flushes took, one after the other", GROUP
         )
+        damaged = _gauge(
+            "log_group_damaged_ranges",
+            "Ranges of offsets that are damaged in this node's log files, and neither healed nor given up",
+            GROUP,
+        )
         for number, group in sorted(groups.items()):
+            known = damage_of(self._parts.cluster, number, group)
+            damaged.add_metric([str(number)], sum(not each["given_up"] for each in known))
             flushes.add_metric([str(number)], group.flusher.flushes)
             flushing.add_metric([str(number)], group.flusher.flush_seconds)
             led.add_metric([str(number)], self._parts.services.nodes.live_leader_of(number) >= 0)
             for purpose, size in group.log.written_bytes().items():
                 written.add_metric([str(number), purpose.replace(" ", "_")], size)
         yield led
+        yield damaged
         yield written
         yield flushes
         yield flushing

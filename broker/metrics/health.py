@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker.damage import damage_of, damage_text
+
 if TYPE_CHECKING:
     from broker.assembly import Parts
 
@@ -30,4 +32,7 @@ def _trouble(parts: Parts, failed: BaseException | None) -> str:
             return f"log group {number}: the disk is full: {group.log.disk_error}"
         if nodes.live_leader_of(number) < 0:
             return f"log group {number}: no leader is known"
+        for each in damage_of(parts.cluster, number, group):
+            if not each["given_up"]:
+                return damage_text(each)
     return ""

@@ -28,7 +28,8 @@ _STATUS: Final = (
     "Nodes, log groups (each holds partitions of many topics; 0 holds topics and settings), who leads and "
     "who keeps up: `2(lacks 5)` is five group commits behind, `2(silent)` does not answer. What a group's "
     "leader does not confirm is unknown. "
-    "Exit status: 0 if every group has a leader, all its voters are in sync and no disk is full, 1 otherwise."
+    "Exit status: 0 if every group has a leader, all its voters are in sync, no disk is full "
+    "and no record is damaged, 1 otherwise."
 )
 _ADD: Final = (
     "Place log groups on a node that runs and has registered (start it with --peers that list it and the "
@@ -180,8 +181,27 @@ def _show(found: dict[str, Any]) -> None:
     full = [each["node"] for each in found["nodes"] if each.get("disk_full")]
     if full:
         print(f"\nno room left on the disk of node {_numbers(full)}: what it leads takes no writes")
-    elif not found["healthy"]:
+    damage = found.get("damage", [])
+    for each in damage:
+        print(f"{_newline(each, damage)}node {each['node']}: {_damage(each)}")
+    if not full and not found["healthy"] and all(each["given_up"] for each in damage):
         print("\nnot every log group has a leader and all its voters in sync")
+
+
+def _newline(each: dict[str, Any], damage: list[dict[str, Any]]) -> str:
+    return "\n" if each is damage[0] else ""
+
+
+def _damage(each: dict[str, Any]) -> str:
+    first, last, where = each["first_offset"], each["last_offset"], f"log group {each['group']}, log file"
+    where += f" {each['segment']}"
+    if each["topic"] is None:
+        return f"entries {first} to {last} are damaged ({where})"
+    name = f"{each['topic']}-{each['partition']}"
+    offsets = f"offset {first} is" if first == last else f"offsets {first} to {last} are"
+    if each["given_up"]:
+        return f"{name}: {offsets} damaged and given up: consumers pass over them ({where})"
+    return f"{name}: {offsets} damaged ({where}); `lockstep log skip-damage {name}` gives them up"
 
 
 def _alive(node: dict[str, Any]) -> str:

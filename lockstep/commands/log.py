@@ -1,4 +1,5 @@
-"""`lockstep log verify|dump DIR`: look into a stopped broker's data directory without changing it."""
+"""`lockstep log`: look into a stopped broker's data directory without changing it (`verify`, `dump`), and
+have a running one pass over records that are damaged (`skip-damage`)."""
 
 from __future__ import annotations
 
@@ -7,8 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.commands.options import Families, add_json, print_json, print_table, printable, whole_number
-from lockstep.failures import CommandFailed, refused
+from lockstep.commands.options import (
+    Families,
+    add_connection,
+    add_json,
+    client_of,
+    print_json,
+    print_table,
+    printable,
+    whole_number,
+)
+from lockstep.failures import CommandFailed, refused, told_to_user
 
 if TYPE_CHECKING:
     from lockstep.stopped_broker import PartitionNames
@@ -22,7 +32,7 @@ Document = dict[str, object]
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("log", help="verify or print the files of a stopped broker")
+    family = families.add_parser("log", help="verify or print a stopped broker's files, skip what is damaged")
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     verify = commands.add_parser(
@@ -48,10 +58,50 @@ def add_to(families: Families) -> None:
     add_json(dump, "one object per frame and line")
     dump.set_defaults(run=_dump)
 
+    skip = commands.add_parser(
+        "skip-damage",
+        help="have consumers pass over damaged records of a partition",
+        description="Give up the records of a partition that are damaged on disk and that no node can mend: "
+        "`lockstep cluster status` names them: consumers go on behind them, offsets stay. They are lost to "
+        "consumers, unless the log file is put back from a copy later. What is whole stays readable.",
+    )
+    skip.add_argument("partition", metavar="TOPIC-PARTITION", help="as in orders-3")
+    add_connection(skip)
+    add_json(skip, "one object")
+    skip.set_defaults(run=_skip_damage)
+
     for command in (verify, dump):
         command.add_argument(
             "directory", metavar="DIR", type=Path, help="a data directory, or groups/N in it"
         )
+
+
+def _skip_damage(options: argparse.Namespace) -> int:
+    import asyncio
+
+    from lockstep.cluster import give_up
+
+    topic, _, number = options.partition.rpartition("-")
+    if not topic or not number.isdecimal():
+        raise CommandFailed(f"{options.partition} names no partition: TOPIC-PARTITION, as in orders-3")
+
+    async def run() -> list[dict[str, object]]:
+        async with client_of(options) as client:
+            return await give_up(client, topic, int(number))
+
+    with told_to_user():
+        given_up = asyncio.run(run())
+    if options.json:
+        print_json({"given_up": given_up})
+        return 0
+    for each in given_up:
+        print(
+            f"{options.partition}: offsets {each['first_offset']} to {each['last_offset']} are passed over "
+            f"(node {each['node']}, log group {each['group']}, log file {each['segment']})"
+        )
+    if not given_up:
+        print(f"{options.partition}: nothing is known to be damaged that was not given up before")
+    return 0
 
 
 def _verify(options: argparse.Namespace) -> int:

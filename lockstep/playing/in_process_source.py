@@ -22,7 +22,7 @@ from player.core.messages import Entry
 from player.source.cutting import cut
 from player.source.log_id import log_id
 from player.source.seam import Bounds, Chunk, RangeLost, SourceEnded
-from storage.types import Buffer, OffsetOutOfRange, ReadResult, StorageError
+from storage.types import Buffer, DamagedBatch, OffsetOutOfRange, ReadResult, StorageError
 
 log = logging.getLogger("lockstep.player")
 
@@ -143,7 +143,12 @@ class InProcessSource:
 
     async def _from_disk(self, position: int, max_bytes: int, end: int) -> ReadResult:
         found = self._partition.log
-        result = await self._group.read_cold(found, position, max_bytes, end)
+        try:
+            result = await self._group.read_cold(found, position, max_bytes, end)
+        except DamagedBatch as damaged:
+            if not await self._group.mending.run(damaged.sequence, UNREADABLE_SECONDS):
+                raise
+            result = await self._group.read_cold(found, position, max_bytes, end)
         if result.cold:
             raise OSError(f"{self.topic}-{self.partition}: the file ends before offset {position}")
         self._check()

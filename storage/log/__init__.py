@@ -9,7 +9,8 @@
 | what became of a frame's batches, pure | `marks` |
 | small files | `state_file`, `checkpoint_file`, `origin_file` |
 | writing | `writer`, `segment_pool` (files made ready), `housekeeping` (index files, freeing, checkpoints) |
-| reading by offset and time | `tail_cache`, `shared_reads`, `reading` |
+| reading by offset and time | `tail_cache`, `shared_reads`, `reading`, `verified` (needs no second look) |
+| what is known to be damaged | `damage` |
 | reading by index and LSN | `recent_frames`, `frame_reading`; `lsn_lookup` from LSNs and offsets to frames |
 | which segments there are | `segments`; `tombstones` (which were freed behind one that stays) |
 | opening | `recovery` (the verdict), `leftovers` (after it), `salvage` (where the state is lost) |

@@ -25,6 +25,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from storage.log.batch_index import SegmentPartition
+from storage.log.damage import DamageTable
 from storage.log.file_system import FileSystem, RealFileSystem, is_rot
 from storage.log.format import SEGMENT_HEADER_BYTES, chain_of
 from storage.log.housekeeping import Housekeeping
@@ -97,7 +98,8 @@ class DataLog(ReplacingLog):
         house = Housekeeping(fs, directory, group_id, table, pool, found.state_file, found.checkpoints)
         super().__init__(fs, directory, group_id, options, table, pool, house, found.tail)
         self.report: RecoveryReport = found.report
-        self._reader = LogReader(fs, table, SharedReads(options.shared_reads_bytes))
+        self.damage = DamageTable(fs, directory, table, self._met_rot)
+        self._reader = LogReader(fs, table, SharedReads(options.shared_reads_bytes), self.damage)
         self.lsns = LsnLookup(table, self._frame_reader)
         """For any thread, too."""
         self.rot_met = False
@@ -111,6 +113,7 @@ class DataLog(ReplacingLog):
             table.add(segment)
             if segment.summary is not None and segment.batches is not None:
                 house.add_unindexed(segment)
+        self.rot_met = self.damage.load()
         try:
             self._go_on(found)
         except BaseException:  # whoever tries again and again must not run out of descriptors
@@ -517,8 +520,18 @@ class DataLog(ReplacingLog):
         self, sequence: int, breathe: Callable[[int], None] = lambda count: None
     ) -> tuple[int, int] | None:
         """`Rewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
-        whole or gone. For any thread."""
-        return self._rewriter.scrub(sequence, breathe)
+        whole or gone. What is damaged is in `damage` then. For any thread."""
+        rotten = self._rewriter.scrub(sequence, breathe)
+        if rotten is None:
+            self.damage.forget(sequence)
+            return None
+        self._reader.survey(sequence, breathe)
+        if not self.damage.is_damaged(sequence):
+            self.damage.note_frames(sequence, *rotten, f"segment {sequence}: its frames do not verify")
+        return rotten
+
+    def _met_rot(self) -> None:
+        self.rot_met = True
 
     def reading_failed(self, error: BaseException) -> None:
         """Whoever reads frames has met this: it may be rot."""

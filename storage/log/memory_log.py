@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from crc32c import crc32c
 
+from storage.log.damage import Damage
 from storage.log.format import (
     chain_of,
     encode_frame_head,
@@ -37,6 +38,14 @@ from storage.types import (
 )
 
 
+class NoDamage:
+    """As `DamageTable`: memory does not rot here."""
+
+    def known(self) -> list[Damage]:
+        """None."""
+        return []
+
+
 class MemoryLog:
     """One group's log as a list of frames."""
 
@@ -47,6 +56,7 @@ class MemoryLog:
         self.hard_state = HardState()
         self.flushed_index = 0
         self.rot_met = False
+        self.damage = NoDamage()
         self.disk_full = False
         """Set by the test: no room for another frame."""
         self.flush_fails = False

@@ -6,28 +6,45 @@ cache holds is read (RWF_NOWAIT), so that the event loop never waits for a disk.
 What another reader has just read is not read again (`shared_reads.py`).
 A batch that was cleaned away is a row of length 0, or freed with its whole segment: it is passed over. A read
 that meets a truncation, an installation or a rewriting begins again with what is there now.
+Every batch that is read from a file is verified against its own CRC-32C, unless the same bytes of the file
+were a moment ago (`verified`): a changed byte never leaves the log (decision 45). A read ends before a batch
+that is damaged; one that begins with such a batch raises DamagedBatch, or passes over it where an operator
+has given its offsets up.
 """
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from struct import Struct
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
-from storage.log.batch_index import BatchIndex
-from storage.log.file_system import NO_WAIT, FileSystem
-from storage.log.format import BATCH_LENGTH_OFFSET
-from storage.log.segments import Segment, SegmentTable
+from crc32c import crc32c
+
+from storage.log.batch_index import BatchIndex, SegmentPartition
+from storage.log.damage import DamageTable
+from storage.log.file_system import NO_WAIT, FileSystem, is_lost
+from storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, BATCH_PREFIX_BYTES
+from storage.log.segments import PartitionSpans, Segment, SegmentTable
 from storage.log.shared_reads import SharedReads
-from storage.types import Buffer, CorruptLog, OffsetOutOfRange, ReadResult
+from storage.log.verified import VerifiedRows
+from storage.types import (
+    CONTROL_PARTITION,
+    NOTES_PARTITION,
+    Buffer,
+    CorruptLog,
+    DamagedBatch,
+    OffsetOutOfRange,
+    ReadResult,
+)
 
-_OFFSET_AND_LENGTH = Struct(">qi")
-"""The batch's own word for them: its CRC leaves them out, so a client cannot see that they have rotted."""
 GAP_BYTES = 16 << 10
 """Reading this much of other partitions' bytes costs less than another system call."""
 RUN_BYTES = 4 << 20
 """The most that one system call reads."""
+SMALL_ROWS = 8
+SMALL_BYTES = 8 << 10
+"""So little is verified in less time than it takes to find out whether it was verified before."""
 
 
 class BatchPlace:
@@ -52,15 +69,32 @@ class _Replaced(Exception):
     """The segments are others than when the read began."""
 
 
+class _PassedOver(Exception):
+    """Nothing but damaged batches that were given up, up to an offset."""
+
+    def __init__(self, next_offset: int) -> None:
+        self.next_offset = next_offset
+
+
 class LogReader:
     """Reads over a segment table; safe in any thread."""
 
-    __slots__ = ("_fs", "_shared", "_table")
+    __slots__ = ("_damage", "_fs", "_seconds", "_shared", "_table", "_verified")
 
-    def __init__(self, fs: FileSystem, table: SegmentTable, shared: SharedReads) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        table: SegmentTable,
+        shared: SharedReads,
+        damage: DamageTable,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._fs = fs
+        self._seconds = seconds
+        self._verified = VerifiedRows()
         self._table = table
         self._shared = shared
+        self._damage = damage
 
     def read(
         self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool, wait: bool
@@ -71,6 +105,14 @@ class LogReader:
                 return self._read(partition, offset, max_bytes, end_offset, min_one, wait)
             except _Replaced:
                 continue
+            except _PassedOver as passed:
+                offset = passed.next_offset
+                if offset >= end_offset:
+                    return ReadResult([], 0, next_offset=offset)
+            except DamagedBatch as damaged:
+                if wait:
+                    self._damage.note(damaged)
+                raise
 
     def _read(
         self, partition: int, offset: int, max_bytes: int, end_offset: int, min_one: bool, wait: bool
@@ -85,101 +127,198 @@ class LogReader:
         buffers: list[Buffer] = []
         total = 0
         for sequence in sequences:
-            segment = self._table.acquire(sequence)
+            segment = self._hold(sequence, partition, offset, bool(buffers), all_spans)
             if segment is None:
-                if buffers:
-                    break
-                if self._table.spans is not all_spans:
-                    raise _Replaced
-                raise OffsetOutOfRange(f"partition {partition}: offset {offset} has just been freed")
+                break
             try:
-                index = self._table.index_of(segment, partition, load=wait)
+                index = self._index_in(segment, partition, wait)
                 if index is None:
                     if not buffers and not self._table.is_current(segment):
                         raise _Replaced
                     return ReadResult(buffers, total, cold=not buffers)
                 wanted = _wanted(index, offset, max_bytes - total, end_offset, min_one and not buffers)
-                got = self._read_batches(segment, index, wanted, buffers, wait)
+                got = self._read_batches(segment, partition, index, wanted, buffers, wait)
             finally:
                 self._table.release(segment)
             total += got
-            if wanted.total_bytes != got:
+            if wanted.total_bytes != got + wanted.passed_bytes:
                 return ReadResult(buffers, total, cold=not buffers)
+            if wanted.passed_bytes and not buffers:
+                raise _PassedOver(_next(index, wanted.last - 1))
             if wanted.more:
                 return ReadResult(buffers, total, next_offset=_next(index, wanted.last - 1))
         return ReadResult(buffers, total)
 
+    def _index_in(self, segment: Segment, partition: int, wait: bool) -> BatchIndex | None:
+        """As `SegmentTable.index_of`; DamagedBatch with all that the segment has of the partition where
+        neither its index file nor its frames say where that is."""
+        try:
+            return self._table.index_of(segment, partition, load=wait)
+        except CorruptLog as error:
+            self._cannot_find(segment, partition, error)
+
+    def _hold(
+        self, sequence: int, partition: int, offset: int, goes_on: bool, spans: dict[int, PartitionSpans]
+    ) -> Segment | None:
+        """A segment with its file open; None where it is not to be had and a read that `goes_on` ends."""
+        try:
+            segment = self._table.acquire(sequence)
+        except OSError as error:
+            if not goes_on:
+                self._cannot_open(sequence, partition, error)
+            return None
+        if segment is not None or goes_on:
+            return segment
+        if self._table.spans is not spans:
+            raise _Replaced
+        raise OffsetOutOfRange(f"partition {partition}: offset {offset} has just been freed")
+
+    def _cannot_open(self, sequence: int, partition: int, error: OSError) -> NoReturn:
+        """A segment's file is not there: DamagedBatch with all that it held of the partition; the error
+        itself where it says nothing about the file's content."""
+        segment = self._table.get(sequence)
+        if segment is None or not is_lost(error):
+            raise error
+        self._cannot_find(segment, partition, error)
+
+    def _cannot_find(self, segment: Segment, partition: int, error: Exception) -> NoReturn:
+        """DamagedBatch with all that a segment has of a partition, _PassedOver where that was given up."""
+        row = segment.summary.row(partition) if segment.summary is not None else -1
+        if segment.summary is None or row < 0:
+            raise error
+        if not self._table.is_current(segment):
+            raise _Replaced
+        first, end = segment.summary.firsts[row], segment.summary.nexts[row]
+        if self._damage.is_given_up(partition, first, end):
+            raise _PassedOver(end)
+        raise DamagedBatch(segment.sequence, partition, first, end, str(error)) from error
+
     def _read_batches(
-        self, segment: Segment, index: BatchIndex, wanted: _Wanted, buffers: list[Buffer], wait: bool
+        self,
+        segment: Segment,
+        partition: int,
+        index: BatchIndex,
+        wanted: _Wanted,
+        buffers: list[Buffer],
+        wait: bool,
     ) -> int:
-        """Append views of the wanted batches; how many bytes came, fewer where the page cache had no more.
-        CorruptLog where a batch is not the one that the index says."""
+        """Append views of the wanted batches; how many bytes came, fewer where the page cache had no more or
+        a batch is damaged. DamagedBatch where none comes before that one."""
         total = 0
+        owner = segment.serial << 32 | partition
         for begin, end in _runs(index, wanted.first, wanted.last):
             first = begin
             while first < end:
                 last = end
                 start = index.positions[first]
-                view = self._shared.find(segment.serial, start)
+                view = self._shared.find(owner, start)
                 if view is not None:
                     last = _covered(index, first, end, start + len(view))
-                if view is None or last == first:
-                    last = end
-                    view = self._read_stretch(segment, start, index, last, wait)
-                taken, whole = self._take(segment, index, first, last, view, buffers)
-                total += taken
-                if not whole:
+                if view is not None and last > first:
+                    total += _append(index, first, last, view, buffers)
+                    first = last
+                    continue
+                view, last, sound = self._read_sound(segment, owner, index, first, end, wait)
+                total += _append(index, first, sound, view, buffers)
+                first = sound
+                if sound == last:
+                    self._shared.keep(owner, start, view)
+                    continue
+                is_there = index.positions[sound] + index.lengths[sound] - start <= len(view)
+                if not (is_there or wait) or not self._passes_over(segment, partition, index, sound, buffers):
                     return total
-                first = last
+                wanted.passed_bytes += index.lengths[sound]
+                first += 1
         return total
 
-    def _read_stretch(
-        self, segment: Segment, start: int, index: BatchIndex, last: int, wait: bool
-    ) -> memoryview:
-        """The segment's bytes from a position up to the end of row `last` - 1, or as many as there are."""
-        data = bytearray(index.positions[last - 1] + index.lengths[last - 1] - start)
-        got = self._preadv(segment.fd, data, start, wait)
-        view = memoryview(data)[:got]
-        self._shared.keep(segment.serial, start, view)
-        return view
+    def _read_sound(
+        self, segment: Segment, owner: int, index: BatchIndex, first: int, end: int, wait: bool
+    ) -> tuple[memoryview, int, int]:
+        """Rows [first, last) of [first, end), and the first of them that does not verify or is not there;
+        `last` where all do."""
+        start = index.positions[first]
+        is_small = end - first <= SMALL_ROWS and index.positions[end - 1] - start < SMALL_BYTES
+        modified = 0 if is_small else self._fs.modified(segment.fd)
+        now = 0.0 if is_small else self._seconds()
+        view, last = self._read_stretch(segment, start, index, first, end, wait)
+        if wait:
+            self._verified.forget(owner)
+        elif not is_small and self._verified.has(owner, first, last, modified, now):
+            is_whole = len(view) == index.positions[last - 1] + index.lengths[last - 1] - start
+            if is_whole:
+                return view, last, last
+        sound = _sound(index, first, last, view)
+        if sound > first and not is_small:
+            self._verified.note(owner, first, sound, modified, now)
+        return view, last, sound
 
-    @staticmethod
-    def _take(
+    def _passes_over(
+        self,
         segment: Segment,
+        partition: int,
         index: BatchIndex,
-        first: int,
-        last: int,
-        view: memoryview,
+        row: int,
         buffers: list[Buffer],
-    ) -> tuple[int, bool]:
-        """Append views of rows [first, last), which begin where `view` does: (bytes, were all there?)."""
-        offset_and_length = _OFFSET_AND_LENGTH.unpack_from
-        positions, lengths, bases = index.positions, index.lengths, index.bases
-        start = positions[first]
-        got = len(view)
-        total = begin = end = 0
-        whole = True
-        for i in range(first, last):
-            if lengths[i] == 0:
-                continue
-            at = positions[i] - start
-            after = at + lengths[i]
-            if after > got:
-                whole = False
-                break
-            if offset_and_length(view, at) != (bases[i], lengths[i] - BATCH_LENGTH_OFFSET):
-                raise CorruptLog(
-                    f"{segment.path} byte {positions[i]}: not the batch at offset {bases[i]} any more"
-                )
-            if at != end:
-                if end > begin:
-                    buffers.append(view[begin:end])
-                begin = at
-            end = after
-            total += after - at
-        if end > begin:
-            buffers.append(view[begin:end])
-        return total, whole
+    ) -> bool:
+        """Whether a damaged batch was given up. Else the read ends here: False where something comes before
+        it, else DamagedBatch; _Replaced where its segment is in use no longer."""
+        if not self._table.is_current(segment):
+            raise _Replaced
+        damaged = _damaged(segment, partition, index, row)
+        if self._damage.is_given_up(partition, damaged.base_offset, damaged.next_offset):
+            return True
+        if buffers:
+            return False
+        raise damaged
+
+    def _read_stretch(
+        self, segment: Segment, start: int, index: BatchIndex, first: int, last: int, wait: bool
+    ) -> tuple[memoryview, int]:
+        """The segment's bytes from the start of row `first` up to the end of row `last` - 1, or as many as
+        there are; and that `last`. Where the disk has lost some of them, row by row: of a row that is lost
+        there are none."""
+        data = bytearray(index.positions[last - 1] + index.lengths[last - 1] - start)
+        try:
+            got = self._preadv(segment.fd, data, start, wait)
+        except OSError as error:
+            if not is_lost(error):
+                raise
+            if last > first + 1:
+                return self._read_stretch(segment, start, index, first, first + 1, wait)
+            got = 0
+        return memoryview(data)[:got], last
+
+    def survey(self, sequence: int, breathe: Callable[[int], None]) -> None:
+        """Note each damaged batch of a sealed segment; OSError as `Rewriter.scrub`."""
+        segment = self._table.acquire(sequence)
+        if segment is None:
+            return
+        try:
+            for share in self._table.partitions_of(segment):
+                if share.partition not in (CONTROL_PARTITION, NOTES_PARTITION):
+                    self._survey(segment, share, breathe)
+        finally:
+            self._table.release(segment)
+
+    def _survey(self, segment: Segment, share: SegmentPartition, breathe: Callable[[int], None]) -> None:
+        number = share.partition
+        try:
+            index = self._table.index_of(segment, number, load=True)
+        except CorruptLog as error:
+            end = share.last_offset + 1
+            self._damage.note(DamagedBatch(segment.sequence, number, share.first_offset, end, str(error)))
+            return
+        for first, end in _runs(index, 0, len(index.bases)) if index is not None else ():
+            assert index is not None
+            while first < end:
+                view, last = self._read_stretch(segment, index.positions[first], index, first, end, True)
+                sound = _sound(index, first, last, view)
+                breathe(len(view))
+                if sound < last:
+                    damaged = _damaged(segment, number, index, sound)
+                    if self._table.is_current(segment):
+                        self._damage.note(damaged)
+                first = min(sound + 1, last)
 
     def _preadv(self, fd: int, data: bytearray, start: int, wait: bool) -> int:
         if not wait:
@@ -292,13 +431,73 @@ class LogReader:
 class _Wanted:
     """Rows [first, last) of an index; `more` when the budget, not the segment, ended them."""
 
-    __slots__ = ("first", "last", "more", "total_bytes")
+    __slots__ = ("first", "last", "more", "passed_bytes", "total_bytes")
 
     def __init__(self, first: int, last: int, total_bytes: int, more: bool) -> None:
         self.first = first
         self.last = last
         self.total_bytes = total_bytes
         self.more = more
+        self.passed_bytes = 0
+        """Of damaged batches that were given up."""
+
+
+def _sound(index: BatchIndex, first: int, last: int, view: memoryview) -> int:
+    """The first of rows [first, last) that is not the batch that the index says, or not all there; `last`
+    where there is none. `view` begins where row `first` does."""
+    prefix, offset_of_body = BATCH_PREFIX.unpack_from, BATCH_PREFIX_BYTES
+    positions, lengths, bases = index.positions, index.lengths, index.bases
+    start, got = positions[first], len(view)
+    for row in range(first, last):
+        length = lengths[row]
+        if length == 0:
+            continue
+        at = positions[row] - start
+        after = at + length
+        if after > got:
+            return row
+        base, rest, _, magic, crc = prefix(view, at)
+        if (
+            base != bases[row]
+            or rest != length - BATCH_LENGTH_OFFSET
+            or magic != 2
+            or crc32c(view[at + offset_of_body : after]) != crc
+        ):
+            return row
+    return last
+
+
+def _append(index: BatchIndex, first: int, last: int, view: memoryview, buffers: list[Buffer]) -> int:
+    """Append views of rows [first, last), which begin where `view` does; how many bytes. Adjacent batches
+    are one view."""
+    if first == last:
+        return 0
+    positions, lengths = index.positions, index.lengths
+    start = positions[first]
+    total = sum(lengths[first:last])
+    if positions[last - 1] + lengths[last - 1] - start == total:
+        if total:
+            buffers.append(view[:total])
+        return total
+    begin = end = 0
+    for row in range(first, last):
+        length = lengths[row]
+        if length:
+            at = positions[row] - start
+            if at != end:
+                if end > begin:
+                    buffers.append(view[begin:end])
+                begin = at
+            end = at + length
+    if end > begin:
+        buffers.append(view[begin:end])
+    return total
+
+
+def _damaged(segment: Segment, partition: int, index: BatchIndex, row: int) -> DamagedBatch:
+    base = index.bases[row]
+    problem = f"{segment.path} byte {index.positions[row]}: the batch at offset {base} does not verify"
+    return DamagedBatch(segment.sequence, partition, base, _next(index, row), problem)
 
 
 def _wanted(index: BatchIndex, offset: int, budget: int, end_offset: int, min_one: bool) -> _Wanted:

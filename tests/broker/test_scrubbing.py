@@ -10,6 +10,7 @@ import pytest
 
 from broker import scrubbing
 from broker.scrubbing import AGAIN_SECONDS, LOOK_SECONDS, MOST_SECONDS, Scrubbing
+from storage.log.memory_log import NoDamage
 from tests.broker.conftest import StartCluster
 from tests.broker.wire import batch
 from tests.storage.log.frames import same
@@ -23,7 +24,9 @@ class Group:
     def __init__(self, read: list[tuple[int, int]], number: int, files: int) -> None:
         self.files = list(range(1, files + 1))
         self.log = SimpleNamespace(
-            rot_met=False, segments=lambda: [SimpleNamespace(sequence=each) for each in self.files]
+            rot_met=False,
+            damage=NoDamage(),
+            segments=lambda: [SimpleNamespace(sequence=each) for each in self.files],
         )
         self.rotten: set[int] = set()
         self.error: Exception | None = None

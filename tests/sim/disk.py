@@ -101,6 +101,7 @@ class Disk:
         self._next_fd = 3
         self._used = 0
         self._looked_at = 0
+        self._looks = 0
         self.dead = False
         """The node has crashed: whatever its last callback still tries is not done."""
         self.flushes = 0
@@ -154,6 +155,11 @@ class Disk:
 
     def size(self, fd: int) -> int:
         return len(self._open[fd][0].cache)
+
+    def modified(self, fd: int) -> int:
+        """Another one each time: nothing that was read once is believed the next time."""
+        self._looks += 1
+        return self._looks
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int, /) -> int:
         inode, name = self._open[fd]

@@ -543,8 +543,8 @@ async def test_nothing_is_left_below_an_open_transaction(
 
     assert partition is not None
     monkeypatch.setattr(broker.groups[1], "read_cold", nothing)
-    for end, error in ((2, ErrorCode.NONE), (3, ErrorCode.KAFKA_STORAGE_ERROR)):
-        assert (await _from_disk(partition, 1, 100, end))[1] is error
+    for end, error in ((2, ErrorCode.NONE), (3, ErrorCode.CORRUPT_MESSAGE)):
+        assert (await _from_disk(partition, 1, 100, end, 0.0))[1] is error
     assert len(asked) == 2
 
 
@@ -576,7 +576,7 @@ async def test_records_that_cannot_be_read_are_an_error_of_their_partition(
             segment.with_suffix(".index").unlink()
     response: FetchResponse = await client.call(fetch_request({"t": {0: 0, 1: 0}}), 12)
     first, other = response.responses[0].partitions
-    assert (first.error_code, first.records or b"") == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
+    assert (first.error_code, first.records or b"") == (ErrorCode.CORRUPT_MESSAGE, b"")
     if damage != "no answer":
         assert values(other) == [b"other"]
     await client.call(fetch_request({"t": {0: 0}}), 12)

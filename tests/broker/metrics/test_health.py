@@ -9,6 +9,7 @@ import pytest
 
 from broker.assembly import Parts
 from broker.metrics.health import trouble
+from storage.log.memory_log import NoDamage
 from tests.broker.conftest import StartCluster
 from tests.broker.metrics.scraping import get, scrape
 
@@ -29,7 +30,9 @@ class Node:
 
 
 def _group() -> Any:
-    return SimpleNamespace(failed=None, log=SimpleNamespace(disk_full=False, disk_error=""))
+    return SimpleNamespace(
+        failed=None, log=SimpleNamespace(disk_full=False, disk_error="", damage=NoDamage())
+    )
 
 
 @pytest.fixture

@@ -7,13 +7,14 @@ import hashlib
 import json
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.lockstep.commands.test_serve import run, served
+from tests.lockstep.commands.test_serve import COMMAND, ENVIRONMENT, run, served
 from tests.lockstep.conftest import Run
 
 
@@ -232,3 +233,35 @@ def test_what_the_system_refuses_is_told_in_words(
         outcome = command("log", what, str(directory))
         assert outcome.status == 1 and outcome.err.endswith(": permission denied\n"), outcome
         assert outcome.err.startswith(f"lockstep: {directory}") and outcome.err.count("\n") == 1
+
+
+def _done(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+
+
+def test_damaged_records_are_given_up_at_an_operators_word(directory: Path) -> None:
+    """Status names them and ends with 1, consumers get an error; then they are passed over."""
+    path = min((directory / "groups" / "1").glob("*.segment"))
+    data = bytearray(path.read_bytes())
+    place = data.index(b"some text " * 10, len(data) // 2) + 3
+    data[place] ^= 0x20
+    path.write_bytes(data)
+    small = ("--set", "lockstep.segment.bytes=1048576", "--set", "message.max.bytes=200000")
+    with served("--data-dir", str(directory), "--listen", "127.0.0.1:0", *small) as (_, address):
+        nothing = _done("log", "skip-damage", "orders-0", "-b", address)
+        assert (nothing.returncode, "nothing is known" in nothing.stdout) == (0, True)
+        consume = ("consume", "orders", "-b", address, "-p", "0", "--from-beginning")
+        failed = _done(*consume, "--timeout", "3")
+        assert failed.returncode != 0 and "CORRUPT_MESSAGE" in failed.stderr, failed.stderr
+        assert "sOme" not in failed.stdout
+        status = _done("cluster", "status", "-b", address)
+        assert status.returncode == 1 and "`lockstep log skip-damage orders-0`" in status.stdout
+        skipped = _done("log", "skip-damage", "orders-0", "-b", address)
+        assert skipped.returncode == 0 and "are passed over" in skipped.stdout, (
+            skipped.stdout + skipped.stderr
+        )
+        assert _done("cluster", "status", "-b", address).returncode == 0
+        done = _done(*consume)
+        assert done.returncode == 0 and len(failed.stdout) < len(done.stdout), done.stderr
+        assert _done("log", "skip-damage", "orders", "-b", address).returncode != 0
+        assert _done("log", "skip-damage", "orders-7", "-b", address).returncode != 0

@@ -9,6 +9,7 @@ rename, remove) are lost likewise until their directory is flushed; a rename its
 from __future__ import annotations
 
 import errno
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -155,6 +156,9 @@ class SimulatedFileSystem:
 
     def size(self, fd: int) -> int:
         return len(self._inodes[self._open[fd]].data)
+
+    def modified(self, fd: int) -> int:
+        return zlib.crc32(self._inodes[self._open[fd]].data)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int, /) -> int:
         inode = self._inodes[self._open[fd]]

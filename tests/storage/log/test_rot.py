@@ -11,7 +11,7 @@ import pytest
 
 from storage.log import inspect
 from storage.log.data_log import DataLog
-from storage.types import Checkpoint, CorruptLog, Frame, NewerFormat
+from storage.types import Checkpoint, CorruptLog, DamagedBatch, Frame, NewerFormat
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS, World, chains
 from tests.storage.log.frames import same, whole
 from tests.storage.log.simulated_disk import FlushNames, Image, SimulatedFileSystem, Write
@@ -168,9 +168,10 @@ def test_rot_in_an_offset_or_a_length_is_seen_by_the_read(byte: int) -> None:
     data = bytearray(image.files[name])
     data[data.index(payload) + byte] ^= 0x20
     log = DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, bytes(data)))
-    with pytest.raises(CorruptLog, match=rf"{name} byte \d+: not the batch"):
-        for partition in (1, 2, 3):
-            log.read_cold(partition, 0, 1 << 30, 1 << 40)
+    log._reader.survey(2, lambda count: None)
+    (damage,) = log.damage.known()
+    with pytest.raises(DamagedBatch, match=rf"{name} byte \d+: the batch at offset \d+ does not verify"):
+        log.read_cold(damage.partition, damage.first_offset, 1 << 30, 1 << 40)
 
 
 def test_a_rotten_newest_checkpoint_costs_a_longer_replay() -> None:

@@ -1,0 +1,202 @@
+"""Damaged batches of a log: what is known of them, until they are whole again or given up.
+
+Owns: which offsets of which partition lie damaged in which segment, and which of them an operator gave up.
+Both are in the file `damage` of the log's directory, so that a restart does not forget them; a file that
+cannot be read or written costs no more than that. Invariants: an entry ends with its segment: one that was
+repaired, freed, cut or cleaned holds no damage that is known. The number of entries is bounded: neighbours
+are one, and beyond `MOST_RANGES` for a partition in a segment the last one is extended.
+Does not: look for damage (`reading`, `rewriting`) or repair it (`storage/repairing.py`). For any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from storage.log.file_system import FileSystem, read_whole, write_all
+from storage.log.segments import Segment, SegmentTable
+from storage.types import NO_PARTITION, DamagedBatch
+
+DAMAGE_NAME: Final = "damage"
+MOST_RANGES: Final = 100
+"""LIMIT. Ranges of one partition in one segment: what status and the file show stays readable."""
+
+
+class Damage:
+    """A range of offsets with a damaged batch, or several that follow one another. Never changed."""
+
+    __slots__ = ("end_offset", "first_offset", "given_up", "partition", "problem", "sequence", "serial")
+
+    def __init__(
+        self,
+        serial: int,
+        sequence: int,
+        partition: int,
+        first_offset: int,
+        end_offset: int,
+        problem: str,
+        given_up: bool,
+    ) -> None:
+        self.serial = serial
+        """Of the `Segment` that it was found in."""
+        self.sequence = sequence
+        self.partition = partition
+        """By number; NO_PARTITION where frames are damaged and no batch."""
+        self.first_offset = first_offset
+        self.end_offset = end_offset
+        self.problem = problem
+        self.given_up = given_up
+
+    def __repr__(self) -> str:
+        return f"Damage({self.sequence}, {self.partition}, {self.first_offset}..{self.end_offset - 1})"
+
+
+class DamageTable:
+    """See the module. `found` is called for each new entry, in whichever thread found it."""
+
+    def __init__(
+        self, fs: FileSystem, directory: Path, table: SegmentTable, found: Callable[[], None]
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._table = table
+        self._found = found
+        self._lock = threading.Lock()
+        self._entries: list[Damage] = []
+
+    def load(self) -> bool:
+        """Read the file, once the table has its segments; whether it names damage."""
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            data = read_whole(self._fs, self._directory / DAMAGE_NAME)
+            for each in json.loads(data)["damage"] if data is not None else ():
+                segment = self._table.get(int(each["segment"]))
+                if segment is not None:
+                    self._entries.append(
+                        Damage(
+                            segment.serial,
+                            segment.sequence,
+                            int(each["partition"]),
+                            int(each["first_offset"]),
+                            int(each["end_offset"]),
+                            str(each["problem"]),
+                            bool(each["given_up"]),
+                        )
+                    )
+        return bool(self._entries)
+
+    def known(self) -> list[Damage]:
+        """All of it, by segment, partition and offset."""
+        return self._current(self._entries) if self._entries else []
+
+    def _current(self, entries: list[Damage]) -> list[Damage]:
+        left = [each for each in entries if self._serial_of(each.sequence) == each.serial]
+        return sorted(left, key=lambda each: (each.sequence, each.partition, each.first_offset))
+
+    def _serial_of(self, sequence: int) -> int:
+        segment = self._table.get(sequence)
+        return -1 if segment is None else segment.serial
+
+    def is_damaged(self, sequence: int) -> bool:
+        """Whether damage of a segment is known."""
+        return any(each.sequence == sequence for each in self.known())
+
+    def is_given_up(self, partition: int, first_offset: int, end_offset: int) -> bool:
+        """Whether these offsets, if they are damaged, are to be passed over."""
+        return any(
+            each.given_up and each.partition == partition
+            and each.first_offset <= first_offset and end_offset <= each.end_offset
+            for each in self.known()
+        )  # fmt: skip
+
+    def note(self, damaged: DamagedBatch) -> None:
+        """A batch was found damaged."""
+        segment = self._table.get(damaged.sequence)
+        if segment is not None:
+            self._note(segment, damaged.partition, damaged.base_offset, damaged.next_offset, damaged.problem)
+
+    def note_frames(self, sequence: int, first_index: int, last_index: int, problem: str) -> None:
+        """Frames of a segment do not verify, although every batch in it may."""
+        segment = self._table.get(sequence)
+        if segment is not None:
+            self._note(segment, NO_PARTITION, first_index, last_index + 1, problem)
+
+    def _note(self, segment: Segment, partition: int, first: int, end: int, problem: str) -> None:
+        with self._lock:
+            entries = self._current(self._entries)
+            same = [e for e in entries if (e.sequence, e.partition) == (segment.sequence, partition)]
+            if any(e.first_offset <= first and end <= e.end_offset for e in same):
+                return
+            near = next((e for e in same if not e.given_up and e.first_offset <= first <= e.end_offset), None)
+            if near is None and len(same) >= MOST_RANGES:
+                near = same[-1]
+            if near is not None:
+                entries.remove(near)
+                first, end, problem = min(first, near.first_offset), max(end, near.end_offset), near.problem
+            entries.append(Damage(segment.serial, segment.sequence, partition, first, end, problem, False))
+            self._save(entries)
+        self._found()
+
+    def forget(self, sequence: int) -> None:
+        """All of a segment verifies."""
+        if self._entries:
+            with self._lock:
+                left = [each for each in self._current(self._entries) if each.sequence != sequence]
+                if len(left) != len(self._entries):
+                    self._save(left)
+
+    def give_up(self, partition: int) -> list[Damage]:
+        """Pass over what is known to be damaged of a partition from now on; what that is. OSError where
+        that could not be written down, and then nothing has changed."""
+        with self._lock:
+            before, entries = self._entries, self._current(self._entries)
+            given = [each for each in entries if each.partition == partition and not each.given_up]
+            kept = [each for each in entries if each not in given]
+            for e in given:
+                kept.append(
+                    Damage(
+                        e.serial, e.sequence, partition, e.first_offset, e.end_offset, e.problem, True
+                    )
+                )  # fmt: skip
+            self._entries = kept
+            try:
+                self._write()
+            except OSError:
+                self._entries = before
+                raise
+            return given
+
+    def _save(self, entries: list[Damage]) -> None:
+        self._entries = entries
+        with contextlib.suppress(OSError):  # the next read finds it again
+            self._write()
+
+    def _write(self) -> None:
+        path = self._directory / DAMAGE_NAME
+        if not self._entries:
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.unlink(path)
+            return
+        rows = [
+            {
+                "segment": each.sequence,
+                "partition": each.partition,
+                "first_offset": each.first_offset,
+                "end_offset": each.end_offset,
+                "problem": each.problem,
+                "given_up": each.given_up,
+            }
+            for each in self._current(self._entries)
+        ]
+        temporary = path.with_name(DAMAGE_NAME + ".tmp")
+        fd = self._fs.open(temporary, create=True)
+        try:
+            write_all(self._fs, fd, [json.dumps({"damage": rows}, indent=1).encode()], 0)
+            self._fs.fdatasync(fd)
+        finally:
+            self._fs.close(fd)
+        self._fs.rename(temporary, path)
+        self._fs.fsync_dir(self._directory)

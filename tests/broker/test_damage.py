@@ -1,0 +1,168 @@
+"""What clients and operators hear of damaged records: an error for that partition, its name, and a way on."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from broker.damage import damage_here, damage_text
+from broker.metrics.health import trouble
+from broker.server import Broker
+from protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchResponse, PartitionData
+from protocol.records.batch import read_header
+from tests.broker.conftest import StartBroker, StartCluster
+from tests.broker.waiting import until
+from tests.broker.wire import Client, batch, fetch_request
+
+BATCHES = 40
+
+
+def change(directory: Path, content: bytes) -> None:
+    """Change a byte of what a closed log file has."""
+    for path in sorted(directory.rglob("groups/1/*.segment")):
+        data = path.read_bytes()
+        if content in data:
+            with path.open("r+b") as file:
+                file.seek(data.index(content) + len(content) // 2)
+                file.write(b"!")
+            return
+    raise AssertionError("not there")
+
+
+def _bytes(data: PartitionData) -> bytes:
+    return b"" if data.records is None else bytes(data.records)  # type: ignore[arg-type]
+
+
+def _trouble(broker: Broker) -> str:
+    assert broker._parts is not None
+    return trouble(broker._parts, None)
+
+
+def value(number: int) -> bytes:
+    return b"%06d" % number * 20_000
+
+
+async def fill(client: Client) -> None:
+    """Ten closed files with two partitions in each."""
+    await client.create("t", 2)
+    for number in range(BATCHES):
+        await client.produce("t", batch(value(number)), partition=number % 2)
+
+
+async def read(client: Client, offsets: dict[int, int], **words: int) -> list[PartitionData]:
+    response: FetchResponse = await client.call(fetch_request({"t": offsets}, **words), 12)
+    return response.responses[0].partitions
+
+
+async def ask(client: Client, **question: object) -> dict[str, object]:
+    answer: LockstepClusterResponse = await client.call(
+        LockstepClusterRequest(body=json.dumps(question).encode()), 0
+    )
+    assert answer.error_code == 0, answer.error_message
+    document: dict[str, object] = json.loads(bytes(answer.body))
+    return document
+
+
+async def first_offsets(client: Client, offset: int) -> list[int]:
+    """Base offsets of the batches that a consumer of partition 0 gets."""
+    found: list[int] = []
+    while offset < BATCHES // 2:
+        (data,) = await read(client, {0: offset})
+        assert (data.error_code, bool(data.records)) == (0, True)
+        header = read_header(_bytes(data))
+        found.append(header.base_offset)
+        offset = header.last_offset + 1
+    return found
+
+
+async def damaged(start_broker: StartBroker) -> tuple[Broker, Client]:
+    """A node alone that was stopped while a byte of offset 5 of partition 0 changed."""
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await fill(client)
+    await client.close()
+    await broker.stop()
+    change(broker.settings.directory, value(10))
+    broker = await start_broker()
+    return broker, await Client.connect(broker.port)
+
+
+async def test_a_changed_byte_is_an_error_of_its_partition_and_no_other(start_broker: StartBroker) -> None:
+    broker, client = await damaged(start_broker)
+    broken, other = await read(client, {0: 5, 1: 5})
+    assert (broken.error_code, _bytes(broken)) == (ErrorCode.CORRUPT_MESSAGE, b"")
+    assert other.error_code == 0 and read_header(_bytes(other)).base_offset == 5
+    (before,) = await read(client, {0: 4})
+    assert before.error_code == 0 and len(_bytes(before)) < 2 * len(value(0)), "and not the next"
+    (known,) = damage_here(broker.services.cluster)
+    assert (known["topic"], known["partition"], known["first_offset"], known["last_offset"]) == ("t", 0, 5, 5)
+    assert damage_text(known).startswith("t-0: offset 5 is damaged (log group 1, log file ")
+    assert _trouble(broker) == damage_text(known)
+    status = await ask(client, do="status")
+    assert status["healthy"] is False and status["damage"] == [{"node": 1, **known}]
+    await client.close()
+
+
+async def test_an_operator_gives_damaged_records_up_and_consumers_go_on(start_broker: StartBroker) -> None:
+    broker, client = await damaged(start_broker)
+    assert (await read(client, {0: 5}))[0].error_code == ErrorCode.CORRUPT_MESSAGE
+    assert await ask(client, do="give_up", topic="t", partition=1) == {"given_up": []}
+    given = (await ask(client, do="give_up", topic="t", partition=0))["given_up"]
+    assert isinstance(given, list) and [(each["first_offset"], each["last_offset"]) for each in given] == [
+        (5, 5)
+    ]
+    assert await first_offsets(client, 0) == [each for each in range(BATCHES // 2) if each != 5]
+    status = await ask(client, do="status")
+    assert status["healthy"] is True and [each["given_up"] for each in status["damage"]] == [True]  # type: ignore[attr-defined]
+    await client.close()
+    await broker.stop()
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    assert await first_offsets(client, 5) == list(range(6, BATCHES // 2)), "also after a restart"
+    assert _trouble(broker) == ""
+    unknown: LockstepClusterResponse = await client.call(
+        LockstepClusterRequest(body=b'{"do": "give_up", "topic": "t", "partition": 9}'), 0
+    )
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await client.close()
+
+
+async def test_what_is_deleted_is_damaged_no_more(start_broker: StartBroker) -> None:
+    broker, client = await damaged(start_broker)
+    assert (await read(client, {0: 5}))[0].error_code == ErrorCode.CORRUPT_MESSAGE
+    group = broker.groups[1]
+    partition = broker.services.cluster.partition("t", 0)
+    assert partition is not None and damage_here(broker.services.cluster)
+    await group.advance_log_starts({partition.log.number: 6})
+    assert damage_here(broker.services.cluster) == []
+    await client.close()
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+async def test_a_cluster_mends_it_while_the_consumer_waits(start_cluster: StartCluster, who: str) -> None:
+    cluster = await start_cluster(
+        3, lockstep_data_groups="1", lockstep_scrub_interval_ms="0", lockstep_tail_cache_bytes="0"
+    )
+    await cluster.settled()
+    leading, writer = await cluster.create("t")
+    for number in range(BATCHES):
+        assert (await writer.produce("t", batch(value(number)))).error_code == 0
+    node = leading if who == "leader" else next(each for each in cluster.brokers if each != leading)
+    broker = cluster.brokers[node]
+    await until(lambda: len(broker.groups[1].log.segments()) > 3)
+    await until(lambda: broker.groups[1].applied_index == cluster.brokers[leading].groups[1].applied_index)
+    change(cluster.directory / str(node), value(10))
+    client = await Client.connect(broker.port)
+    began = time.monotonic()
+    response: FetchResponse = await client.call(fetch_request({"t": {0: 10}}, max_wait_ms=100), 12)
+    (data,) = response.responses[0].partitions
+    assert data.error_code == 0, f"{data.error_code} after {time.monotonic() - began:.1f} s"
+    assert value(10) in _bytes(data)
+    assert broker.groups[1].log.damage.known() == []
+    assert _trouble(broker) == ""
+    await client.close()
