@@ -230,6 +230,25 @@ def test_a_frame_of_more_batches_than_one_write_takes_buffers(tmp_path: Path) ->
     again.close()
 
 
+class TakesHalf(RealFileSystem):
+    """A system that takes half of every write, as it may."""
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:  # type: ignore[override]
+        data = b"".join(buffers)
+        return os.pwritev(fd, [data[: max(1, len(data) // 2)]], position)
+
+
+def test_a_write_that_the_system_takes_in_part_is_gone_on_with(tmp_path: Path) -> None:
+    """KAFKA-17181."""
+    log, make = DataLog.open(tmp_path / "g", 1, SMALL, fs=TakesHalf()), FrameMaker()
+    frames = fill(log, make, 40)
+    log.close()
+    again = DataLog.open(tmp_path / "g", 1, SMALL)
+    assert all(map(same, again.replay(), frames))
+    assert again.last_index == len(frames)
+    again.close()
+
+
 def test_a_frame_of_a_leader_with_larger_segments_gets_a_larger_file(tmp_path: Path) -> None:
     """`lockstep.segment.bytes` is changed one node after the other."""
     log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
