@@ -13,6 +13,7 @@ import pytest
 
 from compat_tests.conftest import NewTopic
 from compat_tests.raw import Answer, RawConnection
+from compat_tests.targets import Target
 from protocol.compiler import decode
 from protocol.messages.describe_transactions import DescribeTransactionsResponse, TransactionState
 
@@ -187,7 +188,7 @@ def test_init_begins_with_epoch_0_and_raises_it(one: Coordinator, version: int) 
 @pytest.mark.parametrize("version", range(6))
 @pytest.mark.parametrize("commit", [True, False])
 def test_end_in_every_version_twice(
-    one: Coordinator, new_topic: NewTopic, version: int, commit: bool
+    one: Coordinator, target: Target, new_topic: NewTopic, version: int, commit: bool
 ) -> None:
     topic = new_topic(partitions=2)
     producer_id, epoch = one.begin()
@@ -195,7 +196,10 @@ def test_end_in_every_version_twice(
     one.over((producer_id, epoch), commit, version=version)
     told = (producer_id, epoch + 1) if version >= 5 else (-1, -1)
     assert one.end((producer_id, epoch), commit, version=version) == (0, told)
-    assert one.end((producer_id, epoch), not commit, version=version) == (INVALID_TXN_STATE, (-1, -1))
+    # After an abort it can only be a commit that the broker's own abort was faster than (KAFKA-20785).
+    is_late_commit = version >= 5 and not commit and not target.name.startswith("kafka")
+    refused = PRODUCER_FENCED if is_late_commit else INVALID_TXN_STATE
+    assert one.end((producer_id, epoch), not commit, version=version) == (refused, (-1, -1))
 
 
 def test_init_refuses_bad_requests(one: Coordinator) -> None:

@@ -32,13 +32,17 @@ class PartitionsSchema(Struct):
 
 @message(api_key=TRANSACTION_LOG, versions="0-1", flexible="1+", kind="coordinator-value")
 class TransactionLogValue(Struct):
-    """Where the transactions of one id stand. 1 (flexible) adds what KIP-890 and KIP-939 need."""
+    """Where the transactions of one id stand. 1 (flexible) adds what KIP-890 and KIP-939 need.
+
+    Tag 4 is ours: Kafka 4.4.0 does not write the epoch before the last raise (KAFKA-20357).
+    """
 
     producer_id: int = int64()
     previous_producer_id: int = int64(default=-1, versions="1+", tagged="1+", tag=0)
     next_producer_id: int = int64(default=-1, versions="1+", tagged="1+", tag=1)
     producer_epoch: int = int16()
     next_producer_epoch: int = int16(default=-1, versions="1+", tagged="1+", tag=3)
+    last_producer_epoch: int = int16(default=-1, versions="1+", tagged="1+", tag=4)
     transaction_timeout_ms: int = int32()
     transaction_status: int = int8()
     transaction_partitions: list[PartitionsSchema] | None = array(PartitionsSchema, nullable="0+")

@@ -26,7 +26,6 @@ from broker.shown import shown
 from broker.transaction_ends import Marker
 from broker.transactions.lines import Answer, Lines, Work, refuse
 from broker.transactions.records import (
-    NO_EPOCH,
     PREPARED,
     Place,
     TransactionMetadata,
@@ -42,6 +41,7 @@ from broker.transactions.transitions import (
     completed,
     end_needs_new_id,
     ended,
+    fence_needs_new_id,
     fenced,
     init_needs_new_id,
     initialised,
@@ -58,7 +58,7 @@ from storage.types import BatchTooLarge, NotLeader, StorageError
 log = logging.getLogger("lockstep.transactions")
 
 SERVED_VERSION: Final = 2
-"""The transaction version that the coordinator goes by where it aborts itself; Kafka 4.3.1 has it, too."""
+"""The transaction version that the coordinator goes by where it aborts itself; Kafka 4.4.0 has it, too."""
 MOST_TOGETHER: Final = 1_000
 """LIMIT. Partitions ended in one entry: some 150 bytes each must fit a frame of the smallest segments."""
 ROOM_TO_END: Final = 1_024
@@ -140,9 +140,6 @@ class TransactionCoordinator:
         self._lines = Lines(loop)
         self._adding: dict[str, _Adding] = {}
         """What is last in an id's line, where that is partitions whose turn has not come."""
-        self._last_epochs: dict[str, tuple[Identity, int]] = {}
-        """Who a producer became when it had its epoch raised, and the epoch it had before: for the retry of
-        one that did not hear of it. Kafka does not record it either: the next coordinator fences it."""
 
     # --- life ---------------------------------------------------------------------------------------------
 
@@ -159,7 +156,6 @@ class TransactionCoordinator:
     def resign(self) -> None:
         """The leadership is lost, or the broker stops: another will go on, whoever waits is to ask it."""
         self.refusal = ErrorCode.NOT_COORDINATOR
-        self._last_epochs.clear()
         adding, self._adding = self._adding, {}
         for each in adding.values():
             each.settle(self._not_here())
@@ -241,23 +237,17 @@ class TransactionCoordinator:
         self, transactional_id: str, timeout_ms: int, expected: Identity | None, answer: Answer
     ) -> None:
         current = self.state.get(transactional_id)
-        last_epoch = self._last_epoch(transactional_id, current)
         if current is not None:
-            check_known(current, expected, last_epoch)
+            check_known(current, expected)
             if current.state is TransactionState.ONGOING:
-                prepared, last_epoch = fenced(current, SERVED_VERSION, self.time_ms())
-                await self._end_all(transactional_id, prepared)
+                await self._fence(transactional_id, current)
                 current = self.state.get(transactional_id)
         if current is None:
             metadata = begun(await self._fresh_id(), timeout_ms, self.time_ms())
-            last_epoch = NO_EPOCH
         else:
             fresh_id = await self._fresh_id() if init_needs_new_id(current, expected) else None
-            metadata, last_epoch = initialised(
-                current, expected, last_epoch, fresh_id, timeout_ms, self.time_ms()
-            )
+            metadata = initialised(current, expected, fresh_id, timeout_ms, self.time_ms())
         await self._write(transactional_id, metadata)
-        self._note_last_epoch(transactional_id, metadata, last_epoch)
         _tell(answer, (metadata.producer_id, metadata.producer_epoch))
 
     async def _add(self, transactional_id: str, adding: _Adding, answer: Answer) -> None:
@@ -302,8 +292,6 @@ class TransactionCoordinator:
         after = completed(prepared, prepared.update_ms)
         told = after.producer_id, after.producer_epoch
         await self._end_all(transactional_id, prepared, lambda: _tell(answer, told))
-        if after.producer_epoch != asked[1]:
-            self._note_last_epoch(transactional_id, after, asked[1])
 
     async def _finish_found(self, transactional_id: str, answer: Answer) -> None:
         prepared = self.state.get(transactional_id)
@@ -320,17 +308,19 @@ class TransactionCoordinator:
                 current.producer_id,
                 current.timeout_ms,
             )
-            prepared, last_epoch = fenced(current, SERVED_VERSION, self.time_ms())
-            await self._end_all(transactional_id, prepared)
-            self._note_last_epoch(transactional_id, prepared, last_epoch)
+            await self._fence(transactional_id, current)
 
     async def _forget_expired(self, transactional_id: str, expiration_ms: int, answer: Answer) -> None:
         current = self.state.get(transactional_id)
         if current is not None and is_expired(current, self.clock_ms(), expiration_ms):
             await self._write(transactional_id, None)
-            self._last_epochs.pop(transactional_id, None)
 
     # --- the end of a transaction ---------------------------------------------------------------------------
+
+    async def _fence(self, transactional_id: str, current: TransactionMetadata) -> None:
+        """Abort the transaction under way for its producer. Raises Refused; returns when it is over."""
+        fresh_id = await self._fresh_id() if fence_needs_new_id(current, SERVED_VERSION) else None
+        await self._end_all(transactional_id, fenced(current, SERVED_VERSION, fresh_id, self.time_ms()))
 
     async def _end_all(
         self,
@@ -488,21 +478,6 @@ class TransactionCoordinator:
 
     def _not_here(self) -> Refused:
         return Refused(ErrorCode.NOT_COORDINATOR, f"log group {self.group.group_id} is not led here")
-
-    # --- what retries need ----------------------------------------------------------------------------------
-
-    def _last_epoch(self, transactional_id: str, current: TransactionMetadata | None) -> int:
-        known = self._last_epochs.get(transactional_id)
-        if current is None or known is None:
-            return NO_EPOCH
-        identity, last_epoch = known
-        return last_epoch if identity == (current.producer_id, current.producer_epoch) else NO_EPOCH
-
-    def _note_last_epoch(self, transactional_id: str, now: TransactionMetadata, last_epoch: int) -> None:
-        if last_epoch == NO_EPOCH:
-            self._last_epochs.pop(transactional_id, None)
-        else:
-            self._last_epochs[transactional_id] = (now.producer_id, now.producer_epoch), last_epoch
 
 
 def _tell(answer: Answer, result: object) -> None:

@@ -1,8 +1,8 @@
 """A transactional id's records in `__transaction_state`, and what they say in our words.
 
 Owns: `TransactionState`, `TransactionMetadata`, and the way to and from a record's key and value.
-Invariants: what is written is what Kafka 4.3.1 writes (values in version 1); both versions that Kafka ever
-wrote are read.
+Invariants: what is written is what Kafka 4.4.0 writes (values in version 1), the producer's last epoch as
+one tagged field more, which others pass over; both versions that Kafka ever wrote are read.
 Source: Kafka's TransactionLog and TransactionState.
 """
 
@@ -78,6 +78,8 @@ class TransactionMetadata(NamedTuple):
     """The producer id from the end of this transaction on, where its epochs ran out with it."""
     version: int = 0
     """The client's transaction version."""
+    last_producer_epoch: int = NO_EPOCH
+    """The epoch before the last raise that its producer may not have heard of; it may still name it."""
 
 
 # --- to records -------------------------------------------------------------------------------------------
@@ -101,6 +103,7 @@ def record(transactional_id: str, metadata: TransactionMetadata | None) -> Recor
         transaction_last_update_timestamp_ms=metadata.update_ms,
         transaction_start_timestamp_ms=metadata.start_ms,
         client_transaction_version=metadata.version,
+        last_producer_epoch=metadata.last_producer_epoch,
     )
     return key, value_bytes(value, VALUE_VERSION)
 
@@ -151,4 +154,5 @@ def transaction_metadata(value: bytes) -> TransactionMetadata:
         read.previous_producer_id,
         read.next_producer_id,
         read.client_transaction_version,
+        read.last_producer_epoch,
     )

@@ -58,12 +58,8 @@ def _moved(
     current: TransactionMetadata, state: TransactionState, time_ms: int, **changes: object
 ) -> TransactionMetadata:
     assert current.state in BEFORE[state], f"{current.state.name} is not followed by {state.name}"
-    return current._replace(
-        state=state,
-        update_ms=time_ms,
-        previous_producer_id=current.producer_id,
-        **changes,  # type: ignore[arg-type]
-    )
+    changes = {"previous_producer_id": current.producer_id, **changes}
+    return current._replace(state=state, update_ms=time_ms, **changes)  # type: ignore[arg-type]
 
 
 def _refused(error: ErrorCode, current: TransactionMetadata, asked: Identity) -> Refused:
@@ -89,17 +85,20 @@ def begun(producer_id: int, timeout_ms: int, time_ms: int) -> TransactionMetadat
     )
 
 
-def check_known(current: TransactionMetadata, expected: Identity | None, last_epoch: int) -> None:
+def check_known(current: TransactionMetadata, expected: Identity | None) -> None:
     """Raises Refused where the producer says that it is one which is not the last (KIP-360).
 
     It may be one that did not hear of its last change: its epoch was raised, or its id replaced when the
-    epochs ran out. Kafka looks at the epoch later, when it has aborted the transaction of its successor.
+    epochs ran out. With a transaction under way it has heard: the epoch before is then a late request's, and
+    must not abort that transaction. Kafka looks at the epoch later, when it has aborted it.
     """
     if expected is None:
         return
     is_same = expected[0] == current.producer_id
     ran_out = expected[0] == current.previous_producer_id and expected[1] >= LAST_EPOCH
-    if not (is_same or ran_out) or expected[1] not in (current.producer_epoch, last_epoch):
+    is_current = is_same and expected[1] == current.producer_epoch
+    is_repeated = current.state is not ONGOING and expected[1] == current.last_producer_epoch
+    if not (is_current or ((is_same or ran_out) and is_repeated)):
         raise _refused(ErrorCode.PRODUCER_FENCED, current, expected)
 
 
@@ -111,52 +110,63 @@ def init_needs_new_id(current: TransactionMetadata, expected: Identity | None) -
 def initialised(
     current: TransactionMetadata,
     expected: Identity | None,
-    last_epoch: int,
     fresh_id: int | None,
     timeout_ms: int,
     time_ms: int,
-) -> tuple[TransactionMetadata, int]:
+) -> TransactionMetadata:
     """A producer begins, or goes on after an error that its epoch must rise for; no transaction is under way.
 
-    Args: last_epoch: the epoch before the last raise that the producer itself asked for; -1 for none.
-    Returns: where the id stands then, and the new `last_epoch`. Raises Refused.
+    Raises Refused.
     """
     if current.state in PREPARED:
         error = ErrorCode.CONCURRENT_TRANSACTIONS
         raise _refused(error, current, expected or (current.producer_id, current.producer_epoch))
-    check_known(current, expected, last_epoch)
+    check_known(current, expected)
     producer_id, epoch = current.producer_id, current.producer_epoch
+    last_epoch, previous_id = current.last_producer_epoch, producer_id
     if fresh_id is not None:
         last_epoch = NO_EPOCH if expected is None else epoch
         producer_id, epoch = fresh_id, 0
     elif expected is None:
         last_epoch = NO_EPOCH
         epoch += 1
-    elif expected[1] == epoch:
+    elif expected == (producer_id, epoch):
         last_epoch = epoch
-        epoch += 1  # otherwise it did not hear our answer, and hears it again
-    moved = _moved(
+        epoch += 1
+    else:  # it did not hear the answer, and hears it as often as it asks
+        previous_id = current.previous_producer_id
+    return _moved(
         current, EMPTY, time_ms, producer_id=producer_id, producer_epoch=epoch, timeout_ms=timeout_ms,
-        partitions=(), start_ms=-1,
+        partitions=(), start_ms=-1, previous_producer_id=previous_id, last_producer_epoch=last_epoch,
     )  # fmt: skip
-    return moved, last_epoch
 
 
-def fenced(current: TransactionMetadata, version: int, time_ms: int) -> tuple[TransactionMetadata, int]:
+def fence_needs_new_id(current: TransactionMetadata, version: int) -> bool:
+    """Whether `fenced` is to be given a fresh producer id (KAFKA-20090)."""
+    return version >= RAISES_EPOCH_SINCE and is_exhausted(current)
+
+
+def fenced(
+    current: TransactionMetadata, version: int, fresh_id: int | None, time_ms: int
+) -> TransactionMetadata:
     """The transaction under way is aborted for the producer, by a newer one or because its time is over.
 
     Args: version: the transaction version that this broker serves.
-    Returns: where the id stands then, its epoch raised, and the new `last_epoch`. From version 2 on the
-    producer may still hear of it: its own abort is answered as if that had done it.
+    Returns: where the id stands then, its epoch raised. From version 2 on the producer may still hear of it:
+    its own abort is answered as if that had done it. The largest epoch is thus the marker's alone; whoever
+    goes on does so with the fresh id.
     """
     assert current.state is ONGOING
-    epoch = min(current.producer_epoch + 1, LARGEST_EPOCH)
     raises = version >= RAISES_EPOCH_SINCE
-    prepared = _moved(
-        current, PREPARE_ABORT, time_ms, producer_epoch=epoch, version=version if raises else 0,
-        next_producer_id=NO_PRODUCER_ID,
-    )  # fmt: skip
-    return prepared, current.producer_epoch if raises else NO_EPOCH
+    return _moved(
+        current,
+        PREPARE_ABORT,
+        time_ms,
+        producer_epoch=min(current.producer_epoch + 1, LARGEST_EPOCH),
+        version=version if raises else 0,
+        next_producer_id=NO_PRODUCER_ID if fresh_id is None else fresh_id,
+        last_producer_epoch=current.producer_epoch if raises else NO_EPOCH,
+    )
 
 
 # --- AddPartitionsToTxn -----------------------------------------------------------------------------------
@@ -250,6 +260,10 @@ def _ended_raising(
     if not (same if current.state in (EMPTY, ONGOING) else repeated or (same and current.state in IDLE)):
         raise _refused(ErrorCode.PRODUCER_FENCED, current, asked)
     if repeated:
+        if commit and current.state in (PREPARE_ABORT, COMPLETE_ABORT):
+            # A client repeats its own end as it was, so the coordinator aborted. INVALID_TXN_STATE would be
+            # the producer's end; it can begin anew where it is fenced (KAFKA-20785).
+            raise _refused(ErrorCode.PRODUCER_FENCED, current, asked)
         _check_repeated(current, asked, commit)
         return None
     if current.state is not ONGOING and commit:
@@ -262,6 +276,7 @@ def _ended_raising(
         start_ms=current.start_ms if current.state is ONGOING else time_ms,
         next_producer_id=NO_PRODUCER_ID if fresh_id is None else fresh_id,
         version=version,
+        last_producer_epoch=current.producer_epoch,
     )
 
 

@@ -14,6 +14,7 @@ from confluent_kafka import Producer as ConfluentProducer
 from broker.cluster.peering import Asked
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
 from tests.broker.transactions.producers import Producer, committed, fetched
@@ -231,6 +232,27 @@ async def test_a_coordinator_goes_between_the_decision_and_the_markers(producer:
     await producer.write("t", 0, b"next")
     assert await producer.end(False) is ErrorCode.NONE
     await comes_to_see(producer, [b"v0"], [b"v1"], [b"v2"])
+
+
+async def test_an_identity_that_was_not_heard_of_is_known_to_the_next_coordinator(producer: Producer) -> None:
+    """KAFKA-20357, with a coordinator that is gone before its answer is heard."""
+    cluster = producer.cluster
+    own = cluster.brokers[1].services.transactions.log_group_of(producer.name)
+    assert own is not None
+    request = InitProducerIdRequest(
+        transactional_id=producer.name,
+        transaction_timeout_ms=60_000,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+    )
+    raised = await producer.asked(request, 4)
+    assert (raised.error_code, raised.producer_epoch) == (0, producer.epoch + 1)
+    leader = cluster.leader_of(own)
+    assert leader is not None
+    await cluster.stop(leader)
+    again = await producer.asked(request, 4)
+    assert (again.error_code, again.producer_epoch) == (0, producer.epoch + 1)
+    assert await producer.coordinator() != leader
 
 
 async def test_a_topic_is_deleted_between_the_decision_and_the_markers(producer: Producer) -> None:

@@ -27,6 +27,11 @@ from protocol.primitives import MalformedMessage
 from protocol.transaction_records import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from tests.broker.groups.test_records import check_fields
 
+LAST_EPOCH_AT = 5
+LAST_EPOCH_ROW = {
+    "name": "LastProducerEpoch", "type": "int16", "versions": "1+", "taggedVersions": "1+", "tag": 4,
+    "default": -1,
+}  # fmt: skip
 BEGAN_MS, ENDED_MS = 0x1A2003B14B7, 0x1A2003B158C
 PLACES = (("t1", 2), ("t1", 0), ("t2", 0))
 
@@ -89,13 +94,27 @@ def test_values_of_every_version_are_read(version: int) -> None:
         producer_epoch=3, transaction_timeout_ms=9, transaction_status=1,
         transaction_partitions=[PartitionsSchema(topic="t", partition_ids=[1, 2])],
         transaction_last_update_timestamp_ms=11, transaction_start_timestamp_ms=10,
-        client_transaction_version=2 if version else 0,
+        client_transaction_version=2 if version else 0, last_producer_epoch=2 if version else -1,
     )  # fmt: skip
     read = transaction_metadata(version.to_bytes(2, "big") + encode_bytes(value, version))
     expected = TransactionMetadata(7, 3, 9, TransactionState.ONGOING, (("t", 1), ("t", 2)), 10, 11)
     if version:
-        expected = expected._replace(previous_producer_id=6, next_producer_id=8, version=2)
+        expected = expected._replace(
+            previous_producer_id=6, next_producer_id=8, version=2, last_producer_epoch=2
+        )
     assert read == expected
+
+
+def test_the_last_epoch_is_a_tagged_field_that_others_pass_over() -> None:
+    """Tag 4, two bytes; a record without it, as Kafka and Lockstep before wrote it, has none."""
+    metadata = TransactionMetadata(0, 9, 200, TransactionState.EMPTY, (), -1, 500, 0)
+    _, without = record("a", metadata)
+    _, value = record("a", metadata._replace(last_producer_epoch=8))
+    assert value is not None and without is not None
+    assert value.removesuffix(bytes.fromhex("04020008")) == without[:-11] + b"\2" + without[-10:]
+    assert transaction_metadata(without).last_producer_epoch == -1
+    unknown = without[:-11] + b"\2" + without[-10:] + bytes.fromhex("05020008")
+    assert transaction_metadata(unknown) == metadata
 
 
 def test_what_a_newer_kafka_writes_is_told_from_rot() -> None:
@@ -123,7 +142,7 @@ PARTITIONS = st.dictionaries(TEXT, st.lists(INT32, max_size=4, min_size=1, uniqu
 )
 METADATA = st.builds(
     TransactionMetadata, INT64, INT16, INT32, st.sampled_from(sorted(RECORDED)), PARTITIONS, INT64, INT64,
-    INT64, INT64, INT16,
+    INT64, INT64, INT16, INT16,
 )  # fmt: skip
 
 
@@ -159,6 +178,9 @@ def test_tables_equal_kafkas_definitions(cls: type[Struct]) -> None:
     assert schema.flexible == Versions.parse(definition["flexibleVersions"])
     for row in definition["fields"]:  # of a tagged field Kafka says "versions" only by its tag
         row.setdefault("versions", row.get("taggedVersions"))
+    if cls is TransactionLogValue:  # ours: Kafka 4.4.0 keeps it in memory (KAFKA-20357)
+        assert not any(row.get("tag") == LAST_EPOCH_ROW["tag"] for row in definition["fields"])
+        definition["fields"].insert(LAST_EPOCH_AT, LAST_EPOCH_ROW)
     inline = {row["type"].removeprefix("[]"): row for row in definition["fields"] if "fields" in row}
     check_fields(cls, definition["fields"], inline)
 

@@ -1,4 +1,4 @@
-"""Who may do what in which state. What Kafka answers was asked of Apache Kafka 4.3.1, too:
+"""Who may do what in which state. What Kafka answers was asked of Apache Kafka 4.4.0, too:
 `compat_tests/test_wire_transactions.py`."""
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from broker.transactions.transitions import (
     completed,
     end_needs_new_id,
     ended,
+    fence_needs_new_id,
     fenced,
     init_needs_new_id,
     initialised,
@@ -63,9 +64,9 @@ def test_an_id_begins_with_epoch_0() -> None:
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 def test_the_next_producer_has_the_next_epoch(state: TransactionState) -> None:
-    metadata, last_epoch = initialised(at(state, start_ms=5), None, 2, None, 5_000, NOW)
+    metadata = initialised(at(state, start_ms=5, last_producer_epoch=2), None, None, 5_000, NOW)
+    # The last epoch is forgotten: its predecessor may not come back.
     assert metadata == TransactionMetadata(7, 4, 5_000, EMPTY, update_ms=NOW, previous_producer_id=7)
-    assert last_epoch == -1  # and its predecessor may not come back
 
 
 @pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT])
@@ -73,24 +74,33 @@ def test_the_next_producer_has_the_next_epoch(state: TransactionState) -> None:
 def test_nobody_begins_while_a_transaction_ends(
     state: TransactionState, expected: tuple[int, int] | None
 ) -> None:
-    call = lambda: initialised(at(state), expected, -1, None, 1, NOW)  # noqa: E731
+    call = lambda: initialised(at(state), expected, None, 1, NOW)  # noqa: E731
     assert error(call) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def test_a_producer_raises_its_own_epoch_and_may_ask_again() -> None:
-    metadata, last_epoch = initialised(at(EMPTY), ME, -1, None, 5_000, NOW)
-    assert (metadata.producer_epoch, last_epoch) == (4, 3)
-    again, last_epoch = initialised(metadata, ME, last_epoch, None, 5_000, NOW + 1)
-    assert (again.producer_epoch, last_epoch) == (4, 3)
-    another, last_epoch = initialised(again, None, last_epoch, None, 5_000, NOW + 2)
-    assert error(lambda: initialised(another, ME, last_epoch, None, 1, NOW)) is ErrorCode.PRODUCER_FENCED
+    metadata = initialised(at(EMPTY), ME, None, 5_000, NOW)
+    assert (metadata.producer_epoch, metadata.last_producer_epoch) == (4, 3)
+    for _ in range(2):
+        metadata = initialised(metadata, ME, None, 5_000, NOW + 1)
+        assert (metadata.producer_epoch, metadata.last_producer_epoch) == (4, 3)
+    another = initialised(metadata, None, None, 5_000, NOW + 2)
+    assert error(lambda: initialised(another, ME, None, 1, NOW)) is ErrorCode.PRODUCER_FENCED
 
 
 @pytest.mark.parametrize("expected", [(7, 2), (7, 4), (8, 3), (6, 3)])
 def test_a_producer_that_is_not_the_last_one_is_fenced(expected: tuple[int, int]) -> None:
     current = at(EMPTY, previous_producer_id=6)
-    assert error(lambda: check_known(current, expected, -1)) is ErrorCode.PRODUCER_FENCED
-    assert error(lambda: initialised(current, expected, -1, None, 1, NOW)) is ErrorCode.PRODUCER_FENCED
+    assert error(lambda: check_known(current, expected)) is ErrorCode.PRODUCER_FENCED
+    assert error(lambda: initialised(current, expected, None, 1, NOW)) is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_late_request_for_the_epoch_of_a_transaction_does_not_abort_it() -> None:
+    raised = initialised(at(EMPTY), ME, None, 5_000, NOW)
+    begun_since = added(raised, (7, 4), [T0], 2, NOW)
+    assert begun_since is not None
+    check_known(begun_since, (7, 4))
+    assert error(lambda: check_known(begun_since, ME)) is ErrorCode.PRODUCER_FENCED
 
 
 def test_a_producer_whose_epochs_ran_out_gets_a_new_id() -> None:
@@ -99,27 +109,58 @@ def test_a_producer_whose_epochs_ran_out_gets_a_new_id() -> None:
     assert init_needs_new_id(current, (7, LAST_EPOCH))
     assert not init_needs_new_id(current, (7, LAST_EPOCH - 1))
     assert not init_needs_new_id(at(EMPTY), None)
-    metadata, last_epoch = initialised(current, None, -1, 8, 5_000, NOW)
-    assert (metadata.producer_id, metadata.producer_epoch, last_epoch) == (8, 0, -1)
+    assert not init_needs_new_id(at(EMPTY, (7, LAST_EPOCH - 1)), None)
+    metadata = initialised(current, None, 8, 5_000, NOW)
+    assert (metadata.producer_id, metadata.producer_epoch, metadata.last_producer_epoch) == (8, 0, -1)
     assert metadata.previous_producer_id == 7
 
 
-def test_who_did_not_hear_of_the_new_id_may_ask_again() -> None:
+def test_a_producer_that_did_not_hear_of_the_new_id_may_ask_again() -> None:
     old = (7, LAST_EPOCH)
-    metadata, last_epoch = initialised(at(EMPTY, old), old, -1, 8, 5_000, NOW)
-    assert (metadata.producer_id, metadata.producer_epoch, last_epoch) == (8, 0, LAST_EPOCH)
-    again, last_epoch = initialised(metadata, old, last_epoch, None, 5_000, NOW)
-    assert (again.producer_id, again.producer_epoch, last_epoch) == (8, 0, LAST_EPOCH)
+    metadata = initialised(at(EMPTY, old), old, 8, 5_000, NOW)
+    assert (metadata.producer_id, metadata.producer_epoch, metadata.last_producer_epoch) == (8, 0, LAST_EPOCH)
+    for _ in range(2):
+        assert not init_needs_new_id(metadata, old)
+        again = initialised(metadata, old, None, 5_000, NOW)
+        assert again == metadata
+        metadata = again
 
 
 def test_a_fenced_producers_transaction_is_aborted_with_the_next_epoch() -> None:
-    prepared, last_epoch = fenced(at(ONGOING), 1, NOW)
+    assert not fence_needs_new_id(at(ONGOING), 2)
+    prepared = fenced(at(ONGOING, last_producer_epoch=2), 1, None, NOW)
     assert prepared == at(ONGOING, state=PREPARE_ABORT, producer_epoch=4, update_ms=NOW)
-    assert last_epoch == -1
-    prepared, last_epoch = fenced(at(ONGOING), 2, NOW)
-    assert (prepared.producer_epoch, prepared.version, last_epoch) == (4, 2, 3)
-    prepared, _ = fenced(at(ONGOING, (7, LARGEST_EPOCH)), 2, NOW)
-    assert prepared.producer_epoch == LARGEST_EPOCH
+    prepared = fenced(at(ONGOING), 2, None, NOW)
+    assert (prepared.producer_epoch, prepared.version, prepared.last_producer_epoch) == (4, 2, 3)
+
+
+@pytest.mark.parametrize("epoch", [LAST_EPOCH, LARGEST_EPOCH])
+def test_the_largest_epoch_fences_and_is_given_to_nobody(epoch: int) -> None:
+    """KAFKA-20090. Data directories of before may have an id at the largest epoch."""
+    current = at(ONGOING, (7, epoch))
+    assert fence_needs_new_id(current, 2)
+    assert not fence_needs_new_id(current, 1)
+    assert not fence_needs_new_id(at(ONGOING, (7, LAST_EPOCH - 1)), 2)
+    prepared = fenced(current, 2, 8, NOW)
+    assert (prepared.producer_id, prepared.producer_epoch) == (7, LARGEST_EPOCH)  # of the markers
+    over = completed(prepared, NOW)
+    assert (over.producer_id, over.producer_epoch, over.previous_producer_id) == (8, 0, 7)
+    assert over.last_producer_epoch == epoch
+
+
+def test_the_producer_of_the_last_epoch_hears_of_its_time_out_and_goes_on() -> None:
+    old = (7, LAST_EPOCH)
+    over = completed(fenced(at(ONGOING, old), 2, 8, NOW), NOW)
+    assert ended(over, old, False, 2, None, NOW) is None  # its late abort is answered with (8, 0)
+    assert error(lambda: ended(over, old, True, 2, None, NOW)) is ErrorCode.PRODUCER_FENCED
+    assert error(lambda: ended(over, old, True, 0, None, NOW)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert error(lambda: added(over, old, [T0], 2, NOW)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    again = initialised(over, old, None, 5_000, NOW)
+    assert (again.producer_id, again.producer_epoch) == (8, 0)
+    next_transaction = added(over, (8, 0), [T0], 2, NOW)
+    assert next_transaction is not None
+    late_again = completed(fenced(next_transaction, 2, None, NOW), NOW)
+    assert error(lambda: added(late_again, (8, 0), [T0], 2, NOW)) is ErrorCode.PRODUCER_FENCED
 
 
 # --- AddPartitionsToTxn -----------------------------------------------------------------------------------
@@ -218,7 +259,9 @@ def test_nothing_to_end(state: TransactionState, commit: bool, expected: ErrorCo
 def test_every_end_raises_the_epoch() -> None:
     assert not end_needs_new_id(at(ONGOING), 2)
     prepared = ended(at(ONGOING), ME, True, 2, None, NOW)
-    assert prepared == at(ONGOING, state=PREPARE_COMMIT, producer_epoch=4, version=2, update_ms=NOW)
+    assert prepared == at(
+        ONGOING, state=PREPARE_COMMIT, producer_epoch=4, version=2, update_ms=NOW, last_producer_epoch=3
+    )
     assert prepared is not None
     over = completed(prepared, NOW)
     assert (over.producer_id, over.producer_epoch) == (7, 4)
@@ -233,12 +276,21 @@ def test_the_epoch_before_is_a_repetition(
 ) -> None:
     before = 7, 2
     assert ended(at(complete), before, commit, 2, None, NOW) is None
-    assert end_error(complete, before, not commit) is ErrorCode.INVALID_TXN_STATE
     assert end_error(prepare, before, commit) is ErrorCode.CONCURRENT_TRANSACTIONS
-    assert end_error(prepare, before, not commit) is ErrorCode.INVALID_TXN_STATE
     assert end_error(prepare, ME, commit) is ErrorCode.PRODUCER_FENCED
     assert end_error(EMPTY, before) is ErrorCode.PRODUCER_FENCED
     assert end_error(ONGOING, before) is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize("state", [PREPARE_ABORT, COMPLETE_ABORT])
+def test_a_commit_after_the_brokers_own_abort_is_fenced(state: TransactionState) -> None:
+    """KAFKA-20785: INVALID_TXN_STATE would end its producer for good."""
+    assert end_error(state, (7, 2), commit=True) is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize("state", [PREPARE_COMMIT, COMPLETE_COMMIT])
+def test_an_abort_after_its_own_commit_is_a_mistake(state: TransactionState) -> None:
+    assert end_error(state, (7, 2), commit=False) is ErrorCode.INVALID_TXN_STATE
 
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
