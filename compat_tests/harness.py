@@ -36,7 +36,7 @@ TARGETS = ("kafka", "lockstep", "lockstep-3")
 _ON_THREE = frozenset(
     {"test_nodes", "test_node_down", "test_wire_admin", "test_wire_cluster", "test_wire_groups"}
     | {"test_racks", "test_restart", "test_restart_admin", "test_reassigning", "test_wire_txn_offsets"}
-    | {"test_tools_transactions", "test_wire_txn_produce", "test_latest_offset"}
+    | {"test_tools_transactions", "test_wire_txn_produce", "test_latest_offset", "test_wire_absent"}
 )
 _ON_THREE_BY_ONE_CLIENT = frozenset({"test_admin", "test_groups", "test_locks", "test_transactions"})
 _THAT_CLIENT = Confluent.name

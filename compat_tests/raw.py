@@ -336,8 +336,14 @@ def request_frame(api: str, api_version: int, correlation_id: int, fields: Mappi
     return struct.pack(">i", out.tell()) + out.getvalue()
 
 
+_NO_TIMES = frozenset({"create_delegation_token", "renew_delegation_token", "expire_delegation_token"})
+"""Answers with times of -1, which kio does not read."""
+
+
 @functools.cache
 def _has_kio(api: str, api_version: int) -> bool:
+    if api in _NO_TIMES:
+        return False
     try:
         load_entity_schema(api, api_version, EntityType.request)
     except UnknownEntity:

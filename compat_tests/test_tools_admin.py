@@ -185,6 +185,52 @@ def test_features(tool: Tool, target: Target) -> None:
     assert (len(said.splitlines()) == 4) == (target.name != "kafka")
 
 
+@pytest.mark.case(
+    "Kafka's tools", "kafka-features upgrade: a level that is there already, an unknown feature"
+)
+def test_upgrade_features(tool: Tool) -> None:
+    main = f"{_TOOLS}.FeatureCommand"
+    assert "transaction.version was upgraded to 2." in _out(
+        tool(main, "upgrade", "--feature", "transaction.version=2")
+    )
+    refused = tool(main, "upgrade", "--feature", "no.such=1")
+    assert refused.status == 1
+    assert "does not support this feature" in _all(refused)
+
+
+@pytest.mark.case("Kafka's tools", "kafka-cluster unregister and unregister-controller: an unknown id")
+def test_unregister(world: World, target: Target, tool: Tool) -> None:
+    for words, text in (
+        (("unregister", "--id", "97"), "Broker ID 97 is not currently registered"),
+        (("unregister-controller", "--id", "97"), "Controller ID 97 is not currently registered"),
+    ):
+        done = world.driver().tool(f"{_TOOLS}.ClusterTool", *words, "--bootstrap-server", target.bootstrap)
+        assert done.status == 1, _all(done)
+        assert text in _all(done)
+
+
+@pytest.mark.case("Kafka's tools", "kafka-delegation-tokens: --create and --describe are not allowed")
+def test_delegation_tokens(tool: Tool, tmp_path: Path) -> None:
+    main, config = f"{_TOOLS}.DelegationTokenCommand", tmp_path / "client.properties"
+    config.write_text("")
+    created = ("--create", "--max-life-time-period", "-1", "--command-config", str(config))
+    for words in (created, ("--describe", "--command-config", str(config))):
+        done = tool(main, *words)
+        assert done.status == 1 and "UnsupportedByAuthenticationException" in _all(done), _all(done)
+
+
+@pytest.mark.case(
+    "Kafka's tools", "kafka-reassign-partitions: into a log directory that the broker does not have"
+)
+def test_reassign_log_dirs(tool: Tool, target: Target, new_topic: NewTopic, tmp_path: Path) -> None:
+    main, topic = f"{_TOOLS}.reassign.ReassignPartitionsCommand", new_topic()
+    plan, nodes = tmp_path / "plan.json", list(target.node_ids)
+    move = {"topic": topic, "partition": 0, "replicas": nodes, "log_dirs": ["/nowhere"] * len(nodes)}
+    plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
+    done = tool(main, "--execute", "--timeout", "5000", "--reassignment-json-file", str(plan))
+    assert done.status == 1 and "LogDirNotFoundException" in _all(done), _all(done)
+
+
 @pytest.mark.case("Kafka's tools", "kafka-acls --list without an authorizer")
 def test_acls(tool: Tool) -> None:
     assert "SecurityDisabledException: No Authorizer is configured on the broker" in _all(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.handlers.api_versions import OWN_FEATURES
+from broker.handlers.api_versions import FEATURE_LEVELS
 from broker.settings.config import PROPERTIES
 from broker.settings.topic_config import TOPIC_PROPERTIES
 from compat_tests.targets import ROOT
@@ -64,7 +64,7 @@ def settings_in(words: list[str]) -> Iterator[str]:
 
 def is_there(name: str) -> bool:
     """Is `lockstep.…` a setting, a feature, a module, or something in one?"""
-    if name in PROPERTIES or name in TOPIC_PROPERTIES or name in OWN_FEATURES:
+    if name in PROPERTIES or name in TOPIC_PROPERTIES or name in FEATURE_LEVELS:
         return True
     path = ROOT
     parts = name.split(".")

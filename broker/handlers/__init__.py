@@ -3,8 +3,11 @@
 | what is asked about | handlers |
 |---|---|
 | records | `produce`, `fetch`, `list_offsets`, `offset_for_leader_epoch`, `delete_records` |
-| this broker | `api_versions`, `sasl_handshake` (there is no login), `describe_log_dirs` |
+| this broker | `api_versions`, `describe_log_dirs`, `alter_replica_log_dirs` (there is one directory) |
 | the cluster | `metadata`, `describe_cluster`, `describe_quorum` |
+| nodes, which leave in another way | `unregister_broker`, `unregister_controller` |
+| voters, which follow from the nodes | `add_raft_voter`, `remove_raft_voter` |
+| features, whose levels are fixed | `update_features` |
 | topics | `create_topics`, `create_partitions`, `delete_topics`, `describe_topic_partitions` |
 | where partitions are | `elect_leaders`, `alter_partition_reassignments`, `list_partition_reassignments` |
 | configurations | `describe_configs`, `alter_configs`, `incremental_alter_configs`, `list_config_resources` |
@@ -17,7 +20,10 @@
 | producers | `describe_producers` |
 | access rules, of which there are none | `create_acls`, `delete_acls`, `describe_acls` |
 | quotas, of which there are none | `alter_client_quotas`, `describe_client_quotas` |
-| credentials, of which there are none | `describe_user_scram_credentials` |
+| login, of which there is none | `sasl_handshake`, `sasl_authenticate` |
+| credentials, of which there are none | `describe_user_scram_credentials`, `alter_user_scram_credentials` |
+| delegation tokens, of which there are none | `create_delegation_token`, `describe_delegation_token` |
+| their lifetimes | `expire_delegation_token`, `renew_delegation_token` |
 | Lockstep's own APIs | `lockstep_cluster`, `lockstep_staged` |
 
 What several of them share, or one is too long with, is no handler:
@@ -31,6 +37,8 @@ What several of them share, or one is too long with, is no handler:
 | `follower_reads` | what a follower may serve of its copy |
 | `replicas` | where a partition is and who leads it, as Metadata and its kin tell it |
 | `altering` | what AlterConfigs and IncrementalAlterConfigs have in common |
+| `delegation_tokens` | what the four APIs about delegation tokens answer |
+| `raft_voters` | what AddRaftVoter and RemoveRaftVoter answer |
 | `access_rules` | what the three APIs about access rules answer |
 | `authorized` | the "authorized operations" bit fields |
 | `repeated` | what a request names again |

@@ -2,11 +2,12 @@
 
 The answer to a version we do not know is the router's: it cannot even be decoded.
 
-A feature is a promise, and UpdateFeatures is not served. transaction.version 2 makes clients leave out
-requests that a broker with it does not need (KIP-890); its lowest version of 0 is told from version 4 on: it
-breaks Java clients before 3.9 (KAFKA-17011). lockstep.locks, lockstep.atomic and lockstep.staged tell our
-clients that lock headers, atomic and staged appends are not silently ignored here. The features of the
-consumer, share and streams protocols name APIs that are not here; metadata.version counts Kafka's records.
+A feature is a promise, and its level is fixed (`update_features.py`). transaction.version 2 makes clients
+leave out requests that a broker with it does not need (KIP-890); its lowest version of 0 is told from version
+4 on: it breaks Java clients before 3.9 (KAFKA-17011). lockstep.locks, lockstep.atomic and lockstep.staged
+tell our clients that lock headers, atomic and staged appends are not silently ignored here. The features of
+the consumer, share and streams protocols name APIs that are not here; metadata.version counts Kafka's own
+records.
 
 From version 5 on a client names the cluster and the node that it means to reach, as it read them in metadata
 (KIP-1242). One that reaches another, by a reused address or a wrong route, gets REBOOTSTRAP_REQUIRED and
@@ -16,6 +17,8 @@ writes nothing here. Its connection stays open, as in Kafka.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Final
 
 from broker.context import Answer, ClientContext, Services
 from protocol.api import ApiKey, RequestHeader
@@ -35,10 +38,13 @@ NAMED_SINCE = 3
 FEATURES_SINCE = 3
 LOWEST_0_SINCE = 4
 ADDRESSED_SINCE = 5
-TRANSACTIONS = "transaction.version"
-TRANSACTION_VERSION = 2
-OWN_FEATURES = ("lockstep.atomic", "lockstep.locks", STAGED_FEATURE)
-OWN_LEVEL = 1
+FEATURE_LEVELS: Final[Mapping[str, tuple[int, int, int]]] = {
+    "transaction.version": (0, 2, 2),
+    "lockstep.atomic": (1, 1, 1),
+    "lockstep.locks": (1, 1, 1),
+    STAGED_FEATURE: (1, 1, 1),
+}
+"""Each feature's lowest supported level, its highest, and the finalized one."""
 NO_NODE = -1
 FEATURES_EPOCH = 3
 """To be raised when the features are others: clients keep those of the highest one they have seen."""
@@ -54,23 +60,14 @@ def handle(context: ClientContext, header: RequestHeader, request: ApiVersionsRe
     if header.api_version >= FEATURES_SINCE:
         response.finalized_features_epoch = FEATURES_EPOCH
         response.finalized_features = [
-            FinalizedFeatureKey(
-                name=TRANSACTIONS,
-                max_version_level=TRANSACTION_VERSION,
-                min_version_level=TRANSACTION_VERSION,
-            ),
-            *(
-                FinalizedFeatureKey(name=name, max_version_level=OWN_LEVEL, min_version_level=OWN_LEVEL)
-                for name in OWN_FEATURES
-            ),
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, (_, _, level) in FEATURE_LEVELS.items()
         ]
         response.supported_features = [
-            SupportedFeatureKey(name=name, min_version=OWN_LEVEL, max_version=OWN_LEVEL)
-            for name in OWN_FEATURES
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, (lowest, highest, _) in FEATURE_LEVELS.items()
+            if lowest > 0 or header.api_version >= LOWEST_0_SINCE
         ]
-    if header.api_version >= LOWEST_0_SINCE:
-        supported = SupportedFeatureKey(name=TRANSACTIONS, min_version=0, max_version=TRANSACTION_VERSION)
-        response.supported_features.insert(0, supported)
     return response
 
 

@@ -17,6 +17,11 @@ SAID = "SASL is not there yet (docs/operating.md), the client needs security.pro
 
 
 def handle(context: ClientContext, header: RequestHeader, request: SaslHandshakeRequest) -> Answer:
-    """ILLEGAL_SASL_STATE, and a line in the log, one a minute."""
-    context.services.complaints.say(f"{context.peer}: {SAID}", same=SAID)
+    """ILLEGAL_SASL_STATE, and a line in the log."""
+    complain(context)
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+
+
+def complain(context: ClientContext) -> None:
+    """Tell the operator which client wants SASL, once a minute."""
+    context.services.complaints.say(f"{context.peer}: {SAID}", same=SAID)

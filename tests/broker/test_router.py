@@ -31,6 +31,12 @@ def test_each_handler_serves_what_the_codec_knows() -> None:
         assert handler.VERSIONS[1] == known.high - (handler.API_KEY in NEWEST_IS_NOT_SERVED), handler
 
 
+KAFKAS = {*range(4), *range(8, 52), 55, 57, 60, 61, 64, 65, 66, 68, 69, *range(74, 82), *range(83, 95)}
+"""The 77 APIs that a broker of Apache Kafka 4.4.0 lists on a PLAINTEXT listener."""
+NOT_LISTED = {68, 69, *range(76, 80), *range(83, 94)}
+"""Groups of the protocols of KIP-848, KIP-932 and KIP-1071."""
+
+
 async def test_what_was_taken_is_counted_by_kafkas_names(broker: Broker, client: Client) -> None:
     router = broker.parts.connections.router
     assert router.taken().keys() == {*map(_name, HANDLERS), "LockstepCluster", "LockstepStaged"}
@@ -62,9 +68,9 @@ async def test_api_versions(client: Client, version: int) -> None:
     differing = {key for key in told if told[key] != tuple(served[key])}
     assert differing == set(ADVERTISED_FROM) == {ApiKey.PRODUCE}
     assert told[ApiKey.PRODUCE] == (0, served[ApiKey.PRODUCE][1])
-    # Clients would push telemetry, which nobody reads; there are no features to change.
-    unserved = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY, ApiKey.UPDATE_FEATURES}
-    assert not told.keys() & unserved
+    # Clients would push telemetry, which nobody reads.
+    assert not told.keys() & {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+    assert told.keys() | NOT_LISTED == KAFKAS and not told.keys() & NOT_LISTED
     supported = [(each.name, each.min_version, each.max_version) for each in response.supported_features]
     finalized = [
         (each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features

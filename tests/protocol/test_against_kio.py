@@ -32,15 +32,21 @@ _LATEST_MS = 4_000_000_000_000
 _KIOS_ERRORS = frozenset(int(code.value) for code in KioErrorCode)
 _KIOS_TIMES = ("timestamp", "log_append_time_ms", "retention_time_ms")
 
-_NEVER_UNKNOWN = ("transaction_start_time_ms",)
+_NEVER_UNKNOWN = (
+    "transaction_start_time_ms",
+    *("max_lifetime_ms", "renew_period_ms", "expiry_time_period_ms"),
+    *("issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"),
+    *("issue_timestamp", "expiry_timestamp", "max_timestamp"),
+)
 """Times that kio does not let be -1."""
 _UNKNOWN_TO_KIO = {
     (ApiKey.INIT_PRODUCER_ID, 6),  # Kafka marks it unstable
     (ApiKey.API_VERSIONS, 5),
     (ApiKey.DELETE_GROUPS, 3),
     (ApiKey.TXN_OFFSET_COMMIT, 6),
+    (ApiKey.UNREGISTER_CONTROLLER, 0),
 }
-"""Versions that kio does not have: the last three came with Kafka 4.4."""
+"""Versions that kio does not have: the last four came with Kafka 4.4."""
 _KIOS_NAMES = {"generation_id_or_member_epoch": "generation_id"}
 """What Kafka 4.4 renamed."""
 

@@ -242,7 +242,7 @@ async def test_topics_without_locks_and_brokers_without_them_are_refused(
     log = RemoteLog(running.bootstrap_servers, "plain-topic", "me")
     with pytest.raises(ClientError, match=r"lockstep\.locks=ignore"):
         await log.open()
-    monkeypatch.setattr("broker.handlers.api_versions.OWN_FEATURES", ())
+    monkeypatch.setattr("broker.handlers.api_versions.FEATURE_LEVELS", {})
     log = RemoteLog(running.bootstrap_servers, "plain-topic", "me")
     with pytest.raises(ClientError, match=r"lockstep\.locks: it would ignore"):
         await log.open()

@@ -1,0 +1,17 @@
+"""AddRaftVoter: refused as by a Kafka whose kraft.version is 0 (KIP-853)."""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from broker.handlers.raft_voters import refusal
+from protocol.api import ApiKey, RequestHeader
+from protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+
+API_KEY = ApiKey.ADD_RAFT_VOTER
+VERSIONS = (0, 1)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: AddRaftVoterRequest) -> Answer:
+    """The reason why the voters stay as they are."""
+    error, text = refusal(context, "add", request.cluster_id, request.voter_id, request.voter_directory_id)
+    return AddRaftVoterResponse(error_code=error, error_message=text)

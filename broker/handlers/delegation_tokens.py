@@ -1,0 +1,18 @@
+"""What the four APIs about delegation tokens answer where nobody can log in (KIP-48).
+
+Kafka does not allow token requests over a connection that is not authenticated; its listeners of the
+protocol PLAINTEXT answer DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, before they ask whether tokens are enabled.
+Source: Kafka's KafkaApis.allowTokenRequests.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.errors import ErrorCode
+
+REFUSAL: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+NO_TIME: Final = -1
+PRINCIPAL_TYPE: Final = "User"
+ANONYMOUS: Final = "ANONYMOUS"
+"""The principal of every connection without authentication."""

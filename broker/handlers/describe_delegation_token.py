@@ -1,0 +1,19 @@
+"""DescribeDelegationToken: refused over a connection without authentication (KIP-48)."""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from broker.handlers.delegation_tokens import REFUSAL
+from protocol.api import ApiKey, RequestHeader
+from protocol.messages.describe_delegation_token import (
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+)
+
+API_KEY = ApiKey.DESCRIBE_DELEGATION_TOKEN
+VERSIONS = (1, 3)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: DescribeDelegationTokenRequest) -> Answer:
+    """The error, without tokens."""
+    return DescribeDelegationTokenResponse(error_code=REFUSAL)

@@ -1,0 +1,19 @@
+"""ExpireDelegationToken: refused over a connection without authentication (KIP-48)."""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from broker.handlers.delegation_tokens import NO_TIME, REFUSAL
+from protocol.api import ApiKey, RequestHeader
+from protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+
+API_KEY = ApiKey.EXPIRE_DELEGATION_TOKEN
+VERSIONS = (1, 2)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: ExpireDelegationTokenRequest) -> Answer:
+    """The error, without a time."""
+    return ExpireDelegationTokenResponse(error_code=REFUSAL, expiry_timestamp_ms=NO_TIME)

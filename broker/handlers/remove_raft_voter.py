@@ -1,0 +1,17 @@
+"""RemoveRaftVoter: refused as by a Kafka whose kraft.version is 0 (KIP-853)."""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from broker.handlers.raft_voters import refusal
+from protocol.api import ApiKey, RequestHeader
+from protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+API_KEY = ApiKey.REMOVE_RAFT_VOTER
+VERSIONS = (0, 0)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: RemoveRaftVoterRequest) -> Answer:
+    """The reason why the voters stay as they are."""
+    error, text = refusal(context, "remov", request.cluster_id, request.voter_id, request.voter_directory_id)
+    return RemoveRaftVoterResponse(error_code=error, error_message=text)

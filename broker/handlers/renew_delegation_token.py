@@ -1,0 +1,16 @@
+"""RenewDelegationToken: refused over a connection without authentication (KIP-48)."""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from broker.handlers.delegation_tokens import NO_TIME, REFUSAL
+from protocol.api import ApiKey, RequestHeader
+from protocol.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
+
+API_KEY = ApiKey.RENEW_DELEGATION_TOKEN
+VERSIONS = (1, 2)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: RenewDelegationTokenRequest) -> Answer:
+    """The error, without a time."""
+    return RenewDelegationTokenResponse(error_code=REFUSAL, expiry_timestamp_ms=NO_TIME)

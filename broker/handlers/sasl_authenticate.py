@@ -1,0 +1,25 @@
+"""SaslAuthenticate: refused, since no listener has SASL (KIP-152).
+
+The answer is Kafka's for a connection that need not log in. A client that skips SaslHandshake reads the
+reason; a closed connection would only make it try again.
+"""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from broker.handlers.sasl_handshake import complain
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+API_KEY = ApiKey.SASL_AUTHENTICATE
+VERSIONS = (0, 2)
+
+
+def handle(context: ClientContext, header: RequestHeader, request: SaslAuthenticateRequest) -> Answer:
+    """ILLEGAL_SASL_STATE, and the same line in the log as for SaslHandshake."""
+    complain(context)
+    return SaslAuthenticateResponse(
+        error_code=ErrorCode.ILLEGAL_SASL_STATE,
+        error_message="SaslAuthenticate request received after successful authentication",
+    )

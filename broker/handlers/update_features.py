@@ -1,0 +1,66 @@
+"""UpdateFeatures: every feature stays at its level (KIP-584, KIP-778).
+
+The checks and their texts are Kafka's; what passes them and would change a level is refused as well. As in
+Kafka one refusal is that of the whole request. Source: Kafka's FeatureControlManager.updateFeature.
+"""
+
+from __future__ import annotations
+
+from broker.context import Answer, ClientContext
+from broker.handlers.api_versions import FEATURE_LEVELS
+from protocol.api import ApiKey, RequestHeader
+from protocol.errors import ErrorCode
+from protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+API_KEY = ApiKey.UPDATE_FEATURES
+VERSIONS = (0, 2)
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+UPGRADE_TYPE_SINCE = 1
+
+
+def handle(context: ClientContext, header: RequestHeader, request: UpdateFeaturesRequest) -> Answer:
+    """NONE where every feature has the wanted level already, else INVALID_UPDATE_VERSION."""
+    for each in request.feature_updates:
+        upgrade_type = each.upgrade_type
+        if header.api_version < UPGRADE_TYPE_SINCE:
+            upgrade_type = SAFE_DOWNGRADE if each.allow_downgrade else UPGRADE
+        if reason := _refusal(context.services.nodes.node_id, each, upgrade_type):
+            return UpdateFeaturesResponse(
+                error_code=ErrorCode.INVALID_UPDATE_VERSION,
+                error_message="The update failed for all features since the following feature had an error: "
+                f"Invalid update version {each.max_version_level} for feature {each.feature}. {reason}",
+            )
+    return UpdateFeaturesResponse(
+        error_message=None,
+        results=[
+            UpdatableFeatureResult(feature=each.feature, error_message="NONE")
+            for each in request.feature_updates
+        ],
+    )
+
+
+def _refusal(node_id: int, update: FeatureUpdateKey, upgrade_type: int) -> str:
+    """Why the level is not that of the request; empty where it is."""
+    if upgrade_type not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return "The controller does not support the given upgrade type."
+    wanted, levels = update.max_version_level, FEATURE_LEVELS.get(update.feature)
+    if wanted < 0:
+        return "A feature version cannot be less than 0."
+    if levels is None:
+        if wanted == 0:
+            return f"Feature {update.feature} not found."
+        return f"Local controller {node_id} does not support this feature."
+    lowest, highest, level = levels
+    if not lowest <= wanted <= highest:
+        return f"Local controller {node_id} only supports versions {lowest}-{highest}"
+    if wanted < level and upgrade_type == UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to "
+            "either safe or unsafe downgrade."
+        )
+    return "" if wanted == level else f"The level of this feature is fixed at {level}."

@@ -1,0 +1,21 @@
+"""UnregisterController (94): a controller that does not come back leaves the metadata (Kafka 4.4)."""
+
+from __future__ import annotations
+
+from protocol.fields import Struct, int16, int32, message, string
+
+
+@message(api_key=94, versions="0", flexible="0+", kind="request")
+class UnregisterControllerRequest(Struct):
+    """The controller."""
+
+    controller_id: int = int32()
+
+
+@message(api_key=94, versions="0", flexible="0+", kind="response")
+class UnregisterControllerResponse(Struct):
+    """Whether the controller was removed."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
