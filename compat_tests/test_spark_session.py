@@ -18,7 +18,7 @@ from compat_tests.targets import LockstepTarget, Target
 
 _AREA = "Spark connector: sessions"
 _SCRIPT = Path(__file__).resolve().parent / "spark" / "sessions.py"
-_TIMEOUT_S = 150
+_TIMEOUT_S = 300
 
 
 def _run(what: str, *arguments: str) -> dict[str, Any]:
@@ -62,6 +62,10 @@ def test_without_jars(tmp_path: Path) -> None:
     assert found["values"] == ["a", "b"]
     (said,) = found["said"]
     assert said.startswith('this session has format("lockstep") and not format("kafka")')
+
+
+def test_spark_fetches_the_connector_where_kafka_is_asked_for(tmp_path: Path) -> None:
+    assert _run("resolved", str(tmp_path / "ivy")) == {"found": True}
 
 
 @pytest.mark.case(_AREA, "executors in processes of their own read with what the session sends them")

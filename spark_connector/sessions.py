@@ -3,15 +3,14 @@
 
 Owns: which jars of Spark's Kafka connector belong to which pyspark, and how this package gets to executors.
 
-Invariants: `format("lockstep")` needs no jar, so a session is made without Spark's Kafka connector where no
-jars are named, with a warning that says what `format("kafka")` would need. Where the caller names jars or
-asks for `kafka=True`, a session is returned only if the connector's classes are loaded in its JVM, so that
-"Failed to find data source: kafka" cannot come later. Jars are a matter of the JVM's start: a session that
-runs already without them is refused then, because Spark would pass over the setting without a word.
+Invariants: `format("lockstep")` needs no jar, so a session is made without Spark's Kafka connector where the
+caller does not ask for it, with a warning. Where the caller names jars or asks for `kafka=True`, a session is
+returned only if the connector's classes are loaded in its JVM, so that "Failed to find data source: kafka"
+cannot come later. Jars are a matter of the JVM's start: a session that runs already without them is refused
+then, because Spark would pass over the setting without a word.
 
-Does not: download jars itself. For pyspark 4.0.0 Spark does (`spark.jars.packages`); for 4.2.0 one artifact
-that the connector's description names was never published, so the jars are to be given, in a folder or one
-by one."""
+Does not: download jars itself. Spark does (`spark.jars.packages`) where `kafka=True` asks for the connector
+and no jars are named."""
 
 from __future__ import annotations
 
@@ -35,6 +34,15 @@ if TYPE_CHECKING:
 JARS_VARIABLE: Final = "LOCKSTEP_SPARK_JARS"
 """Environment variable: the folder with the connector's jars, where `session` is not told another."""
 
+WITHOUT_CONNECTOR: Final = (
+    'this session has format("lockstep") and not format("kafka"): pass kafka=True to have Spark fetch its '
+    "Kafka connector, or jars=; kafka=False leaves this warning out"
+)
+SPARK_CONNECT: Final = (
+    "Spark Connect: the server loads jars when it starts; start it with Spark's Kafka connector, "
+    "make the session as usual, and call spark_connector.register(spark)"
+)
+
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _SHIPPED: Final = ("spark_connector", "protocol")
 _PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
@@ -46,24 +54,26 @@ class SessionRefused(RuntimeError):
 
 @dataclass(frozen=True)
 class Connector:
-    """Spark's Kafka connector for one version of pyspark: Maven coordinates to resolve, or jars to give."""
+    """Spark's Kafka connector for one version of pyspark: Maven coordinates to resolve, and the jars that do
+    instead where they are known one by one."""
 
-    packages: tuple[str, ...] = ()
+    packages: tuple[str, ...]
     jars: tuple[str, ...] = ()
 
 
 CONNECTORS: Final[Mapping[str, Connector]] = {
     "4.0.0": Connector(packages=("org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",)),
     "4.2.0": Connector(
+        packages=("org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",),
         jars=(
             "spark-sql-kafka-0-10_2.13-4.2.0.jar",
-            "spark-token-provider-kafka-0-10_2.13-4.0.0.jar",
+            "spark-token-provider-kafka-0-10_2.13-4.2.0.jar",
             "kafka-clients-3.9.2.jar",
             "commons-pool2-2.13.1.jar",
-        )
+        ),
     ),
 }
-"""By pyspark's version; each was run. 4.2.0 works with the token provider of 4.0.0, the newest there is."""
+"""By pyspark's version; each was run."""
 
 
 def session(
@@ -74,17 +84,17 @@ def session(
     jars: Path | str | Sequence[Path | str] | None = None,
     kafka: bool | None = None,
 ) -> SparkSession:
-    """A session with `format("lockstep")`, and with Spark's Kafka connector where its jars are named or Spark
-    resolves them; the running session if there is one.
+    """A session with `format("lockstep")`, and with Spark's Kafka connector where the caller asks for it or
+    names its jars; the running session if there is one.
 
     Args:
         master: as Spark names it, "local[4]" for example; what spark-submit says where there is none.
         config: further settings of Spark. `spark.jars` and `spark.jars.packages` are added to.
         jars: the connector's jars, or the folder that has them (others in it are left alone); by default
             the folder that the environment variable LOCKSTEP_SPARK_JARS names.
-        kafka: whether `format("kafka")` must work: True refuses a session without the connector, False leaves
-            the connector out. None, the default, means True where jars are named; else the session comes
-            without the connector where it cannot be had, and a RuntimeWarning says what is missing.
+        kafka: whether `format("kafka")` must work. True: Spark fetches the connector where no jars are named.
+            False: the connector is left out. None, the default: True where jars or a connector are named,
+            else False with a RuntimeWarning.
     Raises:
         SessionRefused: there is no pyspark; or the connector is required, and no known one fits, a jar is
             missing, or a session without it runs already.
@@ -100,17 +110,14 @@ def session(
             "pyarrow pandas; see docs/spark.md"
         ) from None
     if (master or "").startswith("sc://") or os.environ.get("SPARK_REMOTE"):
-        raise SessionRefused(
-            "Spark Connect: the server loads jars when it starts; start it with Spark's Kafka connector, "
-            "make the session as usual, and call spark_connector.register(spark)"
-        )
+        raise SessionRefused(SPARK_CONNECT)
     running = SparkSession.getActiveSession()
     wanted: Mapping[str, str] = config or {}  # of a running one Spark changes what can be changed
     builder = SparkSession.builder
-    is_required = is_kafka_required(kafka, jars)
+    is_required = is_kafka_required(kafka, wanted, jars)
     if running is None:
-        if kafka is not False:
-            wanted = settings(pyspark.__version__, wanted, jars, is_required=is_required)
+        if is_required:
+            wanted = settings(pyspark.__version__, wanted, jars)
         builder = builder.appName(app_name) if master is None else builder.appName(app_name).master(master)
         _prepare_local_workers(master)
     for name, value in wanted.items():
@@ -123,6 +130,8 @@ def session(
             else "was made from other jars"
         )
         raise SessionRefused(f"a Spark session without Spark's Kafka connector {how}")
+    if kafka is None and running is None and not is_required:
+        warnings.warn(WITHOUT_CONNECTOR, RuntimeWarning, stacklevel=2)
     register(found)
     return found
 
@@ -136,79 +145,51 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(LockstepDataSource)
 
 
-def is_kafka_required(kafka: bool | None, jars: Path | str | Sequence[Path | str] | None) -> bool:
-    """True where the caller asks for Spark's Kafka connector, or names jars: no session without it then."""
-    return kafka if kafka is not None else jars is not None or JARS_VARIABLE in os.environ
+def is_kafka_required(
+    kafka: bool | None, config: Mapping[str, str], jars: Path | str | Sequence[Path | str] | None
+) -> bool:
+    """True where the caller asks for Spark's Kafka connector, or names it or its jars: no session without it
+    then."""
+    if kafka is not None:
+        return kafka
+    return jars is not None or JARS_VARIABLE in os.environ or _names_connector(config)
 
 
 def settings(
-    version: str,
-    config: Mapping[str, str],
-    jars: Path | str | Sequence[Path | str] | None = None,
-    *,
-    is_required: bool = True,
+    version: str, config: Mapping[str, str], jars: Path | str | Sequence[Path | str] | None = None
 ) -> dict[str, str]:
-    """Settings for a pyspark of this version: `config`, and what brings the connector.
-
-    Where the connector cannot be had, it is left out with a RuntimeWarning, or SessionRefused is raised if it
-    `is_required`.
-    """
-    try:
-        return _with_connector(version, config, jars)
-    except SessionRefused as refused:
-        if is_required:
-            raise
-        warnings.warn(
-            f'this session has format("lockstep") and not format("kafka"): {refused}',
-            RuntimeWarning,
-            stacklevel=3,
-        )
-        return dict(config)
-
-
-def _with_connector(
-    version: str, config: Mapping[str, str], jars: Path | str | Sequence[Path | str] | None
-) -> dict[str, str]:
+    """Settings for a pyspark of this version: `config`, and what brings the connector. SessionRefused."""
     found = dict(config)
-    given = [*_listed(config.get("spark.jars")), *_listed(config.get("spark.jars.packages"))]
-    if any("spark-sql-kafka-0-10" in each for each in given):
-        return found  # whoever names the connector knows which
+    if _names_connector(config):
+        return found
     connector = CONNECTORS.get(version)
     if connector is None:
         raise SessionRefused(
             f"pyspark {version}: no Kafka connector for it is known to work. Install one of pyspark "
             f"{', '.join(sorted(CONNECTORS))}, or name the connector in spark.jars or spark.jars.packages"
         )
-    if connector.packages:
+    named = os.environ.get(JARS_VARIABLE) if jars is None else jars
+    if named is None or not connector.jars:
         wanted = [*_listed(config.get("spark.jars.packages")), *connector.packages]
         found["spark.jars.packages"] = ",".join(wanted)
         return found
-    paths = jars_of(connector, version, os.environ.get(JARS_VARIABLE) if jars is None else jars)
+    paths = jars_of(connector, version, named)
     found["spark.jars"] = ",".join([*_listed(config.get("spark.jars")), *map(str, paths)])
     return found
 
 
-def jars_of(
-    connector: Connector, version: str, given: Path | str | Sequence[Path | str] | None
-) -> list[Path]:
+def jars_of(connector: Connector, version: str, given: Path | str | Sequence[Path | str]) -> list[Path]:
     """The connector's jars in a folder, or among paths. SessionRefused, naming what is missing."""
     candidates: Iterable[Path]
-    if given is None:
-        candidates = ()
-    elif isinstance(given, Path | str):
+    if isinstance(given, Path | str):
         candidates = Path(given).rglob("*.jar") if Path(given).is_dir() else (Path(given),)
     else:
         candidates = map(Path, given)
     by_name = {path.name: path.resolve() for path in candidates if path.is_file()}
     missing = [name for name in connector.jars if name not in by_name]
     if missing:
-        where = (
-            f"not in {given}"
-            if given is not None
-            else f"name their folder: jars= or --jars, or {JARS_VARIABLE}"
-        )
         raise SessionRefused(
-            f"pyspark {version} needs {', '.join(missing)} ({where}). Maven copies all of them: "
+            f"pyspark {version} needs {', '.join(missing)} (not in {given}). Maven copies all of them: "
             "see docs/spark.md, Jars"
         )
     return [by_name[name] for name in connector.jars]
@@ -259,6 +240,12 @@ def has_class(spark: SparkSession, name: str) -> bool:
             raise
         return False
     return True
+
+
+def _names_connector(config: Mapping[str, str]) -> bool:
+    """True where the caller chose a connector: it is taken as it is."""
+    given = [*_listed(config.get("spark.jars")), *_listed(config.get("spark.jars.packages"))]
+    return any("spark-sql-kafka-0-10" in each for each in given)
 
 
 def _listed(text: str | None) -> list[str]:

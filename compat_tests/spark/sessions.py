@@ -62,6 +62,17 @@ def without_jars(bootstrap: str, topic: str) -> dict[str, Any]:
     return {"values": values, "said": said}
 
 
+def resolved(ivy: str) -> dict[str, Any]:
+    """Whether kafka=True without jars has Spark fetch a connector whose classes load."""
+    from spark_connector.sessions import has_class
+
+    os.environ.pop("LOCKSTEP_SPARK_JARS", None)
+    spark = spark_connector.session(master="local[1]", config={**_QUIET, "spark.jars.ivy": ivy}, kafka=True)
+    found = has_class(spark, "org.apache.spark.kafka010.KafkaTokenUtil")
+    spark.stop()
+    return {"found": found}
+
+
 def shipped(jars: str, bootstrap: str, topic: str) -> dict[str, Any]:
     """Executors in processes of their own, which have nothing of ours but what the session sends them."""
     assert "PYTHONPATH" not in os.environ

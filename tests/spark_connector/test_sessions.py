@@ -49,10 +49,8 @@ def test_jars_by_environment(jars: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv(JARS_VARIABLE, str(jars))
     assert "other" not in settings("4.2.0", {})["spark.jars"]
     monkeypatch.delenv(JARS_VARIABLE)
-    with pytest.raises(
-        SessionRefused, match=f"needs {_KAFKA}-4.2.0.jar, .*jars= or --jars, or LOCKSTEP_SPARK_JARS"
-    ):
-        settings("4.2.0", {})
+    found = settings("4.2.0", {})
+    assert found == {"spark.jars.packages": f"org.apache.spark:{_KAFKA}:4.2.0"}, "Spark resolves it"
 
 
 def test_a_missing_jar_is_named(jars: Path) -> None:
@@ -78,26 +76,16 @@ def test_a_version_without_a_known_connector() -> None:
         assert settings("4.9.0", {name: value}) == {name: value}, "whoever names it knows which"
 
 
-def test_a_session_without_the_connector_warns_of_what_kafka_needs(
+def test_the_connector_is_required_where_it_or_jars_are_named(
     jars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(JARS_VARIABLE, raising=False)
-    config = {"spark.ui.enabled": "false"}
-    with pytest.warns(
-        RuntimeWarning, match=rf'not format\("kafka"\): pyspark 4\.2\.0 needs {_KAFKA}-4\.2\.0'
-    ):
-        assert settings("4.2.0", config, is_required=False) == config
-    with pytest.warns(RuntimeWarning, match=r"pyspark 4\.9\.0: no Kafka connector"):
-        assert settings("4.9.0", config, is_required=False) == config
-
-
-def test_the_connector_is_required_where_jars_are_named(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(JARS_VARIABLE, raising=False)
-    assert not is_kafka_required(None, None)
-    assert is_kafka_required(True, None) and not is_kafka_required(False, jars)
-    assert is_kafka_required(None, jars)
+    assert not is_kafka_required(None, {}, None)
+    assert is_kafka_required(True, {}, None) and not is_kafka_required(False, {}, jars)
+    assert is_kafka_required(None, {}, jars)
+    assert is_kafka_required(None, {"spark.jars.packages": f"org.apache.spark:{_KAFKA}:4.9.0"}, None)
     monkeypatch.setenv(JARS_VARIABLE, str(jars))
-    assert is_kafka_required(None, None) and not is_kafka_required(False, None)
+    assert is_kafka_required(None, {}, None) and not is_kafka_required(False, {}, None)
 
 
 def test_what_executors_are_sent_is_enough(tmp_path: Path) -> None:
