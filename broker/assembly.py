@@ -82,6 +82,7 @@ def assemble(
     peering = Peering(nodes, loop) if settings.peers() else None
     way = None if peering is None else lambda number: partial(peering.send, number)
     hosting = Hosting(settings, directory, image, clock_ms, on_fatal, way)
+    cluster.on_settings.append(hosting.follow)
     topics = Topics(cluster, GroupCommands(cluster, peering))
     controller = Controller(cluster, topics, peering)
     consumer_groups = Groups(cluster, controller, clock_ms, loop)

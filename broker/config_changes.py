@@ -31,8 +31,16 @@ from broker.cluster_image import (
 )
 from broker.metadata import Cluster, Topic
 from broker.refused import Refused
-from broker.settings.config import PROPERTIES
-from broker.settings.dynamic_config import InvalidBrokerConfig, in_force, normal, refuse_fixed
+from broker.settings import dynamic_config
+from broker.settings.config import PROPERTIES, Settings
+from broker.settings.dynamic_config import (
+    InvalidBrokerConfig,
+    check_room,
+    declaration,
+    in_force,
+    normal,
+    refuse_fixed,
+)
 from broker.settings.group_config import (
     GROUP_PROPERTIES,
     MAX_CONFIGURED_GROUPS,
@@ -220,23 +228,22 @@ class ConfigChanges:
         # All that is recorded: what this node cannot follow is not to vanish unseen for the others.
         current = self._cluster.image.configs.get((BROKER_CONFIGS, name), {})
         try:
-            refuse_fixed(each.name for each in change.edits if each.operation != ConfigOperation.DELETE)
+            set_now = [each.name for each in change.edits if each.operation != ConfigOperation.DELETE]
+            refuse_fixed(set_now, for_all=for_all)
             left = left_over(current, change, normal)
             texts = edited(
                 {each: text for each, text in current.items() if each not in left},
                 change,
-                lambda each: _second(PROPERTIES.get(each)),
-                lambda each: PROPERTIES[each][1].show(getattr(settings, PROPERTIES[each][0])),
+                declaration,
+                partial(_broker_value, settings),
             )
             texts = {each: normal(each, text) for each, text in texts.items()}
+            check_room(texts)
             in_force(settings, *((texts, {}) if for_all else ({}, texts)))
         except InvalidBrokerConfig as error:
             raise _invalid(str(error)) from None
         command = configs_command(BROKER_CONFIGS, name, {**texts, **left})
-        return _Plan(command, partial(self._act_on_broker, name, texts))
-
-    def _act_on_broker(self, name: str, texts: Mapping[str, str]) -> None:
-        log.info("%s: configured: %s", f"broker {name}" if name else "all brokers", _shown(texts))
+        return _Plan(command, partial(_act_on_broker, name, texts, dict(current)))
 
     def _plan_group(self, change: Change) -> _Plan:
         name = change.resource_name
@@ -286,6 +293,22 @@ class ConfigChanges:
             if edit.operation == ConfigOperation.DELETE and edit.name == ROOT:
                 raise _invalid("Removing the log level of the root logger is not allowed")
         return _Plan(None, partial(_set_levels, change.edits))
+
+
+def _act_on_broker(name: str, texts: Mapping[str, str], former: Mapping[str, str]) -> None:
+    which = f"broker {name}" if name else "all brokers"
+    told = {each: dynamic_config.shown(each, text) for each, text in texts.items()}
+    log.info("%s: configured: %s", which, _shown(told))
+    for line in dynamic_config.without_effect(texts, former):
+        log.warning("%s: %s", which, line)
+
+
+def _broker_value(settings: Settings, name: str) -> str | None:
+    """What a list that is appended to is, where nothing is stored for it."""
+    if name not in PROPERTIES:
+        return None
+    attribute, declared = PROPERTIES[name]
+    return declared.show(getattr(settings, attribute))
 
 
 def edited(

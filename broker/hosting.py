@@ -85,6 +85,8 @@ class Hosting:
         send: Callable[[int], Send] | None,
     ) -> None:
         self._settings = settings
+        """Those of the start."""
+        self._producer_expiration_ms = settings.producer_id_expiration_ms
         self._directory = directory
         self._image = image
         self._clock_ms = clock_ms
@@ -106,6 +108,12 @@ class Hosting:
         self.appenders: dict[int, Appender] = {}
         """The append path into each data group, by group id."""
 
+    def follow(self, settings: Settings) -> None:
+        """Act on settings that were changed while running."""
+        self._producer_expiration_ms = settings.producer_id_expiration_ms
+        for appender in self.appenders.values():
+            appender.producers.expiration_ms = settings.producer_id_expiration_ms
+
     async def open(self, number: int, founders: tuple[int, ...] = ()) -> LogGroup:
         """Open a group; `founders` are the nodes that vote in it from its beginning, where it has none yet.
 
@@ -113,7 +121,7 @@ class Hosting:
         """
         is_metadata = number == METADATA_GROUP
         options = self._options(number, founders)
-        producers = ProducerState(self._settings.producer_id_expiration_ms, self._clock_ms)
+        producers = ProducerState(self._producer_expiration_ms, self._clock_ms)
         state = GroupsState()
         transactional_ids = TransactionsState(log.warning)
         locks = LockTable()

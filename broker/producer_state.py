@@ -115,7 +115,8 @@ class ProducerState:
     """
 
     def __init__(self, expiration_ms: int, clock_ms: Callable[[], int] | None = None) -> None:
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
+        """The broker sets another while it runs."""
         self._clock_ms = clock_ms
         self.firsts = FirstSequences()
         """The node's, of all its log groups, once clients are served."""
@@ -314,7 +315,7 @@ class ProducerState:
         for partition in [number for number in self._partitions if self.is_closed(number)]:
             self.forget(partition)  # a replay from before its end has brought it back
         for partition, producers in list(self._partitions.items()):
-            oldest = time_ms - self._expiration_ms
+            oldest = time_ms - self.expiration_ms
             oldest_staged = max(oldest, time_ms - STAGED_EXPIRATION_MS)
             for producer_id in [
                 key

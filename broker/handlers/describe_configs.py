@@ -148,6 +148,7 @@ def _result(described: Described, request: DescribeConfigsRequest) -> DescribeCo
         value=described.value,
         read_only=described.read_only,
         config_source=described.source,
+        is_sensitive=described.is_sensitive,
         config_type=int(declared.kind),
         documentation=declared.doc if request.include_documentation else None,
     )

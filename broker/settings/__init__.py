@@ -15,6 +15,6 @@ Nothing here knows of a running broker; changes that go through the cluster are 
 | names that have no effect here: Kafka's; those of others, and mistakes | `kafka_names`, `foreign_names` |
 | what is meant by a name that there is not | `near_names` |
 | a topic's, a group's, a logger's | `topic_config`, `group_config`, `log_levels` |
-| what may change while the broker runs, and what is in force | `dynamic_config` |
+| what may change while the broker runs, and what is in force | `dynamic_config`, `stored_settings` |
 | as clients are told them | `described_config` |
 """

@@ -339,7 +339,8 @@ _PAIRS: Final = (
 _IGNORED_PREFIXES = ("listener.name.", "log4j.", f"{PROVIDERS}.")
 
 
-_HAVE_EFFECT: Final = (*PROPERTIES, *_ALIASES, *_WOULD_BE_OPEN, PROVIDERS)
+HAVE_EFFECT: Final = (*PROPERTIES, *_ALIASES, *_WOULD_BE_OPEN, PROVIDERS)
+"""Names that others may be mistaken for."""
 _TAKEN: Final = frozenset({*UNUSED_KAFKA_NAMES, *FORMER_NAMES, PROVIDERS})
 _LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
 """Shown with the protocol's name before each, as in Kafka, whoever left it out."""
@@ -398,8 +399,8 @@ def _check_unknown(name: str, text: str, may_be_foreign: bool) -> None:
         raise ConfigError(name, text, _WOULD_BE_OPEN[name])
     if is_known_without_effect(name) or name in _WOULD_BE_OPEN:
         return
-    if not may_be_foreign or is_mistake(name, _HAVE_EFFECT):
-        raise ConfigError(name, text, f"there is no such setting{hint(name, _HAVE_EFFECT)}")
+    if not may_be_foreign or is_mistake(name, HAVE_EFFECT):
+        raise ConfigError(name, text, f"there is no such setting{hint(name, HAVE_EFFECT)}")
 
 
 def is_known_without_effect(name: str) -> bool:

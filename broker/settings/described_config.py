@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.settings.config import PROPERTIES, Settings
-from broker.settings.dynamic_config import CHANGEABLE
+from broker.settings.dynamic_config import CHANGEABLE, declaration
 from broker.settings.group_config import GROUP_PROPERTIES
 from broker.settings.log_levels import levels
 from broker.settings.properties import Kind, Property
@@ -24,7 +24,7 @@ Synonym = tuple[str, str | None, int]
 class Described:
     """One configuration as DescribeConfigs and CreateTopics report it."""
 
-    __slots__ = ("declared", "read_only", "source", "synonyms", "value")
+    __slots__ = ("declared", "is_sensitive", "read_only", "source", "synonyms", "value")
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Described:
         *,
         read_only: bool = False,
         source: int | None = None,
+        is_sensitive: bool = False,
     ) -> None:
         self.declared = declared
         self.value = value
@@ -41,6 +42,8 @@ class Described:
         self.synonyms = synonyms
         """The one in force first."""
         self.read_only = read_only
+        self.is_sensitive = is_sensitive
+        """Is the value left out because it may be a secret?"""
 
 
 _DEFAULTS: Final = {name: declared.show(declared.default) for name, (_, declared) in PROPERTIES.items()}
@@ -68,7 +71,9 @@ def broker_synonyms(name: str, settings: Settings) -> list[Synonym]:
             declared = PROPERTIES[each][1]
             text = declared.show(declared.parse(settings.explicit[each]))
             found.append((each, text, ConfigSource.STATIC_BROKER))
-    found += [(each, _DEFAULTS[each], ConfigSource.DEFAULT) for each in names if _DEFAULTS[each] is not None]
+    found += [
+        (each, text, ConfigSource.DEFAULT) for each in names if (text := _DEFAULTS.get(each)) is not None
+    ]
     while found and found[0][0] != name:  # Kafka leaves out what stands before the name itself
         del found[0]
     return found
@@ -89,23 +94,29 @@ def describe_topic(config: TopicConfig, settings: Settings) -> list[Described]:
 
 
 def describe_broker(settings: Settings) -> list[Described]:
-    """Every setting of this broker, by name."""
-    return [
+    """Every setting of this broker, and what is stored for it without effect, by name."""
+    found = [
         Described(
             declared,
             declared.show(getattr(settings, attribute)),
             broker_synonyms(name, settings),
             read_only=name not in CHANGEABLE,
         )
-        for name, (attribute, declared) in sorted(PROPERTIES.items())
+        for name, (attribute, declared) in PROPERTIES.items()
     ]
+    stored = {**settings.dynamic_cluster, **settings.dynamic_node}
+    found += [
+        _stored(name, stored[name], broker_synonyms(name, settings))
+        for name in stored.keys() - PROPERTIES.keys()
+    ]
+    return sorted(found, key=lambda each: each.declared.name)
 
 
 def describe_cluster_default(settings: Settings) -> list[Described]:
     """What was changed for all brokers, by name."""
     return [
-        Described(
-            PROPERTIES[name][1],
+        _stored(
+            name,
             text,
             [
                 each
@@ -115,6 +126,16 @@ def describe_cluster_default(settings: Settings) -> list[Described]:
         )
         for name, text in sorted(settings.dynamic_cluster.items())
     ]
+
+
+def _stored(name: str, text: str, synonyms: list[Synonym]) -> Described:
+    """A setting that was changed while running; of one that may be a secret nothing is shown, as in Kafka."""
+    declared = declaration(name)
+    assert declared is not None, name
+    if declared.kind is not Kind.PASSWORD:
+        return Described(declared, text, synonyms)
+    hidden: list[Synonym] = [(each, None, source) for each, _, source in synonyms]
+    return Described(declared, None, hidden, is_sensitive=True)
 
 
 def describe_group(texts: Mapping[str, str]) -> list[Described]:

@@ -1,9 +1,11 @@
 """Broker settings that may be changed while the broker runs, and what is in force then.
 
 Owns: their names, and `in_force`: the settings of the start with the changes made since on top, those for
-this node before those for the whole cluster. Invariants: a setting is changeable only if Kafka lets it be
-changed too and it takes effect here at once, or has none (`topic_default_settings.py`); none of them names an
-address, a path, a class or a module, and none can shut out whoever would change it back.
+this node before those for the whole cluster. Invariants: a setting with an effect is changeable only if Kafka
+lets it be changed too and it takes effect here at once; none of them names an address, a path, a class or a
+module, and none can shut out whoever would change it back. What only warns in a properties file is no error
+here: Kafka's settings without effect and names of others are stored and warned of, at most MAX_FOREIGN of the
+latter, unless they are mistakes (`foreign_names.py`).
 Does not: store the changes (`cluster_image.py` does) or spread them (`config_changes.py`).
 Source: Kafka's DynamicBrokerConfig.
 """
@@ -14,10 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from broker.settings.config import PROPERTIES, Settings, check
+from broker.settings.config import HAVE_EFFECT, PROPERTIES, Settings, check
+from broker.settings.foreign_names import hint, is_mistake
+from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 from broker.settings.near_names import NearNames
-from broker.settings.properties import ConfigError
+from broker.settings.properties import ConfigError, Kind, Property
+from broker.settings.stored_settings import OF_ONE_BROKER, PER_LISTENER, STORED
 from broker.settings.topic_config import BROKER_SYNONYMS
+from broker.settings.topic_default_settings import WITHOUT_EFFECT
 
 CHANGEABLE: Final = frozenset(
     {
@@ -56,6 +62,7 @@ CHANGEABLE: Final = frozenset(
         "max.decompressed.message.bytes",
         "message.max.bytes",
         "min.insync.replicas",
+        "producer.id.expiration.ms",
         "unclean.leader.election.enable",
     }
 )
@@ -68,16 +75,38 @@ _NEAR: Final = NearNames(
 """Also by the topics' names for them."""
 
 
+_FIXED: Final = frozenset({*HAVE_EFFECT, *UNUSED_KAFKA_NAMES})
+"""What only a start reads, unless it is among CHANGEABLE or stored."""
+MAX_FOREIGN: Final = 50
+"""Names of others that one resource may store: each is kept in memory and in every checkpoint, and looked at
+for likeness with those that have an effect."""
+MAX_FOREIGN_CHARACTERS: Final = 4_096
+"""Of such a name and its value."""
+
+
 class InvalidBrokerConfig(ValueError):
     """A change that is not possible; the text names it."""
 
 
+def declaration(name: str) -> Property | None:
+    """Of a setting that may be changed while running; None where it may not.
+
+    A name of somebody else's has a value that may be a secret, as in Kafka.
+    """
+    if name in CHANGEABLE:
+        return PROPERTIES[name][1]
+    if name in STORED:
+        return STORED[name]
+    if name in _FIXED:
+        return None
+    return Property(name, Kind.PASSWORD, None, "Not a setting of Lockstep's, nor of Kafka's.")
+
+
 def normal(name: str, text: str) -> str:
     """The value of a changeable setting the way it is stored and shown. Raises InvalidBrokerConfig."""
-    attribute_and_declaration = PROPERTIES.get(name)
-    if attribute_and_declaration is None or name not in CHANGEABLE:
+    declared = declaration(name)
+    if declared is None:
         raise InvalidBrokerConfig(_not_changeable([name]))
-    declared = attribute_and_declaration[1]
     least = _LEAST.get(name)
     try:
         value = declared.parse(text)
@@ -96,8 +125,9 @@ def in_force(started: Settings, cluster: Mapping[str, str], node: Mapping[str, s
     values = {}
     for name, text in {**cluster, **node}.items():
         normal_text = normal(name, text)
-        attribute, declared = PROPERTIES[name]
-        values[attribute] = declared.parse(normal_text)
+        if name in PROPERTIES:
+            attribute, declared = PROPERTIES[name]
+            values[attribute] = declared.parse(normal_text)
     settings = replace(started, **values, dynamic_cluster=dict(cluster), dynamic_node=dict(node))
     try:
         check(settings)
@@ -125,22 +155,75 @@ def still_in_force(
     return settings, problems
 
 
-def refuse_fixed(names: Iterable[str]) -> None:
-    """Raises InvalidBrokerConfig where one of `names` cannot be changed while running."""
-    fixed = sorted(set(names) - CHANGEABLE)
+def refuse_fixed(names: Iterable[str], *, for_all: bool = False) -> None:
+    """Raises InvalidBrokerConfig where one of `names` cannot be changed while running, or not for all
+    brokers, or is no name but like one. Source: Kafka's DynamicBrokerConfig.validateConfigs."""
+    named = set(names)
+    foreign = _foreign(named)
+    if len(foreign) > MAX_FOREIGN:
+        raise InvalidBrokerConfig(f"{len(foreign)} names of nobody's settings, at most {MAX_FOREIGN}")
+    near = {name for name in foreign if _NEAR.meant(name) or is_mistake(name, HAVE_EFFECT)}
+    fixed = sorted(
+        name for name in named if name in near or (declaration(name) is None and name not in PER_LISTENER)
+    )
     if fixed:
         raise InvalidBrokerConfig(_not_changeable(fixed))
+    if alone := sorted(named & PER_LISTENER):
+        raise InvalidBrokerConfig(
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(alone)}]"
+        )
+    if for_all and (of_one := sorted(named & OF_ONE_BROKER.keys())):
+        raise InvalidBrokerConfig(
+            f"Cannot update these configs at default cluster level, broker id must be specified: "
+            f"[{', '.join(of_one)}]"
+        )
+
+
+def check_room(texts: Mapping[str, str]) -> None:
+    """Raises InvalidBrokerConfig where one resource would store too much that is nobody's setting."""
+    foreign = _foreign(texts)
+    if len(foreign) > MAX_FOREIGN:
+        raise InvalidBrokerConfig(f"{len(foreign)} names of nobody's settings, at most {MAX_FOREIGN}")
+    for name in {*foreign, *(STORED.keys() & texts.keys())}:
+        if len(name) + len(texts[name]) > MAX_FOREIGN_CHARACTERS:
+            raise InvalidBrokerConfig(
+                f"{name[:100]}: longer than {MAX_FOREIGN_CHARACTERS} characters, and without effect here"
+            )
+
+
+def without_effect(texts: Mapping[str, str], former: Mapping[str, str]) -> list[str]:
+    """A line for the names of `texts` that are new beside `former` and do nothing here; none for none."""
+    new = {name: text for name, text in texts.items() if former.get(name) != text}
+    idle = [
+        name
+        for name, text in sorted(new.items())
+        if name not in PROPERTIES
+        or (name in WITHOUT_EFFECT and PROPERTIES[name][1].parse(text) != PROPERTIES[name][1].default)
+    ]
+    return [f"kept, and without effect here: {', '.join(idle)}"] if idle else []
+
+
+def shown(name: str, text: str) -> str:
+    """A value as the log may have it."""
+    declared = declaration(name)
+    return "[hidden]" if declared is not None and declared.kind is Kind.PASSWORD else text
+
+
+def _foreign(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name not in STORED and name not in _FIXED]
 
 
 def _not_changeable(names: Sequence[str]) -> str:
     """Kafka's words, and what may have been meant by the first of them that there is not."""
     text = f"Cannot update these configs dynamically: [{', '.join(names)}]"
-    unknown = next((name for name in names if name not in PROPERTIES), None)
-    meant = None if unknown is None else _NEAR.meant(unknown)
-    if meant is None:
-        return text
-    at_start = "" if meant in CHANGEABLE else f" {meant} is set at a start alone"
-    return f"{text}; did you mean {meant}?{at_start}"
+    for name in _foreign(names):
+        meant = _NEAR.meant(name)
+        if meant is not None:
+            at_start = "" if meant in CHANGEABLE else f" {meant} is set at a start alone"
+            return f"{text}; did you mean {meant}?{at_start}"
+        return text + hint(name, HAVE_EFFECT)
+    return text
 
 
 def _in_words(error: ConfigError) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from lockstep.commands.options import (
@@ -111,6 +112,9 @@ def _alter(options: argparse.Namespace) -> int:
     if not wanted and not options.delete:
         raise WrongUsage("nothing to change: name NAME=VALUE or --delete NAME")
 
+    if options.kind == "broker":
+        _check_names(wanted)
+
     async def run() -> None:
         async with client_of(options) as client:
             await client.alter_configs(kind, name, wanted, options.delete, validate_only=options.check)
@@ -120,6 +124,17 @@ def _alter(options: argparse.Namespace) -> int:
     with told_to_user():
         asyncio.run(run())
     return 0
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """A broker stores names that are nobody's, as Kafka does; who types one has mistaken it. WrongUsage."""
+    from broker.settings.config import HAVE_EFFECT, PROPERTIES, is_known_without_effect
+    from broker.settings.foreign_names import hint
+    from broker.settings.stored_settings import STORED
+
+    for name in names:
+        if name not in PROPERTIES and name not in STORED and not is_known_without_effect(name):
+            raise WrongUsage(f"neither Lockstep nor Kafka has a setting {name}{hint(name, HAVE_EFFECT)}")
 
 
 def _resource(options: argparse.Namespace) -> tuple[ResourceType, str]:

@@ -25,6 +25,7 @@ from tests.broker.handlers.configs import (
     SUBTRACT,
     TOPIC,
     Edits,
+    Resource,
     alter,
     alter_all,
     described,
@@ -378,6 +379,56 @@ async def test_topics_follow_what_a_broker_knows_for_their_sake_alone(client: Cl
         assert (await alter(client, NODE, (name, SET, other)))[0] == ErrorCode.INVALID_REQUEST
 
 
+async def test_what_only_warns_in_a_file_is_stored_over_a_restart(
+    broker: Broker, client: Client, start_broker: StartBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("lockstep").propagate = True
+    edits: Edits = [
+        ("num.io.threads", SET, "4"),
+        ("leader.replication.throttled.rate", SET, "1000000"),
+        ("com.example.secret", SET, "hush-hush"),
+        ("producer.id.expiration.ms", SET, "86400001"),
+    ]
+    assert await alter(client, NODE, *edits) == OK
+    assert await alter(client, CLUSTER, *edits[:2]) == OK
+    names = "com.example.secret, leader.replication.throttled.rate, num.io.threads"
+    assert f"broker 1: kept, and without effect here: {names}" in caplog.text
+    assert "hush-hush" not in caplog.text
+    found = await described(client, NODE)
+    assert (found["num.io.threads"].value, found["num.io.threads"].config_source) == ("4", 2)
+    secret = found["com.example.secret"]
+    assert (secret.value, secret.is_sensitive) == (None, True)
+    producers = [each.producers for each in broker.parts.hosting.appenders.values()]
+    assert {each.expiration_ms for each in producers} == {86_400_001}
+    await broker.stop()
+    again = await start_broker()
+    async_client = await Client.connect(again.port)
+    assert await value(async_client, NODE, "num.io.threads") == ("4", 2)
+    producers = [each.producers for each in again.parts.hosting.appenders.values()]
+    assert {each.expiration_ms for each in producers} == {86_400_001}
+    assert await alter(async_client, NODE, *((name, DELETE, None) for name, _, _ in edits)) == OK
+    assert {each.expiration_ms for each in producers} == {86_400_000}
+    assert (await described(async_client, NODE)).keys() >= {"num.io.threads"}, "still set for all"
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "words"),
+    [
+        (NODE, "num.partitions", "Cannot update these configs dynamically: [num.partitions]"),
+        (NODE, "log.retention.mss", "did you mean log.retention.ms?"),
+        (NODE, "ssl.keystore.location", "only per-listener"),
+        (CLUSTER, "cordoned.log.dirs", "at default cluster level"),
+        (NODE, "lockstep.no.such", "Cannot update these configs dynamically: [lockstep.no.such]"),
+    ],
+)
+async def test_brokers_settings_that_are_refused_while_running(
+    client: Client, resource: Resource, name: str, words: str
+) -> None:
+    refused, message = await alter(client, resource, (name, SET, "1"), ("num.io.threads", SET, "4"))
+    assert refused == ErrorCode.INVALID_REQUEST and words in (message or "")
+    assert "num.io.threads" not in await described(client, NODE)
+
+
 async def test_two_changes_that_exclude_each_other(
     broker: Broker, client: Client, start_broker: StartBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -431,7 +482,7 @@ async def test_what_needs_a_restart_is_refused(client: Client, resource: tuple[i
     assert error == ErrorCode.INVALID_REQUEST
     assert message == "Cannot update these configs dynamically: [log.dirs, num.partitions]"
     assert await alter(client, resource, ("num.partitions", DELETE, None)) == OK
-    for name, text in (("message.max.bytes", "x"), ("max.connections", "0"), ("no.such", "1")):
+    for name, text in (("message.max.bytes", "x"), ("max.connections", "0"), ("lockstep.no.such", "1")):
         assert (await alter(client, resource, (name, SET, text)))[0] == ErrorCode.INVALID_REQUEST
     assert (await alter(client, resource, ("message.max.bytes", APPEND, "1")))[0] == ErrorCode.INVALID_CONFIG
     assert await value(client, NODE, "log.retention.ms") == (None, 5)

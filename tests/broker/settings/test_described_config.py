@@ -154,6 +154,31 @@ def test_a_change_for_this_node_comes_before_one_for_all_before_the_file_before_
     assert describe_cluster_default(started) == []
 
 
+def test_what_is_stored_without_effect_is_told_and_no_secret_is() -> None:
+    settings = in_force(
+        Settings(),
+        {"num.io.threads": "4", "com.example.key": "hush-hush"},
+        {"num.io.threads": "5", "sasl.jaas.config": "hush-hush"},
+    )
+    told = by_name(describe_broker(settings))
+    threads = told["num.io.threads"]
+    assert (threads.value, threads.source, threads.read_only) == ("5", ConfigSource.DYNAMIC_BROKER, False)
+    assert threads.synonyms == [
+        ("num.io.threads", "5", ConfigSource.DYNAMIC_BROKER),
+        ("num.io.threads", "4", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+    ]
+    key, jaas = told["com.example.key"], told["sasl.jaas.config"]
+    assert (key.value, key.is_sensitive, key.source) == (None, True, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert (jaas.value, jaas.is_sensitive, jaas.source) == (None, True, ConfigSource.DYNAMIC_BROKER)
+    assert key.synonyms == [("com.example.key", None, ConfigSource.DYNAMIC_DEFAULT_BROKER)]
+    for_all = by_name(describe_cluster_default(settings))
+    assert {name: each.value for name, each in for_all.items()} == {
+        "com.example.key": None,
+        "num.io.threads": "4",
+    }
+    assert "num.io.threads" not in by_name(describe_broker(Settings()))
+
+
 def test_what_stands_before_the_name_itself_is_left_out() -> None:
     """As in Kafka: the default of log.retention.hours is not told as one of log.retention.ms."""
     assert broker_synonyms("log.retention.ms", Settings()) == []

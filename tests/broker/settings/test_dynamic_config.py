@@ -7,13 +7,20 @@ import pytest
 from broker.settings.config import PROPERTIES, Settings, from_texts
 from broker.settings.dynamic_config import (
     CHANGEABLE,
+    MAX_FOREIGN,
+    MAX_FOREIGN_CHARACTERS,
     InvalidBrokerConfig,
+    check_room,
+    declaration,
     in_force,
     normal,
     refuse_fixed,
+    shown,
     still_in_force,
+    without_effect,
 )
 from broker.settings.properties import Kind
+from broker.settings.stored_settings import OF_ONE_BROKER, PER_LISTENER, STORED
 from broker.settings.topic_config import BROKER_SYNONYMS
 
 
@@ -60,7 +67,11 @@ def test_this_node_comes_before_the_cluster_before_the_start() -> None:
         ("compression.gzip.level", "0"),
         ("log.local.retention.ms", "-3"),
         ("max.decompressed.message.bytes", "1000"),
-        ("no.such.setting", "1"),
+        ("num.io.threads", "0"),
+        ("leader.replication.throttled.rate", "-1"),
+        ("ssl.client.auth", "perhaps"),
+        ("process.roles", "broker"),
+        ("auto.create.topics.enable", "false"),
     ],
 )
 def test_refused_by_name(name: str, text: str) -> None:
@@ -109,16 +120,13 @@ def test_several_that_are_fixed_are_named_together() -> None:
         ),
         ("log.retention.m", "; did you mean log.retention.ms?"),
         ("max.message.bytes", "; did you mean message.max.bytes?"),
-        ("zebra", ""),
+        ("lockstep.qqqqqqqqqqqqqqqqqq", ""),
     ],
 )
 def test_the_first_that_there_is_not_brings_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(InvalidBrokerConfig) as refused:
-        refuse_fixed(["broker.rack", name, "zzz"])
-    assert str(refused.value) == f"Cannot update these configs dynamically: [broker.rack, {name}, zzz]{hint}"
-    with pytest.raises(InvalidBrokerConfig) as refused:
-        normal(name, "1")
-    assert str(refused.value) == f"Cannot update these configs dynamically: [{name}]{hint}"
+        refuse_fixed(["broker.rack", name, "zebra", "num.io.threads"])
+    assert str(refused.value) == f"Cannot update these configs dynamically: [broker.rack, {name}]{hint}"
 
 
 LEAST, MOST = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
@@ -136,3 +144,69 @@ def test_of_two_that_are_recorded_all_the_same_the_first_holds() -> None:
     assert (settings.log_cleaner_max_compaction_lag_ms, settings.log_cleaner_min_compaction_lag_ms) == (8, 0)
     assert (settings.retention_ms, settings.dynamic_node) == (1, {})
     assert len(problems) == 1 and LEAST in problems[0]
+
+
+def test_kafkas_settings_without_effect_and_names_of_others_are_stored() -> None:
+    """In a file each of them only warns."""
+    changes = {"num.io.threads": "4", "confluent.balancer.enable": " true ", "metric.reporters": "a, b"}
+    refuse_fixed(changes)
+    settings = in_force(Settings(), {name: normal(name, text) for name, text in changes.items()}, {})
+    assert settings.dynamic_cluster == {
+        "num.io.threads": "4",
+        "confluent.balancer.enable": "true",
+        "metric.reporters": "a,b",
+    }
+    assert settings == Settings(), "nothing else is another"
+    assert still_in_force(Settings(), settings.dynamic_cluster, {}) == (settings, [])
+
+
+def test_what_is_stored_is_none_of_the_settings_with_an_effect() -> None:
+    assert not STORED.keys() & PROPERTIES.keys()
+    assert not PER_LISTENER & STORED.keys()
+    assert declaration("process.roles") is None and declaration("num.partitions") is None
+
+
+def test_what_kafka_sets_for_one_broker_only() -> None:
+    for name in OF_ONE_BROKER:
+        with pytest.raises(InvalidBrokerConfig, match="at default cluster level"):
+            refuse_fixed([name], for_all=True)
+    refuse_fixed(OF_ONE_BROKER)
+    refuse_fixed(STORED.keys() - OF_ONE_BROKER.keys(), for_all=True)
+    for name in PER_LISTENER:
+        with pytest.raises(InvalidBrokerConfig, match="only per-listener"):
+            refuse_fixed([name])
+        refuse_fixed([f"listener.name.plaintext.{name}"])
+
+
+def test_names_of_others_are_bounded() -> None:
+    names = {f"com.example.x{number:02}": "1" for number in range(MAX_FOREIGN + 1)}
+    for check in (refuse_fixed, check_room):
+        with pytest.raises(
+            InvalidBrokerConfig, match=f"51 names of nobody's settings, at most {MAX_FOREIGN}"
+        ):
+            check(names)
+    del names["com.example.x00"]
+    refuse_fixed(names)
+    check_room({**names, "num.io.threads": "1", "log.retention.ms": "5"})
+    for name in ("com.example.a", "metric.reporters"):
+        check_room({name: "x" * (MAX_FOREIGN_CHARACTERS - len(name))})
+        with pytest.raises(InvalidBrokerConfig, match=f"{name}: longer than {MAX_FOREIGN_CHARACTERS}"):
+            check_room({name: "x" * (MAX_FOREIGN_CHARACTERS + 1 - len(name))})
+
+
+def test_what_is_new_and_does_nothing_is_said_without_its_value() -> None:
+    texts = {
+        "num.io.threads": "4",
+        "com.example.password": "hush-hush",
+        "log.retention.ms": "5",
+        "compression.zstd.level": "9",
+        "compression.lz4.level": "9",
+    }
+    (line,) = without_effect(texts, {})
+    assert line == (
+        "kept, and without effect here: com.example.password, compression.zstd.level, num.io.threads"
+    )
+    assert without_effect(texts, texts) == []
+    assert without_effect({**texts, "num.io.threads": "5"}, texts)[0].endswith(": num.io.threads")
+    assert [shown(name, text) for name, text in texts.items()] == ["4", "[hidden]", "5", "9", "9"]
+    assert shown("sasl.jaas.config", "hush-hush") == "[hidden]"

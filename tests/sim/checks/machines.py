@@ -287,7 +287,7 @@ def _transactions(partition: PartitionLog, start: int) -> object:
 
 def _restored(like: StateMachine, data: bytes) -> StateMachine:
     if isinstance(like, ProducerState):
-        made: StateMachine = ProducerState(like._expiration_ms)
+        made: StateMachine = ProducerState(like.expiration_ms)
     else:
         made = type(like)()
     made.restore(data)
@@ -297,7 +297,7 @@ def _restored(like: StateMachine, data: bytes) -> StateMachine:
 def form(machine: StateMachine, open_numbers: frozenset[int], time_ms: int) -> object:
     """A machine's state in a form to compare; reads only, where `snapshot` may forget what has expired."""
     if isinstance(machine, ProducerState):
-        oldest = time_ms - machine._expiration_ms
+        oldest = time_ms - machine.expiration_ms
         return {
             (number, producer_id): (
                 (each.producer_epoch, each.last_sequence, tuple(each.batches)),
