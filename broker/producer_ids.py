@@ -14,6 +14,7 @@ from typing import Final
 from broker.cluster.peering import Asked, NotHere, Peering
 from broker.cluster_image import ClusterImage, Command, producer_ids_command
 from broker.metadata import METADATA_GROUP
+from protocol.staged_messages import is_staged
 from storage.peers.limits import PeerError
 from storage.types import StorageError
 
@@ -71,6 +72,8 @@ class ProducerIds:
     async def _grant_block(self) -> int:
         async with self._grant:  # two that asked at once would be given the same block
             first = self._image.next_producer_id
+            if is_staged(first + BLOCK - 1):  # batches of such ids begin transactions that nobody would end
+                raise StorageError("there are no producer ids left")
             await self._record([producer_ids_command(first + BLOCK)])
             return first
 
