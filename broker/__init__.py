@@ -18,7 +18,8 @@
 | log groups | `hosting` (those that are here), `remote_group` (stands for others), `membership/` |
 | topics | `topic_rules` (says no), `topics` (does), `refused_creations`; `replica_assignment` (by hand) |
 | settings | `settings/`; `config_changes` while the broker runs |
-| what goes on beside requests | `retention`, `compaction`, `rolling` (for its sake), `scrubbing` (for rot) |
+| what goes on beside requests | `retention`, `compaction` (with `rolling`), `scrubbing` (for rot) |
+| what stops retention and compaction | `future_records` |
 | what is damaged on the disk | `damage`, for `metrics/` and `cluster/` |
 | coordinators | `coordination/`, `groups/`, `transactions/` |
 | Lockstep's own | `locks/`, `staging/` |

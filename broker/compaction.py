@@ -19,11 +19,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from broker.future_records import FutureRecords
 from broker.metadata import METADATA_GROUP, Cluster, TopicPartition
 from broker.rolling import EVER, Rolling, waiting
 from storage.cleaner import Wanted, is_half_dead
 from storage.group import LogGroup
 from storage.log.batch_index import SegmentPartition
+from storage.log.reading import BatchPlace
 from storage.types import StorageError
 
 log = logging.getLogger("lockstep.compaction")
@@ -99,6 +101,8 @@ class Dirt(NamedTuple):
     """Of its cleanable bytes that are new."""
     oldest_ms: int
     """The time of the first batch that is new."""
+    young: BatchPlace | None = None
+    """The first batch that min.compaction.lag.ms keeps from being cleaned."""
 
 
 def planned(
@@ -119,6 +123,7 @@ def planned(
     dirty = max(found.log_start_offset, clean_to)
     end = min(shares[-1].last_offset + 1 if shares else 0, stable_offset, found.high_watermark)
     data_log = partition.group.log
+    young: BatchPlace | None = None
     if config.min_compaction_lag_ms > 0 and end > dirty:
         old_ms = now_ms - config.min_compaction_lag_ms + 1
         young = data_log.first_younger(found.number, old_ms, dirty, end)
@@ -126,10 +131,10 @@ def planned(
     new = sum([s.total_bytes for s in shares if s.last_offset >= dirty and s.first_offset < end])
     old = sum([s.total_bytes for s in shares if s.last_offset < dirty])
     if end <= dirty or not new:
-        return Dirt(partition, dirty, dirty, 0.0, now_ms)
+        return Dirt(partition, dirty, dirty, 0.0, now_ms, young)
     first = data_log.timestamp_lookup(found.number, EVER, dirty, end)
     oldest_ms = now_ms if first is None or first.max_timestamp < 0 else first.max_timestamp
-    return Dirt(partition, dirty, end, new / (new + old), oldest_ms)
+    return Dirt(partition, dirty, end, new / (new + old), oldest_ms, young)
 
 
 def is_due(dirt: Dirt, now_ms: int) -> bool:
@@ -157,6 +162,7 @@ class Compaction:
         self._new_pace = new_pace
         self._is_running = False
         self._rolling = Rolling()
+        self._future = FutureRecords(log, "compaction")
         self._futile: dict[LogGroup, object] = {}
         """What a pass that changed nothing was to do: not again before that is something else."""
         self._named: dict[LogGroup, _Named] = {}
@@ -260,12 +266,16 @@ class Compaction:
             number = each.log.number
             clean_to = group.clean_ends.of(number)
             found.append(planned(each, shares[number], stable_offset, clean_to, now_ms))
+            self._future.note(each, found[-1].young, now_ms)
             every_ms = waiting(each, shares[number], stable_offset, clean_to, now_ms)
             waits += [] if every_ms is None else [every_ms]
         return found, max(min(waits), self._cluster.settings.log_cleaner_backoff_ms) if waits else None
 
     def _keep(self, groups: set[LogGroup]) -> None:
         """Forget all others."""
+        topics = [topic for topic in self._cluster.topics() if topic.config.is_compacted]
+        compacted = [partition for topic in topics for partition in topic.partitions]
+        self._future.keep({(each.group.group_id, each.log.number) for each in compacted})
         self._rolling.keep(groups)
         self._futile = {each: asked for each, asked in self._futile.items() if each in groups}
         self._named = {each: named for each, named in self._named.items() if each in groups}

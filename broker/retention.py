@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Sequence, Set
 from typing import Final
 
+from broker.future_records import FutureRecords
 from broker.metadata import METADATA_GROUP, METADATA_TOPIC_ID, Cluster, TopicPartition
 from storage.group import LogGroup
 from storage.log.batch_index import SegmentPartition
@@ -26,8 +27,6 @@ log = logging.getLogger("lockstep.retention")
 
 COMMIT_SECONDS: Final = 10.0
 """So long a log start's commit is waited for; it comes later all the same, where it can."""
-FUTURE_MS: Final = 60_000
-"""Timestamps so far ahead are told of: less is the difference of two clocks."""
 PARTITIONS_PER_STEP: Final = 50
 """Partitions looked at in one go on a thread: few enough that others hardly notice."""
 FIRST_CHECK_SECONDS: Final = 30.0
@@ -77,8 +76,7 @@ class Retention:
     def __init__(self, cluster: Cluster, clock_ms: Callable[[], int]) -> None:
         self._cluster = cluster
         self._clock_ms = clock_ms
-        self._held_up: dict[tuple[int, int], int] = {}
-        """By partition: the offset of the batch of the future that the log named as holding retention up."""
+        self._future = FutureRecords(log, "retention by time")
 
     async def run(self, interval_seconds: float) -> None:
         """Enforce every so often, until cancelled."""
@@ -110,8 +108,7 @@ class Retention:
             for partition, start in await asyncio.to_thread(self._new_starts, step, now_ms, shares):
                 if start > partition.log.log_start_offset:
                     starts.setdefault(partition.group, {})[partition.log.number] = start
-        known = {_key(each) for each in limited}
-        self._held_up = {key: offset for key, offset in self._held_up.items() if key in known}
+        self._future.keep({_key(each) for each in limited})
         self._forget_metadata(starts)
         for group, moved in starts.items():
             still_open = {number: start for number, start in moved.items() if number in group.partitions}
@@ -169,26 +166,9 @@ class Retention:
         if config.retention_ms >= 0:
             kept = first_kept_by_time(partition, now_ms, config.retention_ms)
             start = max(start, expired_by_time(partition, kept))
-            self._warn_of_future(partition, kept, now_ms)
+            self._future.note(partition, kept, now_ms)
         if config.retention_bytes >= 0:
             own = [share for share in shares.get(_key(partition), ()) if share.last_offset >= start]
             total = partition.group.log.partition_bytes(partition.log.number, start)
             start = max(start, expired_by_size(own, total, config.retention_bytes))
         return min(start, partition.log.high_watermark)
-
-    def _warn_of_future(self, partition: TopicPartition, kept: BatchPlace | None, now_ms: int) -> None:
-        """Say once of each batch that its timestamp holds up retention, its own and that of all behind it."""
-        key = _key(partition)
-        if kept is None or kept.max_timestamp <= now_ms + FUTURE_MS:
-            self._held_up.pop(key, None)
-        elif self._held_up.get(key) != kept.base_offset:
-            self._held_up[key] = kept.base_offset
-            log.warning(
-                "%s-%d: retention by time stands still at offset %d: a record there has a timestamp %d s in "
-                "the future, as message.timestamp.after.max.ms=%d allows",
-                partition.topic.name,
-                partition.index,
-                kept.base_offset,
-                (kept.max_timestamp - now_ms) // 1000,
-                partition.topic.config.timestamp_after_max_ms,
-            )

@@ -193,6 +193,28 @@ async def test_what_is_younger_than_the_lag_stays(broker: Broker, client: Client
     assert [record.offset for record in await read(client, "c")] == list(range(29, 60))
 
 
+async def test_a_record_of_the_future_that_holds_compaction_up_is_told_once(
+    broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """KAFKA-18929 is about retention; min.compaction.lag.ms is its sibling."""
+    await client.create(
+        "c",
+        cleanup_policy="compact",
+        min_compaction_lag_ms="1000",
+        message_timestamp_after_max_ms=str(10**12),
+    )
+    ahead_ms = int(time.time() * 1000) + 5_000_000
+    for at in range(60):
+        await client.produce("c", keyed([(b"k", b"v" * 1000)], ahead_ms if at == 20 else 5))
+    await filler(client)
+    for _ in range(3):
+        await broker.compact()
+    assert [record.offset for record in await read(client, "c")] == list(range(19, 60))
+    told = [each.getMessage() for each in caplog.records if "stands still" in each.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith("c-0: compaction stands still at offset 20: ")
+
+
 async def test_a_ratio_and_an_age_make_a_partition_due(broker: Broker, client: Client) -> None:
     lag = str(3_600_000)
     await client.create("c", cleanup_policy="compact", min_cleanable_dirty_ratio="1")

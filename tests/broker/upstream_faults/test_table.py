@@ -9,7 +9,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent.parent
 TABLE = ROOT / "docs" / "evidence" / "upstream_faults.md"
-VERDICTS = ("not ours", "mended: ", "chosen: ", "open: ")
+VERDICTS = ("not ours", "mended", "chosen: ", "open: ")
 LEAST_ROWS = 60
 
 
