@@ -315,6 +315,13 @@ class ClassicGroup:
             self.pending_sync.remove(old)
             self.pending_sync.add(member_id)
 
+    def replaced_by(self, member_id: str, instance_id: str | None) -> Member | None:
+        """The member whose place a join takes: its own, or a static member's that has come back without its
+        id. None where it is a further member."""
+        if not member_id and instance_id is not None:
+            member_id = self.static_ids.get(instance_id, "")
+        return self.members.get(member_id)
+
     def validate(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """May a request speak for this member?"""
         if instance_id is not None:
@@ -377,14 +384,16 @@ class ClassicGroup:
 
     # --- protocols ----------------------------------------------------------------------------------------
 
-    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Could a member with these join? It must share a protocol with all that are there."""
+    def supports(self, protocol_type: str, protocols: Protocols, replaced: Member | None = None) -> bool:
+        """Could a member with these join? It must share a protocol with all that are there, other than the
+        member that it replaces."""
         if self.state is State.EMPTY:
             return bool(protocol_type and protocols)
         if protocol_type != self.protocol_type:
             return False
-        everybody = len(self.members)
-        return any(self._supported.get(name, 0) == everybody for name, _ in protocols)
+        others = len(self.members) - (replaced is not None)
+        own = frozenset(name for name, _ in replaced.protocols) if replaced is not None else frozenset()
+        return any(self._supported.get(name, 0) - (name in own) == others for name, _ in protocols)
 
     def select_protocol(self) -> str:
         """Each member votes for the first it lists of those that all know. A tie goes to the older vote."""

@@ -149,7 +149,7 @@ class GroupCoordinator:
             answer.complete(join_error(error, member_id))
             return answer
         protocols = protocols_of((each.name, bytes(each.metadata)) for each in request.protocols)
-        if not self._has_memory(request.group_id, member_id, bytes_of(protocols)):
+        if not self._has_memory(request, bytes_of(protocols)):
             answer.complete(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
             return answer
         timeout_ms = request.session_timeout_ms
@@ -238,13 +238,15 @@ class GroupCoordinator:
         self._settled(live)
         return answer
 
-    def _has_memory(self, group_id: str, member_id: str, offered_bytes: int) -> bool:
+    def _has_memory(self, request: JoinGroupRequest, offered_bytes: int) -> bool:
         """May this join take memory? A member may go on, and say more while others may not come any more."""
         held_bytes, most = self._around.held_bytes, self._limits.max_total_bytes
-        live = self._live.get(group_id)
-        member = None if live is None else live.group.members.get(member_id)
+        live = self._live.get(request.group_id)
         if live is None:
-            offered_bytes += group_bytes(group_id)
+            member = None
+            offered_bytes += group_bytes(request.group_id)
+        else:
+            member = live.group.replaced_by(request.member_id, request.group_instance_id)
         if member is None:
             return held_bytes + offered_bytes <= most
         added_bytes = offered_bytes - member.protocol_bytes

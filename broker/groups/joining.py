@@ -2,7 +2,10 @@
 
 Owns: that decision, on a `LiveGroup`. Each function answers, or leaves it to the end of the join or to a
 commit. Source: Kafka's GroupMetadataManager.classicGroupJoinToClassicGroup; KIP-394 (member ids first),
-KIP-345 (static members), KIP-814 (a static leader that comes back keeps the assignment).
+KIP-345 (static members), KIP-814 (a static leader that comes back keeps the assignment). Unlike Kafka
+4.4.0, a static member that comes back is no further member of a full group (KAFKA-20601), its old self's
+protocols do not count, and the group rebalances where it subscribes to other topics (KAFKA-12759):
+decision 40.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Final
 from broker.groups.answers import JoinAnswer, Outbox, fenced, join_error
 from broker.groups.classic import ClassicGroup, Member, Protocols, State, bytes_of
 from broker.groups.live_group import NEW_MEMBER_JOIN_TIMEOUT_MS, LiveGroup
+from broker.groups.subscription import CONSUMER, topics_of
 from broker.groups.surroundings import GroupLimits
 from broker.shown import shown
 from protocol.errors import ErrorCode
@@ -52,16 +56,20 @@ class Joining:
 def join(live: LiveGroup, joining: Joining, limits: GroupLimits, outbox: Outbox) -> None:
     """Take in one JoinGroup."""
     group, answer, member_id = live.group, joining.answer, joining.member_id
-    if not _has_room(group, member_id, joining.protocols, limits):
-        if live.drop(member_id):
+    replaced = group.replaced_by(member_id, joining.instance_id)
+    came_back = None if member_id else replaced
+    if not _has_room(group, joining, replaced, limits):
+        if live.drop(member_id if replaced is None else replaced.member_id):
             live.membership_changed()
         else:  # perhaps an id that was handed out, and is waited for
             live.complete_join_if_all_there()
         answer.complete(join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
-    elif not group.supports(joining.protocol_type, joining.protocols):
+    elif not group.supports(joining.protocol_type, joining.protocols, came_back):
         answer.complete(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+    elif came_back is not None:
+        _replace(live, joining, came_back, joining.new_member_id(), outbox)
     elif not member_id:
-        _join_new(live, joining, outbox)
+        _join_new(live, joining)
     elif member_id in group.pending and joining.instance_id is None:
         _add(live, joining, member_id)
     else:
@@ -72,9 +80,11 @@ def join(live: LiveGroup, joining: Joining, limits: GroupLimits, outbox: Outbox)
             _join_again(live, joining, group.members[member_id])
 
 
-def _has_room(group: ClassicGroup, member_id: str, protocols: Protocols, limits: GroupLimits) -> bool:
-    member = group.members.get(member_id)
-    added_bytes = bytes_of(protocols)
+def _has_room(group: ClassicGroup, joining: Joining, member: Member | None, limits: GroupLimits) -> bool:
+    """Whether the group may take it in the place of `member`, or as a further member."""
+    if member is None and joining.member_id and joining.instance_id is not None:
+        return True  # it was fenced, or let go, and is told so whether there is room or not
+    added_bytes = bytes_of(joining.protocols)
     if group.protocol_bytes + added_bytes > limits.max_group_bytes:
         grows = member is None or added_bytes > member.protocol_bytes
         if grows:
@@ -88,17 +98,10 @@ def _has_room(group: ClassicGroup, member_id: str, protocols: Protocols, limits:
     return member is not None or len(group.members) < limits.max_size
 
 
-def _join_new(live: LiveGroup, joining: Joining, outbox: Outbox) -> None:
-    group = live.group
+def _join_new(live: LiveGroup, joining: Joining) -> None:
     member_id = joining.new_member_id()
-    if joining.instance_id is not None:
-        known = group.static_ids.get(joining.instance_id)
-        if known is None:
-            _add(live, joining, member_id)
-        else:
-            _replace(live, joining, group.members[known], member_id, outbox)
-    elif joining.api_version >= MEMBER_ID_REQUIRED_SINCE:
-        group.hand_out(member_id)
+    if joining.instance_id is None and joining.api_version >= MEMBER_ID_REQUIRED_SINCE:
+        live.group.hand_out(member_id)
         live.alive(member_id, joining.session_timeout_ms)
         joining.answer.complete(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
     else:
@@ -148,6 +151,7 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
     group = live.group
     old_id, old_leader = member.member_id, group.leader
     before = member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms
+    subscribed = _subscribed(group, member)
     join_fence, sync_fence = fenced(member)
     outbox.put(group.joined(member), join_fence)
     waiter, member.sync_waiter = member.sync_waiter, None
@@ -164,8 +168,8 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
     if group.state is not State.STABLE:
         live.complete_join_if_all_there()
         return
-    if group.select_protocol() != group.protocol:
-        live.prepare()
+    if group.select_protocol() != group.protocol or _subscribed(group, member) != subscribed:
+        live.prepare()  # nobody would read a topic that is new in its subscription (KAFKA-12759)
         return
     generation = group.generation
 
@@ -186,6 +190,14 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
         live.answer_join(member, _came_back(live, member, joining.api_version, old_leader))
 
     live.write_members(written)
+
+
+def _subscribed(group: ClassicGroup, member: Member) -> set[str] | None:
+    """A consumer's topics; None for other types of groups, and where its metadata cannot be read.
+
+    The rest of the metadata is not looked at: it tells of assignments, and differs after most restarts.
+    """
+    return topics_of(member.metadata(group.protocol)) if group.protocol_type == CONSUMER else None
 
 
 def _came_back(

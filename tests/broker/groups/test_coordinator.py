@@ -46,6 +46,25 @@ def test_static_members_are_taken_over(world: World) -> None:
     assert world.heartbeat(follower, instance="i1") is E.FENCED_INSTANCE_ID
 
 
+@pytest.mark.parametrize(
+    ("topics", "state"), [((b"old",), "Stable"), ((b"old", b"new"), "PreparingRebalance")]
+)
+def test_static_members_that_are_taken_over_come_back(
+    world: World, topics: tuple[bytes, ...], state: str
+) -> None:
+    """The committed subscription tells whether a member's topics are others now."""
+
+    def subscription(*names: bytes) -> dict[str, bytes]:
+        listed = b"".join(len(each).to_bytes(2, "big") + each for each in names)
+        return {"range": b"\0\1" + len(names).to_bytes(4, "big") + listed}
+
+    static_pair(world, protocols=subscription(b"old"))
+    world.coordinator.resign()
+    world.start()
+    back = world.ask_join(instance="i1", protocols=subscription(*topics))
+    assert back.done is (state == "Stable") and world.state() == state
+
+
 def test_generations_go_on_after_a_group_was_empty(world: World) -> None:
     (leader,) = world.stable(1)
     world.leave(leader.member_id)

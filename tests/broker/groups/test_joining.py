@@ -1,4 +1,4 @@
-"""JoinGroup on a clock and a store driven by hand: new members, old ones, static ones."""
+"""JoinGroup on a clock and a store driven by hand: new members and old ones."""
 
 from __future__ import annotations
 
@@ -280,6 +280,14 @@ def test_all_groups_hold_so_much() -> None:
     assert error_of(world.ask_join(group="other")) is E.MEMBER_ID_REQUIRED
 
 
+def test_a_static_member_comes_back_where_there_is_memory_for_nobody_else() -> None:
+    """It takes none that its old self did not."""
+    world = World(lockstep_groups_max_bytes=str(2 * MEMBER_BYTES + group_bytes("g") + 200))
+    static_pair(world)
+    assert error_of(world.ask_join(instance="i2")) is E.COORDINATOR_NOT_AVAILABLE
+    assert error_of(world.ask_join(instance="i1")) is E.NONE
+
+
 def test_ids_handed_out_and_members_take_no_more_than_there_is() -> None:
     world = World(lockstep_groups_max_bytes="160000")
     ids = [world.ask_join(group=f"g{n}").response.member_id for n in range(50)]
@@ -327,153 +335,3 @@ def test_protocols_without_metadata_count() -> None:
     world = World()
     answer = world.ask_join(version=0, protocols={str(n): b"" for n in range(150_000)})
     assert error_of(answer) is E.GROUP_MAX_SIZE_REACHED
-
-
-# --- static members --------------------------------------------------------------------------------------
-
-
-def test_static_members_get_their_id_at_once(world: World) -> None:
-    leader, _ = static_pair(world)
-    assert leader.member_id.startswith("i0-")
-    assert leader.members[1].group_instance_id == "i1"
-
-
-@pytest.mark.parametrize("version", [5, 8, 9])
-def test_a_static_follower_comes_back_without_a_rebalance(world: World, version: int) -> None:
-    leader, follower = static_pair(world)
-    world.store.at_once = False
-    answer = world.ask_join(instance="i1", version=version)
-    assert not answer.done
-    world.store.commit()
-    world.loop.turn()
-    joined = answer.response
-    assert (joined.error_code, joined.generation_id, joined.leader) == (0, 1, leader.member_id)
-    assert joined.member_id not in ("", follower.member_id)
-    assert (joined.members, joined.skip_assignment) == ([], False)
-    assert world.sync(joined, instance="i1", protocol_type="consumer").response.assignment == b"1"
-    assert world.heartbeat(leader, instance="i0") is E.NONE
-    assert world.heartbeat(follower, instance="i1") is E.FENCED_INSTANCE_ID
-    assert world.heartbeat(follower) is E.UNKNOWN_MEMBER_ID
-    assert error_of(world.sync(follower, instance="i1")) is E.FENCED_INSTANCE_ID
-    fenced = world.ask_join(member=follower.member_id, instance="i1")
-    assert (error_of(fenced), fenced.response.member_id) == (E.FENCED_INSTANCE_ID, follower.member_id)
-    committed = world.store.state.group("g")
-    assert committed is not None
-    assert joined.member_id in {each.member_id for each in committed.members}
-
-
-def test_a_static_leader_comes_back(world: World) -> None:
-    leader, _ = static_pair(world)
-    joined = world.ask_join(instance="i0", version=9).response
-    assert (joined.leader, joined.skip_assignment) == (joined.member_id, True)
-    assert len(joined.members) == 2
-    older = world.ask_join(instance="i0", version=8).response
-    assert (older.leader, older.members) == (joined.member_id, [])
-    assert world.state() == "Stable"
-    assert leader.member_id != joined.member_id != older.member_id
-
-
-def test_a_static_member_comes_back_twice_during_the_commit(world: World) -> None:
-    static_pair(world)
-    world.store.at_once = False
-    first = world.ask_join(instance="i1")
-    second = world.ask_join(instance="i1")
-    assert error_of(first) is E.FENCED_INSTANCE_ID
-    world.store.commit()
-    world.loop.turn()
-    assert not second.done
-    world.store.commit()
-    world.loop.turn()
-    assert error_of(second) is E.NONE
-    assert world.heartbeat(second.response, instance="i1") is E.NONE
-
-
-def test_a_static_member_that_could_not_be_written_is_its_old_self(world: World) -> None:
-    _, follower = static_pair(world)
-    world.store.at_once = False
-    answer = world.ask_join(instance="i1", session_ms=20_000)
-    world.store.commit(E.NOT_LEADER_OR_FOLLOWER)
-    world.loop.turn()
-    assert (error_of(answer), answer.response.member_id) == (E.NOT_COORDINATOR, "")
-    assert world.heartbeat(follower, instance="i1") is E.NONE
-    assert world.state() == "Stable"
-
-
-def test_a_rebalance_during_a_static_members_commit_answers_it(world: World) -> None:
-    leader, _ = static_pair(world)
-    world.store.at_once = False
-    back = world.ask_join(instance="i1")
-    again = world.ask_join(member=leader.member_id, instance="i0")
-    assert error_of(back) is E.NONE
-    assert error_of(again) is E.NONE
-    assert back.response.generation_id == again.response.generation_id == 2
-    world.store.commit(E.NOT_COORDINATOR)
-    assert world.state() == "CompletingRebalance"
-    assert world.heartbeat(back.response, instance="i1") is E.NONE
-
-
-def test_a_static_member_with_another_protocol_rebalances(world: World) -> None:
-    both = {"range": b"r", "sticky": b"s"}
-    leader, _ = static_pair(world, protocols=both)
-    answer = world.ask_join(instance="i1", protocols={"sticky": b"s"})
-    assert not answer.done
-    assert world.heartbeat(leader, instance="i0") is E.REBALANCE_IN_PROGRESS
-    world.ask_join(member=leader.member_id, instance="i0", protocols=both)
-    assert answer.response.protocol_name == "sticky"
-
-
-def test_a_static_member_comes_back_before_the_assignment(world: World) -> None:
-    waiting = [world.ask_join(instance=f"i{n}") for n in range(2)]
-    world.loop.advance(2 * DELAY_MS)
-    leader, follower = (each.response for each in waiting)
-    followed = world.sync(follower, instance="i1")
-    back = world.ask_join(instance="i1")
-    assert error_of(followed) is E.FENCED_INSTANCE_ID
-    assert world.state() == "PreparingRebalance"
-    world.ask_join(member=leader.member_id, instance="i0")
-    assert error_of(back) is E.NONE
-
-
-def test_a_static_member_comes_back_while_it_waits_to_join(world: World) -> None:
-    first = world.ask_join(instance="i0")
-    second = world.ask_join(instance="i0")
-    assert error_of(first) is E.FENCED_INSTANCE_ID
-    world.loop.advance(2 * DELAY_MS)
-    assert error_of(second) is E.NONE
-    assert len(second.response.members) == 1
-
-
-def test_a_static_member_that_came_back_waits_as_long_as_the_others_take(world: World) -> None:
-    members = static_pair(world, rebalance_ms=10 * SESSION_MS)
-    world.ask_join(instance="i2", rebalance_ms=10 * SESSION_MS)
-    again = world.ask_join(instance="i2", rebalance_ms=10 * SESSION_MS)
-    for _ in range(6):
-        world.loop.advance(SESSION_MS // 2)
-        for number, each in enumerate(members):
-            world.heartbeat(each, instance=f"i{number}")
-    assert not again.done
-
-
-def test_silent_static_members_stay_until_their_session_ends(world: World) -> None:
-    leader, follower = static_pair(world, session_ms=100_000)
-    (answer,) = rejoin(world, leader, instance="i0")
-    world.loop.advance(REBALANCE_MS)
-    assert error_of(answer) is E.NONE
-    assert len(answer.response.members) == 2
-    assert world.heartbeat(follower, instance="i1", generation=2) is E.NONE
-
-
-def test_only_silent_static_members(world: World) -> None:
-    _, follower = static_pair(world, session_ms=100_000)
-    world.ask_join(instance="i2", session_ms=100_000)
-    world.leave(instances=["i2"])
-    world.loop.advance(REBALANCE_MS)
-    assert world.state() == "PreparingRebalance"
-    world.loop.advance(100_000)
-    assert world.state() == "Empty"
-    assert world.heartbeat(follower, instance="i1") is E.UNKNOWN_MEMBER_ID
-
-
-def test_an_id_handed_out_is_not_a_static_members(world: World) -> None:
-    pending = world.ask_join().response.member_id
-    assert error_of(world.ask_join(member=pending, instance="i")) is E.UNKNOWN_MEMBER_ID
