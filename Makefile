@@ -25,7 +25,7 @@ newest = $(lastword $(sort $(wildcard bench/results/*-$(1).json)))
 SECOND_TRY := --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve native cluster test check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed disk-full fuzz soak model torture exactly-once streams linearizable smoke player
+.PHONY: help setup serve native cluster test check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full fuzz soak model torture exactly-once streams linearizable smoke player
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,8 @@ player: setup ## Campaign: PLAYED=1000000 records to eight databases; players, t
 model: setup ## Campaign: TLC over the models, their planted mistakes and traces, 15 minutes (BOUNDS=night)
 	$(BIN)/python -m tests.model.check --bounds $(BOUNDS) --record
 
+damage: setup ## Campaign: damage each file of a stopped node in each way, NODES=1 or 3, resumed (NODES=1)
+	$(BIN)/python -m tests.campaigns.damage --nodes $(NODES) --resume
 disk-full: setup ## Campaign: fill a small file system under the broker, then free it (needs root)
 	$(BIN)/python -m tests.campaigns.disk_full
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
+import os
 import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from broker.damage import damage_here, damage_text
 from broker.metrics.health import trouble
@@ -165,4 +169,55 @@ async def test_a_cluster_mends_it_while_the_consumer_waits(start_cluster: StartC
     assert value(10) in _bytes(data)
     assert broker.groups[1].log.damage.known() == []
     assert _trouble(broker) == ""
+    await client.close()
+
+
+@pytest.mark.parametrize("fault", ["a bad sector", "a file that is missing", "a file that ends early"])
+async def test_a_real_consumer_hears_of_what_cannot_be_read(start_broker: StartBroker, fault: str) -> None:
+    """librdkafka asks again without a word after KAFKA_STORAGE_ERROR: its user would wait for ever."""
+    broker = await start_broker(lockstep_tail_cache_bytes="0")
+    client = await Client.connect(broker.port)
+    await fill(client)
+    path = next(
+        p
+        for p in sorted(broker.settings.directory.rglob("groups/1/*.segment"))
+        if value(10) in p.read_bytes()
+    )
+    fs = broker.groups[1].log._fs
+    if fault == "a bad sector":
+        place, preadv = path.read_bytes().index(value(10)), fs.preadv
+
+        def reading(fd: int, buffers: list[bytearray], position: int, flags: int = 0) -> int:
+            name = os.readlink(f"/proc/self/fd/{fd}")
+            if name == str(path) and position <= place < position + sum(map(len, buffers)):
+                raise OSError(errno.EIO, "Input/output error")
+            return preadv(fd, buffers, position, flags)
+
+        fs.preadv = reading  # type: ignore[method-assign, assignment]
+    elif fault == "a file that is missing":
+        await client.close()
+        await broker.stop()
+        broker = await start_broker(lockstep_tail_cache_bytes="0")
+        client = await Client.connect(broker.port)
+        path.unlink()
+    else:
+        os.truncate(path, path.read_bytes().index(value(10)) + 7)
+
+    def consumed() -> tuple[int, str]:
+        consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{broker.port}", "group.id": "g"})
+        consumer.assign([TopicPartition("t", 0, 0)])
+        came, until_s = 0, time.monotonic() + 20
+        while time.monotonic() < until_s:
+            message = consumer.poll(0.2)
+            error = None if message is None else message.error()
+            if error is not None:
+                consumer.close()
+                return came, error.name()
+            came += message is not None
+        consumer.close()
+        return came, ""
+
+    came, error = await asyncio.to_thread(consumed)
+    assert error == "INVALID_MSG" and came <= 5, "librdkafka's name of CORRUPT_MESSAGE"
+    assert "t-0: offset" in _trouble(broker)
     await client.close()

@@ -188,5 +188,6 @@ def test_the_exit_status_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> N
         main(["cluster", "status", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert (
-        "0 if every group has a leader, all its voters are in sync and no disk is full, 1 otherwise" in told
+        "0 if every group has a leader, all its voters are in sync, no disk is full and no record is "
+        "damaged, 1 otherwise" in told
     )
