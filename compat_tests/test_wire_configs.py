@@ -431,7 +431,6 @@ OURS: dict[str, str] = {
 READ_ONLY: dict[str, str] = {
     "listeners": "not changed while running",
     "listener.security.protocol.map": "not changed while running",
-    "producer.id.expiration.ms": "not changed while running yet",
 }
 """What Kafka lets be changed while it runs and Lockstep does not."""
 
