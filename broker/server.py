@@ -46,6 +46,7 @@ from broker.retention import Retention
 from broker.settings.addresses import NOBODYS_HOSTS, Listener
 from broker.settings.config import Settings
 from broker.settings.properties import ConfigError
+from storage.freeing import free_on_full_disk
 from storage.group import LogGroup
 from storage.raft.membership import ConfigurationRefused
 from storage.types import CorruptLog, NewerFormat, StorageError
@@ -440,10 +441,17 @@ class Broker:
                         next_enforced = time.monotonic() + FULL_DISK_RETENTION_SECONDS
                         with contextlib.suppress(StorageError, OSError):
                             await retention.enforce(self.clock_ms())
+                    await self._free_on_full_disk(group)
                     group.log.retry_space()
                 elif number in was_full:
                     was_full.discard(number)
                     log.info("group %d: there is room again", number)
+
+    async def _free_on_full_disk(self, group: LogGroup) -> None:
+        with contextlib.suppress(StorageError, OSError):
+            freed = await free_on_full_disk(group)
+            if freed:
+                log.info("group %d: %d log files freed", group.group_id, freed)
 
     def _fatal(self, failure: BaseException) -> None:
         if self.failed is not None:

@@ -84,7 +84,7 @@ class ErrorCode(IntEnum):
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, False, "not allowed on this transactional id"
     SECURITY_DISABLED = 54, False, "security is switched off here"
     OPERATION_NOT_ATTEMPTED = 55, False, "not attempted, because an earlier part of the request failed"
-    KAFKA_STORAGE_ERROR = 56, True, "the disk failed"
+    KAFKA_STORAGE_ERROR = 56, True, "a disk of the brokers is full, or has failed"
     LOG_DIR_NOT_FOUND = 57, False, "there is no such log directory"
     SASL_AUTHENTICATION_FAILED = 58, False, "authentication failed"
     UNKNOWN_PRODUCER_ID = 59, False, "nothing is known of this producer id"

@@ -21,6 +21,7 @@ names or clients. Who uses whom, from above:
 | `plausible` | whether a peer's message has the shape that its class declares |
 | `flusher`, `idle_marker` | a flush on the loop or in a thread; what says that it is done |
 | `cleaner`, `cleaning`, `clean_ends` | a compaction pass; which records it keeps; how far it has come |
+| `freeing` | room on a full disk: checkpoints above what is dead, so that it is freed now |
 | `sealing` | closing the file that is written to, so that the cleaner reaches what is in it |
 | `raft/`, `log/` | the core; the disk. Neither knows the other |
 | `peers/` | messages between nodes, over TCP; used by brokers. Knows the core's messages, a shipment's |

@@ -39,13 +39,22 @@ class Sealing:
 
         What was begun and did not end in time goes on with the next call. Raises StorageFull.
         """
-        replica = self._replica
-        log, loop = replica.log, asyncio.get_running_loop()
-        until, last_index = loop.time() + seconds, log.last_index
+        loop = asyncio.get_running_loop()
+        until, last_index = loop.time() + seconds, self._replica.log.last_index
         heard_by = min(until, loop.time() + MEMBERS_SECONDS)
         while not (without_members or self._all_have(last_index)):
             if not await self._wait(heard_by):
                 return False
+        return await self._run(until, last_index)
+
+    async def checkpoint_above(self, last_index: int, seconds: float) -> bool:
+        """Have the entries up to there, which are in sealed segments, below both checkpoints; whether that
+        came about in time. Nothing is sealed: a full disk has no next segment. Raises StorageFull."""
+        return await self._run(asyncio.get_running_loop().time() + seconds, last_index)
+
+    async def _run(self, until: float, last_index: int) -> bool:
+        """Raises StorageFull."""
+        replica, log = self._replica, self._replica.log
         try:
             while not log.is_cleanable(last_index):
                 if not await self._step(until, last_index):

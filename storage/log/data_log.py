@@ -80,6 +80,11 @@ class SealedSegment:
         summary = self._segment.summary
         return summary.shares(wanted) if summary is not None else iter(())
 
+    def is_dead(self, log_start: Callable[[int], int]) -> bool:
+        """Whether no partition, the control one included, has anything here from its log start on."""
+        summary = self._segment.summary
+        return summary is not None and summary.live_row(log_start, self._segment.kept_by) < 0
+
     def dead_bytes(self, log_start: Callable[[int], int]) -> int:
         """Bytes of partitions that have nothing here from their log start on; never the control one's."""
         summary = self._segment.summary
@@ -472,6 +477,13 @@ class DataLog(ReplacingLog):
     def segments(self) -> list[SealedSegment]:
         """The sealed segments, oldest first. For any thread."""
         return [SealedSegment(segment, self._table) for segment in self._table.sealed()]
+
+    def drop_indexes(self, last_index: int) -> None:
+        """Remove the index files of the segments up to there: on a full disk a checkpoint needs their room,
+        and whoever reads those segments makes them anew."""
+        for segment in self._table.sealed():
+            if segment.tail.index <= last_index:
+                self._house.forget_index(segment)
 
     def retention_candidates(self) -> Iterator[tuple[SealedSegment, SegmentPartition]]:
         """Every (sealed segment, partition) pair, oldest segment first: what retention looks at."""
