@@ -46,6 +46,7 @@ from broker.retention import Retention
 from broker.settings.addresses import NOBODYS_HOSTS, Listener
 from broker.settings.config import Settings
 from broker.settings.properties import ConfigError
+from protocol.counted import counted
 from storage.freeing import free_on_full_disk
 from storage.group import LogGroup
 from storage.raft.membership import ConfigurationRefused
@@ -451,7 +452,7 @@ class Broker:
         with contextlib.suppress(StorageError, OSError):
             freed = await free_on_full_disk(group)
             if freed:
-                log.info("group %d: %d log files freed", group.group_id, freed)
+                log.info("group %d: %s freed", group.group_id, counted(freed, "log file"))
 
     def _fatal(self, failure: BaseException) -> None:
         if self.failed is not None:

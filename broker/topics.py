@@ -48,6 +48,7 @@ from broker.topic_rules import (
     folded,
     new_partition_count,
 )
+from protocol.counted import counted
 from protocol.errors import ErrorCode
 from protocol.ids import written_id
 from storage.complaints import Complaints
@@ -217,7 +218,8 @@ class Topics:
             self._refuse_loss(entry, index, number, is_whole_group=fresh)
             lost.append(index)
         if lost:
-            log.error("topic %s: a power loss took %d partitions; empty again", entry.name, len(lost))
+            words = counted(len(lost), "partition")
+            log.error("topic %s: a power loss took %s; empty again", entry.name, words)
             await self._open(entry, lost)
 
     def _refuse_loss(self, entry: TopicEntry, index: int, number: int, is_whole_group: bool) -> None:
@@ -246,7 +248,8 @@ class Topics:
                 and (partition.topic_id, partition.index) not in known
             ]
             if orphans:
-                log.warning("group %d: closing %d partitions of no topic", group.group_id, len(orphans))
+                words = counted(len(orphans), "partition")
+                log.warning("group %d: closing %s of no topic", group.group_id, words)
                 await group.close_partitions(orphans)
 
     @property

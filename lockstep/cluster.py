@@ -20,7 +20,11 @@ from protocol.errors import ErrorCode
 Document = dict[str, Any]
 Lacking = set[tuple[int, int | None]]
 """Log group and member; no member where its leader did not answer in time."""
+Progress = Callable[[str], None]
+"""Is told what is not done yet, after a while and whenever that changes."""
 LOOK_SECONDS: Final = 0.5
+QUIET_SECONDS: Final = 1.0
+"""What is done by then is done without a word on the way."""
 LASTING_SECONDS: Final = 3.0
 """A voter that was never in sync for so long does not keep up."""
 PASSING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -90,34 +94,39 @@ async def give_up(client: Client, topic: str, partition: int) -> list[Document]:
     return found
 
 
-async def add(client: Client, node_id: int, wait_s: float) -> Document:
+async def add(client: Client, node_id: int, wait_s: float, say: Progress = lambda text: None) -> Document:
     """Place log groups on a registered node and wait until it votes in all of them."""
     return await _until_done(
         client,
         {"do": "add", "node": node_id},
         wait_s,
         lambda answer: f"node {node_id} has not caught up with {_groups(answer)}",
+        say=say,
     )
 
 
-async def remove(client: Client, node_id: int, wait_s: float) -> Document:
+async def remove(client: Client, node_id: int, wait_s: float, say: Progress = lambda text: None) -> Document:
     """Place a node's log groups elsewhere, wait until none has a part there, and record it as gone."""
     return await _until_done(
         client,
         {"do": "remove", "node": node_id},
         wait_s,
         lambda answer: f"node {node_id} still has a part in {_groups(answer)}",
+        say=say,
         done_when=ErrorCode.INVALID_REQUEST,  # there is no such node any more: the last answer was lost
     )
 
 
-async def transfer(client: Client, group: int, node_id: int, wait_s: float) -> Document:
+async def transfer(
+    client: Client, group: int, node_id: int, wait_s: float, say: Progress = lambda text: None
+) -> Document:
     """Have a log group led by a node, and wait until it is."""
     return await _until_done(
         client,
         {"do": "transfer", "group": group, "node": node_id},
         wait_s,
         lambda answer: f"log group {group} is not led by node {node_id}",
+        say=say,
     )
 
 
@@ -126,11 +135,12 @@ async def _until_done(
     question: Document,
     wait_s: float,
     problem: Callable[[Document], str],
+    say: Progress,
     done_when: ErrorCode | None = None,
 ) -> Document:
     """Ask until it is done. What is refused at first is wrong; later only what does not pass is."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_s
+    deadline, quiet_until, said = loop.time() + wait_s, loop.time() + QUIET_SECONDS, ""
     answer: Document | None = None
     while True:
         try:
@@ -147,6 +157,9 @@ async def _until_done(
             raise TimedOut(
                 f"{problem(answer or {})} after {wait_s:g} s; it goes on: `lockstep cluster status` tells"
             )
+        if answer is not None and loop.time() >= quiet_until and (text := problem(answer)) != said:
+            said = text
+            say(f"{text} yet")
         await asyncio.sleep(LOOK_SECONDS)
 
 

@@ -294,7 +294,10 @@ class Peering:
         founding = cluster_id is None and not status.joined
         if founding and told and told != ours:
             return f"--peers names nodes {ours} here and {told} there: founders must agree"
-        begins = founding or (theirs and node_id in ours and node_id not in status.registered)
+        # A founder that starts late has its vote recorded; one that was removed and comes back has none.
+        has_vote = not status.voters or node_id in status.voters
+        is_late = theirs and node_id in ours and node_id not in status.registered and has_vote
+        begins = founding or is_late
         own = self._node.data_groups()
         if begins and groups not in (None, own):
             return f"lockstep.data.groups is {own} here and {groups} there: founders must agree"

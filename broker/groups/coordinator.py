@@ -25,6 +25,7 @@ from broker.groups.subscription import CONSUMER, topics_of
 from broker.groups.surroundings import GroupLimits, Store, Surroundings
 from broker.settings.config import Settings
 from broker.shown import shown
+from protocol.counted import counted
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -101,7 +102,7 @@ class GroupCoordinator:
                 live.prepare()
             self._settled(live)
         if self._live:
-            log.info("took over %d consumer groups with members", len(self._live))
+            log.info("took over %s with members", counted(len(self._live), "consumer group"))
 
     def resign(self) -> None:
         """Answer everybody who waits with NOT_COORDINATOR, and forget what is not committed."""
@@ -424,7 +425,7 @@ class GroupCoordinator:
                 return
             self._deleting.pop(group_id, None)
             if error is ErrorCode.NONE:
-                log.info("group %s: deleted with its %d offsets", shown(group_id), len(records) - 1)
+                log.info("group %s: deleted with %s", shown(group_id), counted(len(records) - 1, "offset"))
             live = self._live.get(group_id)
             if live is not None:
                 self._settled(live)

@@ -22,6 +22,7 @@ from broker.groups.records import group_record
 from broker.groups.surroundings import Surroundings
 from broker.metadata import CONSUMER_OFFSETS
 from broker.shown import shown
+from protocol.counted import counted
 from protocol.errors import ErrorCode
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.sync_group import SyncGroupResponse
@@ -260,10 +261,10 @@ class LiveGroup:
             self._write_emptied()
             return
         log.info(
-            "group %s: generation %d has %d members, leader %s, protocol %s",
+            "group %s: generation %d has %s, leader %s, protocol %s",
             self.name,
             group.generation,
-            len(group.members),
+            counted(len(group.members), "member"),
             shown(group.leader),
             shown(group.protocol),
         )

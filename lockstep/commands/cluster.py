@@ -14,6 +14,7 @@ from lockstep.commands.options import (
     positive_seconds,
     print_json,
     print_table,
+    say_progress,
     whole_number,
 )
 from lockstep.failures import told_to_user
@@ -93,7 +94,7 @@ def _status(options: argparse.Namespace) -> int:
 def _add(options: argparse.Namespace) -> int:
     from lockstep import cluster
 
-    done = _run(options, lambda client: cluster.add(client, options.node, options.wait))
+    done = _run(options, lambda client: cluster.add(client, options.node, options.wait, say_progress))
     numbers = ", ".join(map(str, done["groups"])) or "no log groups yet"
     return _say(options, f"node {options.node} has caught up; it holds log groups {numbers}")
 
@@ -101,7 +102,7 @@ def _add(options: argparse.Namespace) -> int:
 def _remove(options: argparse.Namespace) -> int:
     from lockstep import cluster
 
-    _run(options, lambda client: cluster.remove(client, options.node, options.wait))
+    _run(options, lambda client: cluster.remove(client, options.node, options.wait, say_progress))
     return _say(
         options, f"node {options.node} is gone from the cluster; a process of it that runs ends by itself"
     )
@@ -110,7 +111,10 @@ def _remove(options: argparse.Namespace) -> int:
 def _transfer(options: argparse.Namespace) -> int:
     from lockstep import cluster
 
-    _run(options, lambda client: cluster.transfer(client, options.group, options.node, options.wait))
+    _run(
+        options,
+        lambda client: cluster.transfer(client, options.group, options.node, options.wait, say_progress),
+    )
     return _say(options, f"node {options.node} leads log group {options.group}")
 
 

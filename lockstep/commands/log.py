@@ -4,9 +4,10 @@ have a running one pass over records that are damaged (`skip-damage`)."""
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lockstep.commands.options import (
     Families,
@@ -16,6 +17,7 @@ from lockstep.commands.options import (
     print_json,
     print_table,
     printable,
+    say_progress,
     whole_number,
 )
 from lockstep.failures import CommandFailed, refused, told_to_user
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from storage.types import Buffer, DirectoryEntry, Frame
 
 ROT = 1
+QUIET_SECONDS: Final = 1.0
+PROGRESS_SECONDS: Final = 5.0
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Document = dict[str, object]
@@ -137,7 +141,7 @@ def _verify(options: argparse.Namespace) -> int:
 def _verified(group_id: int, directory: Path) -> Document:
     from storage.log.inspect import verify
 
-    found = verify(directory, group_id)
+    found = verify(directory, group_id, _Progress(group_id))
     return {
         "group": group_id,
         "directory": str(directory),
@@ -150,6 +154,20 @@ def _verified(group_id: int, directory: Path) -> Document:
         "rot": found.rot,
         "notes": found.notes,
     }
+
+
+class _Progress:
+    """Says how far a verification is, at first after a second and then every few."""
+
+    def __init__(self, group_id: int) -> None:
+        self._group_id = group_id
+        self._due_s = time.monotonic() + QUIET_SECONDS
+
+    def __call__(self, read: int, total: int) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._due_s:
+            self._due_s = now_s + PROGRESS_SECONDS
+            say_progress(f"group {self._group_id}: {read >> 20} of {total >> 20} MiB read")
 
 
 def _verdict(result: Document) -> str:

@@ -93,6 +93,11 @@ async def silence_said(followed: FollowedTopic) -> AsyncIterator[None]:
         watching.cancel()
 
 
+def say_progress(text: str) -> None:
+    """A line on standard error, of a command that takes its time."""
+    print(f"lockstep: {text}", file=sys.stderr, flush=True)
+
+
 def positive_seconds(text: str) -> float:
     """An argument type."""
     try:

@@ -6,9 +6,11 @@ Does not: know what is queued for it (`player.core.target`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from player.playing.counters import TargetCounters
+
+WARN_AGAIN_S: Final = 60.0
 
 if TYPE_CHECKING:
     from player.playing.target_stream import TargetStream
@@ -28,7 +30,16 @@ class PlayedTarget(NamedTuple):
 class KnownTarget:
     """A target, whatever becomes of its streams."""
 
-    __slots__ = ("address", "closed_because", "counters", "from_earliest", "logged", "stream")
+    __slots__ = (
+        "address",
+        "closed_because",
+        "counters",
+        "from_earliest",
+        "logged",
+        "stream",
+        "warned_of",
+        "warned_until_s",
+    )
 
     def __init__(self, address: str, from_earliest: bool) -> None:
         self.address = address
@@ -41,3 +52,14 @@ class KnownTarget:
         self.logged = ""
         """Why its streams break, as the log has it; empty again once one is connected. A target that is down
         for a day is one line, and not one for each try."""
+        self.warned_of = ""
+        """The last warning's reason; not repeated before `warned_until_s`, though streams come up between:
+        a target whose `apply` raises takes each stream and ends it."""
+        self.warned_until_s = 0.0
+
+    def is_warning_due(self, reason: str, now_s: float) -> bool:
+        """Whether the log is to say now why a stream is over; notes that it does."""
+        if reason == self.warned_of and now_s < self.warned_until_s:
+            return False
+        self.warned_of, self.warned_until_s = reason, now_s + WARN_AGAIN_S
+        return True

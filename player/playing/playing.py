@@ -284,9 +284,9 @@ class Playing:
         known = self._known[name]
         known.stream = None
         known.closed_because = reason
-        if reason and reason != known.logged:
+        if reason and reason != known.logged and known.is_warning_due(reason, self._loop.time()):
             known.logged = reason
-            log.info("%s: the stream to target %s %s: %s", self.log_name, name, how, reason)
+            log.warning("%s: the stream to target %s %s: %s", self.log_name, name, how, reason)
 
     def _removed(self, name: str, now_ms: int) -> None:
         self.core.remove(name, now_ms)

@@ -13,7 +13,7 @@ Does not: repair, read a directory that a broker is using, or know what partitio
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 from storage.log.file_system import RealFileSystem
@@ -143,8 +143,14 @@ class Verdict:
         """Damage that costs nothing: another copy serves, or the next start makes it again."""
 
 
-def verify(directory: Path, group_id: int) -> Verdict:
-    """Read the whole log, up to the first rot in a segment. NewerFormat; NoLog where there is none."""
+def verify(
+    directory: Path, group_id: int, reading: Callable[[int, int], None] = lambda read, total: None
+) -> Verdict:
+    """Read the whole log, up to the first rot in a segment. NewerFormat; NoLog where there is none.
+
+    Args:
+        reading: told after each frame how many bytes of frames were read, and how many bytes there are.
+    """
     found = Verdict()
     try:
         log = GroupLog(directory, group_id)
@@ -159,11 +165,13 @@ def verify(directory: Path, group_id: int) -> Verdict:
                 f"{log.report.rebuilt_indexes} index files are missing or damaged; they can be made again"
             )
         found.ends_at = log.report.cut_at
+        total = sum(segment.end for segment in log.segments)
         for _, frame in log.frames():
             found.frames += 1
             found.batches += frame.batch_count
             found.records += frame.record_count
             found.bytes += frame.end - frame.offset
+            reading(found.bytes, total)
     except CorruptLog as error:
         found.rot.append(str(error))
     return found

@@ -193,6 +193,23 @@ async def test_founders_with_another_number_of_log_groups_are_refused(
     assert peering.on_greeted(4, said(6, (1, 2, 3, 4))) is None, "it is to be added: what is recorded counts"
 
 
+async def test_a_node_that_was_removed_comes_back_whatever_it_would_found(
+    peering: Peering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory is empty, and its list may have other nodes by now: what is recorded counts."""
+    await dialed(peering, monkeypatch)
+    words = {"cluster": None, "founders": [1, 2, 3, 4], "told": [1, 2, 3, 4], "at": None, "groups": 4}
+    hello = json.dumps(words).encode()
+    voters: tuple[int, ...] = (1, 2)
+    monkeypatch.setattr(
+        Node, "status", lambda node: Status(joined=True, cluster_id="ours", registered=(1, 2), voters=voters)
+    )
+    assert peering.on_greeted(3, hello) is None
+    voters = (1, 2, 3)
+    refusal = "lockstep.data.groups is 3 here and 4 there: founders must agree"
+    assert peering.on_greeted(3, hello) == refusal, "a founder that starts late"
+
+
 async def test_until_a_cluster_is_recorded_one_that_founded_it_must_agree_too(
     peering: Peering, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,6 +175,22 @@ def test_a_change_is_asked_for_until_it_is_done(
     assert json.loads(capsys.readouterr().out) == {"done": True, "node": 4}
 
 
+def test_a_change_that_takes_its_time_says_what_is_not_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "LOOK_SECONDS", 0.01)
+    waiting = [{"done": False, "waiting": numbers} for numbers in ([1, 3], [1, 3], [3])]
+    answers(monkeypatch, *waiting, {"done": True, "groups": [0, 1, 3]})
+    assert main(["cluster", "add", "4", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["done"], "standard output has the answer alone"
+    assert err == (
+        "lockstep: node 4 has not caught up with log groups 1, 3 yet\n"
+        "lockstep: node 4 has not caught up with log group 3 yet\n"
+    )
+
+
 def test_what_takes_too_long_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from lockstep.commands import log as log_command
 from tests.lockstep.commands.test_serve import COMMAND, ENVIRONMENT, run, served
 from tests.lockstep.conftest import Run
 
@@ -265,3 +266,17 @@ def test_damaged_records_are_given_up_at_an_operators_word(directory: Path) -> N
         assert done.returncode == 0 and len(failed.stdout) < len(done.stdout), done.stderr
         assert _done("log", "skip-damage", "orders", "-b", address).returncode != 0
         assert _done("log", "skip-damage", "orders-7", "-b", address).returncode != 0
+
+
+def test_a_verification_that_takes_its_time_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock_s = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: clock_s)
+    reading = log_command._Progress(3)
+    for clock_s in (100.5, 101.0, 105.9, 106.0):
+        reading(int(clock_s - 100) << 20, 64 << 20)
+    assert capsys.readouterr() == (
+        "",
+        "lockstep: group 3: 1 of 64 MiB read\nlockstep: group 3: 6 of 64 MiB read\n",
+    )

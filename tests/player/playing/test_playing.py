@@ -10,7 +10,7 @@ from player.core.messages import Entry, Part
 from player.core.routing import Router
 from player.core.settings import Bound
 from player.playing.ended import Deposed, PlayingEnded
-from player.playing.played_target import PlayedTarget
+from player.playing.played_target import KnownTarget, PlayedTarget
 from player.playing.playing import Playing
 from player.source.seam import Chunk
 from player.target.marks import Mark
@@ -121,6 +121,27 @@ async def test_a_target_that_is_down_fills_no_log(
         streams["a"].restart()
         await until(lambda: play.status().targets[0].link == "open")
     assert caplog.messages[-1] == f"{name}: target a is connected again, at 0"
+
+
+async def test_a_target_that_takes_each_stream_and_ends_it_is_warned_of_once_a_minute(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = KnownTarget("a:1", False)
+    reason = "ValueError: planted"
+    due = [known.is_warning_due(reason, now_s) for now_s in (5.0, 6.0, 64.9, 65.0, 66.0)]
+    assert due == [True, False, False, True, False]
+    assert known.is_warning_due("another reason", 66.5)
+    caplog.set_level("INFO", logger="lockstep.player")
+    streams = MemoryStreams("a")
+    async with playing(log, streams) as play:
+        for _ in range(3):
+            log.append("a")
+            await until(lambda: has_all(log, streams))
+            streams["a"].crash()
+            streams["a"].restart()
+            await until(lambda: play.status().targets[0].link == "open")
+    levels = [each.levelname for each in caplog.records if "the stream to target a ended: " in each.message]
+    assert levels and set(levels) == {"WARNING"} and len(levels) < 3
 
 
 async def test_why_a_target_is_given_up_is_told_until_it_gets_on(
