@@ -20,6 +20,7 @@ from compat_tests import harness  # noqa: E402
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background passes that on
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_CONNECT = frozenset(f"compat_tests/test_{name}.py" for name in ("connect", "debezium", "mirror_maker"))
 _PARAMETERS = re.compile(r"\[(.*)\]$")
 
 
@@ -33,6 +34,8 @@ def share_of(node_id: str) -> str:
         return path
     if path.startswith("compat_tests/spark_cases/"):  # one session serves all brokers
         return f"spark {max((each for each in harness.SPARKS if each in words), default='')}"
+    if path in _CONNECT:  # MirrorMaker's cases need all brokers
+        return "connect"
     clients = [name for name in harness.CLIENTS if name in words]
     return f"{target} {harness.share_of(max(clients, key=len, default=''))}"
 

@@ -20,6 +20,7 @@ import pytest
 
 from compat_tests import harness
 from compat_tests.clients.face import CannotDo, Client
+from compat_tests.connect import ConnectWorker
 from compat_tests.harness import Outcome, World
 from compat_tests.java_driver import ToolResult
 from compat_tests.raw import RawConnection, raw_connection
@@ -136,6 +137,12 @@ def tool(world: World, target: Target) -> Callable[..., ToolResult]:
     return run
 
 
+@pytest.fixture
+def connect(world: World, target: Target) -> ConnectWorker:
+    """The running Kafka Connect worker on the broker; all cases on that broker share it."""
+    return world.connect(target.name)
+
+
 def unique_name() -> str:
     return f"case-{os.getpid()}-{next(_numbers):05}"  # in the order of their names
 
@@ -170,7 +177,7 @@ def _outcome(
 ) -> Outcome:
     area, title = case.args
     fixtures = getattr(item, "fixturenames", ())
-    column = harness.TOOLS if "tool" in fixtures else harness.WIRE
+    column = next((name for each, name in harness.COLUMNS.items() if each in fixtures), harness.WIRE)
     if "spark_version" in parameters:
         column = harness.SPARKS[parameters["spark_version"]]
     client = str(parameters.get("client", column))

@@ -25,6 +25,7 @@ from compat_tests.clients.kafka_python_2 import KafkaPython2
 from compat_tests.clients.kcat import Kcat
 from compat_tests.clients.node import KafkaJs, Platformatic
 from compat_tests.clusters import LockstepThree
+from compat_tests.connect import ConnectWorker
 from compat_tests.java_driver import JavaDriver
 from compat_tests.kafka_jars import ToolchainMissing, require_java, skip_or_fail
 from compat_tests.line_driver import LineDriver
@@ -65,6 +66,9 @@ QUICK_TIMEOUTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms":
 """How often a broker looks for transactions that took too long; by default every 10 s."""
 WIRE = "wire"
 TOOLS = "Kafka's tools"
+CONNECT = "Kafka Connect"
+COLUMNS: Mapping[str, str] = {"tool": TOOLS, "connect": CONNECT}
+"""Fixture -> the column of the cases that use it, for cases without a client among their parameters."""
 SPARKS = {version: f"Spark {version}" for version in sorted(RELEASES)}
 """Version -> its column."""
 _WANTED = "LOCKSTEP_COMPAT_TARGETS"
@@ -98,6 +102,7 @@ class World:
         self._broken: dict[str, str] = {}
         self._clients: dict[tuple[str, str], Client] = {}
         self._drivers: dict[str, LineDriver] = {}
+        self._workers: dict[str, ConnectWorker] = {}
         self._share = ""
 
     def enter(self, share: str, *, failed: bool) -> list[Path]:
@@ -176,6 +181,20 @@ class World:
                 raise
         return self._drivers[name]
 
+    def connect(self, target_name: str) -> ConnectWorker:
+        """The one Kafka Connect worker on that broker. Skips (fails in CI) when not installed."""
+        if target_name not in self._workers:
+            bootstrap = self.target(target_name).bootstrap
+            try:
+                self._workers[target_name] = ConnectWorker(bootstrap)
+            except ToolchainMissing as missing:
+                skip_or_fail(str(missing))
+                raise
+        worker = self._workers[target_name]
+        if not worker.running:
+            worker.start()
+        return worker
+
     def _line_driver(self, kind: type[Driven]) -> LineDriver:
         """One process per client, for both brokers."""
         if kind.name not in self._drivers:
@@ -189,11 +208,15 @@ class World:
         for driver in self._drivers.values():
             driver.close()
         logs = []
+        for worker in self._workers.values():
+            if failed and worker.log_path.exists():
+                logs.append(worker.keep_log())
+            worker.close()
         for target in self._targets.values():
             if failed and target.log_path.exists():
                 logs.append(target.keep_log())
             target.close()
-        for each in (self._clients, self._drivers, self._targets):
+        for each in (self._clients, self._drivers, self._workers, self._targets):
             each.clear()
         return logs
 

@@ -1,8 +1,9 @@
 """Apache Kafka's jars, resolved by Maven once and kept under `.cache/`: all of 4.4.0, and other clients.
 
-Owns: the pinned `java/pom.xml`, `java/clients/pom.xml` and `java/streams/pom.xml`, `.cache/kafka-*/libs`,
-their stamps and locks. `jars()` is idempotent and may be called by several processes at once; the stamp is
-written last, so a half-filled directory is never trusted.
+Owns: the pinned `java/pom.xml` and its like in `java/clients`, `java/streams`, `java/connect` and
+`java/debezium`, `.cache/kafka-*/libs` and `.cache/debezium-*/libs`, their stamps and locks. `jars()` is
+idempotent and may be called by several processes at once; the stamp is written last, so a half-filled
+directory is never trusted.
 Does not start anything: `compat_tests.targets` runs the broker, `compat_tests.java_driver` clients and tools.
 """
 
@@ -19,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KAFKA_VERSION = "4.4.0"
+CONNECT_VERSION = "4.3.1"
+"""The newest of which Maven resolves the file connectors and MirrorMaker."""
+DEBEZIUM_VERSION = "3.6.1.Final"
 JAVA_MINIMUM = 17
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -40,6 +44,8 @@ class JarSet:
     directory: Path
     proof: str = "kafka-clients"
     """The jar that must be among them, without its version."""
+    variable: str = "kafka.version"
+    """The property of the pom that the version is given in."""
 
     def jars(self) -> list[Path]:
         """All jars, sorted; Maven runs only when they are not there. ToolchainMissing."""
@@ -59,6 +65,19 @@ KAFKA = JarSet(KAFKA_VERSION, _JAVA / "pom.xml", _CACHE / f"kafka-{KAFKA_VERSION
 
 STREAMS = JarSet(KAFKA_VERSION, _JAVA / "streams" / "pom.xml", _CACHE / f"kafka-streams-{KAFKA_VERSION}")
 """Kafka Streams without its stores on disk."""
+
+
+CONNECT = JarSet(CONNECT_VERSION, _JAVA / "connect" / "pom.xml", _CACHE / f"kafka-connect-{CONNECT_VERSION}")
+"""A Kafka Connect worker, its file connectors and MirrorMaker 2."""
+
+DEBEZIUM = JarSet(
+    DEBEZIUM_VERSION,
+    _JAVA / "debezium" / "pom.xml",
+    _CACHE / f"debezium-{DEBEZIUM_VERSION}",
+    "debezium-connector-postgres",
+    "debezium.version",
+)
+"""Debezium's connector for PostgreSQL."""
 
 
 def client_jars(version: str) -> JarSet:
@@ -103,7 +122,7 @@ def _resolved(wanted: JarSet) -> list[Path]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _stamped(wanted.libs, digest):
             where = os.path.relpath(wanted.libs)
-            print(f"Maven resolves Apache Kafka's jars {wanted.version} into {where}", file=sys.stderr)
+            print(f"Maven resolves {wanted.proof} {wanted.version} into {where}", file=sys.stderr)
             _resolve(wanted)
             names = sorted(path.name for path in wanted.libs.glob("*.jar"))
             (wanted.libs / ".stamp").write_text("\n".join([digest, *names]) + "\n")
@@ -159,7 +178,7 @@ def _resolve(wanted: JarSet) -> None:
         raise ToolchainMissing("mvn not found: install Maven to resolve Apache Kafka's jars")
     shutil.rmtree(wanted.libs, ignore_errors=True)
     command = [maven, "-q", "-B", "-f", str(wanted.pom), "dependency:copy-dependencies"]
-    command += [f"-DoutputDirectory={wanted.libs}", f"-Dkafka.version={wanted.version}"]
+    command += [f"-DoutputDirectory={wanted.libs}", f"-D{wanted.variable}={wanted.version}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_MAVEN_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as late:

@@ -42,7 +42,8 @@ the case. What Apache Kafka has not (locks, for one) ran against Lockstep alone.
 - **✓** both brokers did what the case expects; **✓³** three Lockstep nodes did so, too.
 - **✓ᴸ** Lockstep did, and **✓ᴸ³** three nodes did, what Apache Kafka has not. An empty cell: a case about
   another client. Spark's stock source and sink have a run of their own, `python -m compat_tests.spark_cases`,
-  with both versions of Spark and on three nodes; an ordinary run has a share of it.
+  with both versions of Spark and on three nodes; an ordinary run has a share of it. Kafka Connect's worker
+  and connectors are those of Kafka {connect}.
 - **–** with a number: the client itself cannot do it, or is not installed; the reason is below the table.
 - **✗ Lockstep**, **✗ Kafka** and **✗ three nodes**: that broker failed the case.
 
@@ -171,9 +172,9 @@ def _area(area: str, outcomes: Sequence[Outcome], with_kafka: bool) -> list[str]
 
 def markdown(versions: Mapping[str, str], outcomes: Sequence[Outcome]) -> str:
     """The whole page."""
-    from compat_tests.kafka_jars import KAFKA_VERSION
+    from compat_tests.kafka_jars import CONNECT_VERSION, KAFKA_VERSION
 
-    lines = [_PREAMBLE.format(kafka=KAFKA_VERSION)]
+    lines = [_PREAMBLE.format(kafka=KAFKA_VERSION, connect=CONNECT_VERSION)]
     shown = [name if version in name else f"{name} {version}" for name, version in versions.items()]
     lines += ["Clients: " + "; ".join(shown) + ".", ""]
     lines += _summary(outcomes)
@@ -199,7 +200,7 @@ def _summary(outcomes: Sequence[Outcome]) -> list[str]:
         counts[client, "lockstep"][lockstep] += 1
         counts[client, "kafka"][kafka] += 1
         counts[client, "three"][on_three] += 1
-    names = [*harness.CLIENTS, harness.TOOLS, *harness.SPARKS.values(), harness.WIRE]
+    names = [*harness.CLIENTS, harness.TOOLS, harness.CONNECT, *harness.SPARKS.values(), harness.WIRE]
     rows = []
     for name in names:
         ours, theirs, three = (counts[name, of] for of in ("lockstep", "kafka", "three"))

@@ -260,6 +260,7 @@ def test_a_case_belongs_to_its_broker_and_kind_of_client() -> None:
     prefix = "compat_tests/test_records.py::test_codec"
     assert share_of(f"{prefix}[kcat-on-lockstep-3-zstd]") == "lockstep-3 python"
     assert share_of(f"{prefix}[kcat-on-lockstep-zstd]") == "lockstep python"
+    assert share_of("compat_tests/test_connect.py::test_group[on-lockstep]") == "connect"
     assert share_of("tests/test_x.py::test_y[on-lockstep]") == "tests/test_x.py"
 
 
