@@ -98,6 +98,7 @@ class _Misplaced(argparse.Action):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
+    _open_closed_streams()
     problem = shadowed_package()
     if problem is not None:
         return _fail(problem)
@@ -121,6 +122,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(refused(error)))
     except KeyboardInterrupt:
         return STOPPED_BY_USER
+
+
+def _open_closed_streams() -> None:
+    """Standard streams that the process was started without (`>&-`) lead to /dev/null: they can be used like
+    any other, and no log file or connection gets their descriptor, on which C code may write."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))  # the lowest free descriptor
 
 
 def _let_output_go() -> None:

@@ -64,12 +64,47 @@ def failed(*arguments: str, status: int = 1) -> str:
     return done.stderr
 
 
+def await_listening(port: int) -> None:
+    until = time.monotonic() + 15
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        except ConnectionRefusedError:
+            assert time.monotonic() < until, "it does not listen"
+            time.sleep(0.05)
+
+
 def run(*arguments: str, stdin: str = "") -> str:
     done = subprocess.run(
         [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=30, env=ENVIRONMENT
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
+def test_a_start_with_closed_standard_streams(closed: tuple[int, ...], tmp_path: Path) -> None:
+    port = free_port()
+    where = ("--data-dir", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}")
+    script = 'exec "$@" ' + " ".join(f"{each}>&-" for each in closed)
+    process = subprocess.Popen(
+        ["sh", "-c", script, "sh", *COMMAND, "serve", *where],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
+    )
+    try:
+        await_listening(port)
+        run("produce", "t", "-b", f"127.0.0.1:{port}", stdin="one\n")
+        opened = [os.readlink(f"/proc/{process.pid}/fd/{each}") for each in range(3)]
+        assert opened == ["/dev/null"] * 3, "no file of the log has the number of a standard stream"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_kill_9_loses_nothing_acknowledged_and_sigterm_stops_cleanly(tmp_path: Path) -> None:
