@@ -80,7 +80,15 @@ class Applier:
     def _apply(self, frame: Frame, moved: dict[PartitionLog, None]) -> None:
         self._state.apply(frame, moved)
         self.index = frame.index
+        if self._state.control.just_closed:
+            self._forget_closed()
         self._checkpointer.applied(frame.index, frame.time_ms)
+
+    def _forget_closed(self) -> None:
+        """The log holds nothing more in memory for the partitions that have just been closed."""
+        closed, self._state.control.just_closed = self._state.control.just_closed, []
+        for number in closed:
+            self._log.forget_partition(number)
 
     def truncated(self, last_index: int) -> None:
         """The frames after `last_index` are gone from the log: what followed from them goes as well."""
@@ -105,5 +113,6 @@ class Applier:
         self._in_flight.clear()
         self.in_flight_bytes = 0
         self._state.restore(checkpoint.sections)
+        self._log.forget_closed(self._state.control.is_closed)
         self.index = checkpoint.index
         self._checkpointer.installed(checkpoint.index)

@@ -99,6 +99,7 @@ class Checkpointer:
         self.under_way = None
         error = done.exception()
         if error is None:
+            self._log.forget_closed(self._state.control.is_closed)
             self.index = max(self.index, index)
             self._written(index)
         elif not isinstance(error, StorageFull):

@@ -21,7 +21,7 @@ from storage.gaps import over_gaps
 from storage.log.data_log import DataLog, SealedSegment
 from storage.log.rewriting import Left
 from storage.transactions import AbortedTransactions
-from storage.types import CONTROL_PARTITION, Buffer, DirectoryEntry, FramesGone
+from storage.types import LAST_OFFSET, Buffer, DirectoryEntry, FramesGone
 
 READ_BYTES = 1 << 20
 DEAD_SHARE = 0.5
@@ -72,8 +72,9 @@ def clean(
 
     While `horizons_end` says False no tombstone goes: what is being shipped has older segments as they were,
     and must not come without the tombstones of what they hold.
-    `log_start`: by partition number, below which everything is deleted. Raises CorruptLog, FramesGone,
-    StorageFull, OffsetOutOfRange where the log changed, and whatever `breathe` does.
+    `log_start`: by partition number, below which everything is deleted; `LAST_OFFSET` for a closed one, and
+    for the control partition, whose records a checkpoint covers. Raises CorruptLog, FramesGone, StorageFull,
+    OffsetOutOfRange where the log changed, and whatever `breathe` does.
     """
     passes: dict[int, PartitionCleaning] = {}
     newest = {each.partition: each.newest_offset for each in wanted}
@@ -87,7 +88,7 @@ def clean(
     def judge(entry: DirectoryEntry, payload: Buffer) -> Left | bool:
         breathe(0)
         number = entry.partition
-        if number != CONTROL_PARTITION and entry.base_offset + entry.record_count <= log_start(number):
+        if entry.base_offset + entry.record_count <= log_start(number):
             return False
         cleaning = passes.get(number)
         if cleaning is None or entry.base_offset >= cleaning.end:
@@ -97,10 +98,13 @@ def clean(
             return Left(left.batch, left.max_timestamp)
         return left or entry.base_offset + entry.record_count > newest[number]
 
+    def is_closed(number: int) -> bool:
+        return log_start(number) == LAST_OFFSET
+
     saved_bytes = segments = 0
     for segment in _touched(log, passes, log_start):
         try:
-            fewer = log.clean(segment.sequence, judge, breathe)
+            fewer = log.clean(segment.sequence, judge, breathe, is_closed)
         except (FramesGone, ValueError):
             if log.has_segment(segment.sequence):
                 raise

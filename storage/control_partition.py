@@ -13,7 +13,7 @@ from typing import Any
 
 from protocol.records.record import BatchBuilder, iter_records
 from storage.partition import PartitionLog
-from storage.types import CONTROL_PARTITION, Buffer, CorruptLog, DirectoryEntry, NewerFormat
+from storage.types import CONTROL_PARTITION, LAST_OFFSET, Buffer, CorruptLog, DirectoryEntry, NewerFormat
 
 NO_TOPIC = bytes(16)
 STATE_VERSION = 1
@@ -58,12 +58,14 @@ def encode_command(command: Command) -> bytes:
 class ControlPartition:
     """The open partitions of one group, by number. A `StateMachine`."""
 
-    __slots__ = ("closed", "next_number", "opened", "partitions")
+    __slots__ = ("closed", "just_closed", "next_number", "opened", "partitions")
 
     def __init__(self) -> None:
         self.opened: Callable[[PartitionLog], None] = _nobody
         """Told of a partition that is open now; again of all of them after a switch to another state."""
         self.closed: Callable[[PartitionLog], None] = _nobody
+        self.just_closed: list[int] = []
+        """The numbers of partitions that have been closed and that the log has not forgotten yet."""
         self.partitions: dict[int, PartitionLog] = {}
         self.next_number = CONTROL_PARTITION + 1
         self.restore(b"")
@@ -89,6 +91,7 @@ class ControlPartition:
             case {"do": "close", "partition": int(number)}:
                 closed = self.partitions.pop(number, None)
                 if closed is not None:
+                    self.just_closed.append(number)
                     self.closed(closed)
             case {"do": "log_start", "partition": int(number), "offset": int(offset)}:
                 partition = self.partitions.get(number)
@@ -104,8 +107,12 @@ class ControlPartition:
         """
         partition = self.partitions.get(number)
         if partition is None or number == CONTROL_PARTITION:
-            return (1 << 63) - 1
+            return LAST_OFFSET
         return partition.log_start_offset
+
+    def is_closed(self, number: int) -> bool:
+        """Whether a partition was open once and is not any more."""
+        return number < self.next_number and number not in self.partitions
 
     def snapshot(self, time_ms: int) -> bytes:
         """The open partitions and their log starts, as JSON."""

@@ -15,6 +15,8 @@ Buffer = bytes | bytearray | memoryview
 
 CONTROL_PARTITION = 0
 """The partition number that holds a group's own entries (open, close, log starts)."""
+LAST_OFFSET = (1 << 63) - 1
+"""Above every offset that a record can have."""
 NOTES_PARTITION = (1 << 32) - 1
 """The number of no partition, under which a frame's notes lie: dead bytes once a checkpoint covers them."""
 

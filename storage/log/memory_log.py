@@ -363,8 +363,20 @@ class MemoryLog:
     def cleanable_segments(self) -> list[object]:
         return []
 
-    def clean(self, sequence: int, judge: Judge, breathe: Callable[[int], None] = lambda count: None) -> int:
+    def clean(
+        self,
+        sequence: int,
+        judge: Judge,
+        breathe: Callable[[int], None] = lambda count: None,
+        is_closed: Callable[[int], bool] = lambda number: False,
+    ) -> int:
         raise ValueError(f"segment {sequence} is no sealed segment of this log")
+
+    def forget_closed(self, is_closed: Callable[[int], bool]) -> None:
+        """Nothing is held beside the frames."""
+
+    def forget_partition(self, number: int) -> None:
+        """Nothing is held beside the frames."""
 
     def retry_space(self) -> None:
         """The test sets `disk_full`."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +60,21 @@ Changes = dict[int, Left | bool]
 
 def _go_on(_: int) -> None:
     """Nobody wants a pause."""
+
+
+def _is_open(_: int) -> bool:
+    """No partition is known to be closed."""
+    return False
+
+
+class _Everything:
+    """Every base offset."""
+
+    def __contains__(self, base_offset: object) -> bool:
+        return True
+
+
+_EVERYTHING = _Everything()
 
 
 class Rewriter:
@@ -178,7 +193,7 @@ class Rewriter:
     def _as_cleaned(self, segment: Segment, frames: Sequence[Frame]) -> Iterator[Frame]:
         """Without the batches that this log had no more, as its index says: the tombstone that deleted
         them may be gone as well."""
-        gone: dict[int, frozenset[int]] = {}
+        gone: dict[int, Container[int]] = {}
         readable = True
         for frame in frames:
             for entry in frame.directory:
@@ -189,11 +204,12 @@ class Rewriter:
                         readable = False
             yield cleaned(frame, lambda entry, _: entry.base_offset not in gone.get(entry.partition, ()))
 
-    def _cleaned_away(self, segment: Segment, partition: int) -> frozenset[int]:
-        """The base offsets of a partition's batches that are gone. CorruptLog, OSError."""
+    def _cleaned_away(self, segment: Segment, partition: int) -> Container[int]:
+        """The base offsets of a partition's batches that are gone: all of them where a segment that was
+        cleaned has no row for it. CorruptLog, OSError."""
         index = self._table.index_of(segment, partition, load=True)
         if index is None:
-            return frozenset()
+            return _EVERYTHING if segment.rewritten else frozenset()
         return frozenset(base for base, length in zip(index.bases, index.lengths, strict=True) if not length)
 
     def _must_be_droppable(
@@ -211,7 +227,13 @@ class Rewriter:
             if start <= share.last_offset and firsts.get(number, start + 1) > start:
                 raise ValueError(f"segment {sequence}: offset {start} of partition {number} would be lost")
 
-    def clean(self, sequence: int, judge: Judge, breathe: Callable[[int], None] = _go_on) -> int:
+    def clean(
+        self,
+        sequence: int,
+        judge: Judge,
+        breathe: Callable[[int], None] = _go_on,
+        is_closed: Callable[[int], bool] = _is_open,
+    ) -> int:
         """Take out of a sealed segment what `judge` does, and from its file what was never written because it
         was sealed early; how many bytes less its file has.
 
@@ -219,6 +241,7 @@ class Rewriter:
         A segment in which something changes is read twice, so that memory holds only what changes.
         Somebody must keep the newest batch of every partition, so that reads have an end to reach. `breathe`
         is called often, with the bytes that were just read or written: it may pause, or raise to give up.
+        A partition that `is_closed` has no row left in the segment's index when all its batches are gone.
         CorruptLog where the segment has rotted; FramesGone, StorageFull as `repair`."""
         with self._lock:
             segment = self._rewritable(sequence, self._house.freeable_below())
@@ -231,7 +254,7 @@ class Rewriter:
                 return 0
             with contextlib.closing(self._frames_of(segment, breathe)) as frames:
                 left = (_changed(frame, changes.pop(frame.index, {})) for frame in frames)
-                return segment.size - self._rewrite(segment, left, None, breathe).size
+                return segment.size - self._rewrite(segment, left, None, breathe, is_closed).size
 
     def _frames_of(self, segment: Segment, breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
         """All frames of a segment, each verified. CorruptLog, FramesGone."""
@@ -282,6 +305,7 @@ class Rewriter:
         frames: Iterable[Frame],
         chain: int | None = None,
         breathe: Callable[[int], None] = _go_on,
+        is_closed: Callable[[int], bool] = _is_open,
     ) -> Segment:
         """`chain`: what the first frame follows, where that is not the segment's first."""
         frames = iter(frames)
@@ -292,7 +316,7 @@ class Rewriter:
             before = LogTail(first.index - 1, first.term, first.first_lsn, chain, first.time_ms)
         temporary = self._directory / f"{old.sequence:016d}.rewrite.tmp"
         try:
-            new = self._write(old, temporary, itertools.chain((first,), frames), before, breathe)
+            new = self._write(old, temporary, itertools.chain((first,), frames), before, breathe, is_closed)
             new.path = old.path
             if (new.tail.index, new.tail.chain) != (old.tail.index, old.tail.chain):
                 raise ValueError(f"segment {old.sequence}: not the frames it had")
@@ -312,8 +336,11 @@ class Rewriter:
         frames: Iterator[Frame],
         before: LogTail,
         breathe: Callable[[int], None],
+        is_closed: Callable[[int], bool],
     ) -> Segment:
-        rewrite = SegmentRewrite(self._fs, temporary, self._group_id, old.sequence, old.generation, before)
+        rewrite = SegmentRewrite(
+            self._fs, temporary, self._group_id, old.sequence, old.generation, before, is_closed
+        )
         try:
             for some in _pieces(frames):
                 count = rewrite.add(some)

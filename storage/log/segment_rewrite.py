@@ -7,7 +7,7 @@ header. Which generation it says is the caller's business; nobody appends to suc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from crc32c import crc32c
@@ -33,10 +33,19 @@ _FRAMES_AT = SEGMENT_HEADER_BYTES + MARKER_BYTES
 
 
 class SegmentRewrite:
-    """One such segment, being written to `path`; `before` is what its first frame follows."""
+    """One such segment, being written to `path`; `before` is what its first frame follows.
+
+    Args: is_closed: partitions whose batches get no row in the index once they are cleaned away."""
 
     def __init__(
-        self, fs: FileSystem, path: Path, group_id: int, sequence: int, generation: int, before: LogTail
+        self,
+        fs: FileSystem,
+        path: Path,
+        group_id: int,
+        sequence: int,
+        generation: int,
+        before: LogTail,
+        is_closed: Callable[[int], bool] = lambda number: False,
     ) -> None:
         self._fs = fs
         self.path = path
@@ -44,6 +53,7 @@ class SegmentRewrite:
         self.sequence = sequence
         self._generation = generation
         self._before = before
+        self._is_closed = is_closed
         self.tail = before.copy()
         self.end = _FRAMES_AT
         self._batches: dict[int, BatchIndex] = {}
@@ -82,6 +92,8 @@ class SegmentRewrite:
             removed = bool(entry.flags & ENTRY_REMOVED)
             if len(payload) != (0 if removed else entry.length):
                 raise ValueError(f"frame {frame.index}: payloads and directory disagree about their lengths")
+            if removed and self._is_closed(entry.partition):
+                continue
             index = self._batches.setdefault(entry.partition, BatchIndex())
             timestamp = NO_TIMESTAMP if removed else entry.max_timestamp
             index.add(entry.base_offset, entry.record_count, at, len(payload), timestamp)

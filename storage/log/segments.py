@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from storage.log.batch_index import (
+    DEAD_PARTITION,
     BatchIndex,
     IndexHeader,
     SegmentPartition,
@@ -200,7 +201,8 @@ class PartitionSpans:
 def _first_offsets(segment: Segment) -> list[tuple[int, int]]:
     """(partition, first offset) of each partition that the segment holds batches of."""
     if segment.summary is not None:
-        return list(zip(segment.summary.numbers, segment.summary.firsts, strict=True))
+        rows = zip(segment.summary.numbers, segment.summary.firsts, strict=True)
+        return [row for row in rows if row[0] != DEAD_PARTITION]
     batches = segment.batches or {}
     return [(number, batches[number].bases[0]) for number in sorted(batches) if batches[number].bases]
 
@@ -275,15 +277,41 @@ class SegmentTable:
             self._segments[new.sequence] = new
             if new.first_index != old.first_index:
                 self._begin_later(old, new)
+            else:
+                self._drop_spans(old, new)
             self._retire(old)
             return True
+
+    def _drop_spans(self, old: Segment, new: Segment) -> None:
+        """Of closed partitions, which have no rows in the new segment."""
+        kept = {number for number, _ in _first_offsets(new)}
+        for number, _ in _first_offsets(old):
+            spans = self.spans.get(number) if number not in kept else None
+            if spans is not None and spans.remove([(old.sequence, old.sequence)]):
+                del self.spans[number]
+
+    def forget_closed(self, is_closed: Callable[[int], bool]) -> list[int]:
+        """Drop where the batches of closed partitions lie; which partitions those are."""
+        with self._lock:
+            closed = [number for number in self.spans if is_closed(number)]
+            for number in closed:
+                del self.spans[number]
+            return closed
+
+    def forget_partition(self, number: int) -> None:
+        """Drop where the batches of a closed partition lie."""
+        with self._lock:
+            self.spans.pop(number, None)
 
     def _begin_later(self, old: Segment, new: Segment) -> None:
         firsts = dict(_first_offsets(new))
         for number, _ in _first_offsets(old):
+            spans = self.spans.get(number)
+            if spans is None:
+                continue  # the partition is closed
             if number in firsts:
-                self.spans[number].begin_at(new.sequence, firsts[number])
-            elif self.spans[number].remove([(new.sequence, new.sequence)]):
+                spans.begin_at(new.sequence, firsts[number])
+            elif spans.remove([(new.sequence, new.sequence)]):
                 del self.spans[number]
 
     def _retire(self, segment: Segment) -> None:
@@ -463,5 +491,6 @@ class SegmentTable:
             self.index_bytes += sum(map(len, parts))
             segment.indexed = True
         for number, index in batches.items():
-            self._remember(segment, number, index)
+            if number in self.spans:
+                self._remember(segment, number, index)
         segment.batches = None

@@ -52,6 +52,8 @@ def test_numbers_are_never_used_again() -> None:
     control = opened(1, 2)
     replay(control, close_command(2))
     assert (list(control.partitions), control.next_number) == ([0, 1], 3)
+    assert [control.is_closed(number) for number in (0, 1, 2, 3)] == [False, False, True, False]
+    assert control.just_closed == [2]
     replay(control, open_command(1, TOPIC, 0, 0))
     assert control.next_number == 3
 

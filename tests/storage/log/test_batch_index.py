@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from storage.log import batch_index
 from storage.log.batch_index import (
+    DEAD_PARTITION,
     INDEX_HEADER_BYTES,
     NO_TIMESTAMP,
     BatchIndex,
@@ -16,6 +19,7 @@ from storage.log.batch_index import (
     decode_batches,
     decode_index_head,
     encode_index,
+    forget_partition,
     index_head_bytes,
 )
 from storage.log.format import FORMAT
@@ -105,7 +109,7 @@ def test_dead_is_what_lies_below_its_partition_s_log_start() -> None:
     assert summary.dead_bytes({**starts, 2: 13, 9: 6}.__getitem__) == 200
     control = {CONTROL_PARTITION: BatchIndex(), 9: indexed()[9]}
     control[CONTROL_PARTITION].add(0, 1, 4096, 10, 5)
-    assert SegmentSummary.of(control).dead_bytes(lambda number: 99) == 150
+    assert SegmentSummary.of(control).dead_bytes(lambda number: 99) == 160
     assert list(summary.counts) == [2, 1, 3]
 
 
@@ -204,3 +208,31 @@ def test_the_file_is_big_endian(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     head = decode_index_head(file_of(batches))
     assert head is not None and list(head[1].numbers) == [9]
+
+
+def test_a_forgotten_partition_leaves_its_bytes_in_one_row_that_any_file_can_have() -> None:
+    batches = indexed()
+    for number in (9, 2, 77):
+        forget_partition(batches, number)
+    summary = SegmentSummary.of(batches)
+    assert list(summary.numbers) == [5, DEAD_PARTITION] and summary.totals[-1] == 150 + 50
+    assert summary.dead_bytes(lambda number: 1 << 62) == 200
+    assert summary.live_row(lambda number: 0, 0) == -1
+    frames = indexed()  # what a look through the frames finds has the partitions, not the row
+    decoded = decode_index_head(b"".join(encode_index(HEADER, summary, frames)))
+    assert decoded is not None and [list(each) for each in decoded[1].arrays()] == [
+        list(each) for each in summary.arrays()
+    ]
+
+
+def test_an_index_counts_what_it_takes_in_memory() -> None:
+    tracemalloc.start()
+    try:
+        kept = [BatchIndex() for _ in range(500)]
+        for index in kept:
+            for base in range(20):
+                index.add(base, 1, base, 100, 1_700_000_000_000)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.75 < taken / sum(index.memory_bytes for index in kept) < 1.25

@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
-from storage.log.tail_cache import TailCache
+import pytest
+
+from storage.log.tail_cache import BATCH_COST_BYTES, PARTITION_COST_BYTES, TailCache
 from storage.types import Buffer
 
 
+def room(batches: int, batch_bytes: int, partitions: int = 1) -> int:
+    """What so many batches of so many partitions take."""
+    return batches * (batch_bytes + BATCH_COST_BYTES) + partitions * PARTITION_COST_BYTES
+
+
+@pytest.mark.parametrize("partitions", [1, 500])
+def test_batches_of_100_bytes_take_no_more_memory_than_the_limit(partitions: int) -> None:
+    cache = TailCache(limit := 2 << 20)
+    tracemalloc.start()
+    try:
+        for number in range(50_000):
+            cache.add(number % partitions, number // partitions, bytearray(100), 100)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert limit / 2 < taken < 1.25 * limit
+
+
+def test_a_forgotten_partition_leaves_nothing_behind() -> None:
+    cache = TailCache(1 << 30)
+    cache.add(0, 0, b"kept", 4)
+    for number in range(1, 5_000):
+        for base in range(3):
+            cache.add(number, base, b"x" * 100, 100)
+        cache.forget_below(number, 1 << 62)
+    assert list(cache._partitions) == [0]
+    assert cache._used_bytes == room(1, 4) and len(cache._order) < 3_000
+    assert cache.read(0, 0, 100, 1, True) == ([b"kept"], 4)
+
+
 def test_partitions_that_came_and_went_cost_nothing() -> None:
-    cache = TailCache(1000)
+    cache = TailCache(room(10, 100, 4))
     for number in range(200):
         for base in range(3):
             cache.add(number, base, b"%03d" % number * 33 + b"!", 100)
@@ -68,7 +101,7 @@ def test_one_batch_goes_over_the_budget_where_there_must_be_one() -> None:
 
 
 def test_what_was_evicted_is_for_the_disk() -> None:
-    cache = TailCache(300)
+    cache = TailCache(room(3, 100))
     ten(cache)
     assert numbers(cache.read(1, 14, 250, 20, True)) == [7, 8]
     assert numbers(cache.read(1, 13, 10_000, 20, True)) is None
@@ -76,7 +109,7 @@ def test_what_was_evicted_is_for_the_disk() -> None:
 
 def test_reads_are_the_same_after_any_number_of_batches() -> None:
     """Over several compactions: what is evicted is given back now and then, and nothing shifts."""
-    cache = TailCache(1000)
+    cache = TailCache(room(10, 100))
     for number in range(5000):
         cache.add(1, number, b"%04d" % number * 25, 100)
         if number % 97 == 50:
@@ -90,7 +123,7 @@ def test_reads_are_the_same_after_any_number_of_batches() -> None:
 
 
 def test_the_oldest_goes_first_whosever_it_is() -> None:
-    cache = TailCache(300)
+    cache = TailCache(room(3, 100, 2))
     for number in (0, 1):
         cache.add(1, number, bytes(100), 100)
         cache.add(2, number, bytes(100), 100)
@@ -99,7 +132,7 @@ def test_the_oldest_goes_first_whosever_it_is() -> None:
 
 
 def test_after_a_truncation_it_begins_anew() -> None:
-    cache = TailCache(300)
+    cache = TailCache(room(3, 100))
     cache.add(1, 0, b"old" * 100, 300)
     cache.clear()
     assert cache.read(1, 0, 1000, 1, True) is None
@@ -112,7 +145,7 @@ def test_after_a_truncation_it_begins_anew() -> None:
 def test_what_was_cleaned_is_forgotten_and_the_others_keep_their_turn() -> None:
     for seed in range(40):
         rng = random.Random(seed)
-        cache, kept = TailCache(2000), {1: [], 2: []}  # type: ignore[var-annotated]
+        cache, kept = TailCache(6000), {1: [], 2: []}  # type: ignore[var-annotated]
         for base in range(300):
             number = rng.choice((1, 2))
             payload = bytes([base % 256]) * rng.randrange(1, 90)
@@ -129,14 +162,15 @@ def test_what_was_cleaned_is_forgotten_and_the_others_keep_their_turn() -> None:
                         assert found[0] == [payload for _, payload in batches[place:]]
                         assert found[0][0] == data
                         break
-        total = sum(len(p) for tail in cache._partitions.values() for p in tail.payloads[tail.start :] if p)
-        assert total == cache._used_bytes <= 2000
+        sizes = [len(p) for tail in cache._partitions.values() for p in tail.payloads[tail.start :] if p]
+        total = sum(sizes) + room(len(sizes), 0, len(cache._partitions))
+        assert total == cache._used_bytes <= 6000
         assert all(cache.read(n, 0, 1, 1 << 20, True) is None for n in (1, 2, 3))
     cache.forget_below(3, 9)
 
 
 def test_a_partition_all_of_which_was_cleaned_goes_on() -> None:
-    cache = TailCache(100)
+    cache = TailCache(room(5, 20))
     for base in range(4):
         cache.add(1, base, b"x" * 20, 20)
     cache.forget_below(1, 99)
