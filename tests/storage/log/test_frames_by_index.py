@@ -15,7 +15,7 @@ from storage.types import Checkpoint, Frame, FramesGone
 from tests.storage.log.frames import FrameMaker, same
 
 SMALL = LogOptions(
-    segment_bytes=16 << 10, tail_cache_bytes=1 << 10, reserve_bytes=1 << 10, recent_frames_bytes=5000
+    segment_bytes=16 << 10, tail_cache_bytes=2 << 10, reserve_bytes=1 << 10, recent_frames_bytes=5000
 )
 
 
