@@ -24,7 +24,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from storage.log.batch_index import SegmentPartition, forget_partition
+from storage.log.batch_index import SegmentPartition
 from storage.log.damage import DamageTable
 from storage.log.file_system import FileSystem, RealFileSystem, is_rot
 from storage.log.format import SEGMENT_HEADER_BYTES, chain_of
@@ -39,7 +39,7 @@ from storage.log.rewriting import Judge
 from storage.log.segment_pool import Pace, SegmentPool
 from storage.log.segments import Segment, SegmentTable
 from storage.log.shared_reads import SharedReads
-from storage.types import LAST_OFFSET, Checkpoint, CorruptLog, Frame, HardState, ReadResult, StorageFull
+from storage.types import Checkpoint, CorruptLog, Frame, HardState, ReadResult, StorageFull
 
 __all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
 
@@ -570,22 +570,11 @@ class DataLog(ReplacingLog):
         self,
         sequence: int,
         judge: Judge,
-        breathe: Callable[[int], None] = lambda count: None,
-        is_closed: Callable[[int], bool] = lambda number: False,
+        breathe: Callable[[int], None] = lambda _: None,
+        is_closed: Callable[[int], bool] = lambda _: False,
     ) -> int:
         """`Rewriter.clean`: take out of a sealed segment what `judge` does. For any thread."""
         return self._rewriter.clean(sequence, judge, breathe, is_closed)
-
-    def forget_closed(self, is_closed: Callable[[int], bool]) -> None:
-        """Drop what is held in memory for each of the partitions that are closed. On the log's own thread."""
-        for number in self._table.forget_closed(is_closed):
-            self.forget_partition(number)
-
-    def forget_partition(self, number: int) -> None:
-        """Drop what is held in memory for a partition that is closed. On the log's own thread."""
-        self._table.forget_partition(number)
-        forget_partition(self._batches, number)
-        self._tail_cache.forget_below(number, LAST_OFFSET)
 
     def has_segment(self, sequence: int) -> bool:
         """Whether this segment is still one of the log's. For any thread."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
-from storage.log.batch_index import BatchIndex, SegmentSummary
+from storage.log.batch_index import BatchIndex, SegmentSummary, forget_partition
 from storage.log.file_system import PWRITEV_MAX_BUFFERS, FileSystem, write_all
 from storage.log.format import (
     ENTRY_BYTES,
@@ -35,7 +35,7 @@ from storage.log.scan import LogTail
 from storage.log.segment_pool import SegmentPool
 from storage.log.segments import Segment, SegmentTable
 from storage.log.tail_cache import TailCache
-from storage.types import Buffer, FlushFailed, Frame, StorageFull
+from storage.types import LAST_OFFSET, Buffer, FlushFailed, Frame, StorageFull
 
 PAGE_BYTES = 4096
 """Of the page cache, or a part of its pages."""
@@ -241,6 +241,17 @@ class LogWriter:
             self._frame_ends.append(at)
             if recent is not None:
                 recent.add(frame, at - start)
+
+    def forget_closed(self, is_closed: Callable[[int], bool]) -> None:
+        """Drop what is held in memory for each of the partitions that are closed. On the log's own thread."""
+        for number in self._table.forget_closed(is_closed):
+            self.forget_partition(number)
+
+    def forget_partition(self, number: int) -> None:
+        """Drop what is held in memory for a partition that is closed. On the log's own thread."""
+        self._table.forget_partition(number)
+        forget_partition(self._batches, number)
+        self._tail_cache.forget_below(number, LAST_OFFSET)
 
     def flush(self) -> None:
         """Make everything appended durable. With `flush` off it only moves `flushed_index`.
