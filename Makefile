@@ -11,6 +11,7 @@ NODES ?= 1
 SCOPE ?= all
 FRAMES ?= 100000
 INPUTS ?= 1000000
+COUNT ?= 10000
 SECONDS ?= 600
 SEEDS ?= 1000
 RUNS ?= 100
@@ -25,7 +26,7 @@ newest = $(lastword $(sort $(wildcard bench/results/*-$(1).json)))
 SECOND_TRY := --reruns 1 --max-suite-reruns 10 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve native cluster test check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full fuzz soak model torture exactly-once streams linearizable smoke player
+.PHONY: help setup serve native cluster test check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full churn fuzz soak model torture exactly-once streams linearizable smoke player
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +84,9 @@ group-stress: setup ## Campaign: SECONDS=600 of 50 group members dying, pausing,
 
 malformed: setup ## Campaign: FRAMES=100000 malformed frames against a running broker
 	$(BIN)/python -m tests.campaigns.malformed --frames $(FRAMES)
+
+churn: setup ## Campaign: COUNT=10000 connections, sessions, groups, producers, ids and topics that come and go
+	$(BIN)/python -m tests.campaigns.churn --count $(COUNT) --resume
 
 fuzz: setup ## Campaign: INPUTS=1000000 fuzzed inputs to codecs, records and handlers, by grammar and coverage
 	$(BIN)/python -m tests.campaigns.fuzz --inputs $(INPUTS) --resume

@@ -1,0 +1,28 @@
+"""A short cut of the campaign: a hundred of each kind leave nothing; a planted leak is seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.server import Broker
+from tests.broker.wire import Client
+from tests.campaigns import churn
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("kind", ["connections", "fetch sessions", "groups", "topics", "topics of one name"])
+async def test_a_hundred_that_came_and_went_leave_nothing(tmp_path: Path, kind: str) -> None:
+    figures = await churn.churn(kind, 100, tmp_path)
+    assert churn.problems(figures) == []
+
+
+async def test_a_planted_leak_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def leak(broker: Broker, client: Client, name: str) -> None:
+        broker.services.cluster.encoded[(name,)] = None  # type: ignore[assignment]
+
+    monkeypatch.setitem(churn.KINDS, "leak", leak)
+    found = churn.problems(await churn.churn("leak", 100, tmp_path))
+    assert any("Cluster.encoded" in each for each in found), found
