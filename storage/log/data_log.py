@@ -368,19 +368,6 @@ class DataLog(ReplacingLog):
                 return placed.checkpoint.chain
         return self._frame_reader.chain_at(index)
 
-    def keep_recent_frames(self, wanted: bool) -> None:
-        """Whether `frames` is asked: without followers the newest frames are not worth their memory."""
-        self._recent.limit_to(self.options.recent_frames_bytes if wanted else 0)
-
-    @property
-    def recent_index(self) -> int:
-        """The lowest entry that `frames` has; 0 where it has none."""
-        return self._recent.first_index
-
-    def keep_from(self, index: int | None) -> None:
-        """Whom `frames` is asked for lacks what follows this entry; None: nobody is sent anything."""
-        self._recent.need(index)
-
     def frames(self, first_index: int, max_bytes: int) -> list[Frame] | None:
         """Frames from `first_index` on, at most `max_bytes` but at least one, where they are in memory;
         None where `frames_cold` must be asked; none beyond the end."""

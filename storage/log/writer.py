@@ -242,6 +242,19 @@ class LogWriter:
             if recent is not None:
                 recent.add(frame, at - start)
 
+    def keep_recent_frames(self, wanted: bool) -> None:
+        """Whether `frames` is asked: without followers the newest frames are not worth their memory."""
+        self._recent.limit_to(self.options.recent_frames_bytes if wanted else 0)
+
+    @property
+    def recent_index(self) -> int:
+        """The lowest entry that `frames` has; 0 where it has none."""
+        return self._recent.first_index
+
+    def keep_from(self, index: int | None) -> None:
+        """Whom `frames` is asked for lacks what follows this entry; None: nobody is sent anything."""
+        self._recent.need(index)
+
     def forget_closed(self, is_closed: Callable[[int], bool]) -> None:
         """Drop what is held in memory for each of the partitions that are closed. On the log's own thread."""
         for number in self._table.forget_closed(is_closed):
