@@ -21,7 +21,7 @@ QUICK = (
     ("acknowledged-before-flush", "an acknowledged entry that is not on the disk"),
     ("tail-answered-early", "acknowledged, not committed|what is acknowledged is there"),
     ("end-of-log-served", "an end that is not committed|machines"),
-    ("buffer-used-again", "bytes"),
+    ("buffer-used-again", "bytes|wrong bytes read"),
     ("ended-in-two-frames", "half of a transaction has ended"),
     ("open-transactions-ignored", "last stable offset"),
     ("last-record-cleaned", "the last value of each key"),
