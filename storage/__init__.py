@@ -16,12 +16,12 @@ names or clients. Who uses whom, from above:
 | `applying`, `checkpointing`, `derived_state`, `control_partition` | from appended to committed; snapshots |
 | `recovering` | all of that at a start |
 | `entries`, `shipping`, `pieces`, `installing`, `repairing` | frames to and from other members |
-| `mending` | a damaged segment repaired while a reader waits for it |
+| `read_repair` | a damaged segment repaired while a reader waits for it |
 | `confirming` | whether this member still led when it was asked, where the lease cannot say it |
 | `plausible` | whether a peer's message has the shape that its class declares |
 | `flusher`, `idle_marker` | a flush on the loop or in a thread; what says that it is done |
 | `cleaner`, `cleaning`, `clean_ends` | a compaction pass; which records it keeps; how far it has come |
-| `freeing` | room on a full disk: checkpoints above what is dead, so that it is freed now |
+| `freeing` | dead segments freed on a full disk, with checkpoints written above them |
 | `sealing` | closing the file that is written to, so that the cleaner reaches what is in it |
 | `raft/`, `log/` | the core; the disk. Neither knows the other |
 | `peers/` | messages between nodes, over TCP; used by brokers. Knows the core's messages, a shipment's |

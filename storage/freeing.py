@@ -1,10 +1,12 @@
-"""Room on a full disk: what is dead is freed now, not when the log goes on.
+"""Frees dead segments while the disk is full.
 
-Segments are freed below the older of the two kept checkpoints, and a checkpoint follows each segment that is
-sealed. On a full disk none is sealed any more, so that the last segments before the end stay, dead or not:
-after the only topic was deleted, all of the disk. Here both checkpoints are written above them.
+A segment is freed only below the older of the two kept checkpoints, and a checkpoint is written after each
+segment that is sealed. On a full disk no further segment is sealed, so the newest segments would stay even
+when they are dead: after the only topic was deleted, they fill the disk. This module therefore writes both
+checkpoints above them.
 
-Does not: decide when (`broker/server.py`, while a disk is full), or free what is half dead (`cleaner.py`).
+Does not: decide when (`broker/server.py` does, while a disk is full), or free segments that are dead in part
+(`cleaner.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
     from storage.group import LogGroup
 
 CHECKPOINT_SECONDS: Final = 2.0
-"""For both checkpoints of a round; where that is too short the next round goes on."""
+"""For both checkpoints of one call; the next call goes on where the time was too short."""
 
 
 async def free_on_full_disk(group: LogGroup) -> int:
-    """Free every dead segment that is sealed; how many. Where a checkpoint finds no room, none above it."""
+    """Free all dead sealed segments; returns how many. Those above a checkpoint that found no room stay."""
     log_start = group.control.log_start
     dead = [segment.last_index for segment in group.log.segments() if segment.is_dead(log_start)]
     if dead and not group.log.is_cleanable(dead[-1]):

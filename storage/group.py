@@ -31,12 +31,12 @@ from storage.group_options import GroupOptions, fresh_incarnation, node_of
 from storage.idle_marker import IdleMarker
 from storage.log.data_log import DataLog
 from storage.log.file_system import FileSystem
-from storage.mending import Mending
 from storage.open_frame import OpenFrame
 from storage.partition import PartitionLog
 from storage.raft.membership import ConfigurationRefused
 from storage.raft.messages import Message
 from storage.read_ahead import ReadAhead
+from storage.read_repair import ReadRepair
 from storage.recovering import recover
 from storage.replica import Replica
 from storage.sealing import Sealing
@@ -120,7 +120,7 @@ class LogGroup:
         self._idle_marker = IdleMarker(self._replica, self._loop)
         self.confirming = Confirming(self._replica, self._loop)
         self.sealing = Sealing(self._replica, lambda: not self.is_filling)
-        self.mending = Mending(self._replica, self.sealing)
+        self.read_repair = ReadRepair(self._replica, self.sealing)
         self.clean_ends, self.clean = self._replica.clean_ends, self._replica.clean
         self.installing = self._replica.installing
         self.flusher = self._replica.flusher
@@ -204,7 +204,7 @@ class LogGroup:
     def abandon(self) -> None:
         """Take and say nothing more; files stay as they are."""
         self._closed_for_good = True
-        self.mending.stop()
+        self.read_repair.stop()
         self._serve(False)
         self._replica.stop()
         self._idle_marker.stop()

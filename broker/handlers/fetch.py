@@ -47,9 +47,9 @@ FOLLOWERS_SINCE: Final = 11
 REPLICA_STATE_SINCE: Final = 15
 CURRENT_LEADER_SINCE: Final = 16
 NOTHING: Final = b""
-LEAST_MEND_SECONDS: Final = 3.0
-"""A file of 64 MiB comes from another node in about a second; who asks with a short wait is better served
-late than told of damage that is about to end."""
+MIN_REPAIR_WAIT_SECONDS: Final = 3.0
+"""A fetch with a shorter max wait waits this long for read repair: a segment of 64 MiB comes from another
+node in about a second, and late records are better than CORRUPT_MESSAGE."""
 MOST_UNKNOWN: Final = 100
 """LIMIT. So many partitions that nobody knows may be kept by a request that waits. Beside more of them, or
 one whose name no topic can have, it is answered at once; Kafka lets it wait."""
@@ -222,7 +222,8 @@ class _Fetch:
         parts: list[tuple[FetchItem, PartitionData]] = []
         services = self._context.services
         total = counted = 0
-        mend_by = asyncio.get_running_loop().time() + max(LEAST_MEND_SECONDS, self._max_wait_ms / 1000)
+        repair_wait_s = max(MIN_REPAIR_WAIT_SECONDS, self._max_wait_ms / 1000)
+        repair_deadline = asyncio.get_running_loop().time() + repair_wait_s
         try:
             for item in self._turn.items:
                 data = self._look(item)
@@ -241,7 +242,7 @@ class _Fetch:
                         services.unsent_bytes += max_bytes
                         counted += max_bytes
                         result, error = await _from_disk(
-                            partition, item.fetch_offset, max_bytes, end, mend_by
+                            partition, item.fetch_offset, max_bytes, end, repair_deadline
                         )
                         if error is not ErrorCode.NONE:
                             data = self._failed(item, error)
@@ -430,12 +431,12 @@ def _is_served_otherwise(partition: TopicPartition, item: FetchItem) -> bool:
 
 
 async def _from_disk(
-    partition: TopicPartition, offset: int, max_bytes: int, end: int, mend_by: float
+    partition: TopicPartition, offset: int, max_bytes: int, end: int, repair_deadline: float
 ) -> tuple[ReadResult, ErrorCode]:
     """Batches by way of a reader thread; or nothing, and the error to answer."""
     group = partition.group
     try:
-        result = await _mended(partition, offset, max_bytes, end, mend_by)
+        result = await _read_with_repair(partition, offset, max_bytes, end, repair_deadline)
         if not is_whole(group):  # not any more
             return _EMPTY, ErrorCode.NOT_LEADER_OR_FOLLOWER
         high_watermark = partition.log.high_watermark
@@ -454,15 +455,15 @@ async def _from_disk(
     return _EMPTY, error
 
 
-async def _mended(
-    partition: TopicPartition, offset: int, max_bytes: int, end: int, mend_by: float
+async def _read_with_repair(
+    partition: TopicPartition, offset: int, max_bytes: int, end: int, repair_deadline: float
 ) -> ReadResult:
-    """`read_cold`; a damaged batch is waited for until `mend_by`, where other nodes may have it."""
+    """`read_cold`; after damage, once more if read repair succeeds before `repair_deadline` (loop time)."""
     group = partition.group
     try:
         return await group.read_cold(partition.log, offset, max_bytes, end)
     except DamagedBatch as damaged:
-        left_s = mend_by - asyncio.get_running_loop().time()
-        if not await group.mending.run(damaged.sequence, left_s):
+        left_s = repair_deadline - asyncio.get_running_loop().time()
+        if not await group.read_repair.repair(damaged.sequence, left_s):
             raise
     return await group.read_cold(partition.log, offset, max_bytes, end)

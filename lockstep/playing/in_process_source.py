@@ -146,7 +146,7 @@ class InProcessSource:
         try:
             result = await self._group.read_cold(found, position, max_bytes, end)
         except DamagedBatch as damaged:
-            if not await self._group.mending.run(damaged.sequence, UNREADABLE_SECONDS):
+            if not await self._group.read_repair.repair(damaged.sequence, UNREADABLE_SECONDS):
                 raise
             result = await self._group.read_cold(found, position, max_bytes, end)
         if result.cold:

@@ -1,11 +1,12 @@
-"""Damaged batches of a log: what is known of them, until they are whole again or given up.
+"""The damaged batches that a log knows of, until their segment is repaired or gone.
 
-Owns: which offsets of which partition lie damaged in which segment, and which of them an operator gave up.
-Both are in the file `damage` of the log's directory, so that a restart does not forget them; a file that
-cannot be read or written costs no more than that. Invariants: an entry ends with its segment: one that was
-repaired, freed, cut or cleaned holds no damage that is known. The number of entries is bounded: neighbours
-are one, and beyond `MOST_RANGES` for a partition in a segment the last one is extended.
-Does not: look for damage (`reading`, `rewriting`) or repair it (`storage/repairing.py`). For any thread.
+Owns: which offset ranges of each partition are damaged in each segment, and which of those an operator gave
+up, so that readers pass over them. Both are kept in the file `damage` of the log's directory across restarts;
+if that file cannot be read or written, the next read or scrub finds the damage again.
+Invariants: an entry is dropped with its segment, when that is repaired, freed, truncated or cleaned.
+A range that begins in or right behind a known one extends it. Beyond `MAX_RANGES` for a partition in a
+segment the last range is extended, even over sound batches; these are still read.
+Does not: look for damage (`reading`, `rewriting`) or repair it (`storage/repairing.py`). Thread-safe.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from storage.log.segments import Segment, SegmentTable
 from storage.types import NO_PARTITION, DamagedBatch
 
 DAMAGE_NAME: Final = "damage"
-MOST_RANGES: Final = 100
-"""LIMIT. Ranges of one partition in one segment: what status and the file show stays readable."""
+MAX_RANGES: Final = 100
+"""LIMIT. Ranges of one partition in one segment, so that the status and the file stay readable."""
 
 
-class Damage:
-    """A range of offsets with a damaged batch, or several that follow one another. Never changed."""
+class DamagedRange:
+    """The offset range of one damaged batch, or of several adjacent ones. Immutable."""
 
     __slots__ = ("end_offset", "first_offset", "given_up", "partition", "problem", "sequence", "serial")
 
@@ -42,41 +43,46 @@ class Damage:
         given_up: bool,
     ) -> None:
         self.serial = serial
-        """Of the `Segment` that it was found in."""
+        """`Segment.serial` of the segment: another number once that segment has been rewritten."""
         self.sequence = sequence
         self.partition = partition
-        """By number; NO_PARTITION where frames are damaged and no batch."""
+        """The partition's number in its log group. NO_PARTITION: no batch is damaged but frames are, and the
+        two offsets are their Raft indexes."""
         self.first_offset = first_offset
         self.end_offset = end_offset
         self.problem = problem
         self.given_up = given_up
 
     def __repr__(self) -> str:
-        return f"Damage({self.sequence}, {self.partition}, {self.first_offset}..{self.end_offset - 1})"
+        return f"DamagedRange({self.sequence}, {self.partition}, {self.first_offset}..{self.end_offset - 1})"
 
 
 class DamageTable:
-    """See the module. `found` is called for each new entry, in whichever thread found it."""
+    """All damaged ranges of one log.
+
+    Args:
+        on_new_range: called for each new or extended range, on the thread that found it.
+    """
 
     def __init__(
-        self, fs: FileSystem, directory: Path, table: SegmentTable, found: Callable[[], None]
+        self, fs: FileSystem, directory: Path, table: SegmentTable, on_new_range: Callable[[], None]
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._table = table
-        self._found = found
+        self._on_new_range = on_new_range
         self._lock = threading.Lock()
-        self._entries: list[Damage] = []
+        self._entries: list[DamagedRange] = []
 
     def load(self) -> bool:
-        """Read the file, once the table has its segments; whether it names damage."""
+        """Read the file, after the segment table is filled; True if it names a range of a present segment."""
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             data = read_whole(self._fs, self._directory / DAMAGE_NAME)
             for each in json.loads(data)["damage"] if data is not None else ():
                 segment = self._table.get(int(each["segment"]))
                 if segment is not None:
                     self._entries.append(
-                        Damage(
+                        DamagedRange(
                             segment.serial,
                             segment.sequence,
                             int(each["partition"]),
@@ -88,11 +94,11 @@ class DamageTable:
                     )
         return bool(self._entries)
 
-    def known(self) -> list[Damage]:
-        """All of it, by segment, partition and offset."""
+    def known(self) -> list[DamagedRange]:
+        """All known ranges, in the order of segment, partition and offset."""
         return self._current(self._entries) if self._entries else []
 
-    def _current(self, entries: list[Damage]) -> list[Damage]:
+    def _current(self, entries: list[DamagedRange]) -> list[DamagedRange]:
         left = [each for each in entries if self._serial_of(each.sequence) == each.serial]
         return sorted(left, key=lambda each: (each.sequence, each.partition, each.first_offset))
 
@@ -101,11 +107,11 @@ class DamageTable:
         return -1 if segment is None else segment.serial
 
     def is_damaged(self, sequence: int) -> bool:
-        """Whether damage of a segment is known."""
+        """Whether a damaged range of this segment is known."""
         return any(each.sequence == sequence for each in self.known())
 
     def is_given_up(self, partition: int, first_offset: int, end_offset: int) -> bool:
-        """Whether these offsets, if they are damaged, are to be passed over."""
+        """Whether readers pass over [first_offset, end_offset) of a partition where it is damaged."""
         return any(
             each.given_up and each.partition == partition
             and each.first_offset <= first_offset and end_offset <= each.end_offset
@@ -113,13 +119,13 @@ class DamageTable:
         )  # fmt: skip
 
     def note(self, damaged: DamagedBatch) -> None:
-        """A batch was found damaged."""
+        """Add a damaged batch."""
         segment = self._table.get(damaged.sequence)
         if segment is not None:
             self._note(segment, damaged.partition, damaged.base_offset, damaged.next_offset, damaged.problem)
 
     def note_frames(self, sequence: int, first_index: int, last_index: int, problem: str) -> None:
-        """Frames of a segment do not verify, although every batch in it may."""
+        """Add frames [first_index, last_index] of a segment that do not verify while all its batches do."""
         segment = self._table.get(sequence)
         if segment is not None:
             self._note(segment, NO_PARTITION, first_index, last_index + 1, problem)
@@ -131,33 +137,37 @@ class DamageTable:
             if any(e.first_offset <= first and end <= e.end_offset for e in same):
                 return
             near = next((e for e in same if not e.given_up and e.first_offset <= first <= e.end_offset), None)
-            if near is None and len(same) >= MOST_RANGES:
+            if near is None and len(same) >= MAX_RANGES:
                 near = same[-1]
             if near is not None:
                 entries.remove(near)
                 first, end, problem = min(first, near.first_offset), max(end, near.end_offset), near.problem
-            entries.append(Damage(segment.serial, segment.sequence, partition, first, end, problem, False))
+            entries.append(
+                DamagedRange(segment.serial, segment.sequence, partition, first, end, problem, False)
+            )
             self._save(entries)
-        self._found()
+        self._on_new_range()
 
     def forget(self, sequence: int) -> None:
-        """All of a segment verifies."""
+        """Drop the ranges of a segment that verifies as a whole."""
         if self._entries:
             with self._lock:
                 left = [each for each in self._current(self._entries) if each.sequence != sequence]
                 if len(left) != len(self._entries):
                     self._save(left)
 
-    def give_up(self, partition: int) -> list[Damage]:
-        """Pass over what is known to be damaged of a partition from now on; what that is. OSError where
-        that could not be written down, and then nothing has changed."""
+    def give_up(self, partition: int) -> list[DamagedRange]:
+        """Have readers pass over all known damaged ranges of a partition; returns those newly given up.
+
+        Raises OSError if the file cannot be written; then nothing has changed.
+        """
         with self._lock:
             before, entries = self._entries, self._current(self._entries)
             given = [each for each in entries if each.partition == partition and not each.given_up]
             kept = [each for each in entries if each not in given]
             for e in given:
                 kept.append(
-                    Damage(
+                    DamagedRange(
                         e.serial, e.sequence, partition, e.first_offset, e.end_offset, e.problem, True
                     )
                 )  # fmt: skip
@@ -169,9 +179,9 @@ class DamageTable:
                 raise
             return given
 
-    def _save(self, entries: list[Damage]) -> None:
+    def _save(self, entries: list[DamagedRange]) -> None:
         self._entries = entries
-        with contextlib.suppress(OSError):  # the next read finds it again
+        with contextlib.suppress(OSError):  # after a restart the next read finds the damage again
             self._write()
 
     def _write(self) -> None:

@@ -81,7 +81,7 @@ class SealedSegment:
         return summary.shares(wanted) if summary is not None else iter(())
 
     def is_dead(self, log_start: Callable[[int], int]) -> bool:
-        """Whether no partition, the control one included, has anything here from its log start on."""
+        """Whether all of it is below the log starts of its partitions, the control partition included."""
         summary = self._segment.summary
         return summary is not None and summary.live_row(log_start, self._segment.kept_by) < 0
 
@@ -103,7 +103,7 @@ class DataLog(ReplacingLog):
         house = Housekeeping(fs, directory, group_id, table, pool, found.state_file, found.checkpoints)
         super().__init__(fs, directory, group_id, options, table, pool, house, found.tail)
         self.report: RecoveryReport = found.report
-        self.damage = DamageTable(fs, directory, table, self._met_rot)
+        self.damage = DamageTable(fs, directory, table, self._on_new_damage)
         self._reader = LogReader(fs, table, SharedReads(options.shared_reads_bytes), self.damage)
         self.lsns = LsnLookup(table, self._frame_reader)
         """For any thread, too."""
@@ -466,8 +466,8 @@ class DataLog(ReplacingLog):
         return [SealedSegment(segment, self._table) for segment in self._table.sealed()]
 
     def drop_indexes(self, last_index: int) -> None:
-        """Remove the index files of the segments up to there: on a full disk a checkpoint needs their room,
-        and whoever reads those segments makes them anew."""
+        """Remove the index files of the sealed segments up to a Raft index: on a full disk a checkpoint needs
+        their room. The next reader of such a segment rebuilds its index."""
         for segment in self._table.sealed():
             if segment.tail.index <= last_index:
                 self._house.forget_index(segment)
@@ -519,17 +519,18 @@ class DataLog(ReplacingLog):
         self, sequence: int, breathe: Callable[[int], None] = lambda count: None
     ) -> tuple[int, int] | None:
         """`Rewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
-        whole or gone. What is damaged is in `damage` then. For any thread."""
+        whole or gone. Afterwards `damage` names its damaged batches. For any thread."""
         rotten = self._rewriter.scrub(sequence, breathe)
         if rotten is None:
             self.damage.forget(sequence)
             return None
-        self._reader.survey(sequence, breathe)
+        self._reader.scan_for_damage(sequence, breathe)
         if not self.damage.is_damaged(sequence):
-            self.damage.note_frames(sequence, *rotten, f"segment {sequence}: its frames do not verify")
+            problem = f"segment {sequence}: frames {rotten[0]} to {rotten[1]} do not verify"
+            self.damage.note_frames(sequence, *rotten, problem)
         return rotten
 
-    def _met_rot(self) -> None:
+    def _on_new_damage(self) -> None:
         self.rot_met = True
 
     def reading_failed(self, error: BaseException) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from crc32c import crc32c
 
-from storage.log.damage import Damage
+from storage.log.damage import DamagedRange
 from storage.log.format import (
     chain_of,
     encode_frame_head,
@@ -39,9 +39,9 @@ from storage.types import (
 
 
 class NoDamage:
-    """As `DamageTable`: memory does not rot here."""
+    """The `DamageTable` of a log in memory, which is never damaged."""
 
-    def known(self) -> list[Damage]:
+    def known(self) -> list[DamagedRange]:
         """None."""
         return []
 

@@ -6,10 +6,9 @@ cache holds is read (RWF_NOWAIT), so that the event loop never waits for a disk.
 What another reader has just read is not read again (`shared_reads.py`).
 A batch that was cleaned away is a row of length 0, or freed with its whole segment: it is passed over. A read
 that meets a truncation, an installation or a rewriting begins again with what is there now.
-Every batch that is read from a file is verified against its own CRC-32C, unless the same bytes of the file
-were a moment ago (`verified`): a changed byte never leaves the log (decision 45). A read ends before a batch
-that is damaged; one that begins with such a batch raises DamagedBatch, or passes over it where an operator
-has given its offsets up.
+Every batch that is read from a file is verified against its own CRC-32C, unless the `verified` cache has
+it: a changed byte never leaves the log (decision 45). A read ends before a damaged batch. A read that begins
+at one raises DamagedBatch, or passes over it where an operator has given its offsets up.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from storage.log.file_system import NO_WAIT, FileSystem, is_lost
 from storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, BATCH_PREFIX_BYTES
 from storage.log.segments import PartitionSpans, Segment, SegmentTable
 from storage.log.shared_reads import SharedReads
-from storage.log.verified import VerifiedRows
+from storage.log.verified import VerifiedRowsCache
 from storage.types import (
     CONTROL_PARTITION,
     NOTES_PARTITION,
@@ -44,7 +43,8 @@ RUN_BYTES = 4 << 20
 """The most that one system call reads."""
 SMALL_ROWS = 8
 SMALL_BYTES = 8 << 10
-"""So little is verified in less time than it takes to find out whether it was verified before."""
+"""For at most so many rows, with so many bytes before the last, the cache is not asked: its `fstat` costs as
+much as the checksums."""
 
 
 class BatchPlace:
@@ -70,7 +70,7 @@ class _Replaced(Exception):
 
 
 class _PassedOver(Exception):
-    """Nothing but damaged batches that were given up, up to an offset."""
+    """A read met only damaged batches that were given up; it begins again at `next_offset`."""
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
@@ -91,7 +91,7 @@ class LogReader:
     ) -> None:
         self._fs = fs
         self._seconds = seconds
-        self._verified = VerifiedRows()
+        self._verified = VerifiedRowsCache()
         self._table = table
         self._shared = shared
         self._damage = damage
@@ -127,7 +127,7 @@ class LogReader:
         buffers: list[Buffer] = []
         total = 0
         for sequence in sequences:
-            segment = self._hold(sequence, partition, offset, bool(buffers), all_spans)
+            segment = self._acquire(sequence, partition, offset, bool(buffers), all_spans)
             if segment is None:
                 break
             try:
@@ -150,39 +150,39 @@ class LogReader:
         return ReadResult(buffers, total)
 
     def _index_in(self, segment: Segment, partition: int, wait: bool) -> BatchIndex | None:
-        """As `SegmentTable.index_of`; DamagedBatch with all that the segment has of the partition where
-        neither its index file nor its frames say where that is."""
+        """`SegmentTable.index_of`. Raises DamagedBatch, over all offsets of the partition in the segment, if
+        the index can be had neither from its file nor from the frames."""
         try:
             return self._table.index_of(segment, partition, load=wait)
         except CorruptLog as error:
-            self._cannot_find(segment, partition, error)
+            self._raise_damaged(segment, partition, error)
 
-    def _hold(
-        self, sequence: int, partition: int, offset: int, goes_on: bool, spans: dict[int, PartitionSpans]
+    def _acquire(
+        self, sequence: int, partition: int, offset: int, has_batches: bool, spans: dict[int, PartitionSpans]
     ) -> Segment | None:
-        """A segment with its file open; None where it is not to be had and a read that `goes_on` ends."""
+        """The segment with its file open; None if it cannot be opened and the read ends (`has_batches`)."""
         try:
             segment = self._table.acquire(sequence)
         except OSError as error:
-            if not goes_on:
-                self._cannot_open(sequence, partition, error)
+            if not has_batches:
+                self._raise_lost(sequence, partition, error)
             return None
-        if segment is not None or goes_on:
+        if segment is not None or has_batches:
             return segment
         if self._table.spans is not spans:
             raise _Replaced
         raise OffsetOutOfRange(f"partition {partition}: offset {offset} has just been freed")
 
-    def _cannot_open(self, sequence: int, partition: int, error: OSError) -> NoReturn:
-        """A segment's file is not there: DamagedBatch with all that it held of the partition; the error
-        itself where it says nothing about the file's content."""
+    def _raise_lost(self, sequence: int, partition: int, error: OSError) -> NoReturn:
+        """Raises DamagedBatch for a segment whose file is lost, over all offsets of the partition in it; the
+        error itself where it says nothing of the file's content, as EMFILE."""
         segment = self._table.get(sequence)
         if segment is None or not is_lost(error):
             raise error
-        self._cannot_find(segment, partition, error)
+        self._raise_damaged(segment, partition, error)
 
-    def _cannot_find(self, segment: Segment, partition: int, error: Exception) -> NoReturn:
-        """DamagedBatch with all that a segment has of a partition, _PassedOver where that was given up."""
+    def _raise_damaged(self, segment: Segment, partition: int, error: Exception) -> NoReturn:
+        """Raises DamagedBatch over all offsets of the partition in it, _PassedOver if they were given up."""
         row = segment.summary.row(partition) if segment.summary is not None else -1
         if segment.summary is None or row < 0:
             raise error
@@ -202,8 +202,8 @@ class LogReader:
         buffers: list[Buffer],
         wait: bool,
     ) -> int:
-        """Append views of the wanted batches; how many bytes came, fewer where the page cache had no more or
-        a batch is damaged. DamagedBatch where none comes before that one."""
+        """Append views of the wanted batches; returns their bytes: fewer where the page cache had no more, or
+        before a damaged batch. Raises DamagedBatch if no batch comes before that one."""
         total = 0
         owner = segment.serial << 32 | partition
         for begin, end in _runs(index, wanted.first, wanted.last):
@@ -218,24 +218,28 @@ class LogReader:
                     total += _append(index, first, last, view, buffers)
                     first = last
                     continue
-                view, last, sound = self._read_sound(segment, owner, index, first, end, wait)
-                total += _append(index, first, sound, view, buffers)
-                first = sound
-                if sound == last:
+                view, last, bad_row = self._read_verified(segment, owner, index, first, end, wait)
+                total += _append(index, first, bad_row, view, buffers)
+                first = bad_row
+                if bad_row == last:
                     self._shared.keep(owner, start, view)
                     continue
-                is_there = index.positions[sound] + index.lengths[sound] - start <= len(view)
-                if not (is_there or wait) or not self._passes_over(segment, partition, index, sound, buffers):
+                is_there = index.positions[bad_row] + index.lengths[bad_row] - start <= len(view)
+                if not (is_there or wait) or not self._passes_over_damaged(
+                    segment, partition, index, bad_row, buffers
+                ):
                     return total
-                wanted.passed_bytes += index.lengths[sound]
+                wanted.passed_bytes += index.lengths[bad_row]
                 first += 1
         return total
 
-    def _read_sound(
+    def _read_verified(
         self, segment: Segment, owner: int, index: BatchIndex, first: int, end: int, wait: bool
     ) -> tuple[memoryview, int, int]:
-        """Rows [first, last) of [first, end), and the first of them that does not verify or is not there;
-        `last` where all do."""
+        """Read rows [first, last) of [first, end).
+
+        Returns their bytes, `last`, and the first row that does not verify or was not read, `last` for none.
+        """
         start = index.positions[first]
         is_small = end - first <= SMALL_ROWS and index.positions[end - 1] - start < SMALL_BYTES
         modified = 0 if is_small else self._fs.modified(segment.fd)
@@ -247,12 +251,12 @@ class LogReader:
             is_whole = len(view) == index.positions[last - 1] + index.lengths[last - 1] - start
             if is_whole:
                 return view, last, last
-        sound = _sound(index, first, last, view)
-        if sound > first and not is_small:
-            self._verified.note(owner, first, sound, modified, now)
-        return view, last, sound
+        bad_row = _first_bad_row(index, first, last, view)
+        if bad_row > first and not is_small:
+            self._verified.note(owner, first, bad_row, modified, now)
+        return view, last, bad_row
 
-    def _passes_over(
+    def _passes_over_damaged(
         self,
         segment: Segment,
         partition: int,
@@ -260,8 +264,10 @@ class LogReader:
         row: int,
         buffers: list[Buffer],
     ) -> bool:
-        """Whether a damaged batch was given up. Else the read ends here: False where something comes before
-        it, else DamagedBatch; _Replaced where its segment is in use no longer."""
+        """True if the damaged batch of a row was given up; False if the read ends before it.
+
+        Raises DamagedBatch if nothing comes before that batch, _Replaced if its segment is no longer in use.
+        """
         if not self._table.is_current(segment):
             raise _Replaced
         damaged = _damaged(segment, partition, index, row)
@@ -274,9 +280,11 @@ class LogReader:
     def _read_stretch(
         self, segment: Segment, start: int, index: BatchIndex, first: int, last: int, wait: bool
     ) -> tuple[memoryview, int]:
-        """The segment's bytes from the start of row `first` up to the end of row `last` - 1, or as many as
-        there are; and that `last`. Where the disk has lost some of them, row by row: of a row that is lost
-        there are none."""
+        """Read rows [first, last): (their bytes, or as many as could be read, and `last`).
+
+        If the disk has lost some of them (EIO), only the first row is read: the returned `last` is lower, and
+        a lost row has no bytes.
+        """
         data = bytearray(index.positions[last - 1] + index.lengths[last - 1] - start)
         try:
             got = self._preadv(segment.fd, data, start, wait)
@@ -288,19 +296,21 @@ class LogReader:
             got = 0
         return memoryview(data)[:got], last
 
-    def survey(self, sequence: int, breathe: Callable[[int], None]) -> None:
-        """Note each damaged batch of a sealed segment; OSError as `Rewriter.scrub`."""
+    def scan_for_damage(self, sequence: int, breathe: Callable[[int], None]) -> None:
+        """Add each damaged batch of a sealed segment to the damage table. OSError as `Rewriter.scrub`."""
         segment = self._table.acquire(sequence)
         if segment is None:
             return
         try:
             for share in self._table.partitions_of(segment):
                 if share.partition not in (CONTROL_PARTITION, NOTES_PARTITION):
-                    self._survey(segment, share, breathe)
+                    self._scan_partition(segment, share, breathe)
         finally:
             self._table.release(segment)
 
-    def _survey(self, segment: Segment, share: SegmentPartition, breathe: Callable[[int], None]) -> None:
+    def _scan_partition(
+        self, segment: Segment, share: SegmentPartition, breathe: Callable[[int], None]
+    ) -> None:
         number = share.partition
         try:
             index = self._table.index_of(segment, number, load=True)
@@ -312,13 +322,13 @@ class LogReader:
             assert index is not None
             while first < end:
                 view, last = self._read_stretch(segment, index.positions[first], index, first, end, True)
-                sound = _sound(index, first, last, view)
+                bad_row = _first_bad_row(index, first, last, view)
                 breathe(len(view))
-                if sound < last:
-                    damaged = _damaged(segment, number, index, sound)
+                if bad_row < last:
+                    damaged = _damaged(segment, number, index, bad_row)
                     if self._table.is_current(segment):
                         self._damage.note(damaged)
-                first = min(sound + 1, last)
+                first = min(bad_row + 1, last)
 
     def _preadv(self, fd: int, data: bytearray, start: int, wait: bool) -> int:
         if not wait:
@@ -439,13 +449,16 @@ class _Wanted:
         self.total_bytes = total_bytes
         self.more = more
         self.passed_bytes = 0
-        """Of damaged batches that were given up."""
+        """Bytes of damaged batches that were given up."""
 
 
-def _sound(index: BatchIndex, first: int, last: int, view: memoryview) -> int:
-    """The first of rows [first, last) that is not the batch that the index says, or not all there; `last`
-    where there is none. `view` begins where row `first` does."""
-    prefix, offset_of_body = BATCH_PREFIX.unpack_from, BATCH_PREFIX_BYTES
+def _first_bad_row(index: BatchIndex, first: int, last: int, view: memoryview) -> int:
+    """The first of rows [first, last) whose batch does not verify or is cut off; `last` for none.
+
+    A batch verifies if base offset and length are those of the index and its CRC-32C matches. `view` begins
+    at row `first`.
+    """
+    prefix, body_offset = BATCH_PREFIX.unpack_from, BATCH_PREFIX_BYTES
     positions, lengths, bases = index.positions, index.lengths, index.bases
     start, got = positions[first], len(view)
     for row in range(first, last):
@@ -461,15 +474,15 @@ def _sound(index: BatchIndex, first: int, last: int, view: memoryview) -> int:
             base != bases[row]
             or rest != length - BATCH_LENGTH_OFFSET
             or magic != 2
-            or crc32c(view[at + offset_of_body : after]) != crc
+            or crc32c(view[at + body_offset : after]) != crc
         ):
             return row
     return last
 
 
 def _append(index: BatchIndex, first: int, last: int, view: memoryview, buffers: list[Buffer]) -> int:
-    """Append views of rows [first, last), which begin where `view` does; how many bytes. Adjacent batches
-    are one view."""
+    """Append views of rows [first, last), adjacent batches as one view; returns their bytes. `view` begins at
+    row `first`."""
     if first == last:
         return 0
     positions, lengths = index.positions, index.lengths

@@ -1,11 +1,11 @@
-"""Batches of log files that were verified lately: so that who reads them again need not pay for it again.
+"""A cache of which batches of the log files were verified lately, so that the next reader skips the checksum.
 
-A read compares each batch with its checksum. That is remembered as rows of a partition's index in a segment,
-with the file's modification time, for `REMEMBERED_SECONDS` at most; what had to come from the disk since is
-forgotten at once. So what is remembered never vouches for bytes that were written to the file since, and for
-bytes that the system dropped and read again no longer than that (decision 45).
-Bounded in owners and in ranges of each. Owners are keys of a partition in a segment, as `shared_reads`' are.
-Does not: read, or compute checksums; know the time. For any thread.
+An entry is a range of rows of a partition's batch index in a segment, with the file's modification time at
+the read. It is valid for `TTL_SECONDS` while that time is unchanged; all entries of a partition in a segment
+are dropped when a read there had to go to the disk. So a write to the file invalidates them at once, and a
+page that the kernel dropped and read again with other content is trusted for at most the TTL (decision 45).
+Bounded in owners and in ranges of each; an owner is a partition in a segment, keyed as in `shared_reads`.
+Does not: read files, compute checksums, or read a clock. Thread-safe.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ import threading
 from collections import OrderedDict
 from typing import Final
 
-REMEMBERED_SECONDS: Final = 60.0
-NEIGHBOURS_SECONDS: Final = 5.0
-"""Ranges that touch and were verified within so long of each other are one, as old as the older."""
-MOST_OWNERS: Final = 4096
-MOST_RANGES: Final = 16
+TTL_SECONDS: Final = 60.0
+MERGE_SECONDS: Final = 5.0
+"""A range is merged with an overlapping or adjacent one that was verified at most so long before; the result
+counts as verified when the older one was."""
+MAX_OWNERS: Final = 4096
+"""LIMIT. The least recently verified owner is evicted."""
+MAX_RANGES: Final = 16
+"""LIMIT. Ranges of one owner; the oldest is evicted."""
 
 Range = tuple[int, int, int, float]
-"""First row, the row after the last, the file's modification time, when it was verified."""
+"""First row, the row after the last, the file's mtime in ns, and when it was verified in clock seconds."""
 
 
-class VerifiedRows:
-    """See the module."""
+class VerifiedRowsCache:
+    """See the module. `modified` is a file's mtime in ns, `now` the seconds of a monotonic clock."""
 
     __slots__ = ("_lock", "_ranges")
 
@@ -34,31 +37,31 @@ class VerifiedRows:
         self._ranges: OrderedDict[int, list[Range]] = OrderedDict()
 
     def has(self, owner: int, first: int, last: int, modified: int, now: float) -> bool:
-        """Whether rows [first, last) are known to be right in the file as it is."""
+        """Whether rows [first, last) were verified lately and the file has not been written to since."""
         for begin, end, at_modified, at in self._ranges.get(owner, ()):
             if begin <= first and last <= end:
-                return at_modified == modified and now - at < REMEMBERED_SECONDS
+                return at_modified == modified and now - at < TTL_SECONDS
         return False
 
     def note(self, owner: int, first: int, last: int, modified: int, now: float) -> None:
-        """Rows [first, last) were verified; the file's modification time is that of before they were read."""
+        """Add verified rows [first, last). `modified` must have been taken before they were read."""
         with self._lock:
             kept: list[Range] = []
             at = now
             for each in self._ranges.pop(owner, ()):
                 begin, end, at_modified, verified = each
-                if at_modified != modified or now - verified >= REMEMBERED_SECONDS:
+                if at_modified != modified or now - verified >= TTL_SECONDS:
                     continue
-                if begin <= last and first <= end and now - verified < NEIGHBOURS_SECONDS:
+                if begin <= last and first <= end and now - verified < MERGE_SECONDS:
                     first, last, at = min(first, begin), max(last, end), min(at, verified)
                 elif not (first <= begin and end <= last):
                     kept.append(each)
             kept.append((first, last, modified, at))
-            self._ranges[owner] = kept[-MOST_RANGES:]
-            if len(self._ranges) > MOST_OWNERS:
+            self._ranges[owner] = kept[-MAX_RANGES:]
+            if len(self._ranges) > MAX_OWNERS:
                 self._ranges.popitem(last=False)
 
     def forget(self, owner: int) -> None:
-        """Some of it had to come from the disk."""
+        """Drop the owner's ranges: a read of it had to go to the disk."""
         with self._lock:
             self._ranges.pop(owner, None)

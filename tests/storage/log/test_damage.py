@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from storage.log.damage import DAMAGE_NAME, MOST_RANGES
+from storage.log.damage import DAMAGE_NAME, MAX_RANGES
 from storage.log.data_log import DataLog
 from storage.log.format import BATCH_PREFIX
 from storage.types import NO_PARTITION, Buffer, DamagedBatch
@@ -172,11 +172,11 @@ def test_ranges_are_merged_and_bounded_and_a_full_disk_changes_no_decision() -> 
     for offset in (0, 2, 1, 1):
         log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
     assert log.damage.known()[0].first_offset == 0
-    for offset in range(10, 10 + 4 * MOST_RANGES, 2):
+    for offset in range(10, 10 + 4 * MAX_RANGES, 2):
         log.damage.note(DamagedBatch(sequence, PARTITION, offset, offset + 1, "!"))
     known = log.damage.known()
-    assert len(known) <= MOST_RANGES and known[-1].end_offset == 10 + 4 * MOST_RANGES - 1
-    assert repr(known[0]).startswith("Damage(")
+    assert len(known) <= MAX_RANGES and known[-1].end_offset == 10 + 4 * MAX_RANGES - 1
+    assert repr(known[0]).startswith("DamagedRange(")
     disk.fault = lambda what, name: OSError(errno.ENOSPC, "full") if name.startswith(DAMAGE_NAME) else None
     with pytest.raises(OSError, match="full"):
         log.damage.give_up(PARTITION)

@@ -168,7 +168,7 @@ def test_rot_in_an_offset_or_a_length_is_seen_by_the_read(byte: int) -> None:
     data = bytearray(image.files[name])
     data[data.index(payload) + byte] ^= 0x20
     log = DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, bytes(data)))
-    log._reader.survey(2, lambda count: None)
+    log._reader.scan_for_damage(2, lambda count: None)
     (damage,) = log.damage.known()
     with pytest.raises(DamagedBatch, match=rf"{name} byte \d+: the batch at offset \d+ does not verify"):
         log.read_cold(damage.partition, damage.first_offset, 1 << 30, 1 << 40)

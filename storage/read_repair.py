@@ -1,0 +1,91 @@
+"""Read repair: a damaged segment is repaired from the other members while a reader waits for it.
+
+Owns: at most one repair at a time of each segment, however many readers wait for it, and how long a segment
+that could not be repaired is left alone. A segment above the older of the two kept checkpoints, or the one
+that is written to, is sealed and put below both of them first: only there may a segment be rewritten.
+Invariant: a reader waits for at most the seconds it names; the repair goes on without it.
+Does not: fetch frames or rewrite the segment (`repairing.py`), or know what is damaged
+(`storage/log/damage.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from storage.repairing import ScrubEnded
+from storage.types import StorageError
+
+if TYPE_CHECKING:
+    from storage.replica import Replica
+    from storage.sealing import Sealing
+
+log_of_repairs = logging.getLogger(__name__)
+
+SEAL_SECONDS: Final = 5.0
+"""How long the segment's sealing and both checkpoints may take."""
+RETRY_SECONDS: Final = 10.0
+"""After a failed repair readers get their error at once for so long; scrubbing retries on its own."""
+
+
+class ReadRepair:
+    """The repairs of one log group that readers wait for. Runs on the group's event loop."""
+
+    __slots__ = ("_not_before", "_repairs", "_replica", "_sealing")
+
+    def __init__(self, replica: Replica, sealing: Sealing) -> None:
+        self._replica = replica
+        self._sealing = sealing
+        self._repairs: dict[int, asyncio.Task[bool]] = {}
+        """By the segment's sequence number."""
+        self._not_before: dict[int, float] = {}
+        """By the segment's sequence number: the loop time before which no further repair begins."""
+
+    async def repair(self, sequence: int, wait_s: float) -> bool:
+        """Repair a segment; True if it verifies within `wait_s`.
+
+        False at once for a group with one member, and for a segment whose last repair failed a moment ago.
+        """
+        raft, loop = self._replica.raft, asyncio.get_running_loop()
+        if self._replica.stopped or raft.configuration.members == (raft.member_id,):
+            return False
+        task = self._repairs.get(sequence)
+        if task is None:
+            if loop.time() < self._not_before.get(sequence, 0.0):
+                return False
+            task = self._repairs[sequence] = loop.create_task(self._repair(sequence))
+        done, _ = await asyncio.wait((task,), timeout=max(0.0, wait_s))
+        return bool(done) and task.result()
+
+    async def _repair(self, sequence: int) -> bool:
+        replica, log = self._replica, self._replica.log
+        repaired = False
+        try:
+            if not log.rewritable(sequence):
+                await self._sealing.run(SEAL_SECONDS, without_members=True)
+            await replica.repairing.ended()
+            await replica.repairing.scrub(sequence, _without_pause)
+            await replica.repairing.ended()
+            repaired = not log.damage.is_damaged(sequence)
+        except ScrubEnded:
+            pass
+        except (OSError, StorageError) as error:
+            log_of_repairs.warning(
+                "group %d: segment %d could not be repaired: %s", log.group_id, sequence, error
+            )
+        finally:
+            del self._repairs[sequence]
+            self._not_before.pop(sequence, None)
+            if not repaired:
+                self._not_before[sequence] = asyncio.get_running_loop().time() + RETRY_SECONDS
+        return repaired
+
+    def stop(self) -> None:
+        """Cancel all repairs, as the group closes."""
+        for each in list(self._repairs.values()):
+            each.cancel()
+
+
+def _without_pause(_: int) -> None:
+    """Scrub at full speed: a reader waits."""
