@@ -1,8 +1,8 @@
-"""Damaged log files in the words of topics: what status, health and metrics say of this node until it heals.
+"""The damaged offset ranges of this node by topic and partition, for status, health, metrics and the log.
 
-Owns: which known damage still matters, and giving it up at an operator's word. Damage below a partition's log
-start, or of a topic that was deleted, matters to nobody. Does not: find damage (`storage/log/reading.py`,
-`scrubbing`) or ask other nodes (`broker/cluster/damage_reports.py`).
+Owns: which damaged ranges are reported, and giving them up on an operator's request. Ranges below a
+partition's log start and those of deleted topics are not reported. Does not: find damage
+(`storage/log/reading.py`, `scrubbing`) or ask other nodes (`broker/cluster/damage_reports.py`).
 """
 
 from __future__ import annotations
@@ -14,51 +14,54 @@ from storage.types import NO_PARTITION
 if TYPE_CHECKING:
     from broker.metadata import Cluster
     from storage.group import LogGroup
-    from storage.log.damage import Damage
+    from storage.log.damage import DamagedRange
 
 Document = dict[str, Any]
 
-MOST_TOLD: Final = 200
-"""LIMIT. Ranges that one node tells of."""
+MAX_REPORTED_RANGES: Final = 200
+"""LIMIT. Ranges of one node in the cluster's status."""
 
 
-def damage_of(cluster: Cluster, number: int, group: LogGroup) -> list[Document]:
-    """What is damaged of one log group here, by file, partition and offset."""
-    return [each for damage in group.log.damage.known() if (each := _told(cluster, number, group, damage))]
+def group_damage(cluster: Cluster, number: int, group: LogGroup) -> list[Document]:
+    """The damaged ranges of one log group on this node, by segment, partition and offset."""
+    return [
+        each for damage in group.log.damage.known() if (each := _document(cluster, number, group, damage))
+    ]
 
 
-def damage_here(cluster: Cluster) -> list[Document]:
-    """What is damaged here."""
+def node_damage(cluster: Cluster) -> list[Document]:
+    """The damaged ranges of this node, by log group; at most `MAX_REPORTED_RANGES`."""
     found: list[Document] = []
     for number, group in sorted(cluster.groups.items()):
-        found += damage_of(cluster, number, group)
-    return found[:MOST_TOLD]
+        found += group_damage(cluster, number, group)
+    return found[:MAX_REPORTED_RANGES]
 
 
 def damage_text(damage: Document) -> str:
-    """One entry in words."""
+    """One range as a line of the log, of `/health` or of the status."""
     first, last = damage["first_offset"], damage["last_offset"]
     where = f"log group {damage['group']}, log file {damage['segment']}"
     if damage["topic"] is None:
-        return f"frames {first} to {last} are damaged ({where})"
+        return f"log entries {first} to {last} are damaged ({where})"
     offsets = f"offset {first} is" if first == last else f"offsets {first} to {last} are"
     given_up = " and given up" if damage["given_up"] else ""
     return f"{damage['topic']}-{damage['partition']}: {offsets} damaged{given_up} ({where})"
 
 
 def give_up(cluster: Cluster, topic: str, index: int) -> list[Document]:
-    """Have readers of a partition pass over what is damaged of it here; what that is. OSError."""
+    """Have readers pass over the damaged ranges of a partition on this node; returns them. Raises OSError."""
     partition = cluster.partition(topic, index)
     if partition is None:
         return []
     for number, group in sorted(cluster.groups.items()):
         if group is partition.group:
-            given = group.log.damage.give_up(partition.log.number)
-            return [each for damage in given if (each := _told(cluster, number, group, damage))]
+            given_up = group.log.damage.give_up(partition.log.number)
+            return [each for damage in given_up if (each := _document(cluster, number, group, damage))]
     return []
 
 
-def _told(cluster: Cluster, number: int, group: LogGroup, damage: Damage) -> Document | None:
+def _document(cluster: Cluster, number: int, group: LogGroup, damage: DamagedRange) -> Document | None:
+    """The range as it is reported; None if it is not."""
     document = {
         "group": number,
         "segment": damage.sequence,

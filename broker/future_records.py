@@ -1,6 +1,6 @@
-"""Records with a timestamp in the future: retention by time and compaction stop in front of them.
+"""Warns of records with a timestamp in the future, which block retention by time and compaction.
 
-Owns: `FutureRecords`, which says so in the log, once of each batch. Does not: find batches, or read clocks.
+Owns: `FutureRecords`, which logs one warning for each such batch. Does not: find batches, or read a clock.
 Source: KAFKA-18929.
 """
 
@@ -13,40 +13,40 @@ from typing import Final
 from broker.metadata import TopicPartition
 from storage.log.reading import BatchPlace
 
-FUTURE_MS: Final = 60_000
-"""A timestamp that is ahead by less is the difference of two clocks."""
+MAX_CLOCK_SKEW_MS: Final = 60_000
+"""A timestamp that is ahead by less is put down to clock skew."""
 
 Key = tuple[int, int]
-"""A partition: the number of its log group, and its own number there."""
+"""A partition: the number of its log group, and the partition's number in it."""
 
 
 class FutureRecords:
-    """What one loop over the partitions has told. Args: what: the work that stands still, for the log."""
+    """The warnings of one periodic task. Args: log: where they go; task: the task's name in them."""
 
-    def __init__(self, log: logging.Logger, what: str) -> None:
+    def __init__(self, log: logging.Logger, task: str) -> None:
         self._log = log
-        self._what = what
-        self._told: dict[Key, int] = {}
-        """The base offset of the batch that the log has named."""
+        self._task = task
+        self._warned: dict[Key, int] = {}
+        """The base offset of the batch that was warned of last."""
 
-    def note(self, partition: TopicPartition, kept: BatchPlace | None, now_ms: int) -> None:
-        """`kept` is the first batch of the partition that is too young; None for none."""
+    def note(self, partition: TopicPartition, first_kept: BatchPlace | None, now_ms: int) -> None:
+        """Warn if `first_kept`, the first batch that is too young for the task, is of the future."""
         key = partition.group.group_id, partition.log.number
-        if kept is None or kept.max_timestamp <= now_ms + FUTURE_MS:
-            self._told.pop(key, None)
-        elif self._told.get(key) != kept.base_offset:
-            self._told[key] = kept.base_offset
+        if first_kept is None or first_kept.max_timestamp <= now_ms + MAX_CLOCK_SKEW_MS:
+            self._warned.pop(key, None)
+        elif self._warned.get(key) != first_kept.base_offset:
+            self._warned[key] = first_kept.base_offset
             self._log.warning(
-                "%s-%d: %s stands still at offset %d: a record there has a timestamp %d s in the future, as "
-                "message.timestamp.after.max.ms=%d allows",
+                "%s-%d: %s is blocked at offset %d by a record with a timestamp %d s in the future; "
+                "message.timestamp.after.max.ms=%d allows it",
                 partition.topic.name,
                 partition.index,
-                self._what,
-                kept.base_offset,
-                (kept.max_timestamp - now_ms) // 1000,
+                self._task,
+                first_kept.base_offset,
+                (first_kept.max_timestamp - now_ms) // 1000,
                 partition.topic.config.timestamp_after_max_ms,
             )
 
     def keep(self, known: Set[Key]) -> None:
-        """Forget all other partitions."""
-        self._told = {key: offset for key, offset in self._told.items() if key in known}
+        """Drop all partitions but these."""
+        self._warned = {key: offset for key, offset in self._warned.items() if key in known}

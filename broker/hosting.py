@@ -190,7 +190,8 @@ class Hosting:
             return
         state, transactional_ids, locks = self._states[number]
         producers = self.appenders[number].producers
-        producers.firsts, producers.place_of = cluster.first_sequences, partial(_place_of, group)
+        producers.first_sequences = cluster.first_sequences
+        producers.partition_key = partial(_partition_key, group)
         self.appenders[number].locks = LockChecks(locks, group, cluster)
 
         def closed(before: Callable[[PartitionLog], None], partition: PartitionLog) -> None:
@@ -228,7 +229,7 @@ class Hosting:
         log.info("log group %d has moved to other nodes", number)
 
 
-def _place_of(group: LogGroup, number: int) -> tuple[bytes, int] | None:
+def _partition_key(group: LogGroup, number: int) -> tuple[bytes, int] | None:
     """The topic's id and the index of an open partition."""
     partition = group.partitions.get(number)
     return None if partition is None else (partition.topic_id, partition.index)

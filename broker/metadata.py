@@ -303,7 +303,7 @@ class Cluster:
             topic = Topic(entry.name, entry.topic_id, self._config_of(entry))
             self._by_name[topic.name] = topic
             self._by_id[topic.topic_id] = topic
-            self.first_sequences.topic_shown(topic.name, topic_id)
+            self.first_sequences.topic_created(topic.name, topic_id)
         elif entry.overrides != topic.config.overrides:
             topic.config = self._config_of(entry)
         self._grow(topic, entry)
@@ -328,7 +328,7 @@ class Cluster:
     def _hide(self, topic: Topic) -> None:
         topic.deleted = True
         self._by_id.pop(topic.topic_id, None)
-        self.first_sequences.topic_hidden(topic.name, topic.topic_id)
+        self.first_sequences.topic_deleted(topic.name, topic.topic_id)
         if self._by_name.get(topic.name) is topic:
             del self._by_name[topic.name]
         self.partition_count -= len(topic.partitions)

@@ -4,7 +4,7 @@ A tail machine of its log group: it follows the appended log. `check` says what 
 anything; `record` notes an appended batch, live and at replay alike, so that a restart ends in the same
 state. The append path answers a duplicate only once everything appended is committed. A transaction is open
 from its first batch to its marker; while it is, its producer is not forgotten. Refused batches of producers
-that are not known here are remembered by the node, and are no part of the state (`first_sequences.py`).
+that a partition does not know are remembered by the node (`first_sequences.py`), outside of this state.
 
 Source: KIP-98 (idempotence, markers), KIP-360 (higher epochs start at 0), KIP-890 and KIP-1228 (markers that
 raise the epoch); Kafka's ProducerAppendInfo and its five remembered batches.
@@ -116,12 +116,12 @@ class ProducerState:
 
     def __init__(self, expiration_ms: int, clock_ms: Callable[[], int] | None = None) -> None:
         self.expiration_ms = expiration_ms
-        """The broker sets another while it runs."""
+        """`producer.id.expiration.ms`; the broker changes it while it runs."""
         self._clock_ms = clock_ms
-        self.firsts = FirstSequences()
-        """The node's, of all its log groups, once clients are served."""
-        self.place_of: Callable[[int], tuple[bytes, int] | None] = lambda number: (b"", number)
-        """The topic's id and the index of a partition, by its number here; None where it is not open."""
+        self.first_sequences = FirstSequences()
+        """Shared by all log groups of the node once clients are served."""
+        self.partition_key: Callable[[int], tuple[bytes, int] | None] = lambda number: (b"", number)
+        """Topic id and partition index, by the partition's number here; None for one that is not open."""
         self._partitions: dict[int, dict[int, Producer]] = {}
         self.open_stages: dict[tuple[int, int], None] = {}
         """Partition and id of staged producers whose batches nobody has ended, oldest first."""
@@ -137,7 +137,7 @@ class ProducerState:
         producers = self._partitions.get(partition)
         producer = producers.get(header.producer_id) if producers else None
         if producer is None:
-            if self.firsts:
+            if self.first_sequences:
                 self._check_first(partition, header)
             return NEW
         if header.producer_epoch != producer.producer_epoch:
@@ -163,25 +163,25 @@ class ProducerState:
         raise error
 
     def _check_first(self, partition: int, header: BatchHeader) -> None:
-        place = self.place_of(partition)
-        if place is None:
+        key = self.partition_key(partition)
+        if key is None:
             return
-        lowest = self.firsts.lowest(*place, header.producer_id, header.producer_epoch)
+        lowest = self.first_sequences.lowest(*key, header.producer_id, header.producer_epoch)
         if lowest is not None and is_later(header.base_sequence, lowest):
             error = OutOfOrderSequence(
                 f"producer {header.producer_id} is not known here: sequence {header.base_sequence} arrived, "
-                f"{lowest} before it has not been taken"
+                f"but the refused {lowest} must be appended first"
             )
             error.is_ahead = True
             raise error
 
     def tried(self, partition: int, header: BatchHeader) -> None:
-        """This batch is not taken, or not yet: where its producer is not known, none behind it may be."""
+        """Remember a batch that is refused, or not appended yet, unless the partition knows its producer."""
         producer_id, sequence = header.producer_id, header.base_sequence
         if producer_id >= 0 and sequence >= 0 and not self.knows(partition, producer_id):
-            place = self.place_of(partition)
-            if place is not None:
-                self.firsts.note(*place, producer_id, header.producer_epoch, sequence)
+            key = self.partition_key(partition)
+            if key is not None:
+                self.first_sequences.note(*key, producer_id, header.producer_epoch, sequence)
 
     def has_ended(self, partition: int, producer_id: int) -> bool:
         """Whether the newest thing of this producer is a marker."""
@@ -265,8 +265,8 @@ class ProducerState:
         producer = producers.get(producer_id)
         if producer is None:
             producer = producers[producer_id] = Producer(producer_epoch)
-            if self.firsts and (place := self.place_of(partition)) is not None:
-                self.firsts.begun(*place, producer_id)
+            if self.first_sequences and (key := self.partition_key(partition)) is not None:
+                self.first_sequences.remove(*key, producer_id)
         elif producer.producer_epoch != producer_epoch:
             producer.begin_epoch(producer_epoch)
         return producer

@@ -1,11 +1,11 @@
-"""Topics whose creation was refused a short while ago: none of them is auto-created with other rules.
+"""Topics that may not be auto-created, because their creation with configurations was refused lately.
 
-Owns: which names those are. A tool that copies topics asks for one with its settings, is refused, and goes
-on; its producer then asks for the topic's metadata, and a topic made from that has the brokers' defaults:
-what was to be compacted, or kept for ever, would be deleted after a week. Invariants: only a request that
-named configurations counts, as auto-creation changes nothing of what another one asked for; at most
-MAX_REFUSED_CREATIONS names are held, of which the oldest is forgotten first. A creation that succeeds ends
-the wait at once. Does not: outlive this process.
+Owns: their names. A tool that copies topics, as MirrorMaker 2, creates one with its configurations, is
+refused, and goes on; its producer then sends Metadata, and an auto-created topic would have the brokers'
+defaults: records that were to be compacted, or kept for ever, would be deleted after a week. Invariants: only
+a refused CreateTopics request with configurations counts, since any other one asks for the same defaults as
+auto-creation; at most MAX_REFUSED_CREATIONS names are kept, the oldest is evicted. A successful creation
+removes the name. Soft state of this process.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from protocol.errors import ErrorCode
 log = logging.getLogger("lockstep.topics")
 
 MAX_REFUSED_CREATIONS: Final = 1_000
-"""Names held at a time, of at most 249 characters each."""
-HELD_SECONDS: Final = 900.0
+"""LIMIT. Names of at most 249 characters each."""
+TTL_SECONDS: Final = 900.0
 """Longer than the ten minutes after which MirrorMaker 2 tries to create its topics again
 (refresh.topics.interval.seconds), so that each refusal is renewed before it ends."""
-SAY_NOTHING_OF_RULES: Final = frozenset(
+IGNORED_ERRORS: Final = frozenset(
     {ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.NOT_CONTROLLER}
 )
-"""Refusals after which nothing is held: auto-creation meets the same, or the client tries again."""
+"""Refusals that are not remembered: auto-creation would be refused, too, or the client retries elsewhere."""
 
 
 class RefusedCreations:
-    """See the module. Args: now: seconds of a clock that does not go back."""
+    """See the module. Args: now: a monotonic clock, in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._refused: dict[str, tuple[float, str]] = {}
-        """By name, the oldest first: when its creation was refused, and why."""
+        """Name -> (when its creation was refused, the error message), oldest first."""
 
     def note(self, name: str, refused: Refused) -> None:
-        """A client was refused a topic for which it named configurations."""
-        if refused.error in SAY_NOTHING_OF_RULES or name in FIXED_IDS:
+        """Remember a topic whose creation with configurations was refused."""
+        if refused.error in IGNORED_ERRORS or name in FIXED_IDS:
             return
         try:
             check_name(name)
@@ -49,11 +49,11 @@ class RefusedCreations:
             return
         if self._reason(name) is None:
             log.warning(
-                "topic %s: its creation was refused (%s): for %d minutes, or until it is created, it is not "
-                "auto-created with other settings",
+                "topic %s: its creation with configurations was refused (%s): for %d minutes, or until it is "
+                "created, it is not auto-created",
                 name,
                 refused.message,
-                HELD_SECONDS / 60,
+                TTL_SECONDS / 60,
             )
         self._refused.pop(name, None)
         self._refused[name] = self._now(), refused.message
@@ -61,22 +61,25 @@ class RefusedCreations:
             del self._refused[next(iter(self._refused))]
 
     def forget(self, name: str) -> None:
-        """The topic was created."""
+        """Remove a topic that was created."""
         self._refused.pop(name, None)
 
     def check(self, name: str) -> None:
-        """Raises Refused for a topic that may not be auto-created now, with the error that a broker without
-        auto-creation answers: clients wait as long as their own timeouts say, and then name the topic."""
+        """Raises Refused, with UNKNOWN_TOPIC_OR_PARTITION, for a topic that may not be auto-created now.
+
+        A broker without auto-creation answers the same: clients retry until their own timeout, and their
+        error then names the topic.
+        """
         reason = self._reason(name)
         if reason is not None:
             raise Refused(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"Topic '{name}' is not auto-created: its creation with settings was refused ({reason})",
+                f"Topic '{name}' is not auto-created: its creation was refused ({reason})",
             )
 
     def _reason(self, name: str) -> str | None:
         refused_at, reason = self._refused.get(name, (0.0, None))
-        if reason is not None and self._now() - refused_at >= HELD_SECONDS:
+        if reason is not None and self._now() - refused_at >= TTL_SECONDS:
             del self._refused[name]
             return None
         return reason

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from broker.compaction import Pace
-from broker.damage import damage_of, damage_text
+from broker.damage import damage_text, group_damage
 from broker.metadata import Cluster
 from storage.repairing import ScrubEnded
 
@@ -31,8 +31,8 @@ AGAIN_SECONDS: Final = 60.0
 """What is rotten is read again after so long, then after twice as long, and so on ..."""
 MOST_SECONDS: Final = 3600.0
 """... up to this."""
-MOST_SAID: Final = 20
-"""Ranges of offsets that one reading names in the log; `lockstep cluster status` has all."""
+MAX_LOGGED_RANGES: Final = 20
+"""Damaged ranges that one scrub of a segment names in the log; `lockstep cluster status` has all."""
 
 Place = tuple[int, int]
 """A log file: its log group's number and its sequence."""
@@ -143,7 +143,7 @@ class Scrubbing:
         if rotten is None:
             self._rotten.pop(place, None)
         else:
-            for each in damage_of(self._cluster, number, group)[:MOST_SAID]:
+            for each in group_damage(self._cluster, number, group)[:MAX_LOGGED_RANGES]:
                 if each["segment"] == sequence:
                     log.error("%s", damage_text(each))
             self._rotten[place] = _after(self._seconds(), self._rotten.get(place))

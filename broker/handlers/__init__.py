@@ -32,7 +32,7 @@ What several of them share, or one is too long with, is no handler:
 |---|---|
 | `atomic_produce` | a Produce over several partitions that is taken or refused as a whole |
 | `produce_turns` | the rest of a Produce whose batches take more than one turn of the loop |
-| `refused_batches` | which producer and partition a batch is of that Produce has refused |
+| `refused_batches` | the partition and the producer of a batch that Produce refused |
 | `in_turns` | answers that take more than one turn to make |
 | `follower_reads` | what a follower may serve of its copy |
 | `replicas` | where a partition is and who leads it, as Metadata and its kin tell it |

@@ -321,7 +321,7 @@ class _Produced:
     def refuse(
         self, of_topic: TopicProduceData, data: PartitionProduceData, refusal: Refused, topic_name: str = ""
     ) -> PartitionProduceResponse:
-        """Say why a batch was not appended, and remember it."""
+        """The error response of a batch that is not appended; the batch is remembered as refused."""
         services = self.context.services
         note_refused(services.cluster, services.appenders, of_topic, data)
         response = PartitionProduceResponse(index=data.index, base_offset=-1)

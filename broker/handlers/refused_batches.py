@@ -1,7 +1,7 @@
-"""A batch that a Produce request could not append: later ones of its producer must not be taken in its place.
+"""Remembers the batches that Produce refused, so that no later one of the producer takes their place.
 
-Owns: finding out which partition and which producer a refused batch is of, even where this node does not know
-the topic yet, or any more. What is remembered, and for how long, is in `broker/first_sequences.py`.
+Owns: finding the partition and the producer of a refused batch, even if the topic does not exist on this node
+yet, or no longer. What is remembered, and for how long, is in `broker/first_sequences.py`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from protocol.records.batch import BATCH_HEADER_BYTES, MalformedBatch, peek_head
 
 
 def note_refused(
-    cluster: Cluster, appenders: Mapping[int, Appender], wanted: TopicProduceData, data: PartitionProduceData
+    cluster: Cluster,
+    appenders: Mapping[int, Appender],
+    topic_data: TopicProduceData,
+    data: PartitionProduceData,
 ) -> None:
-    """Remember that this batch was not appended, unless its partition knows the producer."""
+    """Remember that a batch was refused, unless its partition knows the producer."""
     records = data.records
     if records is None or len(records) < BATCH_HEADER_BYTES or data.index < 0:
         return
@@ -29,9 +32,9 @@ def note_refused(
     if header.producer_id < 0 or header.base_sequence < 0:
         return
     firsts = cluster.first_sequences
-    topic, name = _topic(cluster, wanted)
+    topic, name = _topic(cluster, topic_data)
     if topic is None:
-        key = name or wanted.topic_id
+        key = name or topic_data.topic_id
         firsts.note(key, data.index, header.producer_id, header.producer_epoch, header.base_sequence)
         return
     if data.index < len(topic.partitions):
@@ -42,12 +45,12 @@ def note_refused(
     firsts.note(topic.topic_id, data.index, header.producer_id, header.producer_epoch, header.base_sequence)
 
 
-def _topic(cluster: Cluster, wanted: TopicProduceData) -> tuple[Topic | None, str | None]:
-    """The topic that the batch will be sent to again, and its name where that is known."""
-    if wanted.topic_id == ZERO_UUID:
-        return cluster.topic(wanted.name), wanted.name
-    topic = cluster.topic_by_id(wanted.topic_id)
+def _topic(cluster: Cluster, topic_data: TopicProduceData) -> tuple[Topic | None, str | None]:
+    """The topic to which the client will retry the batch, and its name; None for what is not known."""
+    if topic_data.topic_id == ZERO_UUID:
+        return cluster.topic(topic_data.name), topic_data.name
+    topic = cluster.topic_by_id(topic_data.topic_id)
     if topic is not None:
         return topic, topic.name
-    name = cluster.first_sequences.former_name(wanted.topic_id)
+    name = cluster.first_sequences.former_name(topic_data.topic_id)
     return cluster.topic(name), name

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from broker import VERSION
 from broker.cluster.group_report import report
-from broker.damage import damage_of
+from broker.damage import group_damage
 
 if TYPE_CHECKING:
     from broker.assembly import Parts
@@ -193,7 +193,7 @@ class BrokerCollector(Collector):
             GROUP,
         )
         for number, group in sorted(groups.items()):
-            known = damage_of(self._parts.cluster, number, group)
+            known = group_damage(self._parts.cluster, number, group)
             damaged.add_metric([str(number)], sum(not each["given_up"] for each in known))
             flushes.add_metric([str(number)], group.flusher.flushes)
             flushing.add_metric([str(number)], group.flusher.flush_seconds)

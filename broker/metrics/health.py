@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker.damage import damage_of, damage_text
+from broker.damage import damage_text, group_damage
 
 if TYPE_CHECKING:
     from broker.assembly import Parts
@@ -32,7 +32,7 @@ def _trouble(parts: Parts, failed: BaseException | None) -> str:
             return f"log group {number}: the disk is full: {group.log.disk_error}"
         if nodes.live_leader_of(number) < 0:
             return f"log group {number}: no leader is known"
-        for each in damage_of(parts.cluster, number, group):
+        for each in group_damage(parts.cluster, number, group):
             if not each["given_up"]:
                 return damage_text(each)
     return ""

@@ -197,15 +197,14 @@ def _newline(each: dict[str, Any], damage: list[dict[str, Any]]) -> str:
 
 
 def _damage(each: dict[str, Any]) -> str:
-    first, last, where = each["first_offset"], each["last_offset"], f"log group {each['group']}, log file"
-    where += f" {each['segment']}"
-    if each["topic"] is None:
-        return f"entries {first} to {last} are damaged ({where})"
-    name = f"{each['topic']}-{each['partition']}"
-    offsets = f"offset {first} is" if first == last else f"offsets {first} to {last} are"
+    from broker.damage import damage_text
+
+    text = damage_text(each)
     if each["given_up"]:
-        return f"{name}: {offsets} damaged and given up: consumers pass over them ({where})"
-    return f"{name}: {offsets} damaged ({where}); `lockstep log skip-damage {name}` gives them up"
+        return f"{text}; consumers pass over them"
+    if each["topic"] is None:
+        return text
+    return f"{text}; `lockstep log skip-damage {each['topic']}-{each['partition']}` gives them up"
 
 
 def _alive(node: dict[str, Any]) -> str:

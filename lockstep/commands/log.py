@@ -65,9 +65,10 @@ def add_to(families: Families) -> None:
     skip = commands.add_parser(
         "skip-damage",
         help="have consumers pass over damaged records of a partition",
-        description="Give up the records of a partition that are damaged on disk and that no node can mend: "
-        "`lockstep cluster status` names them: consumers go on behind them, offsets stay. They are lost to "
-        "consumers, unless the log file is put back from a copy later. What is whole stays readable.",
+        description="Give up the records of a partition that are damaged on disk and that no node can "
+        "repair; `lockstep cluster status` names them. Consumers then continue at the next intact "
+        "record; offsets do not change. The damaged records are lost, unless the log file is "
+        "restored from a backup later.",
     )
     skip.add_argument("partition", metavar="TOPIC-PARTITION", help="as in orders-3")
     add_connection(skip)
@@ -87,7 +88,7 @@ def _skip_damage(options: argparse.Namespace) -> int:
 
     topic, _, number = options.partition.rpartition("-")
     if not topic or not number.isdecimal():
-        raise CommandFailed(f"{options.partition} names no partition: TOPIC-PARTITION, as in orders-3")
+        raise CommandFailed(f"{options.partition} is not a partition: write TOPIC-PARTITION, as in orders-3")
 
     async def run() -> list[dict[str, object]]:
         async with client_of(options) as client:
@@ -104,7 +105,7 @@ def _skip_damage(options: argparse.Namespace) -> int:
             f"(node {each['node']}, log group {each['group']}, log file {each['segment']})"
         )
     if not given_up:
-        print(f"{options.partition}: nothing is known to be damaged that was not given up before")
+        print(f"{options.partition}: no damaged records are known that were not given up before")
     return 0
 
 

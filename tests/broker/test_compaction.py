@@ -210,9 +210,9 @@ async def test_a_record_of_the_future_that_holds_compaction_up_is_told_once(
     for _ in range(3):
         await broker.compact()
     assert [record.offset for record in await read(client, "c")] == list(range(19, 60))
-    told = [each.getMessage() for each in caplog.records if "stands still" in each.getMessage()]
+    told = [each.getMessage() for each in caplog.records if "is blocked at" in each.getMessage()]
     assert len(told) == 1
-    assert told[0].startswith("c-0: compaction stands still at offset 20: ")
+    assert told[0].startswith("c-0: compaction is blocked at offset 20 by a record with a timestamp ")
 
 
 async def test_a_ratio_and_an_age_make_a_partition_due(broker: Broker, client: Client) -> None:

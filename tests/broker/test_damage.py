@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from broker.damage import damage_here, damage_text
+from broker.damage import damage_text, node_damage
 from broker.metrics.health import trouble
 from broker.server import Broker
 from protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
@@ -103,7 +103,7 @@ async def test_a_changed_byte_is_an_error_of_its_partition_and_no_other(start_br
     assert other.error_code == 0 and read_header(_bytes(other)).base_offset == 5
     (before,) = await read(client, {0: 4})
     assert before.error_code == 0 and len(_bytes(before)) < 2 * len(value(0)), "and not the next"
-    (known,) = damage_here(broker.services.cluster)
+    (known,) = node_damage(broker.services.cluster)
     assert (known["topic"], known["partition"], known["first_offset"], known["last_offset"]) == ("t", 0, 5, 5)
     assert damage_text(known).startswith("t-0: offset 5 is damaged (log group 1, log file ")
     assert _trouble(broker) == damage_text(known)
@@ -141,9 +141,9 @@ async def test_what_is_deleted_is_damaged_no_more(start_broker: StartBroker) -> 
     assert (await read(client, {0: 5}))[0].error_code == ErrorCode.CORRUPT_MESSAGE
     group = broker.groups[1]
     partition = broker.services.cluster.partition("t", 0)
-    assert partition is not None and damage_here(broker.services.cluster)
+    assert partition is not None and node_damage(broker.services.cluster)
     await group.advance_log_starts({partition.log.number: 6})
-    assert damage_here(broker.services.cluster) == []
+    assert node_damage(broker.services.cluster) == []
     await client.close()
 
 

@@ -1,11 +1,11 @@
-"""The lowest refused sequence of a producer where it is not known: by epoch, until it begins, and bounded."""
+"""The lowest refused sequence of an unknown producer: by epoch, until its batch is appended, and bounded."""
 
 from __future__ import annotations
 
 import pytest
 
 from broker import first_sequences
-from broker.first_sequences import KEPT_SECONDS, FirstSequences, is_later
+from broker.first_sequences import TTL_SECONDS, FirstSequences, is_later
 
 OLD, NEW = b"o" * 16, b"n" * 16
 
@@ -41,30 +41,30 @@ def test_sequences_wrap_around() -> None:
     assert is_later(0, 2**31 - 3) and not is_later(2**31 - 3, 0) and not is_later(4, 4)
 
 
-def test_what_has_begun_is_forgotten() -> None:
+def test_an_entry_is_removed_once_the_partition_knows_the_producer() -> None:
     firsts = Firsts()
     firsts.note(OLD, 1, 7, 0, 3)
     firsts.note(OLD, 2, 7, 0, 4)
     for _ in range(2):
-        firsts.begun(OLD, 1, 7)
-    firsts.begun(NEW, 1, 7)
+        firsts.remove(OLD, 1, 7)
+    firsts.remove(NEW, 1, 7)
     assert firsts.lowest(OLD, 1, 7, 0) is None and firsts.lowest(OLD, 2, 7, 0) == 4
-    firsts.begun(OLD, 2, 7)
+    firsts.remove(OLD, 2, 7)
     assert not firsts
 
 
 def test_an_entry_is_kept_for_a_while_after_the_last_refusal_of_its_batch() -> None:
     firsts = Firsts()
     firsts.note(OLD, 1, 7, 0, 3)
-    firsts.now += KEPT_SECONDS - 1
+    firsts.now += TTL_SECONDS - 1
     firsts.note(OLD, 1, 7, 0, 3)
-    firsts.now += KEPT_SECONDS - 1
+    firsts.now += TTL_SECONDS - 1
     firsts.note(OLD, 1, 7, 0, 9)
     assert firsts.lowest(OLD, 1, 7, 0) == 3, "a later batch does not count as another try"
     firsts.now += 1
     assert firsts.lowest(OLD, 1, 7, 0) is None and not firsts
     firsts.note(OLD, 1, 7, 4, 3)
-    firsts.now += KEPT_SECONDS
+    firsts.now += TTL_SECONDS
     firsts.note(OLD, 1, 7, 0, 9)
     assert firsts.lowest(OLD, 1, 7, 0) == 9 and len(firsts) == 1, "nothing is left of the older entry"
 
@@ -91,11 +91,11 @@ def test_entries_follow_a_topic_that_appears() -> None:
     firsts.note(NEW, 3, 7, 0, 2)
     firsts.note("t", 4, 7, 0, 9)
     firsts.note(NEW, 4, 7, 0, 8)
-    firsts.topic_shown("t", NEW)
+    firsts.topic_created("t", NEW)
     assert [firsts.lowest(NEW, index, 7, 0) for index in (1, 2, 3, 4)] == [3, 3, None, 8]
     assert firsts.lowest(NEW, 3, 7, 1) == 3, "the newer epoch counts"
     assert len(firsts) == 4
-    firsts.topic_shown("other", OLD)
+    firsts.topic_created("other", OLD)
     assert len(firsts) == 4
 
 
@@ -103,11 +103,11 @@ def test_entries_follow_a_topic_that_comes_back_under_another_id(monkeypatch: py
     monkeypatch.setattr(first_sequences, "MAX_FORMER_NAMES", 2)
     firsts = Firsts()
     firsts.note(OLD, 0, 7, 0, 40)
-    firsts.topic_hidden("t", OLD)
+    firsts.topic_deleted("t", OLD)
     assert firsts.lowest(OLD, 0, 7, 0) is None and firsts.former_name(OLD) == "t"
     firsts.note("t", 0, 7, 0, 41)
-    firsts.topic_shown("t", NEW)
+    firsts.topic_created("t", NEW)
     assert firsts.lowest(NEW, 0, 7, 0) == 40
     for name in ("a", "b"):
-        firsts.topic_hidden(name, name.encode())
+        firsts.topic_deleted(name, name.encode())
     assert firsts.former_name(OLD) is None and firsts.former_name(b"b") == "b"

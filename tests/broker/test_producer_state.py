@@ -97,7 +97,7 @@ def test_where_a_producer_is_not_known_none_begins_in_the_place_of_what_was_refu
     state = ProducerState(DAY_MS)
     assert state.check(1, header(5)) == NEW, "it may begin anywhere"
     state.tried(1, header(0, 5))
-    with pytest.raises(OutOfOrderSequence, match="5 arrived, 0 before it has not been taken") as refused:
+    with pytest.raises(OutOfOrderSequence, match="5 arrived, but the refused 0 must be") as refused:
         state.check(1, header(5))
     assert refused.value.is_ahead, "it may be right once that has come"
     assert state.snapshot(1) == b"", "no part of the state"
@@ -125,7 +125,7 @@ def test_what_was_refused_does_not_count_for_ever() -> None:
 def test_what_was_refused_counts_where_the_partition_is_open() -> None:
     """The node remembers it by topic and index; a state that is restored takes nothing from that."""
     state, firsts = ProducerState(DAY_MS), FirstSequences()
-    state.firsts, state.place_of = firsts, {1: (b"topic", 4)}.get
+    state.first_sequences, state.partition_key = firsts, {1: (b"topic", 4)}.get
     state.tried(1, header(3))
     state.tried(2, header(3))
     assert len(firsts) == 1 and firsts.lowest(b"topic", 4, 7, 0) == 3

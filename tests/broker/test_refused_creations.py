@@ -1,4 +1,4 @@
-"""Topics whose creation was refused a short while ago."""
+"""Topics that may not be auto-created, because their creation was refused lately."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from broker.metadata import CONSUMER_OFFSETS
 from broker.refused import Refused
 from broker.refused_creations import (
-    HELD_SECONDS,
+    IGNORED_ERRORS,
     MAX_REFUSED_CREATIONS,
-    SAY_NOTHING_OF_RULES,
+    TTL_SECONDS,
     RefusedCreations,
 )
 from protocol.errors import ErrorCode
@@ -37,14 +37,14 @@ def test_a_refusal_is_held_for_a_while_renewed_by_a_further_one_and_said_once(
     creations = RefusedCreations(lambda: time[0])
     assert not is_held(creations, "t")
     creations.note("t", REFUSED)
-    time[0] += HELD_SECONDS - 1
+    time[0] += TTL_SECONDS - 1
     assert is_held(creations, "t")
     creations.note("t", REFUSED)
-    time[0] += HELD_SECONDS - 1
+    time[0] += TTL_SECONDS - 1
     assert is_held(creations, "t")
     assert [each.getMessage() for each in caplog.records] == [
-        "topic t: its creation was refused (max.message.bytes is too large): for 15 minutes, or until it is "
-        "created, it is not auto-created with other settings"
+        "topic t: its creation with configurations was refused (max.message.bytes is too large): for 15 "
+        "minutes, or until it is created, it is not auto-created"
     ]
     time[0] += 1
     assert not is_held(creations, "t")
@@ -60,7 +60,7 @@ def test_a_creation_that_succeeds_ends_the_wait() -> None:
     assert not is_held(creations, "t")
 
 
-@pytest.mark.parametrize("error", sorted(SAY_NOTHING_OF_RULES))
+@pytest.mark.parametrize("error", sorted(IGNORED_ERRORS))
 def test_a_refusal_for_another_reason_holds_nothing(error: ErrorCode) -> None:
     creations = RefusedCreations(lambda: 0.0)
     creations.note("t", Refused(error, "reason"))

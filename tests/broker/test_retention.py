@@ -233,8 +233,8 @@ async def test_a_record_of_the_future_that_holds_retention_up_is_told_once(
     for _ in range(3):
         await broker.enforce_retention()
     assert (await client.fetch("t", 1)).log_start_offset == 1
-    told = [each.getMessage() for each in caplog.records if "stands still" in each.getMessage()]
+    told = [each.getMessage() for each in caplog.records if "is blocked at" in each.getMessage()]
     assert len(told) == 1
-    assert told[0].startswith("t-0: retention by time stands still at offset 1: ")
+    assert told[0].startswith("t-0: retention by time is blocked at offset 1 by a record with a timestamp ")
     assert "message.timestamp.after.max.ms=1000000000000" in told[0]
     await client.close()

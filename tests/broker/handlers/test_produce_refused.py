@@ -145,6 +145,6 @@ async def test_a_client_that_has_given_up_goes_on(
     assert await produce(client, "t", 0) == UNKNOWN
     await client.create("t")
     assert await produce(client, "t", 1) == OUT_OF_ORDER
-    monkeypatch.setattr(first_sequences, "KEPT_SECONDS", 0)
+    monkeypatch.setattr(first_sequences, "TTL_SECONDS", 0)
     assert await produce(client, "t", 1) == 0
     await client.close()
