@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ import psycopg
 _READY_TIMEOUT_S: Final = 60.0
 _SETTINGS: Final = {
     "listen_addresses": "",
+    "port": "5432",  # of the socket alone
     "fsync": "off",
     "max_connections": "50",
     "deadlock_timeout": "50ms",
@@ -54,9 +55,10 @@ def programs() -> Path:
 class Postgres:
     """One server; `stop` and `start` keep its data."""
 
-    def __init__(self, programs: Path, directory: Path) -> None:
+    def __init__(self, programs: Path, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self._bin = programs
         self._directory = directory
+        self._settings = {**_SETTINGS, **(settings or {}), "unix_socket_directories": str(directory)}
         self._data = directory / "data"
         self._numbers = itertools.count()
         self._process: subprocess.Popen[bytes] | None = None
@@ -96,14 +98,13 @@ class Postgres:
         return (self._directory / "log").read_text(errors="replace")
 
     def _launch(self) -> None:
-        settings = {**_SETTINGS, "unix_socket_directories": str(self._directory)}
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     str(self._bin / "postgres"),
                     "-D",
                     str(self._data),
-                    *(f"--{name}={value}" for name, value in settings.items()),
+                    *(f"--{name}={value}" for name, value in self._settings.items()),
                 ],
                 stdout=log,
                 stderr=log,
@@ -125,7 +126,8 @@ class Postgres:
             self.start()
         name = f"test_{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name}")
-        return f"postgresql+psycopg://lockstep@/{name}?host={self._directory}"
+        port = self._settings["port"]
+        return f"postgresql+psycopg://lockstep@/{name}?host={self._directory}&port={port}"
 
     def drop(self, database: str) -> None:
         """By its URL, whoever uses it still."""
@@ -138,7 +140,13 @@ class Postgres:
             return cursor.fetchall() if cursor.description else []
 
     def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        return psycopg.connect(host=str(self._directory), user="lockstep", dbname="postgres", autocommit=True)
+        return psycopg.connect(
+            host=str(self._directory),
+            port=self._settings["port"],
+            user="lockstep",
+            dbname="postgres",
+            autocommit=True,
+        )
 
     def _answers(self) -> bool:
         try:
@@ -149,12 +157,12 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[Postgres]:
-    """A server until the block ends. Raises PostgresMissing."""
+def postgres(settings: Mapping[str, str] | None = None) -> Iterator[Postgres]:
+    """A server until the block ends, with settings of one's own. Raises PostgresMissing."""
     found = programs()
     # not pytest's directory, which only its owner can enter; and a socket's path must be short
     directory = Path(tempfile.mkdtemp(prefix="lockstep-pg-"))
-    server = Postgres(found, directory)
+    server = Postgres(found, directory, settings)
     try:
         server.initialize()
         server.start()
