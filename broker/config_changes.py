@@ -35,7 +35,7 @@ from broker.settings import dynamic_config
 from broker.settings.config import PROPERTIES, Settings
 from broker.settings.dynamic_config import (
     InvalidBrokerConfig,
-    check_room,
+    check_size,
     declaration,
     in_force,
     normal,
@@ -187,8 +187,8 @@ class ConfigChanges:
             attribute, declared = TOPIC_PROPERTIES[wanted]
             return declared.show(getattr(config, attribute))
 
-        left = left_over(self._cluster.image.topics[topic.topic_id].overrides, change, topic_value)
-        current = {each: text for each, text in config.overrides.items() if each not in left}
+        invalid = invalid_untouched(self._cluster.image.topics[topic.topic_id].overrides, change, topic_value)
+        current = {each: text for each, text in config.overrides.items() if each not in invalid}
         texts = edited(current, change, lambda each: _second(TOPIC_PROPERTIES.get(each)), shown)
         for fixed in (*FIXED_AT_CREATION, *(["cleanup.policy"] if topic.is_internal else [])):
             if change.replaces and fixed in current:
@@ -203,7 +203,7 @@ class ConfigChanges:
             attribute, declared = TOPIC_PROPERTIES[each]
             texts[each] = declared.show(getattr(new, attribute)) or ""
         return _Plan(
-            topic_configs_command(topic.topic_id, {**texts, **left}),
+            topic_configs_command(topic.topic_id, {**texts, **invalid}),
             partial(self._act_on_topic, topic, dict(config.overrides)),
         )
 
@@ -230,19 +230,19 @@ class ConfigChanges:
         try:
             set_now = [each.name for each in change.edits if each.operation != ConfigOperation.DELETE]
             refuse_fixed(set_now, for_all=for_all)
-            left = left_over(current, change, normal)
+            invalid = invalid_untouched(current, change, normal)
             texts = edited(
-                {each: text for each, text in current.items() if each not in left},
+                {each: text for each, text in current.items() if each not in invalid},
                 change,
                 declaration,
                 partial(_broker_value, settings),
             )
             texts = {each: normal(each, text) for each, text in texts.items()}
-            check_room(texts)
+            check_size(texts)
             in_force(settings, *((texts, {}) if for_all else ({}, texts)))
         except InvalidBrokerConfig as error:
             raise _invalid(str(error)) from None
-        command = configs_command(BROKER_CONFIGS, name, {**texts, **left})
+        command = configs_command(BROKER_CONFIGS, name, {**texts, **invalid})
         return _Plan(command, partial(_act_on_broker, name, texts, dict(current)))
 
     def _plan_group(self, change: Change) -> _Plan:
@@ -251,15 +251,15 @@ class ConfigChanges:
             raise _invalid("Default group resources are not allowed.")
         configs = self._cluster.image.configs
         current = configs.get((GROUP_CONFIGS, name), {})
-        left = left_over(current, change, group_value)
+        invalid = invalid_untouched(current, change, group_value)
         texts = edited(
-            {each: text for each, text in current.items() if each not in left},
+            {each: text for each, text in current.items() if each not in invalid},
             change,
             lambda each: GROUP_PROPERTIES[each].declared if each in GROUP_PROPERTIES else None,
             lambda each: None,  # no list among them
         )
         try:
-            texts = {**group_config(texts), **left}
+            texts = {**group_config(texts), **invalid}
         except InvalidGroupConfig as error:
             raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
         if texts and not current:
@@ -297,14 +297,14 @@ class ConfigChanges:
 
 def _act_on_broker(name: str, texts: Mapping[str, str], former: Mapping[str, str]) -> None:
     which = f"broker {name}" if name else "all brokers"
-    told = {each: dynamic_config.shown(each, text) for each, text in texts.items()}
-    log.info("%s: configured: %s", which, _shown(told))
+    logged = {each: dynamic_config.value_for_log(each, text) for each, text in texts.items()}
+    log.info("%s: configured: %s", which, _shown(logged))
     for line in dynamic_config.without_effect(texts, former):
         log.warning("%s: %s", which, line)
 
 
 def _broker_value(settings: Settings, name: str) -> str | None:
-    """What a list that is appended to is, where nothing is stored for it."""
+    """The value in force of a list setting, to which APPEND and SUBTRACT apply if none is stored."""
     if name not in PROPERTIES:
         return None
     attribute, declared = PROPERTIES[name]
@@ -344,25 +344,26 @@ def edited(
     return texts
 
 
-def left_over(
+def invalid_untouched(
     recorded: Mapping[str, str], change: Change, check_value: Callable[[str, str], object]
 ) -> dict[str, str]:
-    """What `change` does not touch of a resource's configuration and could not be set any more.
+    """The recorded configurations that `change` does not touch and that would be refused today.
 
-    An earlier version, or a node with other settings, has recorded it. It stays recorded, and hinders no
-    change of something else (KAFKA-19851). `check_value` raises ValueError for what could not be set.
+    An earlier version, or a node with other settings, has recorded them. They stay recorded and do not make
+    the change of another configuration fail (KAFKA-19851). `check_value` raises ValueError for an invalid
+    one.
     """
     if change.replaces:
         return {}
     touched = {edit.name for edit in change.edits}
-    left = {}
+    invalid = {}
     for name, text in recorded.items():
         if name not in touched:
             try:
                 check_value(name, text)
             except ValueError:
-                left[name] = text
-    return left
+                invalid[name] = text
+    return invalid
 
 
 def check_node(name: str, node_id: int, noun: str, otherwise: str) -> None:

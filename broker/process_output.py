@@ -1,11 +1,10 @@
-"""Standard output and standard error of a process whose event loop must never wait for their reader.
+"""Asynchronous standard output and standard error, so that the event loop never blocks on their reader.
 
-Owns: a thread for each of the two that writes what the process prints and logs, and the lines that wait for
-it. Invariants: a write to `sys.stdout` or `sys.stderr` takes memory alone, whether the reader reads (a log
-driver that is blocked, a full pipe, a terminal after Ctrl-S) or not; at most `MAX_QUEUED_BYTES` wait, after
-which the oldest lines are dropped and counted; lines keep their order, and one line says where some are
-missing; the end of the process waits for the reader for at most `END_SECONDS`. Where both streams are one
-file, one thread writes both, so that the order between them is kept, too.
+Owns: for each stream a queue of lines and a thread that writes them. Invariants: a write to `sys.stdout` or
+`sys.stderr` only appends to the queue, even if the reader stands still (a blocked log driver, a full pipe, a
+terminal after Ctrl-S); beyond `MAX_QUEUED_BYTES` the oldest lines are dropped and counted; lines keep their
+order, and one line says how many were dropped there; at its end the process waits `DRAIN_SECONDS` for each
+stream. If both streams are one file, one thread writes both, so that the order between them is kept, too.
 
 The streams themselves are replaced, not only the handler of the log: warnings, the interpreter's own
 complaints and the loggers of libraries write to `sys.stderr`, and they do so on the event loop.
@@ -29,16 +28,16 @@ from typing import Final, TextIO, cast
 from protocol.utc_time import utc_time
 
 MAX_QUEUED_BYTES: Final = 1 << 20
-"""Some ten thousand lines: a burst fits, and the memory is not noticed."""
+"""LIMIT. Some ten thousand lines of one stream."""
 MAX_WRITE_BYTES: Final = 1 << 16
-"""Of one write: as much as a pipe holds."""
+"""LIMIT. Bytes of one write(2): the default capacity of a pipe."""
 OWN_LOGGERS: Final = ("lockstep", "storage", "player")
-END_SECONDS: Final = 1.0
-"""A reader that is there takes `MAX_QUEUED_BYTES` in less. No process waits longer to die."""
+DRAIN_SECONDS: Final = 1.0
+"""How long the process waits at its end; a reader that reads takes `MAX_QUEUED_BYTES` in less."""
 
 
-class _Dropped:
-    """Counts over all writers of the process."""
+class _DropCounter:
+    """Dropped lines of all writers of the process."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -49,23 +48,23 @@ class _Dropped:
             self.lines += lines
 
 
-_dropped: Final = _Dropped()
+_dropped: Final = _DropCounter()
 
 
 def dropped_lines() -> int:
-    """Lines of this process that were never written."""
+    """The number of lines of this process that were dropped."""
     return _dropped.lines
 
 
 class LineWriter:
-    """A thread that writes lines to a file descriptor. `put` may be called by any thread, and never waits."""
+    """A thread that writes queued lines to a file descriptor. Thread-safe; `put` never blocks."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._lines: deque[bytes] = deque()
         self._queued_bytes = 0
-        self._missing = 0
-        """Lines dropped since the last that was written."""
+        self._unreported = 0
+        """Dropped lines that no written line has told of yet."""
         self._is_writing = False
         self._is_closed = False
         self._changed = threading.Condition()
@@ -73,7 +72,7 @@ class LineWriter:
         self._thread.start()
 
     def put(self, line: bytes) -> None:
-        """Have `line`, which ends with a newline, written after all lines before it."""
+        """Queue a line, which ends with a newline."""
         dropped = 0
         with self._changed:
             self._lines.append(line)
@@ -81,18 +80,18 @@ class LineWriter:
             while self._queued_bytes > MAX_QUEUED_BYTES and len(self._lines) > 1:
                 self._queued_bytes -= len(self._lines.popleft())
                 dropped += 1
-            self._missing += dropped
+            self._unreported += dropped
             self._changed.notify_all()
         if dropped:
             _dropped.add(dropped)
 
     def drain(self, seconds: float) -> bool:
-        """Wait until all is written; False where that takes longer."""
+        """Wait until all lines are written; False if that takes longer than `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._lines and not self._is_writing, seconds)
 
     def close(self) -> None:
-        """End the thread once all is written."""
+        """End the thread once all lines are written."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -106,23 +105,23 @@ class LineWriter:
                 if not self._lines:
                     return
                 self._is_writing = True
-                missing, self._missing = self._missing, 0
+                unreported, self._unreported = self._unreported, 0
                 lines = [self._lines.popleft()]
                 size = len(lines[0])
                 while self._lines and size + len(self._lines[0]) <= MAX_WRITE_BYTES:
                     lines.append(self._lines.popleft())
                     size += len(lines[-1])
                 self._queued_bytes -= size
-            if missing:
-                lines.insert(0, _missing_line(missing))
+            if unreported:
+                lines.insert(0, _dropped_line(unreported))
             try:
                 self._write(b"".join(lines))
             except OSError:
-                # The reader has gone, or the file has no room: these lines are lost, the next are tried.
-                lost = len(lines) - bool(missing)
+                # The reader has gone (EPIPE), or the disk is full: drop these lines, and try the next ones.
+                lost = len(lines) - bool(unreported)
                 _dropped.add(lost)
                 with self._changed:
-                    self._missing += missing + lost
+                    self._unreported += unreported + lost
 
     def _write(self, text: bytes) -> None:
         """Raises OSError."""
@@ -136,9 +135,9 @@ class LineWriter:
                 waiting.poll()
 
 
-def _missing_line(count: int) -> bytes:
+def _dropped_line(count: int) -> bytes:
     now = utc_time(time.time_ns() // 1_000_000)
-    return f"{now} WARNING  {count} lines are missing here: they could not be written in time\n".encode()
+    return f"{now} WARNING  {count} lines were dropped here: they could not be written\n".encode()
 
 
 class QueuedStream(io.TextIOBase):
@@ -170,7 +169,7 @@ class QueuedStream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Queue whole lines; the rest waits for its newline, which `print` sends apart."""
+        """Queue whole lines, and keep the rest until its newline: `print` writes that separately."""
         with self._lock:
             whole, newline, rest = text.rpartition("\n")
             if newline:
@@ -183,10 +182,10 @@ class QueuedStream(io.TextIOBase):
 
 @contextlib.contextmanager
 def queued_output() -> Iterator[None]:
-    """Replace `sys.stdout` and `sys.stderr`; at the end give their reader `END_SECONDS`, then put them back.
+    """Replace `sys.stdout` and `sys.stderr`; at the end wait `DRAIN_SECONDS`, then restore them.
 
-    Where a reader stands still at the end the replaced streams stay: lines that come later must not wait
-    for it either, and are lost unless it reads on before the process ends.
+    If a reader still stands still then, the replaced streams stay: later lines must not block on it either,
+    and are lost unless it reads on before the process ends.
     """
     before = sys.stdout, sys.stderr
     sys.stdout.flush()
@@ -195,7 +194,7 @@ def queued_output() -> Iterator[None]:
     try:
         yield
     finally:
-        deadline = time.monotonic() + END_SECONDS
+        deadline = time.monotonic() + DRAIN_SECONDS
         if all([writer.drain(max(deadline - time.monotonic(), 0)) for writer in writers]):
             sys.stdout, sys.stderr = before
             for writer in writers:
@@ -203,17 +202,17 @@ def queued_output() -> Iterator[None]:
 
 
 def drain_output() -> None:
-    """Before a process ends without returning: give the readers `END_SECONDS`."""
+    """Wait up to `DRAIN_SECONDS` for each stream, before an `os._exit`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, QueuedStream):
-            stream._writer.drain(END_SECONDS)
+            stream._writer.drain(DRAIN_SECONDS)
 
 
 def _replace() -> list[LineWriter]:
     try:
         output, errors = sys.stdout.fileno(), sys.stderr.fileno()
         are_same = os.path.sameopenfile(output, errors)
-    except (OSError, ValueError):  # a stream that is no file, as in tests of a caller: nobody reads it
+    except (OSError, ValueError):  # a stream without a file, as under pytest: it never blocks
         return []
     writers = [LineWriter(errors)]
     if not are_same:
@@ -234,7 +233,7 @@ class UtcFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Have our loggers write lines of INFO and above, and all others of WARNING and above."""
+    """Log to standard error: from INFO on for `OWN_LOGGERS`, from WARNING on for all others."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(UtcFormatter())
     logging.root.handlers = [handler]

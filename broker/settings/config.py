@@ -2,8 +2,8 @@
 
 Owns: `Settings` (frozen) and how it is read. Sources, later ones win: defaults, a properties file with
 Kafka's names, `--set key=value`, command-line flags. Settings that only Lockstep has start with `lockstep.`,
-but for `log.flush`. Names without effect here warn, all in one line; mistakes
-in names and bad values stop the start, all told at once (`foreign_names.py`).
+but for `log.flush`. Names without effect here warn, all in one line; misspelt names (`foreign_names.py`) and
+bad values stop the start, all named in one error.
 Does not: hold topic configurations (`topic_config.py`), or say what may change after the start
 (`dynamic_config.py`).
 """
@@ -21,7 +21,7 @@ from broker.settings.cleaner_settings import CleanerSettings
 from broker.settings.connection_settings import ConnectionSettings
 from broker.settings.consumer_group_settings import ConsumerGroupSettings
 from broker.settings.data_log_settings import DataLogSettings
-from broker.settings.foreign_names import FORMER_NAMES, PROVIDERS, hint, is_mistake, said_of
+from broker.settings.foreign_names import FORMER_NAMES, PROVIDERS, hint, is_misspelt, unused_names_warning
 from broker.settings.kafka_names import REPLICA_SELECTORS, UNUSED_KAFKA_NAMES
 from broker.settings.metrics_settings import MetricsSettings
 from broker.settings.peer_settings import PeerSettings
@@ -340,16 +340,17 @@ _IGNORED_PREFIXES = ("listener.name.", "log4j.", f"{PROVIDERS}.")
 
 
 HAVE_EFFECT: Final = (*PROPERTIES, *_ALIASES, *_WOULD_BE_OPEN, PROVIDERS)
-"""Names that others may be mistaken for."""
-_TAKEN: Final = frozenset({*UNUSED_KAFKA_NAMES, *FORMER_NAMES, PROVIDERS})
+"""The names with an effect, to one of which an unknown name may be similar."""
+_NAMES_WITHOUT_EFFECT: Final = frozenset({*UNUSED_KAFKA_NAMES, *FORMER_NAMES, PROVIDERS})
 _LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
-"""Shown with the protocol's name before each, as in Kafka, whoever left it out."""
+"""Settings whose listeners are shown with the protocol, as in Kafka, even if it was left out."""
 
 
 def from_texts(texts: Mapping[str, str], foreign: Collection[str] = ()) -> Settings:
     """Settings from property names and their text. Raises ConfigError, ConfigErrors for several.
 
-    `foreign`: names that may be of somebody else, as those of a file: unless they are mistakes, they warn.
+    foreign: names from a source that others write, too, as a properties file: an unknown one among them only
+        warns unless it is misspelt; any other unknown name is an error.
     """
     values: dict[str, Any] = {}
     explicit: dict[str, str] = {}
@@ -367,12 +368,12 @@ def from_texts(texts: Mapping[str, str], foreign: Collection[str] = ()) -> Setti
             else:
                 values[known[0]] = known[1].parse(text)
                 explicit[name] = text
-                warnings += _said_of(name, values[known[0]])
+                warnings += _value_warnings(name, values[known[0]])
         except ConfigError as error:
             errors.append(error)
     raise_all(errors)
     if unused:
-        warnings.append(said_of(unused))
+        warnings.append(unused_names_warning(unused))
     for name in _LISTENERS & explicit.keys():
         attribute = PROPERTIES[name][0]
         values[attribute] = tuple(str(parse_listener(each, name)) for each in values[attribute])
@@ -394,22 +395,22 @@ def from_texts(texts: Mapping[str, str], foreign: Collection[str] = ()) -> Setti
 
 
 def _check_unknown(name: str, text: str, may_be_foreign: bool) -> None:
-    """Raises ConfigError for a name without effect that nobody should pass over."""
+    """Raises ConfigError for an unknown name that may not be ignored."""
     if name in _WOULD_BE_OPEN and text.strip():
         raise ConfigError(name, text, _WOULD_BE_OPEN[name])
     if is_known_without_effect(name) or name in _WOULD_BE_OPEN:
         return
-    if not may_be_foreign or is_mistake(name, HAVE_EFFECT):
+    if not may_be_foreign or is_misspelt(name, HAVE_EFFECT):
         raise ConfigError(name, text, f"there is no such setting{hint(name, HAVE_EFFECT)}")
 
 
 def is_known_without_effect(name: str) -> bool:
-    """Whether it is a name of Kafka's, now or formerly, that has no effect here."""
-    return name in _TAKEN or name.startswith(_IGNORED_PREFIXES)
+    """Whether Kafka has or had a setting of this name, which has no effect here."""
+    return name in _NAMES_WITHOUT_EFFECT or name.startswith(_IGNORED_PREFIXES)
 
 
-def _said_of(name: str, value: object) -> list[str]:
-    """What a start warns of where a setting has this value."""
+def _value_warnings(name: str, value: object) -> list[str]:
+    """The warnings of a start for a setting with this value."""
     if name in WITHOUT_EFFECT and value != PROPERTIES[name][1].default:
         return [f"{name} has no effect here: {WITHOUT_EFFECT[name]}"]
     return [f"{name} {SAID_AT_START[name]}"] if name in SAID_AT_START else []

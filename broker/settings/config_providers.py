@@ -3,8 +3,8 @@
 Owns: Kafka's `config.providers` for server properties, with its providers of environment variables, of
 properties files and of directories of files, their `allowed.paths` and `allowlist.pattern` (KIP-297, KIP-421,
 KIP-887, KIP-993). Invariants: a reference that cannot be followed stops the start and is named as it was
-written; no value that was found is in any text of this module, nor is it looked into for further references.
-A provider of another class is no mistake while only names without effect here refer to it.
+written; no error text contains a resolved value, and references in it are not followed. A provider of another
+class is an error only if a setting with an effect here refers to it.
 Does not: follow references in configurations that clients change while the broker runs.
 Source: Kafka's ConfigTransformer, AllowedPaths and the three providers.
 """
@@ -25,20 +25,23 @@ from broker.settings.properties import ConfigError
 
 _PACKAGE: Final = "org.apache.kafka.common.config.provider."
 _REFERENCE: Final = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
-"""Provider, path (for some), key."""
+"""Groups 1, 3 and 4: provider, optional path, key. Kafka's ConfigTransformer.DEFAULT_PATTERN."""
 
 Find = Callable[[str | None, str], str]
-"""The value at a path, of a key. Raises _NotFound."""
+"""From (path, key) to the value. Raises _NotFound."""
 
 
 class _NotFound(Exception):
-    """Why a reference leads nowhere, in words."""
+    """A reference cannot be resolved; the text says why."""
 
 
-def resolved(
+def resolve_references(
     texts: Mapping[str, str], has_effect: Callable[[str], bool], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """`texts` with each reference replaced. Raises ConfigError."""
+    """`texts` with each reference replaced by its value. Raises ConfigError.
+
+    has_effect: whether a setting of this name has an effect here; only such a one needs a known provider.
+    """
     providers: dict[str, Find | None] | None = None
     found: dict[str, str] = {}
     for name, text in texts.items():
@@ -63,14 +66,14 @@ def _replaced(text: str, providers: Mapping[str, Find | None], has_effect: bool)
         if find is not None:
             return find(path, key)
         if has_effect:
-            raise _NotFound(f"{PROVIDERS}.{provider}.class is none of {', '.join(_CLASSES)}")
+            raise _NotFound(f"{PROVIDERS}.{provider}.class is not one of {', '.join(_CLASSES)}")
         return reference[0]
 
     return _REFERENCE.sub(value, text)
 
 
 def _providers(texts: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Find | None]:
-    """How each provider that is listed finds values; None for one of a class that is not known here."""
+    """Listed provider -> how it finds values, None for an unknown class. Raises ConfigError."""
     found: dict[str, Find | None] = {}
     for provider in filter(None, map(str.strip, texts.get(PROVIDERS, "").split(","))):
         key = f"{PROVIDERS}.{provider}"
@@ -123,7 +126,7 @@ def _directory(prefix: str, texts: Mapping[str, str], environment: Mapping[str, 
     def find(path: str | None, key: str) -> str:
         directory = allowed.path(path)
         if os.path.basename(key) != key or key in ("", ".", ".."):
-            raise _NotFound(f"{key} is no name of a file")
+            raise _NotFound(f"{key} is not a file name")
         with _reading(directory / key):
             return (directory / key).read_text(encoding="utf-8")
 
@@ -132,17 +135,17 @@ def _directory(prefix: str, texts: Mapping[str, str], environment: Mapping[str, 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turns what a file that cannot be read raises into _NotFound, without its content."""
+    """Raise _NotFound, without any content, if the file cannot be read or parsed."""
     try:
         yield
     except OSError as error:
         raise _NotFound(f"{path} cannot be read: {(error.strerror or 'it failed').lower()}") from None
     except ValueError:
-        raise _NotFound(f"{path} cannot be read: not such a text file") from None
+        raise _NotFound(f"{path} cannot be read: not valid text or properties") from None
 
 
 class _Allowed:
-    """The paths that a provider may read below; all where none is named."""
+    """A provider's `allowed.paths`; without them it may read any path. Source: Kafka's AllowedPaths."""
 
     def __init__(self, prefix: str, texts: Mapping[str, str]) -> None:
         self._name = f"{prefix}allowed.paths"
@@ -150,12 +153,12 @@ class _Allowed:
         self._paths = [Path(os.path.normpath(each.strip())) for each in text.split(",") if each.strip()]
         for each in self._paths:
             if not each.is_absolute() or not each.exists():
-                raise ConfigError(self._name, text, f"{each} is no absolute path of something that is there")
+                raise ConfigError(self._name, text, f"{each} is not an absolute path that exists")
 
     def path(self, text: str | None) -> Path:
         """The path, if it may be read. Raises _NotFound."""
         if not text:
-            raise _NotFound("it names no path: PROVIDER:PATH:KEY")
+            raise _NotFound("the reference has no path; its form is ${PROVIDER:PATH:KEY}")
         path = Path(os.path.normpath(text))
         if self._paths and not (
             path.is_absolute() and any(path.is_relative_to(each) for each in self._paths)

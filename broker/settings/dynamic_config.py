@@ -4,8 +4,8 @@ Owns: their names, and `in_force`: the settings of the start with the changes ma
 this node before those for the whole cluster. Invariants: a setting with an effect is changeable only if Kafka
 lets it be changed too and it takes effect here at once; none of them names an address, a path, a class or a
 module, and none can shut out whoever would change it back. What only warns in a properties file is no error
-here: Kafka's settings without effect and names of others are stored and warned of, at most MAX_FOREIGN of the
-latter, unless they are mistakes (`foreign_names.py`).
+here: Kafka's settings without effect are stored and warned of, and so are at most MAX_FOREIGN unknown names
+that are not misspelt (`foreign_names.py`).
 Does not: store the changes (`cluster_image.py` does) or spread them (`config_changes.py`).
 Source: Kafka's DynamicBrokerConfig.
 """
@@ -17,11 +17,11 @@ from dataclasses import replace
 from typing import Final
 
 from broker.settings.config import HAVE_EFFECT, PROPERTIES, Settings, check
-from broker.settings.foreign_names import hint, is_mistake
+from broker.settings.foreign_names import hint, is_misspelt
 from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 from broker.settings.near_names import NearNames
 from broker.settings.properties import ConfigError, Kind, Property
-from broker.settings.stored_settings import OF_ONE_BROKER, PER_LISTENER, STORED
+from broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
 from broker.settings.topic_config import BROKER_SYNONYMS
 from broker.settings.topic_default_settings import WITHOUT_EFFECT
 
@@ -76,12 +76,12 @@ _NEAR: Final = NearNames(
 
 
 _FIXED: Final = frozenset({*HAVE_EFFECT, *UNUSED_KAFKA_NAMES})
-"""What only a start reads, unless it is among CHANGEABLE or stored."""
+"""Settings that are read at a start only, unless they are in CHANGEABLE or STORED."""
 MAX_FOREIGN: Final = 50
-"""Names of others that one resource may store: each is kept in memory and in every checkpoint, and looked at
-for likeness with those that have an effect."""
+"""LIMIT. Unknown names that one resource may store: each is kept in memory and in every checkpoint, and is
+compared with all names that have an effect."""
 MAX_FOREIGN_CHARACTERS: Final = 4_096
-"""Of such a name and its value."""
+"""LIMIT. Characters of such a name and its value together."""
 
 
 class InvalidBrokerConfig(ValueError):
@@ -89,9 +89,9 @@ class InvalidBrokerConfig(ValueError):
 
 
 def declaration(name: str) -> Property | None:
-    """Of a setting that may be changed while running; None where it may not.
+    """The declaration of a setting that may be changed while the broker runs; None for any other.
 
-    A name of somebody else's has a value that may be a secret, as in Kafka.
+    The value of an unknown name is treated as a password, as in Kafka: it may be a secret.
     """
     if name in CHANGEABLE:
         return PROPERTIES[name][1]
@@ -99,7 +99,7 @@ def declaration(name: str) -> Property | None:
         return STORED[name]
     if name in _FIXED:
         return None
-    return Property(name, Kind.PASSWORD, None, "Not a setting of Lockstep's, nor of Kafka's.")
+    return Property(name, Kind.PASSWORD, None, "Neither a setting of Lockstep nor of Kafka.")
 
 
 def normal(name: str, text: str) -> str:
@@ -156,13 +156,16 @@ def still_in_force(
 
 
 def refuse_fixed(names: Iterable[str], *, for_all: bool = False) -> None:
-    """Raises InvalidBrokerConfig where one of `names` cannot be changed while running, or not for all
-    brokers, or is no name but like one. Source: Kafka's DynamicBrokerConfig.validateConfigs."""
+    """Raises InvalidBrokerConfig for a name that cannot be changed while running, or that is misspelt.
+
+    for_all: the change is of the cluster-wide default, for which per-broker settings are refused, too.
+    Source: Kafka's DynamicBrokerConfig.validateConfigs.
+    """
     named = set(names)
     foreign = _foreign(named)
     if len(foreign) > MAX_FOREIGN:
-        raise InvalidBrokerConfig(f"{len(foreign)} names of nobody's settings, at most {MAX_FOREIGN}")
-    near = {name for name in foreign if _NEAR.meant(name) or is_mistake(name, HAVE_EFFECT)}
+        raise InvalidBrokerConfig(f"{len(foreign)} unknown names, at most {MAX_FOREIGN} are stored")
+    near = {name for name in foreign if _NEAR.meant(name) or is_misspelt(name, HAVE_EFFECT)}
     fixed = sorted(
         name for name in named if name in near or (declaration(name) is None and name not in PER_LISTENER)
     )
@@ -173,27 +176,27 @@ def refuse_fixed(names: Iterable[str], *, for_all: bool = False) -> None:
             "These security configs can be dynamically updated only per-listener using the listener prefix: "
             f"[{', '.join(alone)}]"
         )
-    if for_all and (of_one := sorted(named & OF_ONE_BROKER.keys())):
+    if for_all and (per_broker := sorted(named & PER_BROKER.keys())):
         raise InvalidBrokerConfig(
             f"Cannot update these configs at default cluster level, broker id must be specified: "
-            f"[{', '.join(of_one)}]"
+            f"[{', '.join(per_broker)}]"
         )
 
 
-def check_room(texts: Mapping[str, str]) -> None:
-    """Raises InvalidBrokerConfig where one resource would store too much that is nobody's setting."""
+def check_size(texts: Mapping[str, str]) -> None:
+    """Raises InvalidBrokerConfig for more or longer settings without effect than one resource may store."""
     foreign = _foreign(texts)
     if len(foreign) > MAX_FOREIGN:
-        raise InvalidBrokerConfig(f"{len(foreign)} names of nobody's settings, at most {MAX_FOREIGN}")
+        raise InvalidBrokerConfig(f"{len(foreign)} unknown names, at most {MAX_FOREIGN} are stored")
     for name in {*foreign, *(STORED.keys() & texts.keys())}:
         if len(name) + len(texts[name]) > MAX_FOREIGN_CHARACTERS:
             raise InvalidBrokerConfig(
-                f"{name[:100]}: longer than {MAX_FOREIGN_CHARACTERS} characters, and without effect here"
+                f"{name[:100]}: longer than {MAX_FOREIGN_CHARACTERS} characters, without effect here"
             )
 
 
 def without_effect(texts: Mapping[str, str], former: Mapping[str, str]) -> list[str]:
-    """A line for the names of `texts` that are new beside `former` and do nothing here; none for none."""
+    """At most one warning: the settings of `texts` that differ from `former` and have no effect here."""
     new = {name: text for name, text in texts.items() if former.get(name) != text}
     idle = [
         name
@@ -204,8 +207,8 @@ def without_effect(texts: Mapping[str, str], former: Mapping[str, str]) -> list[
     return [f"kept, and without effect here: {', '.join(idle)}"] if idle else []
 
 
-def shown(name: str, text: str) -> str:
-    """A value as the log may have it."""
+def value_for_log(name: str, text: str) -> str:
+    """The value, or `[hidden]` if it is a password."""
     declared = declaration(name)
     return "[hidden]" if declared is not None and declared.kind is Kind.PASSWORD else text
 
@@ -220,7 +223,7 @@ def _not_changeable(names: Sequence[str]) -> str:
     for name in _foreign(names):
         meant = _NEAR.meant(name)
         if meant is not None:
-            at_start = "" if meant in CHANGEABLE else f" {meant} is set at a start alone"
+            at_start = "" if meant in CHANGEABLE else f" {meant} is set only at a start"
             return f"{text}; did you mean {meant}?{at_start}"
         return text + hint(name, HAVE_EFFECT)
     return text

@@ -1,8 +1,8 @@
-"""Settings from where they are written: a properties file, `--set key=value`, flags of the command line.
+"""Loads the settings from a properties file, `--set key=value` and the flags of the command line.
 
-Owns: the order of these sources, references to values that are kept elsewhere, and telling which source is
-wrong. Invariant: what a reference stands for is in no error and no warning. Does not: know what a setting may
-be (`config.py` does).
+Owns: the precedence of these sources, resolving `${provider:path:key}` references, and naming the file of a
+wrong setting. Invariant: no error and no warning contains the value of a reference. Does not: check values
+(`config.py` does).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import javaproperties
 
 from broker.settings.addresses import Listener
 from broker.settings.config import PROPERTIES, Settings, aliased, for_clients, from_texts
-from broker.settings.config_providers import resolved
+from broker.settings.config_providers import resolve_references
 from broker.settings.properties import ConfigError, ConfigErrors
 
 
@@ -27,51 +27,55 @@ def load(
 ) -> Settings:
     """Settings from a properties file, then `key=value` assignments, then flags (by property name).
 
-    Raises ConfigError naming key and value of all that is wrong, and the file if they are from there; OSError
-    for a file that cannot be read.
+    Raises ConfigError that names each wrong key and value, with the file for those from it; OSError if the
+    file cannot be read.
     """
     warnings: list[str] = []
-    assigned = aliased(_assigned(assignments), warnings)
-    filed: dict[str, str] = {}
+    from_set = aliased(_assigned(assignments), warnings)
+    from_file: dict[str, str] = {}
     if properties_file is not None:
         with open(properties_file, encoding="utf-8") as stream:
-            filed = dict(javaproperties.load(stream))
+            from_file = dict(javaproperties.load(stream))
     written: dict[str, str] = {}
-    flagged = aliased(flags or {}, warnings)
+    from_flags = aliased(flags or {}, warnings)
     try:
-        written |= aliased(filed, warnings)
-        filed |= written
-        written |= assigned
-        texts = resolved(written, PROPERTIES.__contains__, os.environ)
-        overridden = _overridden(texts) if "listeners" in flagged else None
+        written |= aliased(from_file, warnings)
+        from_file |= written
+        written |= from_set
+        texts = resolve_references(written, PROPERTIES.__contains__, os.environ)
+        overridden = _overridden(texts) if "listeners" in from_flags else None
         replaced = written.get("listeners")
-        written |= flagged
-        settings = from_texts(texts | flagged, filed.keys() - assigned.keys())
+        written |= from_flags
+        settings = from_texts(texts | from_flags, from_file.keys() - from_set.keys())
     except ConfigErrors as errors:
         raise ConfigErrors(
-            [_as_written(each, written, filed, properties_file) for each in errors.errors]
+            [_as_written(each, written, from_file, properties_file) for each in errors.errors]
         ) from None
     except ConfigError as error:
-        raise _as_written(error, written, filed, properties_file) from None
+        raise _as_written(error, written, from_file, properties_file) from None
     if overridden is not None and overridden != settings.listening():
-        warnings.append(f"listeners={replaced} has no effect: --listen {flagged['listeners']} goes before it")
+        address = from_flags["listeners"]
+        warnings.append(f"listeners={replaced} has no effect: --listen {address} overrides it")
     return replace(settings, warnings=(*warnings, *settings.warnings))
 
 
 def _as_written(
-    error: ConfigError, texts: Mapping[str, str], filed: Mapping[str, str], file: Path | None
+    error: ConfigError, texts: Mapping[str, str], from_file: Mapping[str, str], file: Path | None
 ) -> ConfigError:
-    """`error` with the file that its setting is from, if it is. `texts`: all of them as written."""
+    """`error` with the unresolved value, and with the file if its setting is from there.
+
+    texts: the settings of all sources, with references unresolved.
+    """
     key, value, problem = error.key, error.value, error.problem
     if "${" in texts.get(key, ""):
         value = texts[key]
-    if key in filed and texts.get(key, filed[key]) == filed[key]:
+    if key in from_file and texts.get(key, from_file[key]) == from_file[key]:
         problem = f"{problem} (in {file})"
     return ConfigError(key, value, problem)
 
 
 def _assigned(assignments: Iterable[str]) -> dict[str, str]:
-    """What `--set` says. Raises ConfigError."""
+    """The settings of `--set` options. Raises ConfigError."""
     found = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
@@ -82,8 +86,11 @@ def _assigned(assignments: Iterable[str]) -> dict[str, str]:
 
 
 def _overridden(texts: Mapping[str, str]) -> list[Listener] | None:
-    """The listeners that `--listen` goes before; None where none are set. Raises ConfigError as without it:
-    it says where to listen, and not that what was to be encrypted may be in the clear."""
+    """The listeners that `--listen` overrides; None if none are set.
+
+    Raises ConfigError as without `--listen`: that names an address, and does not allow plaintext for a
+    listener that was to be encrypted.
+    """
     names = ("listeners", "listener.security.protocol.map", "controller.listener.names")
     if "listeners" not in texts:
         return None
@@ -92,5 +99,5 @@ def _overridden(texts: Mapping[str, str]) -> list[Listener] | None:
     try:
         return for_clients(Settings(**values))
     except ConfigError as error:
-        meant = "--listen does not change that; who means it sets listeners=PLAINTEXT://HOST:PORT"
+        meant = "--listen does not change that; to allow plaintext, set listeners=PLAINTEXT://HOST:PORT"
         raise ConfigError(error.key, error.value, f"{error.problem}; {meant}") from None

@@ -1,8 +1,8 @@
-"""Broker settings that Kafka 4.4.0 changes while it runs and that have no effect here: checked, kept, shown.
+"""Dynamic broker settings of Kafka 4.4.0 that have no effect here: they are checked, stored and described.
 
-Pure. Owns: their types and bounds as Kafka has them, and which of them Kafka sets for one broker only. In a
-properties file each of these warns; while the broker runs it is stored and warned of, too, so that a tool
-that sets several is not refused for one of them. Does not: know what is stored (`cluster_image.py` does).
+Pure. Owns: their types and bounds as Kafka has them, and which of them are per-broker settings. In a
+properties file each of these warns; a change while running is stored and warned of, too, so that a tool that
+sets several is not refused for one of them. Does not: know what is stored (`cluster_image.py` does).
 Source: Kafka's DynamicBrokerConfig.dynamicConfigUpdateModes and KafkaConfig's definitions.
 """
 
@@ -58,7 +58,7 @@ _BY_TYPE: Final[tuple[tuple[Kind, int | None, str], ...]] = (
     ),
     (Kind.STRING, None, "errors.deadletterqueue.topic.name.prefix max.connections.per.ip.overrides"),
 )
-_OF_ONE_BROKER: Final[tuple[tuple[Kind, int | None, str], ...]] = (
+_PER_BROKER: Final[tuple[tuple[Kind, int | None, str], ...]] = (
     (Kind.CLASS, None, "principal.builder.class ssl.engine.factory.class"),
     (
         Kind.DOUBLE,
@@ -92,10 +92,10 @@ def _declared(table: tuple[tuple[Kind, int | None, str], ...]) -> Iterator[Prope
             yield Property(name, kind, None, _DOC, minimum, choices=_CHOICES.get(name, ()))
 
 
-OF_ONE_BROKER: Final = {each.name: each for each in _declared(_OF_ONE_BROKER)}
-"""Those that Kafka does not take for all brokers at once."""
-STORED: Final = {each.name: each for each in _declared(_BY_TYPE)} | OF_ONE_BROKER
-"""Name -> its declaration, without a default: nothing is shown that nobody has set."""
+PER_BROKER: Final = {each.name: each for each in _declared(_PER_BROKER)}
+"""Per-broker settings: Kafka refuses them as a cluster-wide default."""
+STORED: Final = {each.name: each for each in _declared(_BY_TYPE)} | PER_BROKER
+"""Name -> its declaration, without a default, so that only a value that was set is described."""
 PER_LISTENER: Final = frozenset(
     {
         "ssl.key.password",
@@ -103,4 +103,4 @@ PER_LISTENER: Final = frozenset(
         *(f"ssl.truststore.{each}" for each in ("certificates", "location", "password", "type")),
     }
 )
-"""Those that Kafka takes behind `listener.name.NAME.` only."""
+"""Settings that Kafka takes only with the prefix `listener.name.NAME.`."""

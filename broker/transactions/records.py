@@ -1,8 +1,8 @@
 """A transactional id's records in `__transaction_state`, and what they say in our words.
 
 Owns: `TransactionState`, `TransactionMetadata`, and the way to and from a record's key and value.
-Invariants: what is written is what Kafka 4.4.0 writes (values in version 1), the producer's last epoch as
-one tagged field more, which others pass over; both versions that Kafka ever wrote are read.
+Invariants: values are written in version 1 as by Kafka 4.4.0, plus the producer's last epoch as a tagged
+field, which other readers skip; both versions that Kafka ever wrote are read.
 Source: Kafka's TransactionLog and TransactionState.
 """
 
@@ -79,7 +79,7 @@ class TransactionMetadata(NamedTuple):
     version: int = 0
     """The client's transaction version."""
     last_producer_epoch: int = NO_EPOCH
-    """The epoch before the last raise that its producer may not have heard of; it may still name it."""
+    """The epoch before the last raise: a producer that did not get that answer still sends it."""
 
 
 # --- to records -------------------------------------------------------------------------------------------

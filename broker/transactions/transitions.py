@@ -86,11 +86,11 @@ def begun(producer_id: int, timeout_ms: int, time_ms: int) -> TransactionMetadat
 
 
 def check_known(current: TransactionMetadata, expected: Identity | None) -> None:
-    """Raises Refused where the producer says that it is one which is not the last (KIP-360).
+    """Raises Refused (PRODUCER_FENCED) if `expected` is not the current producer id and epoch (KIP-360).
 
-    It may be one that did not hear of its last change: its epoch was raised, or its id replaced when the
-    epochs ran out. With a transaction under way it has heard: the epoch before is then a late request's, and
-    must not abort that transaction. Kafka looks at the epoch later, when it has aborted it.
+    The last epoch is accepted, too, from a producer that did not get the answer that raised its epoch, or
+    that replaced its id when the epochs were exhausted. During a transaction it did get it: the last epoch is
+    then that of a late request, which must not abort the transaction. Kafka checks the epoch after aborting.
     """
     if expected is None:
         return
@@ -133,7 +133,7 @@ def initialised(
     elif expected == (producer_id, epoch):
         last_epoch = epoch
         epoch += 1
-    else:  # it did not hear the answer, and hears it as often as it asks
+    else:  # a retry of a request whose answer was lost: the same answer again
         previous_id = current.previous_producer_id
     return _moved(
         current, EMPTY, time_ms, producer_id=producer_id, producer_epoch=epoch, timeout_ms=timeout_ms,
@@ -142,19 +142,19 @@ def initialised(
 
 
 def fence_needs_new_id(current: TransactionMetadata, version: int) -> bool:
-    """Whether `fenced` is to be given a fresh producer id (KAFKA-20090)."""
+    """Whether `fenced` needs a fresh producer id, because the epochs are exhausted (KAFKA-20090)."""
     return version >= RAISES_EPOCH_SINCE and is_exhausted(current)
 
 
 def fenced(
     current: TransactionMetadata, version: int, fresh_id: int | None, time_ms: int
 ) -> TransactionMetadata:
-    """The transaction under way is aborted for the producer, by a newer one or because its time is over.
+    """The ongoing transaction is aborted, by a newer producer's InitProducerId or its timeout.
 
     Args: version: the transaction version that this broker serves.
-    Returns: where the id stands then, its epoch raised. From version 2 on the producer may still hear of it:
-    its own abort is answered as if that had done it. The largest epoch is thus the marker's alone; whoever
-    goes on does so with the fresh id.
+    Returns: the state PREPARE_ABORT with the epoch raised. From version 2 on the old epoch is kept as the
+    last epoch: an abort that the producer itself sends then succeeds. If the raised epoch is the largest
+    one, only the marker has it, and the next producer gets the fresh id.
     """
     assert current.state is ONGOING
     raises = version >= RAISES_EPOCH_SINCE
@@ -261,8 +261,8 @@ def _ended_raising(
         raise _refused(ErrorCode.PRODUCER_FENCED, current, asked)
     if repeated:
         if commit and current.state in (PREPARE_ABORT, COMPLETE_ABORT):
-            # A client repeats its own end as it was, so the coordinator aborted. INVALID_TXN_STATE would be
-            # the producer's end; it can begin anew where it is fenced (KAFKA-20785).
+            # A client retries its own EndTxn unchanged, so it was the coordinator that aborted. The producer
+            # can recover from PRODUCER_FENCED; INVALID_TXN_STATE is fatal to it (KAFKA-20785).
             raise _refused(ErrorCode.PRODUCER_FENCED, current, asked)
         _check_repeated(current, asked, commit)
         return None

@@ -127,7 +127,7 @@ def _alter(options: argparse.Namespace) -> int:
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """A broker stores names that are nobody's, as Kafka does; who types one has mistaken it. WrongUsage."""
+    """Raises WrongUsage for an unknown name: a broker would store it, but here it is a typing error."""
     from broker.settings.config import HAVE_EFFECT, PROPERTIES, is_known_without_effect
     from broker.settings.foreign_names import hint
     from broker.settings.stored_settings import STORED

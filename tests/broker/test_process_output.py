@@ -25,8 +25,8 @@ from broker.process_output import (
 F_SETPIPE_SZ = 1031
 LINE = b"x" * 999 + b"\n"
 MISSING = re.compile(
-    rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING  (\d+) lines are missing here: "
-    rb"they could not be written in time\n"
+    rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z WARNING  (\d+) lines were dropped here: "
+    rb"they could not be written\n"
 )
 
 

@@ -231,7 +231,7 @@ def test_listeners_that_an_address_goes_before_are_warned_of_once() -> None:
     flags = {"listeners": "localhost:9099"}
     moved = load(None, ["listeners=PLAINTEXT://:9092,C://:9093", "controller.listener.names=C"], flags)
     assert moved.warnings == (
-        "listeners=PLAINTEXT://:9092,C://:9093 has no effect: --listen localhost:9099 goes before it",
+        "listeners=PLAINTEXT://:9092,C://:9093 has no effect: --listen localhost:9099 overrides it",
     )
     assert [str(listener) for listener in moved.listening()] == ["PLAINTEXT://localhost:9099"]
     assert load(None, ["listeners=PLAINTEXT://localhost:9099"], flags).warnings == ()

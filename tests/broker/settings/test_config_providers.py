@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.settings.config_providers import resolved
+from broker.settings.config_providers import resolve_references
 from broker.settings.properties import ConfigError
 
 CLASS = "org.apache.kafka.common.config.provider."
@@ -25,7 +25,7 @@ def providers(**params: str) -> dict[str, str]:
 
 
 def value(text: str, texts: dict[str, str], *, has_effect: bool = True) -> str:
-    return resolved({**texts, "x": text}, lambda name: has_effect, ENVIRONMENT)["x"]
+    return resolve_references({**texts, "x": text}, lambda name: has_effect, ENVIRONMENT)["x"]
 
 
 def test_each_provider_and_several_references_in_one_value(tmp_path: Path) -> None:
@@ -47,11 +47,11 @@ def test_each_provider_and_several_references_in_one_value(tmp_path: Path) -> No
         ("${env:a/path:A}", "an environment variable has no path"),
         ("${file:TMP/none.properties:k}", "TMP/none.properties cannot be read: no such file or directory"),
         ("${file:TMP/f.properties:none}", "TMP/f.properties has no key none"),
-        ("${file:TMP/binary:k}", "TMP/binary cannot be read: not such a text file"),
-        ("${file:k}", "it names no path: PROVIDER:PATH:KEY"),
+        ("${file:TMP/binary:k}", "TMP/binary cannot be read: not valid text or properties"),
+        ("${file:k}", "the reference has no path; its form is ${PROVIDER:PATH:KEY}"),
         ("${directory:TMP:none}", "TMP/none cannot be read: no such file or directory"),
-        ("${directory:TMP:../f.properties}", "../f.properties is no name of a file"),
-        ("${directory:TMP:..}", ".. is no name of a file"),
+        ("${directory:TMP:../f.properties}", "../f.properties is not a file name"),
+        ("${directory:TMP:..}", ".. is not a file name"),
         ("${vault:a:b}", "config.providers does not list vault"),
     ],
 )
@@ -69,7 +69,7 @@ def test_a_provider_of_another_class_is_a_mistake_only_where_its_value_has_an_ef
     texts = {"config.providers": "vault", "config.providers.vault.class": "com.example.Vault"}
     assert value("${vault:a:b}", texts, has_effect=False) == "${vault:a:b}"
     with pytest.raises(
-        ConfigError, match=r"config\.providers\.vault\.class is none of .*EnvVarConfigProvider"
+        ConfigError, match=r"config\.providers\.vault\.class is not one of .*EnvVarConfigProvider"
     ):
         value("${vault:a:b}", texts)
 

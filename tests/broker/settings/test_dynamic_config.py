@@ -10,17 +10,17 @@ from broker.settings.dynamic_config import (
     MAX_FOREIGN,
     MAX_FOREIGN_CHARACTERS,
     InvalidBrokerConfig,
-    check_room,
+    check_size,
     declaration,
     in_force,
     normal,
     refuse_fixed,
-    shown,
     still_in_force,
+    value_for_log,
     without_effect,
 )
 from broker.settings.properties import Kind
-from broker.settings.stored_settings import OF_ONE_BROKER, PER_LISTENER, STORED
+from broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
 from broker.settings.topic_config import BROKER_SYNONYMS
 
 
@@ -116,7 +116,7 @@ def test_several_that_are_fixed_are_named_together() -> None:
     [
         (
             "log.retention.hour",
-            "; did you mean log.retention.hours? log.retention.hours is set at a start alone",
+            "; did you mean log.retention.hours? log.retention.hours is set only at a start",
         ),
         ("log.retention.m", "; did you mean log.retention.ms?"),
         ("max.message.bytes", "; did you mean message.max.bytes?"),
@@ -167,11 +167,11 @@ def test_what_is_stored_is_none_of_the_settings_with_an_effect() -> None:
 
 
 def test_what_kafka_sets_for_one_broker_only() -> None:
-    for name in OF_ONE_BROKER:
+    for name in PER_BROKER:
         with pytest.raises(InvalidBrokerConfig, match="at default cluster level"):
             refuse_fixed([name], for_all=True)
-    refuse_fixed(OF_ONE_BROKER)
-    refuse_fixed(STORED.keys() - OF_ONE_BROKER.keys(), for_all=True)
+    refuse_fixed(PER_BROKER)
+    refuse_fixed(STORED.keys() - PER_BROKER.keys(), for_all=True)
     for name in PER_LISTENER:
         with pytest.raises(InvalidBrokerConfig, match="only per-listener"):
             refuse_fixed([name])
@@ -180,18 +180,16 @@ def test_what_kafka_sets_for_one_broker_only() -> None:
 
 def test_names_of_others_are_bounded() -> None:
     names = {f"com.example.x{number:02}": "1" for number in range(MAX_FOREIGN + 1)}
-    for check in (refuse_fixed, check_room):
-        with pytest.raises(
-            InvalidBrokerConfig, match=f"51 names of nobody's settings, at most {MAX_FOREIGN}"
-        ):
+    for check in (refuse_fixed, check_size):
+        with pytest.raises(InvalidBrokerConfig, match=f"51 unknown names, at most {MAX_FOREIGN} are stored"):
             check(names)
     del names["com.example.x00"]
     refuse_fixed(names)
-    check_room({**names, "num.io.threads": "1", "log.retention.ms": "5"})
+    check_size({**names, "num.io.threads": "1", "log.retention.ms": "5"})
     for name in ("com.example.a", "metric.reporters"):
-        check_room({name: "x" * (MAX_FOREIGN_CHARACTERS - len(name))})
+        check_size({name: "x" * (MAX_FOREIGN_CHARACTERS - len(name))})
         with pytest.raises(InvalidBrokerConfig, match=f"{name}: longer than {MAX_FOREIGN_CHARACTERS}"):
-            check_room({name: "x" * (MAX_FOREIGN_CHARACTERS + 1 - len(name))})
+            check_size({name: "x" * (MAX_FOREIGN_CHARACTERS + 1 - len(name))})
 
 
 def test_what_is_new_and_does_nothing_is_said_without_its_value() -> None:
@@ -208,5 +206,5 @@ def test_what_is_new_and_does_nothing_is_said_without_its_value() -> None:
     )
     assert without_effect(texts, texts) == []
     assert without_effect({**texts, "num.io.threads": "5"}, texts)[0].endswith(": num.io.threads")
-    assert [shown(name, text) for name, text in texts.items()] == ["4", "[hidden]", "5", "9", "9"]
-    assert shown("sasl.jaas.config", "hush-hush") == "[hidden]"
+    assert [value_for_log(name, text) for name, text in texts.items()] == ["4", "[hidden]", "5", "9", "9"]
+    assert value_for_log("sasl.jaas.config", "hush-hush") == "[hidden]"

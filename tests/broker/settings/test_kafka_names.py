@@ -13,7 +13,7 @@ from broker.settings.config import HAVE_EFFECT, PROPERTIES, from_texts
 from broker.settings.dynamic_config import declaration
 from broker.settings.group_config import GROUP_PROPERTIES
 from broker.settings.kafka_names import UNUSED_KAFKA_NAMES
-from broker.settings.stored_settings import OF_ONE_BROKER, PER_LISTENER, STORED
+from broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
 from broker.settings.topic_config import TOPIC_PROPERTIES
 
 _ROWS: Final = [
@@ -56,7 +56,7 @@ def test_what_kafka_changes_while_it_runs_is_taken_here() -> None:
     assert changed - taken - PER_LISTENER == FIXED_HERE
     assert taken <= changed
     of_one = {name for name, how in BROKER.items() if how == "per-broker"}
-    assert OF_ONE_BROKER.keys() == of_one - PER_LISTENER - FIXED_HERE
+    assert PER_BROKER.keys() == of_one - PER_LISTENER - FIXED_HERE
     assert STORED.keys() <= changed and of_one >= PER_LISTENER
 
 

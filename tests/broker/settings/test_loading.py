@@ -45,7 +45,7 @@ def test_names_with_one_reason_stand_together(tmp_path: Path) -> None:
     )
     assert load(file).warnings == (
         "without effect here: num.io.threads, ssl.client.auth, ssl.protocol (there is no TLS), port "
-        "(listeners took its place), super.users (there is no access control)",
+        "(replaced by listeners), super.users (there is no access control)",
     )
 
 
