@@ -241,7 +241,8 @@ class LogReader:
         Returns their bytes, `last`, and the first row that does not verify or was not read, `last` for none.
         """
         start = index.positions[first]
-        is_small = end - first <= SMALL_ROWS and index.positions[end - 1] - start < SMALL_BYTES
+        size = index.positions[end - 1] + index.lengths[end - 1] - start
+        is_small = end - first <= SMALL_ROWS and size < SMALL_BYTES
         modified = 0 if is_small else self._fs.modified(segment.fd)
         now = 0.0 if is_small else self._seconds()
         view, last = self._read_stretch(segment, start, index, first, end, wait)

@@ -6,9 +6,11 @@ import errno
 
 import pytest
 
+from storage.log import reading
 from storage.log.damage import DAMAGE_NAME, MAX_RANGES
 from storage.log.data_log import DataLog
 from storage.log.format import BATCH_PREFIX
+from storage.log.verified import VerifiedRowsCache
 from storage.types import NO_PARTITION, Buffer, DamagedBatch
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.simulated_disk import SimulatedFileSystem
@@ -66,6 +68,20 @@ def test_a_read_ends_before_a_batch_that_changed_and_begins_with_none(byte: int)
     assert log.rot_met
     (known,) = log.damage.known()
     assert (known.partition, known.first_offset, known.end_offset) == (PARTITION, first, end)
+
+
+def test_one_large_batch_is_remembered_as_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SMALL_BYTES", 1)  # so that any batch is a large one
+    log, _, _ = two_logs()
+    noted: list[tuple[int, int]] = []
+
+    class Noting(VerifiedRowsCache):
+        def note(self, owner: int, first: int, last: int, modified: int, now: float) -> None:
+            noted.append((first, last))
+
+    log._reader._verified = Noting()
+    assert len(log.read(PARTITION, 0, 1, 1 << 40).buffers) == 1
+    assert noted == [(0, 1)]
 
 
 def test_damage_is_known_after_a_restart_until_all_verifies() -> None:
