@@ -194,9 +194,9 @@ class Compaction:
             return await self._clean(group)
         except (StorageError, OSError) as error:
             group.log.reading_failed(error)
-            log.warning("group %d: compaction has to wait: %s", group.group_id, error)
+            log.warning("log group %d: compaction has to wait: %s", group.group_id, error)
         except Exception:  # a group may be given up in the midst of it; files only grow where this ends
-            log.exception("group %d: compaction failed", group.group_id)
+            log.exception("log group %d: compaction failed", group.group_id)
         return 0
 
     async def _clean(self, group: LogGroup) -> int:
@@ -237,7 +237,7 @@ class Compaction:
             self._futile[group] = asked
         log.log(
             logging.INFO if done.segments or freed else logging.DEBUG,
-            "group %d: cleaned %d partitions, %d files are %d bytes smaller, %d are gone",
+            "log group %d: cleaned %d partitions, %d files are %d bytes smaller, %d are gone",
             group.group_id,
             len(done.ends),
             done.segments,
@@ -302,7 +302,7 @@ class Compaction:
             )
         more = len(fresh[room:])
         if more and more != named.more:  # the same number, pass after pass, is no news
-            log.warning("group %d: and %d more batches that cannot be cleaned", group.group_id, more)
+            log.warning("log group %d: and %d more batches that cannot be cleaned", group.group_id, more)
         named.more = more
 
 

@@ -120,13 +120,13 @@ class Retention:
                 except NotLeader:
                     pass  # whoever leads by now sees to it
                 except TimeoutError:
-                    log.warning("group %d: retention has to wait: no majority takes it", group.group_id)
+                    log.warning("log group %d: retention has to wait: no majority takes it", group.group_id)
                 except StorageError as error:
-                    log.warning("group %d: retention has to wait: %s", group.group_id, error)
+                    log.warning("log group %d: retention has to wait: %s", group.group_id, error)
         for group in list(self._cluster.groups.values()):
             freed = group.free_dead_segments()
             if freed:
-                log.info("group %d: %s freed", group.group_id, counted(freed, "log file"))
+                log.info("log group %d: %s freed", group.group_id, counted(freed, "log file"))
         return sum(len(moved) for moved in starts.values())
 
     def _forget_metadata(self, starts: dict[LogGroup, dict[int, int]]) -> None:

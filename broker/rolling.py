@@ -85,7 +85,7 @@ class Rolling:
         try:
             done = await group.sealing.run(SEAL_SECONDS, without_members=now_ms - since_ms >= PATIENCE_MS)
         except (StorageError, OSError) as error:
-            log.warning("group %d: no file can be sealed for compaction: %s", group.group_id, error)
+            log.warning("log group %d: no file can be sealed for compaction: %s", group.group_id, error)
             return False
         if done:
             self._sealed_ms[group] = now_ms

@@ -133,12 +133,12 @@ class Scrubbing:
         except ScrubEnded:
             return False
         except OSError as error:
-            log.warning("group %d: log file %d cannot be read through: %s", number, sequence, error)
+            log.warning("log group %d: log file %d cannot be read through: %s", number, sequence, error)
             if place in self._rotten:
                 self._rotten[place] = _after(self._seconds(), self._rotten[place])
             return False
         except Exception:  # a group may be given up in the midst of it; rot gathers where this ends
-            log.exception("group %d: scrubbing of log file %d failed", number, sequence)
+            log.exception("log group %d: scrubbing of log file %d failed", number, sequence)
             return False
         if rotten is None:
             self._rotten.pop(place, None)

@@ -436,7 +436,7 @@ class Broker:
                 if group.log.disk_full:
                     if number not in was_full:
                         was_full.add(number)
-                        log.error("group %d: the disk is full; produce is refused, reads go on", number)
+                        log.error("log group %d: the disk is full; produce is refused, reads go on", number)
                         next_enforced = 0.0
                     if time.monotonic() >= next_enforced:  # it may have been shortened to make room
                         next_enforced = time.monotonic() + FULL_DISK_RETENTION_SECONDS
@@ -446,13 +446,13 @@ class Broker:
                     group.log.retry_space()
                 elif number in was_full:
                     was_full.discard(number)
-                    log.info("group %d: there is room again", number)
+                    log.info("log group %d: there is room again", number)
 
     async def _free_on_full_disk(self, group: LogGroup) -> None:
         with contextlib.suppress(StorageError, OSError):
             freed = await free_on_full_disk(group)
             if freed:
-                log.info("group %d: %s freed", group.group_id, counted(freed, "log file"))
+                log.info("log group %d: %s freed", group.group_id, counted(freed, "log file"))
 
     def _fatal(self, failure: BaseException) -> None:
         if self.failed is not None:

@@ -249,7 +249,7 @@ class Topics:
             ]
             if orphans:
                 words = counted(len(orphans), "partition")
-                log.warning("group %d: closing %s of no topic", group.group_id, words)
+                log.warning("log group %d: closing %s of no topic", group.group_id, words)
                 await group.close_partitions(orphans)
 
     @property

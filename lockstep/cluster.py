@@ -159,7 +159,7 @@ async def _until_done(
             )
         if answer is not None and loop.time() >= quiet_until and (text := problem(answer)) != said:
             said = text
-            say(f"{text} yet")
+            say(f"{text}; waiting")
         await asyncio.sleep(LOOK_SECONDS)
 
 

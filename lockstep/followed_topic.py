@@ -78,7 +78,7 @@ class FollowedTopic:
         silent_s = asyncio.get_running_loop().time() - self._silent_since
         if silent_s < SILENT_AFTER_S:
             return ""
-        return f"no answer from the brokers for {silent_s:.0f} s: {self._why_silent}"
+        return f"no success for {silent_s:.0f} s: {self._why_silent}"
 
     async def leader(self, partition: int) -> Connection:
         """Whom to ask about a partition. Raises ClientError."""

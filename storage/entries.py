@@ -91,7 +91,7 @@ class Outgoing:
             # A request that is not sent is like one that is lost: the core sends again.
             self._log.reading_failed(error)
             log_of_entries.warning(
-                "group %d: entries for member %d: %s", self._log.group_id, message.to, error
+                "log group %d: entries for member %d: %s", self._log.group_id, message.to, error
             )
             self._gone(None)
             return

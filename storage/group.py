@@ -370,7 +370,7 @@ class LogGroup:
             raise NotLeader(f"group {self.group_id} is not led here")
         pending = self._open.make_room(size, record_count, batches)
         if not self.log.room_for(pending, reserved=reserved):
-            raise StorageFull(f"group {self.group_id} has no room for {size} bytes")
+            raise StorageFull(f"log group {self.group_id} has no room for {size} bytes")
         pending += self._replica.applier.in_flight_bytes
         if pending > self._options.max_uncommitted_bytes:
             raise Backlogged(f"group {self.group_id} holds {pending} bytes that are not committed")
@@ -549,7 +549,7 @@ class LogGroup:
         try:
             listener(leading)
         except Exception:  # the others are to hear of it all the same
-            log_of_groups.exception("group %d: who follows its leadership failed", self.group_id)
+            log_of_groups.exception("log group %d: who follows its leadership failed", self.group_id)
 
     def on_progress(self, moved: dict[PartitionLog, None]) -> None:
         """As `Owner`."""

@@ -135,7 +135,7 @@ class Installing:
         self._beginning.discard(peer)
         error = None if done.cancelled() else done.exception()
         if error is not None:
-            log_of_installs.warning("group %d: no checkpoint to ship: %s", self._log.group_id, error)
+            log_of_installs.warning("log group %d: no checkpoint to ship: %s", self._log.group_id, error)
             return
         checkpoint = None if done.cancelled() else done.result()
         if checkpoint is not None and self._raft.leading is not None:
@@ -166,7 +166,7 @@ class Installing:
         if error is not None:
             # Retention has freed what was being shipped, or it does not verify: the next try starts afresh.
             self._log.reading_failed(error)
-            log_of_installs.warning("group %d: shipping to %d ended: %s", self._log.group_id, peer, error)
+            log_of_installs.warning("log group %d: shipping to %d ended: %s", self._log.group_id, peer, error)
             self._shipments.pop(peer, None)
             return
         found = done.result()
@@ -231,7 +231,7 @@ class Installing:
         if isinstance(error, StorageFull | OSError):
             self._not_stored(arrival, install, error)
         elif error is not None:
-            log_of_installs.warning("group %d: an install was given up: %s", self._log.group_id, error)
+            log_of_installs.warning("log group %d: an install was given up: %s", self._log.group_id, error)
             self.abort()
         elif arrival.whole:
             self._pause_ms = self._paused_until_ms = 0
@@ -256,7 +256,7 @@ class Installing:
                 f"({log.size_bytes / 1e6:.1f} MB) stays until all of it has come: free other space"
             )
         log_of_installs.warning(
-            "group %d: an install was given up after %.1f MB: %s; tried again in %d s or later%s",
+            "log group %d: an install was given up after %.1f MB: %s; tried again in %d s or later%s",
             log.group_id,
             stored_bytes / 1e6,
             error,

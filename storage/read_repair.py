@@ -72,7 +72,7 @@ class ReadRepair:
             pass
         except (OSError, StorageError) as error:
             log_of_repairs.warning(
-                "group %d: segment %d could not be repaired: %s", log.group_id, sequence, error
+                "log group %d: segment %d could not be repaired: %s", log.group_id, sequence, error
             )
         finally:
             del self._repairs[sequence]

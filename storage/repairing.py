@@ -155,7 +155,7 @@ class Repairing:
             return
         if not self._log.rewritable(sequence):
             log_of_repairs.warning(
-                "group %d: segment %d has rotted; it can be repaired once two more checkpoints are written",
+                "log group %d: segment %d has rotted; two more checkpoints, then it can be repaired",
                 self._log.group_id,
                 sequence,
             )
@@ -164,7 +164,7 @@ class Repairing:
         chain = self._log.chain_at(first_index - 1)
         if chain is None:
             return
-        log_of_repairs.warning("group %d: segment %d has rotted", self._log.group_id, sequence)
+        log_of_repairs.warning("log group %d: segment %d has rotted", self._log.group_id, sequence)
         self._repair = _Repair(sequence, first_index, last_index, chain)
         self._ended.clear()
         self._begun += 1
@@ -182,7 +182,7 @@ class Repairing:
             others = members
         if not others:
             log_of_repairs.error(
-                "group %d: no member has the entries of segment %d", self._log.group_id, repair.sequence
+                "log group %d: no member has the entries of segment %d", self._log.group_id, repair.sequence
             )
             self._give_up()
             return
@@ -235,7 +235,7 @@ class Repairing:
         try:
             frames = decode_frames(b"".join(response.frames), repair.chain, marked=True)
         except ValueError as error:
-            log_of_repairs.warning("group %d: member %d: %s", self._log.group_id, response.sender, error)
+            log_of_repairs.warning("log group %d: member %d: %s", self._log.group_id, response.sender, error)
             return
         frames = [frame for frame in frames if frame.index <= repair.last_index]
         if not frames:
@@ -269,9 +269,9 @@ class Repairing:
             self.repaired += 1
             if repair is not None:
                 log_of_repairs.warning(
-                    "group %d: segment %d is whole again", self._log.group_id, repair.sequence
+                    "log group %d: segment %d is whole again", self._log.group_id, repair.sequence
                 )
         elif isinstance(error, ValueError | FramesGone | StorageFull | CorruptLog | OSError):
-            log_of_repairs.warning("group %d: not repaired: %s", self._log.group_id, error)
+            log_of_repairs.warning("log group %d: not repaired: %s", self._log.group_id, error)
         else:
             raise error

@@ -194,7 +194,7 @@ class Replica:
         if self.stopped:
             return
         if not plausible(message):
-            log_of_peers.warning("group %d: dropped: %.200r", self.log.group_id, message)
+            log_of_peers.warning("log group %d: dropped: %.200r", self.log.group_id, message)
             return
         if isinstance(message, RangeRequest | RangeResponse):
             self._guarded(self._repair, message)
@@ -205,7 +205,7 @@ class Replica:
                 self._arrived = unpack(message)
                 self._arrived_chain = message.chain
         except ValueError as error:
-            log_of_peers.warning("group %d: an append was dropped: %s", self.log.group_id, error)
+            log_of_peers.warning("log group %d: an append was dropped: %s", self.log.group_id, error)
             return
         self._guarded(self.raft.step, message, self.now_ms())
 
@@ -505,7 +505,7 @@ class Replica:
         except FlushFailed:
             raise
         except (ValueError, StorageError) as error:
-            log_of_peers.warning("group %d: an install was given up: %s", self.log.group_id, error)
+            log_of_peers.warning("log group %d: an install was given up: %s", self.log.group_id, error)
             self.installing.abort()
             return
         self.installing.arrival = None

@@ -60,11 +60,11 @@ def part_of(
 
 def told_of(node_id: int, part: Part) -> str:
     """A line of the log: what a node is, and what may be left to do."""
-    text = f"node {node_id} is a {part.value} of its cluster"
     if part is Part.FOUNDER:
-        return text
+        return f"node {node_id} is a founder of its cluster"
     return (
-        f"{text}: if it is new, `lockstep cluster add {node_id}` gives it its share; if not, it gets it back"
+        f"node {node_id} is not a founder of its cluster: if it is new or was removed, `lockstep cluster add "
+        f"{node_id}` gives it its share; if it lost its disk, it gets it back by itself"
     )
 
 

@@ -55,9 +55,9 @@ class Orphans:
                 try:
                     await self._close_in(number)
                 except StorageError as error:
-                    log.debug("group %d: partitions of no topic have to wait: %s", number, error)
+                    log.debug("log group %d: partitions of no topic have to wait: %s", number, error)
                 except Exception:
-                    log.exception("group %d: partitions of no topic could not be looked for", number)
+                    log.exception("log group %d: partitions of no topic could not be looked for", number)
             await asyncio.sleep(EVERY_SECONDS)
 
     async def _close_in(self, number: int) -> None:
@@ -68,7 +68,7 @@ class Orphans:
             image = self._cluster.image
             dead = [index for index in indexes if not is_placed(image, topic_id, index, number)]
             if dead and topic_id not in self._growing:
-                log.warning("group %d: closing %s of no topic", number, counted(len(dead), "partition"))
+                log.warning("log group %d: closing %s of no topic", number, counted(len(dead), "partition"))
                 task = asyncio.ensure_future(self._commands.end(number, topic_id, dead))
                 self._growing[topic_id] = task
                 try:

@@ -90,13 +90,15 @@ async def _move(group: LogGroup, moving: Moving) -> None:
         try:
             await group.advance_log_starts(starts)
         except StorageError as failure:
-            log.warning("group %d: no records were deleted: %s", group.group_id, failure)
+            log.warning("log group %d: no records were deleted: %s", group.group_id, failure)
             error = _code_of(failure)
         else:
             topics = ", ".join(sorted({partition.topic.name for partition, _, _ in moving}))[
                 :LOGGED_CHARACTERS
             ]
-            log.info("group %d: records deleted in %d partitions of %s", group.group_id, len(starts), topics)
+            log.info(
+                "log group %d: records deleted in %d partitions of %s", group.group_id, len(starts), topics
+            )
             group.free_dead_segments()
     for partition, start, result in moving:
         if start <= partition.log.log_start_offset:

@@ -91,7 +91,7 @@ class Keeper:
         try:
             self._act()
         except (ConfigurationRefused, NotLeader) as refused:
-            log.debug("group %d: not now: %s", self._group.group_id, refused)
+            log.debug("log group %d: not now: %s", self._group.group_id, refused)
         finally:
             self._looking = False
             if self._timer is None and not self._alone:
@@ -153,11 +153,11 @@ class Keeper:
     def _hand_over(self, member: int, why: str) -> None:
         self._group.transfer(member)
         self._pace.moved(int(self._seconds() * 1000))
-        log.info("group %d: the leadership goes to node %s: %s", self._group.group_id, shown(member), why)
+        log.info("log group %d: the leadership goes to node %s: %s", self._group.group_id, shown(member), why)
 
     def _say_change(self, change: ChangeMembers) -> None:
         log.info(
-            "group %d: voters become %s, learners %s: %s",
+            "log group %d: voters become %s, learners %s: %s",
             self._group.group_id,
             ", ".join(map(shown, change.voters)),
             ", ".join(map(shown, change.learners)) or "none",

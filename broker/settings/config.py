@@ -10,7 +10,7 @@ Does not: hold topic configurations (`topic_config.py`), or say what may change 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ from broker.settings.properties import (
     MIB,
     REPLICAS_ARE_THE_GROUPS,
     ConfigError,
+    ConfigErrors,
     Kind,
     Property,
     properties_of,
@@ -346,16 +347,21 @@ _LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
 """Settings whose listeners are shown with the protocol, as in Kafka, even if it was left out."""
 
 
-def from_texts(texts: Mapping[str, str], foreign: Collection[str] = ()) -> Settings:
-    """Settings from property names and their text. Raises ConfigError, ConfigErrors for several.
+def from_texts(
+    texts: Mapping[str, str], foreign: Collection[str] = (), unresolved: Sequence[ConfigError] = ()
+) -> Settings:
+    """Settings from property names and their text. Raises ConfigError, ConfigErrors for several: all mistakes
+    in names and values, or, where there are none, all between settings.
 
-    foreign: names from a source that others write, too, as a properties file: an unknown one among them only
-        warns unless it is misspelt; any other unknown name is an error.
+    Args:
+        foreign: names from a source that others write, too, as a properties file: an unknown one among them
+            only warns unless it is misspelt; any other unknown name is an error.
+        unresolved: errors in settings that are therefore not among `texts`, raised together with the others.
     """
     values: dict[str, Any] = {}
     explicit: dict[str, str] = {}
     warnings: list[str] = []
-    errors: list[ConfigError] = []
+    errors = list(unresolved)
     unused: list[str] = []
     for name, text in aliased(texts, warnings).items():
         known = PROPERTIES.get(name)
@@ -443,35 +449,67 @@ def aliased(texts: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
 
 
 def check(settings: Settings) -> None:
-    """What no single value can tell. Raises ConfigError."""
-    settings.advertising()
-    settings.metrics_listener()
-    settings.peer_listener()
-    _check_flushes(settings)
+    """What no single value can tell. Raises ConfigError, ConfigErrors for several."""
+    errors: list[ConfigError] = []
+    checks: list[Callable[[], object]] = [
+        settings.listening,
+        settings.advertising,
+        settings.metrics_listener,
+        settings.peer_listener,
+        lambda: _check_flushes(settings),
+        lambda: _check_directory(settings),
+        lambda: _check_batches(settings),
+        lambda: _check_replicas(settings),
+        lambda: _check_pairs(settings),
+    ]
+    for each in checks:
+        try:
+            each()
+        except ConfigErrors as several:
+            errors += several.errors
+        except ConfigError as error:
+            errors.append(error)
+    raise_all(list({str(error): error for error in errors}.values()))  # several checks meet the same one
+
+
+def _check_directory(settings: Settings) -> None:
     if not settings.log_dirs:
         raise ConfigError("log.dirs", "", "names no directory")
     if "," in settings.log_dirs:
         raise ConfigError("log.dirs", settings.log_dirs, "Lockstep keeps one log: name one directory")
+
+
+def _check_batches(settings: Settings) -> None:
     if settings.message_max_bytes > settings.largest_batch_bytes:
         raise ConfigError(
             "message.max.bytes",
             str(settings.message_max_bytes),
             f"at most {settings.largest_batch_bytes} with "
-            f"lockstep.segment.bytes={settings.lockstep_segment_bytes}",
+            f"lockstep.segment.bytes={settings.lockstep_segment_bytes}: lower this one or raise that one",
         )
+
+
+def _check_replicas(settings: Settings) -> None:
+    errors: list[ConfigError] = []
     nodes = len(settings.peers()) or 1
     has = "this cluster has one node" if nodes == 1 else f"this cluster has {nodes} nodes"
     if settings.min_insync_replicas > settings.majority:
         problem = has if nodes == 1 else f"an acknowledged write is on {settings.majority} replicas"
-        raise ConfigError("min.insync.replicas", str(settings.min_insync_replicas), problem)
+        errors.append(ConfigError("min.insync.replicas", str(settings.min_insync_replicas), problem))
     for name in REPLICATION_FACTORS:
         replicas = getattr(settings, PROPERTIES[name][0])
         if replicas > nodes:
-            raise ConfigError(name, str(replicas), has)
+            errors.append(ConfigError(name, str(replicas), has))
+    raise_all(errors)
+
+
+def _check_pairs(settings: Settings) -> None:
+    errors: list[ConfigError] = []
     for least, most in _PAIRS:
         low, high = (getattr(settings, PROPERTIES[name][0]) for name in (least, most))
         if low > high:
-            raise ConfigError(least, str(low), f"more than {most}={high}")
+            errors.append(ConfigError(least, str(low), f"more than {most}={high}"))
+    raise_all(errors)
 
 
 def _check_flushes(settings: Settings) -> None:
@@ -499,16 +537,18 @@ def for_clients(settings: Settings) -> list[Listener]:
         name, _, protocol = pair.partition(":")
         protocols[name.strip().upper()] = protocol.strip().upper()
     found: dict[str, Listener] = {}
+    errors: list[ConfigError] = []
     for text in settings.listeners:
         listener = parse_listener(text)
         if _is_left_out(settings, listener):
             continue
         protocol = protocols.get(listener.name, listener.name)
         if protocol != "PLAINTEXT":
-            raise ConfigError("listeners", text, f"{protocol} is not served yet, only PLAINTEXT")
-        if listener.name in found:
-            raise ConfigError("listeners", text, f"two listeners are named {listener.name}")
+            errors.append(ConfigError("listeners", text, f"{protocol} is not served yet, only PLAINTEXT"))
+        elif listener.name in found:
+            errors.append(ConfigError("listeners", text, f"two listeners are named {listener.name}"))
         found[listener.name] = listener
+    raise_all(errors)
     return list(found.values())
 
 

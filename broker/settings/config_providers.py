@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from typing import Final
 import javaproperties
 
 from broker.settings.foreign_names import PROVIDERS
-from broker.settings.properties import ConfigError
+from broker.settings.properties import ConfigError, ConfigErrors
 
 _PACKAGE: Final = "org.apache.kafka.common.config.provider."
 _REFERENCE: Final = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
@@ -35,25 +35,42 @@ class _NotFound(Exception):
     """A reference cannot be resolved; the text says why."""
 
 
+class UnresolvedReferences(ConfigErrors):
+    """References that cannot be resolved; `found` has all settings but theirs."""
+
+    def __init__(self, errors: Sequence[ConfigError], found: dict[str, str]) -> None:
+        super().__init__(errors)
+        self.found = found
+
+
 def resolve_references(
     texts: Mapping[str, str], has_effect: Callable[[str], bool], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """`texts` with each reference replaced by its value. Raises ConfigError.
+    """`texts` with each reference replaced by its value. Raises UnresolvedReferences.
 
     has_effect: whether a setting of this name has an effect here; only such a one needs a known provider.
     """
     providers: dict[str, Find | None] | None = None
     found: dict[str, str] = {}
+    errors: list[ConfigError] = []
+    are_providers_usable = True
     for name, text in texts.items():
         if name.startswith(PROVIDERS) or "${" not in text or _REFERENCE.search(text) is None:
             found[name] = text
             continue
-        if providers is None:
-            providers = _providers(texts, environment)
+        if not are_providers_usable:
+            continue
         try:
+            if providers is None:
+                providers = _providers(texts, environment)
             found[name] = _replaced(text, providers, has_effect(name))
         except _NotFound as problem:
-            raise ConfigError(name, text, str(problem)) from None
+            errors.append(ConfigError(name, text, str(problem)))
+        except ConfigError as error:
+            are_providers_usable = False
+            errors.append(error)
+    if errors:
+        raise UnresolvedReferences(errors, found)
     return found
 
 

@@ -15,7 +15,8 @@ class DataLogSettings:
         "lockstep.segment.bytes",
         Kind.LONG,
         64 * MIB,
-        "Size of a log file. Files are zeroed ahead of use and reused; a large one frees space late.",
+        "Size of a log file. Files are zeroed ahead of use and reused; a large one frees space late. Below "
+        "2.1 MiB message.max.bytes has to be lowered, too: a batch is half a file at most.",
         minimum=1 * MIB,
         maximum=1024 * MIB,
     )

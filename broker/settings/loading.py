@@ -8,7 +8,7 @@ wrong setting. Invariant: no error and no warning contains the value of a refere
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import javaproperties
 
 from broker.settings.addresses import Listener
 from broker.settings.config import PROPERTIES, Settings, aliased, for_clients, from_texts
-from broker.settings.config_providers import resolve_references
+from broker.settings.config_providers import UnresolvedReferences, resolve_references
 from broker.settings.properties import ConfigError, ConfigErrors
 
 
@@ -42,11 +42,15 @@ def load(
         written |= aliased(from_file, warnings)
         from_file |= written
         written |= from_set
-        texts = resolve_references(written, PROPERTIES.__contains__, os.environ)
-        overridden = _overridden(texts) if "listeners" in from_flags else None
+        unresolved: Sequence[ConfigError] = ()
+        try:
+            texts = resolve_references(written, PROPERTIES.__contains__, os.environ)
+        except UnresolvedReferences as references:
+            texts, unresolved = references.found, references.errors
+        overridden = _overridden(texts) if "listeners" in from_flags and not unresolved else None
         replaced = written.get("listeners")
         written |= from_flags
-        settings = from_texts(texts | from_flags, from_file.keys() - from_set.keys())
+        settings = from_texts(texts | from_flags, from_file.keys() - from_set.keys(), unresolved)
     except ConfigErrors as errors:
         raise ConfigErrors(
             [_as_written(each, written, from_file, properties_file) for each in errors.errors]
@@ -99,5 +103,7 @@ def _overridden(texts: Mapping[str, str]) -> list[Listener] | None:
     try:
         return for_clients(Settings(**values))
     except ConfigError as error:
+        each = list(error.errors) if isinstance(error, ConfigErrors) else [error]
         meant = "--listen does not change that; to allow plaintext, set listeners=PLAINTEXT://HOST:PORT"
-        raise ConfigError(error.key, error.value, f"{error.problem}; {meant}") from None
+        each[-1] = ConfigError(each[-1].key, each[-1].value, f"{each[-1].problem}; {meant}")
+        raise ConfigErrors(each) from None

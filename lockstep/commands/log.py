@@ -43,7 +43,7 @@ def add_to(families: Families) -> None:
         "verify",
         help="check every byte of the log",
         description="Check every frame, batch and checkpoint. Exit status 1 where something has rotted; a "
-        "torn end, which a crash may leave, is no rot.",
+        "torn end, which a crash may leave, is no rot. A log group is read up to its first rot.",
     )
     add_json(verify, "one document")
     verify.set_defaults(run=_verify)
@@ -135,7 +135,7 @@ def _verify(options: argparse.Namespace) -> int:
         )
         for result in results:
             for note in _texts(result["rot"]) + _texts(result["notes"]):
-                print(f"group {result['group']}: {note}")
+                print(f"log group {result['group']}: {note}")
     return ROT if rotten else 0
 
 
@@ -168,7 +168,7 @@ class _Progress:
         now_s = time.monotonic()
         if now_s >= self._due_s:
             self._due_s = now_s + PROGRESS_SECONDS
-            say_progress(f"group {self._group_id}: {read >> 20} of {total >> 20} MiB read")
+            say_progress(f"log group {self._group_id}: {read >> 20} of {total >> 20} MiB read")
 
 
 def _verdict(result: Document) -> str:

@@ -174,4 +174,5 @@ def verify(
             reading(found.bytes, total)
     except CorruptLog as error:
         found.rot.append(str(error))
+        found.notes.append("what follows the rot was not read: there may be more")
     return found

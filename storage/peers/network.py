@@ -185,7 +185,7 @@ class PeerNetwork:
         try:
             frame = pack_message(group_id, message)
         except MalformedMessage:
-            log_of_peers.exception("group %d: a message cannot be sent: %.200r", group_id, message)
+            log_of_peers.exception("log group %d: a message cannot be sent: %.200r", group_id, message)
             return
         self._put(link, frame)
 

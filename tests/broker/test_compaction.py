@@ -570,9 +570,9 @@ async def test_a_flood_of_batches_that_cannot_be_cleaned(
         [],
         [],
         [],
-        ["group 1: and 5 more batches that cannot be cleaned"],
+        ["log group 1: and 5 more batches that cannot be cleaned"],
         [],
-        [f"group 1: and {10_000 - WARNINGS} more batches that cannot be cleaned"],
+        [f"log group 1: and {10_000 - WARNINGS} more batches that cannot be cleaned"],
     ]
     assert list(compaction._named) == [group] and len(compaction._named[group].places) == WARNINGS
     compaction._keep(set())

@@ -67,7 +67,7 @@ async def test_silence_is_a_problem_after_a_while(monkeypatch: pytest.MonkeyPatc
     await asyncio.sleep(0.03)
     assert followed.problem() == "", "a leader may be moving"
     monkeypatch.setattr(module, "SILENT_AFTER_S", 0.01)
-    assert followed.problem() == "no answer from the brokers for 0 s: cannot connect to b:1"
+    assert followed.problem() == "no success for 0 s: cannot connect to b:1"
     answered.set()
     assert await asking == "answered" and followed.problem() == ""
     answered.clear()

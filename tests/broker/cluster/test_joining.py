@@ -75,8 +75,9 @@ def test_the_newest_word_counts() -> None:
 
 def test_a_stranger_is_told_what_to_do() -> None:
     assert told_of(1, Part.FOUNDER) == "node 1 is a founder of its cluster"
-    assert told_of(4, Part.STRANGER).startswith(
-        "node 4 is a stranger of its cluster: if it is new, `lockstep cluster add 4` gives it its share"
+    assert told_of(4, Part.STRANGER) == (
+        "node 4 is not a founder of its cluster: if it is new or was removed, `lockstep cluster add 4` gives "
+        "it its share; if it lost its disk, it gets it back by itself"
     )
 
 

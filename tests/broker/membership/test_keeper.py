@@ -219,8 +219,8 @@ async def test_a_wiped_member_is_replaced(tmp_path: Path, caplog: pytest.LogCapt
     assert kept.configuration() == Configuration((1, 2, new))
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        "group 1: voters become 1, 2, 3, learners 3 (incarnation 7): who listens has changed",
-        "group 1: voters become 1, 2, 3 (incarnation 7), learners none: "
+        "log group 1: voters become 1, 2, 3, learners 3 (incarnation 7): who listens has changed",
+        "log group 1: voters become 1, 2, 3 (incarnation 7), learners none: "
         "3 (incarnation 7) has caught up and replaces 3",
     ]
     await kept.stop(2)  # the new one counts: with it alone there is a majority
@@ -357,7 +357,9 @@ async def test_somebody_stops_in_the_middle_of_a_swap(tmp_path: Path, stops: str
 def handed_over(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the keepers say of hand-overs."""
     said = [record.getMessage() for record in caplog.records]
-    return [line.removeprefix("group 1: the leadership goes to ") for line in said if "leadership" in line]
+    return [
+        line.removeprefix("log group 1: the leadership goes to ") for line in said if "leadership" in line
+    ]
 
 
 @pytest.fixture

@@ -86,6 +86,68 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     assert told.endswith("log.retention.bytes=many: not a whole number")
 
 
+def test_references_that_lead_nowhere_are_told_with_all_other_mistakes(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "config.providers=env\n"
+        "config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider\n"
+        "ssl.keystore.password=${env:NOT_THERE}\nnum.partitions=${env:NOR_THIS}\nnum.partition=3\n"
+    )
+    with pytest.raises(ConfigError) as refused:
+        load(file, flags={"listeners": "localhost:0"})
+    told = str(refused.value)
+    for mistake in (
+        "ssl.keystore.password=${env:NOT_THERE}: there is no environment variable NOT_THERE",
+        "num.partitions=${env:NOR_THIS}: there is no environment variable NOR_THIS",
+        "num.partition=3: there is no such setting",
+    ):
+        assert told.count(mistake) == 1
+    assert told.count(f"(in {file})") == 3
+
+
+def test_a_provider_that_cannot_be_used_is_told_once_and_with_other_mistakes(tmp_path: Path) -> None:
+    provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
+    file = tmp_path / "server.properties"
+    file.write_text(
+        f"config.providers=file\nconfig.providers.file.class={provider}\n"
+        f"config.providers.file.param.allowed.paths={tmp_path / 'absent'}\n"
+        "num.partitions=${file:/a:b}\nlog.retention.ms=${file:/a:c}\nlog.flush=sometimes\n"
+    )
+    with pytest.raises(ConfigError) as refused:
+        load(file)
+    told = str(refused.value)
+    assert told.count("allowed.paths=") == 1 and "log.flush=sometimes: " in told
+    assert "num.partitions" not in told and "log.retention.ms" not in told
+
+
+def test_what_no_single_setting_shows_is_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    mistakes = (
+        "log.dirs=/a,/b",
+        "min.insync.replicas=2",
+        "default.replication.factor=3",
+        "offsets.topic.replication.factor=3",
+    )
+    file.write_text(
+        "listeners=TLS://:1,SASL_SSL://:2\nlistener.security.protocol.map=TLS:SSL\n" + "\n".join(mistakes)
+    )
+    with pytest.raises(ConfigError) as refused:
+        load(file)
+    told = str(refused.value)
+    listeners = ("listeners=TLS://:1: SSL is not served", "listeners=SASL_SSL://:2: SASL_SSL is not served")
+    for mistake in (*(f"{each}: " for each in mistakes), *listeners):
+        assert told.count(mistake) == 1
+
+
+def test_each_listener_that_listen_does_not_change_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=SSL://:1,SASL_SSL://:2\n")
+    with pytest.raises(ConfigError) as refused:
+        load(file, flags={"listeners": "localhost:0"})
+    told = str(refused.value)
+    assert told.count(" is not served yet") == 2 and told.count("--listen does not change that") == 1
+
+
 def test_a_name_that_nobody_knows_is_a_mistake_where_it_is_typed() -> None:
     with pytest.raises(ConfigError, match=r"^zebra=1: there is no such setting$"):
         load(None, ["zebra=1"])

@@ -186,8 +186,8 @@ def test_a_change_that_takes_its_time_says_what_is_not_done(
     out, err = capsys.readouterr()
     assert json.loads(out)["done"], "standard output has the answer alone"
     assert err == (
-        "lockstep: node 4 has not caught up with log groups 1, 3 yet\n"
-        "lockstep: node 4 has not caught up with log group 3 yet\n"
+        "lockstep: node 4 has not caught up with log groups 1, 3; waiting\n"
+        "lockstep: node 4 has not caught up with log group 3; waiting\n"
     )
 
 

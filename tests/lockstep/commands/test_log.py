@@ -176,6 +176,7 @@ def test_rot_is_found_and_named(
     assert (status, document["ok"]) == (1, False)
     assert document["groups"][0]["rot"] == []
     (rot,) = document["groups"][1]["rot"]
+    assert document["groups"][1]["notes"] == ["what follows the rot was not read: there may be more"]
     assert "groups/1" in rot
     table = command("log", "verify", str(directory))
     assert table.status == 1 and " ROT" in table.out and rot in table.out
@@ -278,5 +279,5 @@ def test_a_verification_that_takes_its_time_says_how_far_it_is(
         reading(int(clock_s - 100) << 20, 64 << 20)
     assert capsys.readouterr() == (
         "",
-        "lockstep: group 3: 1 of 64 MiB read\nlockstep: group 3: 6 of 64 MiB read\n",
+        "lockstep: log group 3: 1 of 64 MiB read\nlockstep: log group 3: 6 of 64 MiB read\n",
     )

@@ -286,7 +286,7 @@ def test_a_silence_of_the_brokers_is_said_once(
         outcome = command("consume", topic, "--from-beginning")
         assert outcome.out == "a\n"
     assert outcome.status == 0
-    assert outcome.err == "lockstep: no answer from the brokers for 0 s: nobody is there; still trying\n"
+    assert outcome.err == "lockstep: no success for 0 s: nobody is there; still trying\n"
 
 
 def test_batches_keep_to_the_topics_limit(command: Run, topic: str) -> None:

@@ -327,7 +327,7 @@ async def test_brokers_that_do_not_answer_are_a_problem_while_they_do_not(topic:
             for player in players:
                 await until_told(player, 0)
         for player in players:
-            await until_told(player, 1, "no answer from the brokers for ")
+            await until_told(player, 1, "no success for ")
         async with lockstep.testing.broker(**where):
             for player in players:
                 await until_told(player, 0)
