@@ -36,6 +36,7 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from protocol.records.batch import empty_batch
 from storage.types import DamagedBatch, OffsetOutOfRange, ReadResult, StorageError
 
 API_KEY = ApiKey.FETCH
@@ -210,6 +211,7 @@ class _Fetch:
             return None  # the reader thread meets it, too, and says so
         if result.cold:
             return None
+        result = _with_gap(result, item.fetch_offset, end)
         if result.total_bytes > max_bytes and not min_one:
             return _EMPTY
         return result
@@ -430,6 +432,15 @@ def _is_served_otherwise(partition: TopicPartition, item: FetchItem) -> bool:
     return partition.group.is_leader is item.following or not partition.is_here
 
 
+def _with_gap(result: ReadResult, offset: int, end: int) -> ReadResult:
+    """The result, or an empty batch in its place where no batch is left from the offset to the end: a client
+    that reads to the end would otherwise wait there until something newer is written."""
+    if result.buffers or result.cold or not offset < end <= result.next_offset:
+        return result
+    records = empty_batch(offset, end)
+    return ReadResult([records], len(records), next_offset=end)
+
+
 async def _from_disk(
     partition: TopicPartition, offset: int, max_bytes: int, end: int, repair_deadline: float
 ) -> tuple[ReadResult, ErrorCode]:
@@ -443,7 +454,7 @@ async def _from_disk(
         # Below a transaction that is open all may have been cleaned away, or all given up that was damaged.
         is_end = offset >= high_watermark or result.next_offset >= end
         if result.buffers or is_end or (end < high_watermark and not result.cold):
-            return result, ErrorCode.NONE
+            return _with_gap(result, offset, end), ErrorCode.NONE
         problem, error = "the log's file ends before its records", ErrorCode.CORRUPT_MESSAGE
     except OffsetOutOfRange:  # deleted while we waited for the disk
         return _EMPTY, ErrorCode.OFFSET_OUT_OF_RANGE

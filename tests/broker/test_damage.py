@@ -18,7 +18,7 @@ from broker.server import Broker
 from protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse, PartitionData
-from protocol.records.batch import read_header
+from protocol.records.batch import read_header, verify
 from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, fetch_request
@@ -133,6 +133,34 @@ async def test_an_operator_gives_damaged_records_up_and_consumers_go_on(start_br
         LockstepClusterRequest(body=b'{"do": "give_up", "topic": "t", "partition": 9}'), 0
     )
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    await client.close()
+
+
+async def test_consumers_reach_the_end_behind_records_that_were_given_up(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await fill(client)
+    for number in range(BATCHES, BATCHES + 8):  # closes the file with the newest records of partition 0
+        await client.produce("t", batch(value(number)), partition=1)
+    await client.close()
+    await broker.stop()
+    last = BATCHES // 2 - 1
+    for number in (BATCHES - 4, BATCHES - 2):
+        change(broker.settings.directory, value(number))
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    for offset in (last - 1, last):
+        assert (await read(client, {0: offset}))[0].error_code == ErrorCode.CORRUPT_MESSAGE
+        await ask(client, do="give_up", topic="t", partition=0)
+    for offset in (last - 1, last):
+        (data,) = await read(client, {0: offset})
+        header = read_header(_bytes(data))
+        verify(_bytes(data), 0, header)
+        assert (data.error_code, header.base_offset, header.record_count) == (0, offset, 0)
+        assert header.last_offset + 1 == data.high_watermark == BATCHES // 2
+    await client.produce("t", batch(b"newer"), partition=0)
+    (data,) = await read(client, {0: last})
+    assert read_header(_bytes(data)).base_offset == last + 1 and b"newer" in _bytes(data)
     await client.close()
 
 

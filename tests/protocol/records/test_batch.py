@@ -15,6 +15,7 @@ from protocol.records.batch import (
     MalformedBatch,
     clear_log_append_time,
     crc_of,
+    empty_batch,
     iter_headers,
     patch,
     peek_header,
@@ -188,3 +189,15 @@ def test_a_brokers_own_changes_are_in_the_bytes_the_header_and_the_checksum() ->
     set_max_timestamp(batch, header, 7_000)
     assert header == read_header(batch) and header.max_timestamp == 7_000
     verify(batch, 0, header)
+
+
+@pytest.mark.parametrize(("end_offset", "last_offset"), [(8, 7), (1000, 999), (1 << 40, 7 + (1 << 31) - 1)])
+def test_an_empty_batch_takes_clients_over_its_offsets(end_offset: int, last_offset: int) -> None:
+    batch = empty_batch(7, end_offset)
+    header = read_header(batch)
+    verify(batch, 0, header)
+    assert (header.base_offset, header.last_offset, header.record_count) == (7, last_offset, 0)
+    assert header.total_bytes == len(batch) == BATCH_HEADER_BYTES
+    theirs = DefaultRecordBatch(batch)
+    assert theirs.validate_crc() and list(theirs) == []
+    assert theirs.next_offset == last_offset + 1
