@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from broker.cluster.peering import Asked, Peering
 from broker.damage import Document, give_up, node_damage
 from broker.metadata import Cluster
-from storage.peers.limits import PeerError
+from storage.peers.limits import PeerError, PeerUnreachable
 
 if TYPE_CHECKING:
     from broker.cluster.nodes import Nodes
@@ -51,7 +51,7 @@ class DamageReports:
             answer = await self._peering.network.ask(
                 node_id, Asked.DAMAGE, json.dumps(question).encode(), ANSWER_SECONDS
             )
-        except (PeerError, TimeoutError):
+        except (PeerError, PeerUnreachable, TimeoutError):
             return []
         found: list[Document] = json.loads(answer)
         return found

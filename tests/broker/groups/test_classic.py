@@ -151,6 +151,13 @@ def test_static_members() -> None:
     assert group.leader == "b"
 
 
+def test_whose_place_a_join_takes() -> None:
+    group = group_of(member("a", "range", instance="one"))
+    assert group.replaced_by("", "one") is group.members["a"]
+    assert group.replaced_by("a", "one") is group.members["a"]
+    assert group.replaced_by("", "two") is None and group.replaced_by("", None) is None
+
+
 def test_everybody_joined() -> None:
     group = group_of(member("a"), member("b", instance="i"))
     first, second = Waiter(), Waiter()

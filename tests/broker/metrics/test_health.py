@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from broker.assembly import Parts
+from broker.metrics import health
 from broker.metrics.health import trouble
 from storage.log.memory_log import NoDamage
 from tests.broker.conftest import StartCluster
@@ -77,6 +78,15 @@ def test_a_full_disk(node: Node) -> None:
 def test_a_group_without_a_leader(node: Node) -> None:
     node.leaders[1] = -1
     assert node.trouble() == "log group 1: no leader is known"
+
+
+def test_damage_until_it_is_given_up(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged: dict[str, Any] = {"group": 1, "segment": 7, "topic": None, "first_offset": 3, "last_offset": 5}
+    known = [damaged | {"given_up": True}]
+    monkeypatch.setattr(health, "group_damage", lambda cluster, number, group: known)
+    assert node.trouble() == ""
+    known.append(damaged | {"given_up": False})
+    assert node.trouble().startswith("log entries 3 to 5 are damaged (log group 1, log file 7)")
 
 
 async def test_a_node_that_is_left_alone(start_cluster: StartCluster) -> None:

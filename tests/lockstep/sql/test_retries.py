@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, TimeoutError
 
+from lockstep.sql import TablesMissing
 from lockstep.sql.retries import passes, retrying
 from tests.lockstep.postgres import Postgres
 from tests.lockstep.sql.ledger import Ledger, feed
@@ -88,7 +89,7 @@ def test_error_getting_the_high_water_mark(database: str) -> None:
     ledger = ready(database, **FEW)
     with ledger.engine.begin() as connection:
         connection.execute(sa.text("ALTER TABLE lockstep_marks RENAME TO away"))
-    with pytest.raises(DBAPIError) as raised:
+    with pytest.raises(TablesMissing) as raised:
         ledger.mark()
     assert not hasattr(raised.value, "__notes__")  # this one does not pass
     with ledger.engine.begin() as connection:
