@@ -26,8 +26,8 @@ def complain(partition: TopicPartition, text: str) -> None:
 
 
 def read_error(error: Exception) -> ErrorCode:
-    """What is answered where a read failed. Damage is CORRUPT_MESSAGE, which clients hand on to their users;
-    KAFKA_STORAGE_ERROR is for what may pass, since clients ask again without a word."""
+    """The error of a failed read: CORRUPT_MESSAGE for damage, which clients report to their users, and
+    KAFKA_STORAGE_ERROR for a passing fault, after which clients retry silently."""
     return ErrorCode.CORRUPT_MESSAGE if is_rot(error) else ErrorCode.KAFKA_STORAGE_ERROR
 
 

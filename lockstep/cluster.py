@@ -24,7 +24,7 @@ Progress = Callable[[str], None]
 """Is told what is not done yet, after a while and whenever that changes."""
 LOOK_SECONDS: Final = 0.5
 QUIET_SECONDS: Final = 1.0
-"""What is done by then is done without a word on the way."""
+"""No progress is printed before this."""
 LASTING_SECONDS: Final = 3.0
 """A voter that was never in sync for so long does not keep up."""
 PASSING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -88,7 +88,7 @@ def _still_lacking(before: Lacking, now: Lacking) -> Lacking:
 
 
 async def give_up(client: Client, topic: str, partition: int) -> list[Document]:
-    """Have readers of a partition pass over what is damaged of it; the ranges of offsets, by node."""
+    """Give up the damaged ranges of a partition; returns their offsets, by node."""
     answer = await _ask(client, {"do": "give_up", "topic": topic, "partition": partition})
     found: list[Document] = answer["given_up"]
     return found

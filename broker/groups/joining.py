@@ -3,9 +3,9 @@
 Owns: that decision, on a `LiveGroup`. Each function answers, or leaves it to the end of the join or to a
 commit. Source: Kafka's GroupMetadataManager.classicGroupJoinToClassicGroup; KIP-394 (member ids first),
 KIP-345 (static members), KIP-814 (a static leader that comes back keeps the assignment). Unlike Kafka
-4.4.0, a static member that comes back is no further member of a full group (KAFKA-20601), its old self's
-protocols do not count, and the group rebalances where it subscribes to other topics (KAFKA-12759):
-decision 40.
+4.4.0, a static member that returns does not count twice against the group's maximum size (KAFKA-20601), the
+protocols of its former member id are ignored, and the group rebalances if its subscription changed
+(KAFKA-12759): decision 40.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def join(live: LiveGroup, joining: Joining, limits: GroupLimits, outbox: Outbox)
 
 
 def _has_room(group: ClassicGroup, joining: Joining, member: Member | None, limits: GroupLimits) -> bool:
-    """Whether the group may take it in the place of `member`, or as a further member."""
+    """Whether the group has room for the joining client: in place of `member`, or as a further member."""
     if member is None and joining.member_id and joining.instance_id is not None:
-        return True  # it was fenced, or let go, and is told so whether there is room or not
+        return True  # a static member id that is fenced or unknown: that error comes before the group's size
     added_bytes = bytes_of(joining.protocols)
     if group.protocol_bytes + added_bytes > limits.max_group_bytes:
         grows = member is None or added_bytes > member.protocol_bytes
@@ -169,7 +169,7 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
         live.complete_join_if_all_there()
         return
     if group.select_protocol() != group.protocol or _subscribed(group, member) != subscribed:
-        live.prepare()  # nobody would read a topic that is new in its subscription (KAFKA-12759)
+        live.prepare()  # else no member would be assigned a topic that is new in its subscription
         return
     generation = group.generation
 
@@ -193,9 +193,9 @@ def _replace(live: LiveGroup, joining: Joining, member: Member, member_id: str, 
 
 
 def _subscribed(group: ClassicGroup, member: Member) -> set[str] | None:
-    """A consumer's topics; None for other types of groups, and where its metadata cannot be read.
+    """A consumer's subscribed topics; None for other protocol types, and if its metadata cannot be parsed.
 
-    The rest of the metadata is not looked at: it tells of assignments, and differs after most restarts.
+    The rest of the metadata is ignored: the owned partitions in it differ after most restarts.
     """
     return topics_of(member.metadata(group.protocol)) if group.protocol_type == CONSUMER else None
 

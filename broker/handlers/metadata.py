@@ -1,10 +1,10 @@
 """Metadata: brokers, topics, partitions; makes topics that do not exist where that is allowed.
 
 An unknown topic is made at once and the answer waits for it, at most a second; a leader is named once it is
-known to serve a new partition, for which the answer waits a little, too. Then, or where making it failed for
-a passing reason, LEADER_NOT_AVAILABLE tells the client to ask again. A node that was just started and hears
-no controller says so of a topic that it does not know; who asks it for all of them is sent elsewhere, for no
-error says that a list may lack some.
+known to serve a new partition, for which the answer waits at most `SERVED_WAIT_SECONDS`. After that, or where
+making it failed for a passing reason, LEADER_NOT_AVAILABLE tells the client to ask again. A node that was
+just started and hears no controller says so of a topic that it does not know; who asks it for all of them is
+sent elsewhere, for no error says that a list may lack some.
 Source: Kafka's KafkaApis.getTopicMetadata and handleTopicMetadataRequest.
 """
 
@@ -125,8 +125,10 @@ class _Answer:
         return response
 
     def when_served(self, topics: Callable[[], list[MetadataResponseTopic]]) -> Answer:
-        """What is known of these topics; where a new one's leader may not know it yet, that comes within
-        milliseconds and is waited for, so that a client need not ask again."""
+        """The response for these topics, once the leaders of new partitions are known to serve them.
+
+        That takes milliseconds, so that waiting spares the client a retry with LEADER_NOT_AVAILABLE.
+        """
         found = topics()
         return self.response(found) if self._replicas.is_settled else self._later(topics)
 

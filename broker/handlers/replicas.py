@@ -45,7 +45,7 @@ class Replicas:
             self.leader_id = -1
 
     def without_leader(self) -> Replicas:
-        """The same for a partition that its leader may not know yet."""
+        """The same with LEADER_NOT_AVAILABLE, for a partition that the leader may not know yet."""
         other = copy(self)
         other.leader_id, other.error = -1, ErrorCode.LEADER_NOT_AVAILABLE
         return other
@@ -68,7 +68,7 @@ class ReplicasOfAll:
         self._found: dict[int, Replicas] = {}
         self._unserved: dict[int, Replicas] = {}
         self.is_settled = True
-        """Whether each leader so far is known to serve the partitions that were asked for."""
+        """False once a partition was looked up whose leader is not known to serve it yet."""
 
     def of(self, partition: TopicPartition) -> Replicas:
         """Where a partition is."""

@@ -1,5 +1,5 @@
-"""Topic configurations: each takes effect, is true here anyway, is kept without effect where no record's fate
-hangs on it, or is taken with Kafka's default alone.
+"""Topic configurations: each takes effect, always holds here, is stored without effect (`WITHOUT_EFFECT`), or
+is accepted only with Kafka's default (`NOT_YET`).
 
 Owns: `TopicConfig` (what the broker acts on) and how overrides are checked. Invariants: a topic's stored
 overrides were valid when they were accepted, and stay stored whatever the broker is told later; a default
@@ -295,7 +295,7 @@ class TopicConfig:
 
     @property
     def is_only_compacted(self) -> bool:
-        """Whether clients may not delete records; a topic without any policy keeps them until they do."""
+        """Whether DeleteRecords is refused. It is allowed with an empty cleanup.policy (KAFKA-19112)."""
         return self.is_compacted and "delete" not in self.cleanup_policy
 
 
@@ -306,8 +306,9 @@ NOT_YET: Final = {
     "max.decompressed.message.bytes": "limit on what batches decompress to",
     "remote.storage.enable": "tiered storage",
 }
-"""Kafka's names of which only its default is taken, as tools write back what they read, and what any other
-value would need: it would change which records are taken, or where they are."""
+"""Kafka's names of which only the default is accepted -> the feature that another value would need. Tools
+write back the default that they read; another value would change which records are accepted, or where they
+are stored."""
 
 _NO_LEVELS: Final = "levels of compression cannot be chosen"
 _NOT_TIERED: Final = "there is no tiered storage"
@@ -328,8 +329,9 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "remote.log.delete.on.disable": _NOT_TIERED,
     "unclean.leader.election.enable": "a leader always has every acknowledged batch",
 }
-"""Kafka's names whose values are kept and shown and change no record's fate, and why. A topic that is copied
-keeps all of its settings; another value than Kafka's default is said in the log."""
+"""Kafka's names that are stored and described without effect -> why. No value of theirs would change which
+records are accepted or kept, so a topic that is copied keeps them all; one that is not Kafka's default is
+logged as a warning."""
 _THROTTLED: Final = re.compile(r"[0-9]{1,9}:[0-9]{1,9}", re.ASCII)
 
 QUOTED = 250
@@ -486,7 +488,7 @@ def _check_throttled(name: str, replicas: tuple[str, ...]) -> None:
 
 
 def without_effect(overrides: Mapping[str, str], former: Mapping[str, str] | None = None) -> list[str]:
-    """A line for each of a topic's valid `overrides` that is new beside `former` and does nothing here."""
+    """A warning for each valid override without effect here that differs from `former`."""
     lines = []
     for name, reason in WITHOUT_EFFECT.items():
         text = overrides.get(name)

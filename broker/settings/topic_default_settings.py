@@ -20,8 +20,8 @@ _NOT_TIERED: Final = "there is no tiered storage"
 DEFAULT_ONLY: Final[Mapping[str, str]] = {
     "max.decompressed.message.bytes": "batches are not decompressed: no limit on what is in them holds",
 }
-"""Names that are known with Kafka's default alone, and why any other value has no effect. Such a value would
-change which records are taken: it warns at a start, and is refused while the broker runs."""
+"""Names of which only Kafka's default is accepted -> why another value has no effect. Such a value would
+change which records are accepted: it warns at a start, and is refused while the broker runs."""
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "compression.gzip.level": _NO_LEVELS,
@@ -33,8 +33,7 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "log.remote.copy.lag.ms": _NOT_TIERED,
     "unclean.leader.election.enable": "a leader always has every acknowledged batch",
 }
-"""Names whose values are kept and shown and change no record's fate, and why. Another value than Kafka's
-default warns."""
+"""Names that are stored and described without effect -> why. A value that is not Kafka's default warns."""
 
 MAX_DECOMPRESSED_BYTES: Final = 2**31 - 9
 """Kafka's default: the largest array of Java."""
