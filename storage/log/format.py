@@ -148,7 +148,7 @@ def payload_problem(
     for number, base, _, length, crc, leader_epoch, _, flags in entries:
         if flags & ENTRY_LOCAL:
             if not marked:
-                return f"partition number {number} of this log, offset {base}: an entry with an unknown flag"
+                return f"partition {number} offset {base}: an entry with an unknown flag"
             if flags & ENTRY_REMOVED:
                 continue
         after = at + length
@@ -164,7 +164,7 @@ def payload_problem(
                 and crc32c(view[at + BATCH_PREFIX_BYTES : after]) == crc
             )
         if not whole:
-            where = f"partition number {number} of this log, offset {base}"
+            where = f"partition {number} offset {base}"
             return f"{where}: batch does not match its directory entry"
         at = after
     return "" if at == end else LENGTHS_DIFFER
