@@ -149,9 +149,7 @@ def test_nothing_is_cleaned_away_where_no_marks_are(flag: int) -> None:
     frame = FrameMaker().data((1, 1, b"body"))
     frame.directory[0].flags = flag
     frame.head, _ = encode_frame_head(frame, SEED)
-    with pytest.raises(
-        ValueError, match="partition 1 offset 0: an entry with an unknown flag"
-    ):
+    with pytest.raises(ValueError, match="partition 1 offset 0: an entry with an unknown flag"):
         decode_frames(b"".join(frame_buffers(frame)), SEED)
 
 
