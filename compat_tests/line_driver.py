@@ -19,7 +19,7 @@ from typing import Any
 from compat_tests.clients.face import Refused
 from compat_tests.waiting import readable
 
-_ANSWER_TIMEOUT_S = 120.0
+ANSWER_TIMEOUT_S = 120.0
 
 
 class DriverFailed(RuntimeError):
@@ -36,7 +36,13 @@ class DriverFailed(RuntimeError):
 class LineDriver:
     """One driver process, started from `command`; close it at the end."""
 
-    def __init__(self, command: Sequence[str], directory: Path | None = None) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        directory: Path | None = None,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> None:
+        self.answer_timeout_s = answer_timeout_s
         self._name = Path(command[0]).name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         self._process = subprocess.Popen(
@@ -87,8 +93,8 @@ class LineDriver:
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         while (end := self._pending.find(b"\n")) < 0:
-            if not readable([descriptor], _ANSWER_TIMEOUT_S):
-                raise DriverFailed(f"no answer in {_ANSWER_TIMEOUT_S} s: {self._said()}")
+            if not readable([descriptor], self.answer_timeout_s):
+                raise DriverFailed(f"no answer in {self.answer_timeout_s} s: {self._said()}")
             part = os.read(descriptor, 1 << 20)
             if not part:
                 raise DriverFailed(f"{self._name} ended: {self._said()}")

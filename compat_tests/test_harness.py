@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from compat_tests import harness, kafka_jars, line_driver, report
+from compat_tests import harness, kafka_jars, report
 from compat_tests.harness import FAILED, LIMITED, PASSED, Outcome, load, save
 from compat_tests.kafka_jars import ToolchainMissing
-from compat_tests.line_driver import DriverFailed, LineDriver
+from compat_tests.line_driver import ANSWER_TIMEOUT_S, DriverFailed, LineDriver
 from compat_tests.probe import HOST, answers, free_port, ports_of
 from compat_tests.raw import Answer
 from compat_tests.routed import RoutedConnection, joined
@@ -201,14 +201,14 @@ for line in sys.stdin:
 """
 
 
-def test_an_answer_that_came_too_late_is_not_the_next_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_came_too_late_is_not_the_next_questions() -> None:
     driver = LineDriver([sys.executable, "-c", _SLOW_ONCE])
     try:
         assert driver.ask("first", {}) == "first"
-        monkeypatch.setattr(line_driver, "_ANSWER_TIMEOUT_S", 0.05)
+        driver.answer_timeout_s = 0.05
         with pytest.raises(DriverFailed, match="no answer"):
             driver.ask("slow", {}, seconds=0.5)
-        monkeypatch.undo()
+        driver.answer_timeout_s = ANSWER_TIMEOUT_S
         assert driver.ask("next", {}) == "next"
     finally:
         driver.close()

@@ -182,11 +182,35 @@ def test_cancel(target: LockstepFour, reassign: Reassign) -> None:
         assert _where(raw) == where
 
 
-@pytest.mark.case(AREA, "kafka-reassign-partitions --throttle is refused before anything moves")
-def test_throttle(target: Target, reassign: Reassign) -> None:
+@pytest.mark.case(
+    AREA,
+    "kafka-reassign-partitions --throttle: the partitions move unthrottled; --verify removes the settings",
+)
+def test_throttle(target: LockstepFour, reassign: Reassign) -> None:
     with raw_connection(target.bootstrap) as raw:
+        raw.create_topic("w")
         plan = _moved(_where(raw))
+    _known_to_all(target, "w")
     done = reassign("--execute", plan, "--throttle", "1000000")
-    assert done.status == 1
-    assert "replication.throttled" in done.stdout + done.stderr
-    assert "No partition reassignments found." in reassign("--list").stdout
+    assert done.status == 0, done.stdout + done.stderr
+    assert "The inter-broker throttle limit was set to 1000000 B/s" in done.stdout
+    _until(lambda: reassign("--list"), "No partition reassignments found.")
+    with raw_connection(target.bootstrap) as raw:
+        assert _throttles(raw), "the tool stores them before it moves anything"
+        verified = reassign("--verify", plan)
+        assert verified.status == 0, verified.stdout + verified.stderr
+        assert "Reassignment of partition w-0 is completed." in verified.stdout
+        assert not _throttles(raw)
+        assert _where(raw) == plan
+
+
+def _throttles(raw: RawConnection) -> dict[str, str]:
+    """The throttled replicas that are set for topic w, by the setting's name."""
+    asked = [{"resource_type": 2, "resource_name": "w", "configuration_keys": None}]
+    (found,) = raw.call("describe_configs", 4, resources=asked)["results"]
+    assert found["error_code"] == 0
+    return {
+        each["name"]: each["value"]
+        for each in found["configs"]
+        if each["name"].endswith("replication.throttled.replicas") and each["value"]
+    }

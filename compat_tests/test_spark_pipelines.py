@@ -39,6 +39,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PARTITIONS = 3
 SHAPE = Shape(seed=11, events=3000, accounts=200)
 READY_S = 60.0
+ANSWER_TIMEOUT_S = 400.0
+"""For one pipeline: its small Delta commits take minutes where four test processes share two slow cores."""
 
 
 def jars() -> str:
@@ -58,7 +60,7 @@ class Spark:
         words = [word for key, value in CONF.items() for word in ("--conf", f"{key}={value}")]
         script = str(ROOT / "compat_tests" / "spark" / "pipelines.py")
         found = ["--jars", jars(), "--master", "local[2]", *words]
-        self._driver = LineDriver([str(installed()), script, *found])
+        self._driver = LineDriver([str(installed()), script, *found], answer_timeout_s=ANSWER_TIMEOUT_S)
         self._bootstrap = bootstrap
 
     def run(self, name: str, *words: object) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def test_what_was_aborted_is_not_archived_and_a_replay_closes_up(
     broker: LockstepTarget, spark: Spark, cluster: Cluster, tmp_path: Path
 ) -> None:
     """In Parquet, with keys, values and headers of every kind, and times before 1970."""
-    topic = "compat-transactions"
+    topic = f"compat-transactions-{tmp_path.name}"  # a second try finds no records of the first one
     claimed = claim(cluster, tmp_path, topic, "rows", partitions=1, configs={})
     odd: list[Row] = [
         (None, None, -1, []),

@@ -125,11 +125,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Standard streams that the process was started without (`>&-`) lead to /dev/null: they can be used like
-    any other, and no log file or connection gets their descriptor, on which C code may write."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    """Open /dev/null in place of each standard stream that the process was started without (`>&-`).
+
+    So no log file or connection gets its descriptor, on which C code may write. The output streams can be
+    used like any other; `sys.stdin` stays None, which a command that reads it reports.
+    """
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)  # the lowest free descriptor: 0
+    for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))  # the lowest free descriptor
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "w"))
 
 
 def _let_output_go() -> None:

@@ -11,8 +11,9 @@ from tests.campaigns.bank import judged, main
 
 @pytest.mark.slow
 def test_the_short_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seconds", "8", "--every", "3", "--processes", "2", "--seed", "1", "--no-evidence"]) == 0
+    status = main(["--seconds", "8", "--every", "3", "--processes", "2", "--seed", "1", "--no-evidence"])
     done = json.loads(capsys.readouterr().out)
+    assert (status, done["problems"]) == (0, [])
     assert done["kills"] >= 1 and done["transfers"] > 0 and done["before"] == done["after"] > 0
 
 
