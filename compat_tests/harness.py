@@ -29,6 +29,7 @@ from compat_tests.connect import ConnectWorker
 from compat_tests.java_driver import JavaDriver
 from compat_tests.kafka_jars import ToolchainMissing, require_java, skip_or_fail
 from compat_tests.line_driver import LineDriver
+from compat_tests.rust_driver import rskafka_driver
 from compat_tests.spark_driver import RELEASES, SPARK_VERSION, connector_driver, spark_driver
 from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, TargetFailed
 
@@ -67,7 +68,8 @@ QUICK_TIMEOUTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms":
 WIRE = "wire"
 TOOLS = "Kafka's tools"
 CONNECT = "Kafka Connect"
-COLUMNS: Mapping[str, str] = {"tool": TOOLS, "connect": CONNECT}
+RSKAFKA = "rskafka"
+COLUMNS: Mapping[str, str] = {"tool": TOOLS, "connect": CONNECT, "rskafka": RSKAFKA}
 """Fixture -> the column of the cases that use it, for cases without a client among their parameters."""
 SPARKS = {version: f"Spark {version}" for version in sorted(RELEASES)}
 """Version -> its column."""
@@ -158,6 +160,16 @@ class World:
         found = self._line_driver(Java)
         assert isinstance(found, JavaDriver)
         return found
+
+    def rskafka(self) -> LineDriver:
+        """The one process with rskafka, for all brokers. Skips (fails in CI) when not installed."""
+        if RSKAFKA not in self._drivers:
+            try:
+                self._drivers[RSKAFKA] = rskafka_driver()
+            except ToolchainMissing as missing:
+                skip_or_fail(str(missing))
+                raise
+        return self._drivers[RSKAFKA]
 
     def spark(self, version: str = SPARK_VERSION) -> LineDriver:
         """The one Spark session of a version, for all brokers. Skips (fails in CI) when not installed."""

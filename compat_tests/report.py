@@ -43,7 +43,7 @@ the case. What Apache Kafka has not (locks, for one) ran against Lockstep alone.
 - **✓ᴸ** Lockstep did, and **✓ᴸ³** three nodes did, what Apache Kafka has not. An empty cell: a case about
   another client. Spark's stock source and sink have a run of their own, `python -m compat_tests.spark_cases`,
   with both versions of Spark and on three nodes; an ordinary run has a share of it. Kafka Connect's worker
-  and connectors are those of Kafka {connect}.
+  and connectors are those of Kafka {connect}, Debezium is {debezium}, rskafka {rskafka}.
 - **–** with a number: the client itself cannot do it, or is not installed; the reason is below the table.
 - **✗ Lockstep**, **✗ Kafka** and **✗ three nodes**: that broker failed the case.
 
@@ -172,9 +172,11 @@ def _area(area: str, outcomes: Sequence[Outcome], with_kafka: bool) -> list[str]
 
 def markdown(versions: Mapping[str, str], outcomes: Sequence[Outcome]) -> str:
     """The whole page."""
-    from compat_tests.kafka_jars import CONNECT_VERSION, KAFKA_VERSION
+    from compat_tests.kafka_jars import CONNECT_VERSION, DEBEZIUM_VERSION, KAFKA_VERSION
+    from compat_tests.rust_driver import rskafka_version
 
-    lines = [_PREAMBLE.format(kafka=KAFKA_VERSION, connect=CONNECT_VERSION)]
+    of_others = {"connect": CONNECT_VERSION, "debezium": DEBEZIUM_VERSION, "rskafka": rskafka_version()}
+    lines = [_PREAMBLE.format(kafka=KAFKA_VERSION, **of_others)]
     shown = [name if version in name else f"{name} {version}" for name, version in versions.items()]
     lines += ["Clients: " + "; ".join(shown) + ".", ""]
     lines += _summary(outcomes)
@@ -200,7 +202,8 @@ def _summary(outcomes: Sequence[Outcome]) -> list[str]:
         counts[client, "lockstep"][lockstep] += 1
         counts[client, "kafka"][kafka] += 1
         counts[client, "three"][on_three] += 1
-    names = [*harness.CLIENTS, harness.TOOLS, harness.CONNECT, *harness.SPARKS.values(), harness.WIRE]
+    others = (harness.RSKAFKA, harness.TOOLS, harness.CONNECT)
+    names = [*harness.CLIENTS, *others, *harness.SPARKS.values(), harness.WIRE]
     rows = []
     for name in names:
         ours, theirs, three = (counts[name, of] for of in ("lockstep", "kafka", "three"))

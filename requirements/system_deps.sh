@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the system packages that pip cannot: kcat and fuse3, and a JDK 17, Maven, Node.js, npm,
-# Go and PostgreSQL when there are none.
+# Go, Rust 1.85 and PostgreSQL when there are none.
 # Only what is missing is asked for, so a machine that has everything needs no network and no root.
 set -eu
 
@@ -13,6 +13,8 @@ command -v mvn >/dev/null 2>&1 || missing="$missing maven"
 command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 command -v npm >/dev/null 2>&1 || missing="$missing npm"
 command -v go >/dev/null 2>&1 || [ -x /usr/local/go/bin/go ] || missing="$missing golang-go"
+rust_release=$(cargo --version 2>/dev/null | sed -n 's/^cargo 1\.\([0-9]*\)\..*/\1/p')
+[ "${rust_release:-0}" -ge 85 ] || missing="$missing cargo"
 # the tests run a server of their own with its programs, which Debian keeps off the PATH
 initdb=$(command -v initdb || ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null || true)
 [ -n "$initdb" ] || missing="$missing postgresql"
@@ -20,7 +22,7 @@ java_release=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | he
 command -v javac >/dev/null 2>&1 && [ "${java_release:-0}" -ge 17 ] || missing="$missing openjdk-17-jdk-headless"
 
 if [ -z "$missing" ]; then
-    echo "system-deps: everything is here (kcat, fuse3, Maven, Java $java_release, Node.js, Go, PostgreSQL)"
+    echo "system-deps: everything is here (kcat, fuse3, Maven, Java $java_release, Node.js, Go, Rust, PostgreSQL)"
     exit 0
 fi
 if ! command -v apt-get >/dev/null 2>&1; then
@@ -39,6 +41,10 @@ apt-get update -qq
 case "$missing" in
 *openjdk-17*) apt-cache show openjdk-17-jdk-headless >/dev/null 2>&1 ||
     missing=$(echo "$missing" | sed 's/openjdk-17-jdk-headless/default-jdk-headless/') ;;
+esac
+case "$missing" in
+*cargo*) # an older Debian keeps a newer Rust under a name of its own
+    ! apt-cache show cargo-web >/dev/null 2>&1 || missing=$(echo "$missing" | sed 's/cargo/cargo-web/') ;;
 esac
 case "$missing" in
 *postgresql*) # Debian's package would make a database of its own and start it; a server's own setting is kept

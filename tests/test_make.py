@@ -60,6 +60,7 @@ def test_a_python_without_venv_names_the_package(tools: Path) -> None:
 def have_everything(tools: Path, java: str = "17.0.1") -> None:
     for name in ("kcat", "fusermount3", "mvn", "node", "npm", "go", "javac", "initdb"):
         stub(tools, name)
+    stub(tools, "cargo", "echo 'cargo 1.85.0 (d73d2caf9 2024-12-31)'")
     stub(tools, "java", f"""echo 'openjdk version "{java}"' >&2""")
 
 
@@ -89,6 +90,19 @@ def test_system_deps_installs_only_what_is_missing(tools: Path) -> None:
     done = run("system_deps.sh", tools)
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "apt-get install -y -qq --no-install-recommends kcat"
+
+
+@pytest.mark.parametrize(("known", "package"), [("exit 0", "cargo-web"), ("exit 1", "cargo")])
+def test_system_deps_replaces_an_old_rust(tools: Path, known: str, package: str) -> None:
+    """Debian 12's own Rust is too old; a newer one has another name there, and none in Debian 13."""
+    have_everything(tools)
+    stub(tools, "cargo", "echo 'cargo 1.66.1'")
+    stub(tools, "apt-get", 'echo "apt-get $*"')
+    stub(tools, "apt-cache", known)
+    stub(tools, "id", "echo 0")
+    done = run("system_deps.sh", tools)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == f"apt-get install -y -qq --no-install-recommends {package}"
 
 
 def test_system_deps_without_apt_says_so(tools: Path) -> None:
