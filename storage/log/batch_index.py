@@ -1,4 +1,5 @@
-"""Where a segment's batches lie: four arrays per partition, and their file beside a sealed segment.
+"""Where a segment's batches lie, and their leader epochs: arrays per partition, and their file beside a
+sealed segment.
 
 `BatchIndex` is the arrays of one partition in one segment, in offset order. `SegmentSummary` is what stays
 in memory of a sealed segment: one row per partition, in arrays sorted by partition number, so that memory
@@ -14,10 +15,10 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Final
 
 from crc32c import crc32c
 
-from storage.log.format import FORMAT
 from storage.log.marks import ENTRY_REMOVED
 
 NO_TIMESTAMP = -(1 << 63)
@@ -26,6 +27,8 @@ DEAD_PARTITION = (1 << 32) - 2
 """The number of no partition: its row counts the bytes of partitions that were closed while their segment was
 written to, and that have no rows of their own."""
 
+UNKNOWN_EPOCH: Final = -(1 << 31)
+"""In place of the leader epoch of batches whose index file has none (format 1); no leader has it."""
 
 INDEX_COST_BYTES = 600
 """What an index costs in memory beside its batches: the object, four arrays and their place in a cache.
@@ -36,7 +39,16 @@ class BatchIndex:
     """The batches of one partition in one segment; one that was cleaned away is a row of length 0. Appended
     by one thread, read by several."""
 
-    __slots__ = ("bases", "lengths", "next_offset", "positions", "timestamps", "total_bytes")
+    __slots__ = (
+        "bases",
+        "earlier_epochs",
+        "lengths",
+        "newest_epoch",
+        "next_offset",
+        "positions",
+        "timestamps",
+        "total_bytes",
+    )
 
     def __init__(self) -> None:
         self.bases = array("q")
@@ -45,15 +57,35 @@ class BatchIndex:
         self.timestamps = array("q")
         self.next_offset = 0
         self.total_bytes = 0
+        self.newest_epoch = UNKNOWN_EPOCH
+        """The leader epoch of the last row, and of the rows before it that `earlier_epochs` does not name."""
+        self.earlier_epochs: tuple[tuple[int, int], ...] = ()
+        """(row after its last, leader epoch) of each run of rows before those of `newest_epoch`."""
 
-    def add(self, base: int, count: int, place: int, length: int, timestamp: int) -> None:
+    def add(self, base: int, count: int, place: int, length: int, timestamp: int, leader_epoch: int) -> None:
         """One batch at byte `place` of the segment. The base offset goes last: readers look at it first."""
+        if leader_epoch != self.newest_epoch:
+            if self.bases:
+                self.earlier_epochs += ((len(self.bases), self.newest_epoch),)
+            self.newest_epoch = leader_epoch
         self.positions.append(place)
         self.lengths.append(length)
         self.timestamps.append(timestamp)
         self.next_offset = base + count
         self.total_bytes += length
         self.bases.append(base)
+
+    def epoch_runs(self, first: int, last: int) -> list[tuple[int, int]]:
+        """(row after its last, leader epoch) of each run of rows [first, last) with one epoch, in order."""
+        newest = self.newest_epoch  # read before the earlier ones, which the appending thread changes first
+        runs: list[tuple[int, int]] = []
+        for end, epoch in self.earlier_epochs:
+            if end >= last:
+                return [*runs, (last, epoch)]
+            if end > first:
+                runs.append((end, epoch))
+        runs.append((last, newest))
+        return runs
 
     def cut(self, end: int) -> BatchIndex | None:
         """The batches before byte `end` of the segment, as an index of its own; None where there are none."""
@@ -65,6 +97,8 @@ class BatchIndex:
         left.timestamps, left.bases = self.timestamps[:rows], self.bases[:rows]
         left.next_offset = self.bases[rows] if rows < len(self.bases) else self.next_offset
         left.total_bytes = sum(left.lengths)
+        *earlier, (_, left.newest_epoch) = self.epoch_runs(0, rows)
+        left.earlier_epochs = tuple(earlier)
         return left
 
     @property
@@ -84,14 +118,14 @@ def forget_partition(batches: dict[int, BatchIndex], number: int) -> None:
 
 def add_to_index(batches: dict[int, BatchIndex], entries: Iterable[tuple[int, ...]], offset: int) -> int:
     """Index a frame's batches, whose payloads begin at `offset`; where they end."""
-    for number, base, count, length, _, _, timestamp, flags in entries:
+    for number, base, count, length, _, leader_epoch, timestamp, flags in entries:
         index = batches.get(number)
         if index is None:
             index = batches[number] = BatchIndex()
         if flags & ENTRY_REMOVED:
-            index.add(base, count, offset, 0, NO_TIMESTAMP)
+            index.add(base, count, offset, 0, NO_TIMESTAMP, leader_epoch)
             continue
-        index.add(base, count, offset, length, timestamp)
+        index.add(base, count, offset, length, timestamp, leader_epoch)
         offset += length
     return offset
 
@@ -120,9 +154,11 @@ class SegmentPartition:
 class SegmentSummary:
     """Per partition of a segment: first and next offset, newest timestamp, bytes, place in the index file."""
 
-    __slots__ = ("counts", "firsts", "nexts", "numbers", "timestamps", "totals")
+    __slots__ = ("counts", "firsts", "index_format", "nexts", "numbers", "timestamps", "totals")
 
-    def __init__(self) -> None:
+    def __init__(self, index_format: int = 0) -> None:
+        self.index_format = index_format or INDEX_FORMAT
+        """The format of the index file beside the segment."""
         self.numbers = array("I")
         self.counts = array("I")
         self.firsts = array("q")
@@ -210,6 +246,9 @@ class IndexHeader:
         self.time_ms = time_ms
 
 
+INDEX_FORMAT: Final = 2
+"""The format of index files that are written. Format 1 has no leader epochs; its batches are read without a
+check of theirs until the segment is scrubbed, which writes the file anew."""
 _MAGIC = b"LSTKIDX1"
 _HEADER = struct.Struct(">8sIHHQQQQQIQqI")
 """magic, crc (over header and summary), format, flags, sequence, generation, end, last index, next LSN,
@@ -217,7 +256,9 @@ chain, term, time ms, partition count."""
 INDEX_HEADER_BYTES = _HEADER.size
 _CRC_FROM = 12
 _ROW_BYTES = 4 + 4 + 8 * 4
-_BATCH_BYTES = 8 + 4 + 4 + 8
+_COLUMNS: Final = {1: "qIIq", 2: "qIIqi"}
+"""By format, the arrays of a partition: base offsets, positions, lengths, timestamps, leader epochs."""
+_BATCH_BYTES: Final = {1: 8 + 4 + 4 + 8, 2: 8 + 4 + 4 + 8 + 4}
 _SWAP = sys.byteorder == "little"
 
 
@@ -236,8 +277,27 @@ def _native(code: str, data: bytes) -> array[int]:
     return values
 
 
+def _epochs(index: BatchIndex) -> array[int]:
+    """The leader epoch of each row."""
+    column, first = array("i"), 0
+    for end, epoch in index.epoch_runs(0, len(index.bases)):
+        column.extend(array("i", (epoch,)) * (end - first))
+        first = end
+    return column
+
+
+def _take_epochs(index: BatchIndex, column: array[int]) -> None:
+    """Set the index's leader epochs from one for each row."""
+    if not column:
+        return
+    index.newest_epoch = column[-1]
+    if column.count(column[-1]) != len(column):
+        starts = [row for row in range(1, len(column)) if column[row] != column[row - 1]]
+        index.earlier_epochs = tuple([(row, column[row - 1]) for row in starts])
+
+
 def encode_index(header: IndexHeader, summary: SegmentSummary, batches: dict[int, BatchIndex]) -> list[bytes]:
-    """The index file: header and summary, then per row of the summary checksum and four arrays."""
+    """The index file: header and summary, then per row of the summary checksum and five arrays."""
     rows = b"".join(map(_big, summary.arrays()))
     fields = (
         header.sequence,
@@ -249,12 +309,13 @@ def encode_index(header: IndexHeader, summary: SegmentSummary, batches: dict[int
         header.term,
         header.time_ms,
     )
-    body = _HEADER.pack(_MAGIC, 0, FORMAT, 0, *fields, len(summary.numbers))[_CRC_FROM:] + rows
+    body = _HEADER.pack(_MAGIC, 0, INDEX_FORMAT, 0, *fields, len(summary.numbers))[_CRC_FROM:] + rows
     parts = [_MAGIC + crc32c(body).to_bytes(4, "big") + body]
     nothing = BatchIndex()
     for number in summary.numbers:
         each = batches.get(number, nothing)
-        data = _big(each.bases) + _big(each.positions) + _big(each.lengths) + _big(each.timestamps)
+        columns = (each.bases, each.positions, each.lengths, each.timestamps, _epochs(each))
+        data = b"".join(map(_big, columns))
         parts.append(crc32c(data, number).to_bytes(4, "big") + data)
     return parts
 
@@ -273,9 +334,9 @@ def decode_index_head(data: bytes) -> tuple[IndexHeader, SegmentSummary] | None:
     if size == 0 or len(data) < size:
         return None
     fields = _HEADER.unpack_from(data)
-    if fields[1] != crc32c(data[_CRC_FROM:size]) or fields[2] != FORMAT:
+    if fields[1] != crc32c(data[_CRC_FROM:size]) or fields[2] not in _COLUMNS:
         return None
-    summary = SegmentSummary()
+    summary = SegmentSummary(fields[2])
     count, at = fields[-1], _HEADER.size
     columns = []
     for code in "IIqqqq":
@@ -296,24 +357,27 @@ def decode_index_head(data: bytes) -> tuple[IndexHeader, SegmentSummary] | None:
 def batches_at(summary: SegmentSummary, row: int) -> tuple[int, int]:
     """(position, bytes) of a partition's checksum and arrays in the index file."""
     before = INDEX_HEADER_BYTES + _ROW_BYTES * len(summary.numbers)
-    return before + 4 * row + _BATCH_BYTES * sum(summary.counts[:row]), 4 + _BATCH_BYTES * summary.counts[row]
+    each = _BATCH_BYTES[summary.index_format]
+    return before + 4 * row + each * sum(summary.counts[:row]), 4 + each * summary.counts[row]
 
 
 def decode_batches(data: bytes, summary: SegmentSummary, row: int) -> BatchIndex | None:
     """One partition's arrays, or None where they do not verify."""
     count = summary.counts[row]
-    if len(data) != 4 + _BATCH_BYTES * count:
+    if len(data) != 4 + _BATCH_BYTES[summary.index_format] * count:
         return None
     if int.from_bytes(data[:4], "big") != crc32c(data[4:], summary.numbers[row]):
         return None
     index = BatchIndex()
     at = 4
     columns = []
-    for code in "qIIq":
-        width = 4 if code == "I" else 8
+    for code in _COLUMNS[summary.index_format]:
+        width = 8 if code == "q" else 4
         columns.append(_native(code, data[at : at + width * count]))
         at += width * count
-    index.bases, index.positions, index.lengths, index.timestamps = columns
+    index.bases, index.positions, index.lengths, index.timestamps, *epochs = columns
+    for column in epochs:
+        _take_epochs(index, column)
     index.next_offset = summary.nexts[row]
     index.total_bytes = summary.totals[row]
     return index

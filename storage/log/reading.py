@@ -6,9 +6,10 @@ cache holds is read (RWF_NOWAIT), so that the event loop never waits for a disk.
 What another reader has just read is not read again (`shared_reads.py`).
 A batch that was cleaned away is a row of length 0, or freed with its whole segment: it is passed over. A read
 that meets a truncation, an installation or a rewriting begins again with what is there now.
-Every batch that is read from a file is verified against its own CRC-32C, unless the `verified` cache has
-it: a changed byte never leaves the log (decision 45). A read ends before a damaged batch. A read that begins
-at one raises DamagedBatch, or passes over it where an operator has given its offsets up.
+Every batch that is read from a file is verified, unless the `verified` cache has it: its own CRC-32C, and
+against the index the fields that this leaves out. A changed byte never leaves the log (decision 45). A read
+ends before a damaged batch. A read that begins at one raises DamagedBatch, or passes over it where an
+operator has given its offsets up.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import NoReturn, TypeVar
 
 from crc32c import crc32c
 
-from storage.log.batch_index import BatchIndex, SegmentPartition
+from storage.log.batch_index import UNKNOWN_EPOCH, BatchIndex, SegmentPartition
 from storage.log.damage import DamageTable
 from storage.log.file_system import NO_WAIT, FileSystem, is_lost
 from storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, BATCH_PREFIX_BYTES
@@ -456,12 +457,25 @@ class _Wanted:
 def _first_bad_row(index: BatchIndex, first: int, last: int, view: memoryview) -> int:
     """The first of rows [first, last) whose batch does not verify or is cut off; `last` for none.
 
-    A batch verifies if base offset and length are those of the index and its CRC-32C matches. `view` begins
-    at row `first`.
+    A batch verifies if its CRC-32C matches and the fields outside of that are right: base offset, length and
+    leader epoch are those of the index, the magic is 2. `view` begins at row `first`.
     """
+    start, begin = index.positions[first], first
+    for end, leader_epoch in index.epoch_runs(first, last):
+        bad_row = _first_bad_of_epoch(index, begin, end, view, start, leader_epoch)
+        if bad_row < end:
+            return bad_row
+        begin = end
+    return last
+
+
+def _first_bad_of_epoch(
+    index: BatchIndex, first: int, last: int, view: memoryview, start: int, leader_epoch: int
+) -> int:
+    """`_first_bad_row` for rows of one leader epoch; `view` begins at byte `start` of the segment."""
     prefix, body_offset = BATCH_PREFIX.unpack_from, BATCH_PREFIX_BYTES
     positions, lengths, bases = index.positions, index.lengths, index.bases
-    start, got = positions[first], len(view)
+    got = len(view)
     for row in range(first, last):
         length = lengths[row]
         if length == 0:
@@ -470,10 +484,11 @@ def _first_bad_row(index: BatchIndex, first: int, last: int, view: memoryview) -
         after = at + length
         if after > got:
             return row
-        base, rest, _, magic, crc = prefix(view, at)
+        base, rest, epoch, magic, crc = prefix(view, at)
         if (
             base != bases[row]
             or rest != length - BATCH_LENGTH_OFFSET
+            or (epoch != leader_epoch and leader_epoch != UNKNOWN_EPOCH)
             or magic != 2
             or crc32c(view[at + body_offset : after]) != crc
         ):

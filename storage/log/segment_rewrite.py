@@ -96,7 +96,7 @@ class SegmentRewrite:
                 continue
             index = self._batches.setdefault(entry.partition, BatchIndex())
             timestamp = NO_TIMESTAMP if removed else entry.max_timestamp
-            index.add(entry.base_offset, entry.record_count, at, len(payload), timestamp)
+            index.add(entry.base_offset, entry.record_count, at, len(payload), timestamp, entry.leader_epoch)
             at += len(payload)
 
     def finish(self, previous_end: int, written_end: int = 0) -> Segment:

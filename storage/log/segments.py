@@ -22,6 +22,7 @@ from pathlib import Path
 
 from storage.log.batch_index import (
     DEAD_PARTITION,
+    INDEX_FORMAT,
     BatchIndex,
     IndexHeader,
     SegmentPartition,
@@ -454,8 +455,10 @@ class SegmentTable:
     def _remember(self, segment: Segment, number: int, index: BatchIndex) -> None:
         key = (segment.serial, number)
         with self._lock:
-            if self._segments.get(segment.sequence) is not segment or key in self._cache:
+            if self._segments.get(segment.sequence) is not segment:
                 return
+            former = self._cache.get(key)  # of an index file before it was made again
+            self._cache_bytes -= former.memory_bytes if former is not None else 0
             self._cache[key] = index
             self._cache_bytes += index.memory_bytes
             while self._cache_bytes > self._cache_limit_bytes and len(self._cache) > 1:
@@ -488,6 +491,7 @@ class SegmentTable:
                 raise
             finally:
                 self._fs.close(fd)
+            summary.index_format = INDEX_FORMAT
             self.index_bytes += sum(map(len, parts))
             segment.indexed = True
         for number, index in batches.items():

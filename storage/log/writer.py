@@ -235,7 +235,7 @@ class LogWriter:
                     index = batches[number] = BatchIndex()
                     self._table.begin(number, e.base_offset, self._active.sequence)
                 length = e.length
-                index.add(e.base_offset, e.record_count, at, length, e.max_timestamp)
+                index.add(e.base_offset, e.record_count, at, length, e.max_timestamp, e.leader_epoch)
                 cache.add(number, e.base_offset, payload, length)
                 at += length
             self._frame_ends.append(at)

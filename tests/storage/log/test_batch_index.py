@@ -5,12 +5,14 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
+from crc32c import crc32c
 
 from storage.log import batch_index
 from storage.log.batch_index import (
     DEAD_PARTITION,
     INDEX_HEADER_BYTES,
     NO_TIMESTAMP,
+    UNKNOWN_EPOCH,
     BatchIndex,
     IndexHeader,
     SegmentSummary,
@@ -22,7 +24,6 @@ from storage.log.batch_index import (
     forget_partition,
     index_head_bytes,
 )
-from storage.log.format import FORMAT
 from storage.log.marks import ENTRY_REMOVED
 from storage.types import CONTROL_PARTITION
 
@@ -30,8 +31,10 @@ Row = tuple[int, ...]
 HEADER = IndexHeader(7, 2, 9000, 41, 77, 0xDEADBEEF, 3, 1_700_000_000_000)
 
 
-def entry(partition: int, base: int, records: int, length: int, timestamp: int, flags: int = 0) -> Row:
-    return (partition, base, records, length, 0, 0, timestamp, flags)
+def entry(
+    partition: int, base: int, records: int, length: int, timestamp: int, flags: int = 0, epoch: int = 0
+) -> Row:
+    return (partition, base, records, length, 0, epoch, timestamp, flags)
 
 
 def indexed() -> dict[int, BatchIndex]:
@@ -75,14 +78,14 @@ def test_a_cut_keeps_what_begins_before_it() -> None:
     whole = nine.cut(9999)
     assert whole is not None and (rows(whole), whole.next_offset) == (rows(nine), 6)
     assert nine.cut(4100) is None
-    left.add(4, 1, 9000, 5, 99)  # its own: what was cut from stays as it was
+    left.add(4, 1, 9000, 5, 99, 0)  # its own: what was cut from stays as it was
     assert len(nine.bases) == 3
 
 
 def test_memory_grows_with_batches() -> None:
     index = BatchIndex()
     before = index.memory_bytes
-    index.add(0, 1, 4096, 10, 5)
+    index.add(0, 1, 4096, 10, 5, 0)
     assert index.memory_bytes - before == 24
 
 
@@ -108,7 +111,7 @@ def test_dead_is_what_lies_below_its_partition_s_log_start() -> None:
     assert summary.dead_bytes({**starts, 2: 13}.__getitem__) == 50
     assert summary.dead_bytes({**starts, 2: 13, 9: 6}.__getitem__) == 200
     control = {CONTROL_PARTITION: BatchIndex(), 9: indexed()[9]}
-    control[CONTROL_PARTITION].add(0, 1, 4096, 10, 5)
+    control[CONTROL_PARTITION].add(0, 1, 4096, 10, 5, 0)
     assert SegmentSummary.of(control).dead_bytes(lambda number: 99) == 160
     assert list(summary.counts) == [2, 1, 3]
 
@@ -172,10 +175,64 @@ def test_a_file_cut_short_or_of_other_bytes_is_no_index() -> None:
 
 def test_another_format_s_file_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as changed:
-        changed.setattr(batch_index, "FORMAT", FORMAT + 1)
+        changed.setattr(batch_index, "INDEX_FORMAT", batch_index.INDEX_FORMAT + 1)
         data = file_of(indexed())
-        assert decode_index_head(data) is not None
     assert decode_index_head(data) is None
+
+
+def by_epoch() -> BatchIndex:
+    """Six batches: two of epoch 3, one of 4, two of 7 and one of 9; the last of epoch 7 was removed."""
+    batches: dict[int, BatchIndex] = {}
+    flags = (0, 0, 0, 0, ENTRY_REMOVED, 0)
+    for base, (epoch, flag) in enumerate(zip((3, 3, 4, 7, 7, 9), flags, strict=True)):
+        add_to_index(batches, [entry(1, base, 1, 10, 5, flag, epoch)], 4096 + 10 * base)
+    return batches[1]
+
+
+def test_leader_epochs_are_runs_of_rows() -> None:
+    index = by_epoch()
+    assert index.epoch_runs(0, 6) == [(2, 3), (3, 4), (5, 7), (6, 9)]
+    assert index.epoch_runs(1, 4) == [(2, 3), (3, 4), (4, 7)]
+    assert index.epoch_runs(2, 3) == [(3, 4)] and index.epoch_runs(5, 6) == [(6, 9)]
+    for rows, expected in (
+        (6, [(2, 3), (3, 4), (5, 7), (6, 9)]),
+        (5, [(2, 3), (3, 4), (5, 7)]),
+        (1, [(1, 3)]),
+    ):
+        left = index.cut(4096 + 10 * rows)
+        assert left is not None and left.epoch_runs(0, rows) == expected
+
+
+def test_leader_epochs_come_back_from_the_file_and_are_unknown_in_one_of_format_1() -> None:
+    batches = {1: by_epoch(), **indexed()}
+    old = in_format_1(file_of(batches))
+    for data, known in ((file_of(batches), True), (old, False)):
+        head = decode_index_head(data)
+        assert head is not None
+        summary = head[1]
+        for row, number in enumerate(summary.numbers):
+            at, size = batches_at(summary, row)
+            read = decode_batches(data[at : at + size], summary, row)
+            assert read is not None and rows(read) == rows(batches[number])
+            count = len(read.bases)
+            assert read.epoch_runs(0, count) == (
+                batches[number].epoch_runs(0, count) if known else [(count, UNKNOWN_EPOCH)]
+            )
+
+
+def in_format_1(data: bytes) -> bytes:
+    """An index file as versions wrote it that kept no leader epochs."""
+    head = decode_index_head(data)
+    assert head is not None
+    summary = head[1]
+    body = bytearray(data[12 : index_head_bytes(data)])
+    body[0:2] = (1).to_bytes(2, "big")
+    parts = [data[:8], crc32c(bytes(body)).to_bytes(4, "big"), bytes(body)]
+    for row, number in enumerate(summary.numbers):
+        at, size = batches_at(summary, row)
+        arrays = data[at + 4 : at + size - 4 * summary.counts[row]]
+        parts += [crc32c(arrays, number).to_bytes(4, "big"), arrays]
+    return b"".join(parts)
 
 
 def test_a_partition_s_arrays_are_its_own_and_whole() -> None:
@@ -231,7 +288,7 @@ def test_an_index_counts_what_it_takes_in_memory() -> None:
         kept = [BatchIndex() for _ in range(500)]
         for index in kept:
             for base in range(20):
-                index.add(base, 1, base, 100, 1_700_000_000_000)
+                index.add(base, 1, base, 100, 1_700_000_000_000, 5)
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

@@ -9,11 +9,12 @@ import pytest
 from storage.log import reading
 from storage.log.damage import DAMAGE_NAME, MAX_RANGES
 from storage.log.data_log import DataLog
-from storage.log.format import BATCH_PREFIX
+from storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
 from storage.log.verified import VerifiedRowsCache
 from storage.types import NO_PARTITION, Buffer, DamagedBatch
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
-from tests.storage.log.simulated_disk import SimulatedFileSystem
+from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
+from tests.storage.log.test_batch_index import in_format_1
 from tests.storage.log.test_rewriting import reopened, two_logs
 
 PARTITION = 1
@@ -49,7 +50,7 @@ def read(log: DataLog, offset: int, end: int = 1 << 40) -> list[int]:
     return bases(list(log.read_cold(PARTITION, offset, 1 << 30, end).buffers))
 
 
-@pytest.mark.parametrize("byte", [0, 9, 16, 18, 25])
+@pytest.mark.parametrize("byte", [*range(BATCH_PREFIX_BYTES), BATCH_PREFIX_BYTES, 25])
 def test_a_read_ends_before_a_batch_that_changed_and_begins_with_none(byte: int) -> None:
     log, _, disk = two_logs()
     whole = read(log, 0)
@@ -68,6 +69,25 @@ def test_a_read_ends_before_a_batch_that_changed_and_begins_with_none(byte: int)
     assert log.rot_met
     (known,) = log.damage.known()
     assert (known.partition, known.first_offset, known.end_offset) == (PARTITION, first, end)
+
+
+def test_index_files_without_leader_epochs_serve_and_a_scrub_writes_them_anew() -> None:
+    log, _, disk = two_logs()
+    whole = read(log, 0)
+    log.close()
+    new = {name: data for name, data in disk.now().files.items() if name.endswith(".index")}
+    old = {name: in_format_1(data) for name, data in new.items()}
+    disk = SimulatedFileSystem(Image({**disk.now().files, **old}))
+    log = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+    assert log.report.rebuilt_indexes == 0
+    assert read(log, 0) == whole and log.damage.known() == []
+    for segment in log.segments():
+        assert log.scrub(segment.sequence) is None
+    log.prepare_now()
+    assert {name: disk.now().files[name] for name in new} == new
+    assert read(log, 0) == whole
+    first, _ = change(disk, log, 2, 15)
+    assert read(log, 0) == [each for each in whole if each < first]
 
 
 def test_one_large_batch_is_remembered_as_verified(monkeypatch: pytest.MonkeyPatch) -> None:
