@@ -44,6 +44,7 @@ from storage.group_options import fresh_incarnation, member_of
 from storage.log.options import LogOptions
 from storage.partition import PartitionLog
 from storage.raft.settings import RaftSettings
+from storage.threads import in_thread
 from storage.types import StorageError
 
 log = logging.getLogger("lockstep")
@@ -211,7 +212,7 @@ class Hosting:
             with contextlib.suppress(StorageError, OSError, TimeoutError):
                 async with asyncio.timeout(UNDO_SECONDS):
                     await group.close()
-        self._directory.forget_groups()
+        await in_thread(self._directory.forget_groups)
 
     async def give_up(
         self, number: int, cluster: Cluster, consumer_groups: Groups, transactions: Transactions
@@ -223,10 +224,13 @@ class Hosting:
         self.appenders.pop(number, None)
         self._states.pop(number, None)
         await group.close()
+        await in_thread(partial(self._remove_files, number))
+        log.info("log group %d has moved to other nodes", number)
+
+    def _remove_files(self, number: int) -> None:
         gone = self._directory.set_aside(number)
         if gone is not None:
-            await asyncio.to_thread(shutil.rmtree, gone, ignore_errors=True)
-        log.info("log group %d has moved to other nodes", number)
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 def _partition_key(group: LogGroup, number: int) -> tuple[bytes, int] | None:

@@ -15,6 +15,7 @@ names or clients. Who uses whom, from above:
 | `replica` | the order of everything: hard state, log work, messages, flushes |
 | `applying`, `checkpointing`, `derived_state`, `control_partition` | from appended to committed; snapshots |
 | `recovering` | all of that at a start |
+| `threads` | work that waits for the disk, away from the loop |
 | `entries`, `shipping`, `pieces`, `installing`, `repairing` | frames to and from other members |
 | `read_repair` | a damaged segment repaired while a reader waits for it |
 | `confirming` | whether this member still led when it was asked, where the lease cannot say it |

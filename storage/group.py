@@ -27,9 +27,8 @@ from storage import gaps
 from storage.confirming import Confirming
 from storage.derived_state import DerivedState
 from storage.entries import Send, alone
-from storage.group_options import GroupOptions, fresh_incarnation, node_of
+from storage.group_options import GroupOptions, node_of
 from storage.idle_marker import IdleMarker
-from storage.log.data_log import DataLog
 from storage.log.file_system import FileSystem
 from storage.open_frame import OpenFrame
 from storage.partition import PartitionLog
@@ -37,9 +36,10 @@ from storage.raft.membership import ConfigurationRefused
 from storage.raft.messages import Message
 from storage.read_ahead import ReadAhead
 from storage.read_repair import ReadRepair
-from storage.recovering import recover
+from storage.recovering import RecoveredMember, open_member
 from storage.replica import Replica
 from storage.sealing import Sealing
+from storage.threads import in_thread
 from storage.types import CONTROL_PARTITION, Backlogged, NotLeader, ReadResult, StateMachine, StorageFull
 from storage.waiters import Waiter, Waiters
 
@@ -71,15 +71,15 @@ class LogGroup:
 
     def __init__(
         self,
-        log: DataLog,
+        member: RecoveredMember,
         options: GroupOptions,
         state: DerivedState,
         on_fatal: Callable[[BaseException], None],
         clock_ms: Callable[[], int],
         seconds: Callable[[], float],
         send: Send,
-        draw: Callable[[int], int],
     ) -> None:
+        log, self.raft = member.log, member.raft
         self.group_id = options.group_id
         self.log = log
         self.control = state.control
@@ -104,12 +104,11 @@ class LogGroup:
         self._seen_index = 0
         self.recovered_index = log.last_index
         """The last entry that the log had when it was opened."""
-        self.raft, applied_index = recover(log, options, state, int(seconds() * 1000), draw)
         self._replica = Replica(
             log,
             self.raft,
             state,
-            applied_index,
+            member.applied_index,
             self,
             send,
             seconds,
@@ -159,25 +158,18 @@ class LogGroup:
         Raises:
             CorruptLog, NewerFormat, StorageFull: as DataLog.open.
         """
-        log = DataLog.open(
-            directory,
-            options.group_id,
-            options.log,
-            fs,
-            salvage=options.salvage,
-            salvage_incarnation=fresh_incarnation(clock_ms()),
-        )
+        state = DerivedState(commit_machines or {}, tail_machines or {})
+        member = await open_member(directory, options, state, clock_ms, seconds, draw, fs)
         try:
-            state = DerivedState(commit_machines or {}, tail_machines or {})
-            group = cls(log, options, state, on_fatal, clock_ms, seconds, send, draw)
+            group = cls(member, options, state, on_fatal, clock_ms, seconds, send)
             group._replica.start()
             if group.failed is not None:
                 raise group.failed
         except BaseException:
-            log.close()
+            member.log.close()
             raise
         if options.background:
-            log.start_preparing()
+            member.log.start_preparing()
         return group
 
     async def close(self) -> None:
@@ -196,10 +188,14 @@ class LogGroup:
                     await self._replica.last_checkpoint()
         finally:
             self.abandon()
-            self._replica.flusher.close()
-            self._threads.shutdown(wait=True)
+            await in_thread(self._end_threads)
             self._replica.installing.give_up()
-            self.log.close()
+            await in_thread(self.log.close)
+
+    def _end_threads(self) -> None:
+        """Wait for what is under way in this group's own threads. May run in any other one."""
+        self._replica.flusher.close()
+        self._threads.shutdown(wait=True)
 
     def abandon(self) -> None:
         """Take and say nothing more; files stay as they are."""

@@ -1,5 +1,8 @@
 """A member as its log left it: the state replayed, the Raft core at the log's end.
 
+`open_member` does all of it in a thread: a new log's first segment is filled with zeros, a recovery reads the
+log, and meanwhile the loop serves the other groups of the node.
+
 With one voter whatever is on the disk is committed by the next no-op, so it is applied at once. With several
 only what a checkpoint covers is known to be committed; the rest is followed, and applied when it is known.
 """
@@ -7,17 +10,64 @@ only what a checkpoint covers is known to be committed; the rest is followed, an
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 from storage.checkpointing import CONFIGURATION_SECTION
 from storage.derived_state import DerivedState
 from storage.entries import carried
-from storage.group_options import GroupOptions, member_of
+from storage.group_options import GroupOptions, fresh_incarnation, member_of
 from storage.log.data_log import DataLog
+from storage.log.file_system import FileSystem
 from storage.log.format import frame_bytes
 from storage.raft.configuration import Configuration, ConfigurationStack
 from storage.raft.raft import Raft
 from storage.raft.term_index import TermIndex
+from storage.threads import in_thread
 from storage.types import FrameKind, HardState
+
+
+class RecoveredMember(NamedTuple):
+    """What a log group starts from."""
+
+    log: DataLog
+    raft: Raft
+    applied_index: int
+    """Up to here the state has been applied."""
+
+
+async def open_member(
+    directory: Path,
+    options: GroupOptions,
+    state: DerivedState,
+    clock_ms: Callable[[], int],
+    seconds: Callable[[], float],
+    draw: Callable[[int], int],
+    fs: FileSystem | None = None,
+) -> RecoveredMember:
+    """The member in `directory`, its log open; nothing else may use `state` meanwhile. Raises as
+    `DataLog.open` and `recover`."""
+    opened: list[DataLog] = []
+
+    def run() -> RecoveredMember:
+        log = DataLog.open(
+            directory,
+            options.group_id,
+            options.log,
+            fs,
+            salvage=options.salvage,
+            salvage_incarnation=fresh_incarnation(clock_ms()),
+        )
+        opened.append(log)
+        raft, applied_index = recover(log, options, state, int(seconds() * 1000), draw)
+        return RecoveredMember(log, raft, applied_index)
+
+    try:
+        return await in_thread(run)
+    except BaseException:
+        for log in opened:
+            await in_thread(log.close)
+        raise
 
 
 def recover(

@@ -40,6 +40,7 @@ from broker.transactions.transactions import Transactions
 from storage.group import LogGroup
 from storage.peers.limits import PeerError
 from storage.raft.messages import Message
+from storage.threads import in_thread
 from storage.types import NotLeader, StorageError
 
 log = logging.getLogger("lockstep.cluster")
@@ -190,8 +191,8 @@ class ClusterNode:
                         opened.append(await self._hosting.open(number, nodes))
             if all(group.group_id != METADATA_GROUP for group in opened):
                 opened.append(await self._hosting.open(METADATA_GROUP))
-            self._directory.take_part(part.value)
-        except Exception:
+            self._directory.take_part(part.value)  # nobody is served here before
+        except BaseException:  # a stop of the node, too
             await self._hosting.undo_open(opened)
             raise
         log.info("%s", told_of(self._settings.node_id, part))
@@ -314,8 +315,8 @@ class ClusterNode:
 
     async def _follow(self) -> None:
         image = self._cluster.image
-        if image.cluster_id is not None:
-            self._directory.note_cluster(image.cluster_id)
+        if image.cluster_id not in (None, self._directory.cluster_id):
+            await in_thread(partial(self._directory.note_cluster, image.cluster_id))
         for node in image.nodes.values():
             self._peering.know(node.node_id, *node.peer)
         for gone in self._registered.difference(image.nodes, self._settings.peers()):
@@ -390,7 +391,7 @@ class ClusterNode:
         if self._cluster.image.nodes.get(entry.node_id) == entry and not missed:
             self.was_part = self.was_part or self._nodes.is_counted_in
             if not self._directory.registered:
-                self._directory.note_registered()
+                await in_thread(self._directory.note_registered)
             return
         question = {**node_command(entry), "first": not self._directory.registered}
         try:
@@ -402,9 +403,9 @@ class ClusterNode:
         except PeerError as error:
             if REMOVED not in str(error):
                 raise
-            self._end()
+            await self._end()
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
         """By the controller's word this node was removed: clients go on where the others are, and there is no
         way back with this directory."""
         if self.removed.is_set():
@@ -417,7 +418,7 @@ class ClusterNode:
             REMOVED,
         )
         self.removed.set()
-        self._directory.note_removed()
+        await in_thread(self._directory.note_removed)
 
     # --- what the controller is asked -----------------------------------------------------------------------
 

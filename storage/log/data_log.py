@@ -14,7 +14,8 @@ clock. Everything belongs to one thread but what may run in another one: reads (
 for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`), what there is
 to clean or to delete (`segments`, `cleanable_segments`, `has_segment`, `retention_candidates`), `scrub`,
 `write_checkpoint`, `rewrite_segment`, `clean`, `begin_install` with an installation's `add` and `prepare`,
-and `flush`. Rules: `docs/disk_format.md`.
+and `flush`. Opening and closing may be another thread's as well, as nobody uses the log then. Rules:
+`docs/disk_format.md`.
 """
 
 from __future__ import annotations

@@ -404,10 +404,11 @@ class SegmentTable:
             return True
 
     def close(self) -> None:
-        for segment in self._segments.values():
-            if segment.fd >= 0:
-                self._fs.close(segment.fd)
-                segment.fd = -1
+        """Close every file; one that is being read follows when its reader is done with it."""
+        with self._lock:
+            for segment in self._segments.values():
+                segment.retired = True
+                self._close_retired(segment)
 
     def is_current(self, segment: Segment) -> bool:
         """Is it still the one of its sequence?"""

@@ -2,8 +2,8 @@
 
 Owns: which calls are looked for and where in our packages each was made. The interpreter's audit events tell
 of opening, listing, renaming and removing files, of name look-ups and of sleeping; calls without an event
-(stat, flushes, reads and writes of the log) are wrapped. Imports are passed over: a module is loaded once.
-Reads with `RWF_NOWAIT` return at once and are none.
+(stat, flushes, reads and writes of the log, waiting for the end of a thread) are wrapped. Imports are passed
+over: a module is loaded once. Reads with `RWF_NOWAIT` return at once and are none.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     with monkeypatch.context() as patch:
         for name in UNAUDITED:
             patch.setattr(os, name, _wrapped(name, getattr(os, name)))
+        patch.setattr(threading.Thread, "join", _wrapped("join", threading.Thread.join))
         for name in LOG_CALLS:
             patch.setattr(RealFileSystem, name, staticmethod(_wrapped(name, getattr(RealFileSystem, name))))
         _trace.found = set()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
+from storage.group import GroupOptions, LogGroup
 from storage.group_options import member_of
+from storage.log.file_system import RealFileSystem
+from storage.log.options import LogOptions
 from tests.storage.cluster import Cluster
 
 FOUNDERS = (3, 4, 5)
@@ -45,3 +51,63 @@ async def test_a_founder_that_lost_its_state_is_another_member(tmp_path: Path, l
         assert (raft.member_id, raft.configuration.voters) == (member_of(3, 77), ())
         await cluster.stop(3)
     assert not cluster.fatal
+
+
+class WaitingDisk(RealFileSystem):
+    """Its flushes wait for `goes_on`, which the loop sets; descriptors that are open are counted."""
+
+    def __init__(self) -> None:
+        self.waits = threading.Event()
+        self.goes_on = threading.Event()
+        self.blocked_the_loop = False
+        self.descriptors: set[int] = set()
+
+    def fdatasync(self, fd: int, /) -> None:  # type: ignore[override]
+        self.waits.set()
+        self.blocked_the_loop |= not self.goes_on.wait(3)
+        os.fdatasync(fd)
+
+    def open(self, path: Path, create: bool = False) -> int:
+        fd = super().open(path, create)
+        self.descriptors.add(fd)
+        return fd
+
+    def close(self, fd: int, /) -> None:
+        self.descriptors.discard(fd)
+        os.close(fd)
+
+
+def opening_on(disk: WaitingDisk, directory: Path) -> asyncio.Task[LogGroup]:
+    options = GroupOptions(1, 1, LogOptions(segment_bytes=1 << 20), voters=(1, 2, 3))
+    opening = LogGroup.open(directory, options, clock_ms=lambda: 1, on_fatal=print, fs=disk)
+    return asyncio.ensure_future(opening)
+
+
+async def test_the_loop_goes_on_while_a_group_is_opened_and_closed(tmp_path: Path) -> None:
+    disk = WaitingDisk()
+    opening = opening_on(disk, tmp_path)
+    assert await asyncio.to_thread(disk.waits.wait, 10)
+    disk.goes_on.set()
+    group = await opening
+    disk.waits.clear()
+    disk.goes_on.clear()
+    closing = asyncio.ensure_future(group.close())
+    assert await asyncio.to_thread(disk.waits.wait, 10)
+    disk.goes_on.set()
+    await closing
+    assert not disk.blocked_the_loop
+    assert disk.descriptors == set()
+
+
+async def test_a_group_whose_opening_is_cancelled_lets_go_of_its_files(tmp_path: Path) -> None:
+    disk = WaitingDisk()
+    opening = opening_on(disk, tmp_path)
+    assert await asyncio.to_thread(disk.waits.wait, 10)
+    opening.cancel()
+    await asyncio.sleep(0)
+    assert not opening.done()  # its thread still writes to the directory
+    disk.goes_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert disk.descriptors == set()
+    await (await opening_on(disk, tmp_path)).close()
