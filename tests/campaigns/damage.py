@@ -6,8 +6,8 @@ everything. Two things are judged. No record that comes is another than what was
 acknowledged record comes, or the damage is said: the node refuses to start and names a file, or the partition
 is answered with an error and status ends with 1 (`silent` where none of that is so). Cases are all files and
 all kinds of damage, in an order drawn from `--seed`; `--resume` leaves out those that this source has in
-docs/evidence/damage.json. Prints JSON, adds to that file, ends with 1 where anything was changed or silent
-(decision 46).
+docs/evidence/damage.json, where each case is recorded as soon as it is judged; `--minutes` ends a run between
+two cases. Prints JSON, ends with 1 where anything was changed or silent (decision 46).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
@@ -48,6 +48,14 @@ DAMAGED_NODE: Final = 1
 PAGE: Final = 4096
 NAMED: Final = re.compile(r"segment|checkpoint|state|origin|damaged|cannot start: /\S")
 """What a node that refuses to start must say, or the file's name."""
+
+
+class Limit(NamedTuple):
+    """Where a run ends that has more cases."""
+
+    cases: int
+    minutes: float
+
 
 Damage = Callable[[Path, Path, random.Random], bool]
 """Damages a file, given its old copy; False where that makes no difference."""
@@ -321,31 +329,44 @@ def done_before(nodes: int, seed: int, directory: Path = evidence.EVIDENCE) -> s
     }
 
 
-def run(nodes: int, count: int, seed: int, done: set[tuple[str, str]], directory: Path) -> dict[str, Any]:
-    """So many cases. TargetFailed."""
+def run(
+    nodes: int,
+    limit: Limit,
+    seed: int,
+    done: set[tuple[str, str]],
+    directory: Path,
+    save: Callable[[dict[str, Any]], object] = lambda figures: None,
+) -> dict[str, Any]:
+    """Cases up to a limit; `save` is given the figures after each. TargetFailed."""
     world = World(nodes, directory)
     judged: list[dict[str, Any]] = []
     began = time.monotonic()
+    figures = _figures(nodes, seed, 0.0, judged)
     try:
         world.fill()
         for file, kind in cases(world.files(), seed, done):
-            if len(judged) >= count:
+            if len(judged) >= limit.cases or time.monotonic() - began >= 60 * limit.minutes:
                 break
             case = judge(world, file, kind, seed)
             if case["made"]:
                 judged.append(case)
                 print(json.dumps(case), file=sys.stderr, flush=True)
+                figures = _figures(nodes, seed, time.monotonic() - began, judged)
+                save(figures)
     finally:
         world.kill()
-    outcomes = Counter(case["outcome"] for case in judged)
+    return figures
+
+
+def _figures(nodes: int, seed: int, seconds: float, judged: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "nodes": nodes,
         "seed": seed,
-        "seconds": round(time.monotonic() - began, 1),
-        "outcomes": dict(sorted(outcomes.items())),
+        "seconds": round(seconds, 1),
+        "outcomes": dict(sorted(Counter(case["outcome"] for case in judged).items())),
         "files": dict(sorted(Counter(kind_of(case["file"]) for case in judged).items())),
         "problems": [case for case in judged if case["outcome"] in ("changed", "silent")],
-        "cases": judged,
+        "cases": list(judged),
     }
 
 
@@ -355,15 +376,16 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cases", type=int, default=1 << 20)
+    parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--nodes", type=int, choices=(1, 3), default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
     done = done_before(options.nodes, options.seed) if options.resume else set()
+    limit = Limit(options.cases, options.minutes)
     with tempfile.TemporaryDirectory() as scratch:
-        figures = run(options.nodes, options.cases, options.seed, done, Path(scratch))
-    if figures["cases"]:
-        evidence.add_run(NAME, figures)
+        record = evidence.OpenRun(NAME)
+        figures = run(options.nodes, limit, options.seed, done, Path(scratch), record.save)
     print(json.dumps({key: figures[key] for key in figures if key != "cases"}, indent=1))
     return 1 if figures["problems"] else 0
 

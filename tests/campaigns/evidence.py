@@ -71,20 +71,38 @@ def add_run(
     name: str, figures: dict[str, Any], directory: Path = EVIDENCE, packages: Sequence[str] = PRODUCT
 ) -> Path:
     """Adds one run; returns the file."""
-    run = {
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "commit": commit(packages=packages),
-        "source": source_digest(packages=packages),
-        "machine": machine(),
-        **figures,
-    }
-    path = directory / f"{name}.json"
-    directory.mkdir(parents=True, exist_ok=True)
-    document = {"campaign": name, "runs": [*load_runs(name, directory), run]}
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(document, indent=1) + "\n")
-    os.replace(temporary, path)
-    return path
+    return OpenRun(name, directory, packages).save(figures)
+
+
+class OpenRun:
+    """One run that is recorded again and again while it goes on, so that an interrupted one can be resumed.
+
+    Commit and source are those at its begin; `save` puts the figures so far in the place of the last ones.
+    """
+
+    def __init__(self, name: str, directory: Path = EVIDENCE, packages: Sequence[str] = PRODUCT) -> None:
+        self._name = name
+        self._path = directory / f"{name}.json"
+        self._facts = {
+            "commit": commit(packages=packages),
+            "source": source_digest(packages=packages),
+            "machine": machine(),
+        }
+        self._saved: dict[str, Any] | None = None
+
+    def save(self, figures: dict[str, Any]) -> Path:
+        """Records the figures; returns the file."""
+        finished = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        run = json.loads(json.dumps({"finished": finished, **self._facts, **figures}))
+        directory = self._path.parent
+        directory.mkdir(parents=True, exist_ok=True)
+        others = [each for each in load_runs(self._name, directory) if each != self._saved]
+        document = {"campaign": self._name, "runs": [*others, run]}
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(document, indent=1) + "\n")
+        os.replace(temporary, self._path)
+        self._saved = run
+        return self._path
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns import damage
+from tests.campaigns import damage, evidence
 
 WORST = "groups/1/0000000000000002.segment"
 """Closed, and below the checkpoint: nothing reads it at a start."""
@@ -35,6 +35,46 @@ def test_cases_are_resumed_in_the_same_order() -> None:
     assert len(every) == len(set(every)) == 2 * len(damage.KINDS)
     assert list(damage.cases(files, 1, set(every[:3]))) == every[3:]
     assert damage.kind_of("groups/1/0002.segment") == "groups/N/N.segment"
+
+
+def test_an_interrupted_run_resumes_behind_its_last_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each case is on record before the next one begins."""
+
+    class Stopped:
+        def __init__(self, nodes: int, directory: Path) -> None:
+            pass
+
+        def fill(self) -> None: ...
+
+        def kill(self) -> None: ...
+
+        def files(self) -> list[str]:
+            return ["a.segment", "b.index"]
+
+    tried: list[tuple[str, str]] = []
+
+    def judge(world: object, file: str, kind: str, seed: int) -> dict[str, object]:
+        if len(tried) == 3:
+            raise KeyboardInterrupt
+        tried.append((file, kind))
+        return {"file": file, "kind": kind, "made": True, "outcome": "whole"}
+
+    monkeypatch.setattr(damage, "World", Stopped)
+    monkeypatch.setattr(damage, "judge", judge)
+    record = evidence.OpenRun(damage.NAME, tmp_path)
+    limit = damage.Limit(1000, 1000.0)
+    with pytest.raises(KeyboardInterrupt):
+        damage.run(1, limit, 5, set(), tmp_path, record.save)
+    done = damage.done_before(1, 5, tmp_path)
+    assert done == set(tried) and len(done) == 3
+    assert damage.done_before(3, 5, tmp_path) == damage.done_before(1, 6, tmp_path) == set()
+    tried.clear()
+    figures = damage.run(1, damage.Limit(2, 1000.0), 5, done, tmp_path)
+    assert len(figures["cases"]) == 2 and not done & set(tried)
+    tried.clear()
+    assert damage.run(1, damage.Limit(9, 0.0), 5, done, tmp_path)["cases"] == [] == tried
 
 
 @pytest.mark.slow

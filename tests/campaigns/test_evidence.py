@@ -25,6 +25,16 @@ def test_runs_add_up(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "x.json"]
 
 
+def test_an_open_run_replaces_its_own_figures_and_no_others(tmp_path: Path) -> None:
+    evidence.add_run("x", {"cases": [1]}, tmp_path)
+    run = evidence.OpenRun("x", tmp_path)
+    run.save({"cases": [2]})
+    evidence.add_run("x", {"cases": [9]}, tmp_path)
+    run.save({"cases": (2, 3)})
+    run.save({"cases": (2, 3, 4)})
+    assert [each["cases"] for each in evidence.load_runs("x", tmp_path)] == [[1], [9], [2, 3, 4]]
+
+
 def test_the_source_digest_sees_the_product_and_nothing_else(tmp_path: Path) -> None:
     root = product(tmp_path)
     before = evidence.source_digest(root)
