@@ -87,11 +87,11 @@ def _still_lacking(before: Lacking, now: Lacking) -> Lacking:
     }
 
 
-async def give_up(client: Client, topic: str, partition: int) -> list[Document]:
-    """Give up the damaged ranges of a partition; returns their offsets, by node."""
+async def give_up(client: Client, topic: str, partition: int) -> tuple[list[Document], list[Document]]:
+    """Give up the damaged ranges of a partition: (their offsets, by node; the nodes with a copy that did not
+    answer, each with `node` and `reason`)."""
     answer = await _ask(client, {"do": "give_up", "topic": topic, "partition": partition})
-    found: list[Document] = answer["given_up"]
-    return found
+    return answer["given_up"], answer.get("unanswered", [])
 
 
 async def add(client: Client, node_id: int, wait_s: float, say: Progress = lambda text: None) -> Document:

@@ -1,6 +1,6 @@
 """The damaged offset ranges of all nodes: each node reports its own, and gives them up on request.
 
-Invariant: nothing is reported of a node that does not answer within `ANSWER_SECONDS`. Does not: know which
+Invariant: a node that is asked and does not answer within `ANSWER_SECONDS` is named. Does not: know which
 ranges are damaged (`broker/damage.py`).
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.cluster.peering import Asked, Peering
 from broker.damage import Document, give_up, node_damage
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 1.0
 
 
+class DamageAnswers(NamedTuple):
+    """Ranges by node, and of each node that did not answer its number (`node`) and the `reason` in words."""
+
+    ranges: list[Document]
+    unanswered: list[Document]
+
+
 class DamageReports:
     """Reports of this node and its peers. Args: peering: None for a cluster of one node."""
 
@@ -31,30 +39,53 @@ class DamageReports:
         if peering is not None:
             peering.handlers[Asked.DAMAGE] = self._serve
 
-    async def known(self) -> list[Document]:
-        """The damaged ranges of all nodes, by node."""
-        return await self._ask_all({})
-
-    async def give_up(self, topic: str, index: int) -> list[Document]:
-        """Give up the damaged ranges of a partition on all nodes; returns them, by node. Raises OSError."""
-        return await self._ask_all({"topic": topic, "partition": index})
-
-    async def _ask_all(self, question: Document) -> list[Document]:
+    async def known(self) -> DamageAnswers:
+        """The damaged ranges of all nodes that live, by node."""
         here = self._nodes.node_id
         others = [] if self._peering is None else [each for each in self._nodes.alive() if each != here]
-        answers = await asyncio.gather(*(self._ask(each, question) for each in sorted(others)))
-        return [*self._answer(question), *(document for each in answers for document in each)]
+        answers = await self._ask_all({}, others)
+        return DamageAnswers([*self._answer({}), *answers.ranges], answers.unanswered)
 
-    async def _ask(self, node_id: int, question: Document) -> list[Document]:
+    async def give_up(self, topic: str, index: int) -> DamageAnswers:
+        """Give up the damaged ranges of a partition on all nodes with a copy; the ranges newly given up."""
+        here, question = self._nodes.node_id, {"topic": topic, "partition": index}
+        holders = self._holders(topic, index)
+        answers = await self._ask_all(question, holders - {here})
+        if here not in holders:
+            return answers
+        try:
+            return DamageAnswers([*self._answer(question), *answers.ranges], answers.unanswered)
+        except OSError as error:
+            return DamageAnswers(
+                answers.ranges, [_unanswered(here, _not_written(error)), *answers.unanswered]
+            )
+
+    def _holders(self, topic: str, index: int) -> set[int]:
+        """The nodes with a copy of a partition, alive or not."""
+        partition = self._cluster.partition(topic, index)
+        placement = self._cluster.image.placement
+        if self._peering is None or partition is None:
+            return {self._nodes.node_id}
+        return set(placement.get(partition.group.group_id, ())) or set(self._nodes.registered())
+
+    async def _ask_all(self, question: Document, node_ids: Iterable[int]) -> DamageAnswers:
+        answers = await asyncio.gather(*(self._ask(each, question) for each in sorted(node_ids)))
+        return DamageAnswers(
+            [document for each in answers for document in each.ranges],
+            [document for each in answers for document in each.unanswered],
+        )
+
+    async def _ask(self, node_id: int, question: Document) -> DamageAnswers:
         assert self._peering is not None
         try:
             answer = await self._peering.network.ask(
                 node_id, Asked.DAMAGE, json.dumps(question).encode(), ANSWER_SECONDS
             )
-        except (PeerError, PeerUnreachable, TimeoutError):
-            return []
-        found: list[Document] = json.loads(answer)
-        return found
+        except TimeoutError:
+            return DamageAnswers([], [_unanswered(node_id, f"no answer within {ANSWER_SECONDS:g} s")])
+        except (PeerError, PeerUnreachable) as error:
+            return DamageAnswers([], [_unanswered(node_id, str(error))])
+        return DamageAnswers(json.loads(answer), [])
 
     def _answer(self, question: Document) -> list[Document]:
         topic = question.get("topic")
@@ -68,4 +99,12 @@ class DamageReports:
         try:
             return json.dumps(self._answer(json.loads(body))).encode()
         except OSError as error:
-            raise PeerError(f"the file of damaged ranges cannot be written: {error}") from error
+            raise PeerError(_not_written(error)) from error
+
+
+def _unanswered(node_id: int, reason: str) -> Document:
+    return {"node": node_id, "reason": reason}
+
+
+def _not_written(error: OSError) -> str:
+    return f"the file of damaged ranges cannot be written: {error}"

@@ -70,7 +70,7 @@ async def status(context: ClientContext) -> Document:
     image, nodes, here = services.cluster.image, services.nodes, services.settings.node_id
     placement = image.placement or {number: (here,) for number in services.cluster.groups}
     reports = await _reports(context).of_all(placement)
-    damage = await _damage_reports(context).known()
+    damage, silent = await _damage_reports(context).known()
     groups = [_group(number, placed, reports[number], nodes) for number, placed in sorted(placement.items())]
     known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
     metadata, disks_full = reports.get(METADATA_GROUP), nodes.disks_full()
@@ -87,6 +87,7 @@ async def status(context: ClientContext) -> Document:
         "nodes": told,
         "groups": groups,
         "damage": damage,
+        "damage_unknown": silent,
     }
 
 
@@ -116,8 +117,9 @@ def _damage_reports(context: ClientContext) -> DamageReports:
 
 
 async def give_up(context: ClientContext, topic: str, index: int) -> Document:
-    """Have readers of a partition pass over what is damaged of it, on all nodes."""
-    return {"given_up": await _damage_reports(context).give_up(topic, index)}
+    """Have readers of a partition pass over what is damaged of it, on all nodes with a copy."""
+    given_up, unanswered = await _damage_reports(context).give_up(topic, index)
+    return {"given_up": given_up, "unanswered": unanswered}
 
 
 def _group(number: int, placed: tuple[int, ...], known: Document | None, nodes: Nodes) -> Document:

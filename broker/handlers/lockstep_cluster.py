@@ -74,7 +74,4 @@ async def _done(context: ClientContext, asked: dict[str, Any]) -> Document:
 async def _given_up(context: ClientContext, topic: str, index: int) -> Document:
     if context.services.cluster.partition(topic, index) is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
-    try:
-        return await give_up(context, topic, index)
-    except OSError as error:
-        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"it could not be written down: {error}") from None
+    return await give_up(context, topic, index)

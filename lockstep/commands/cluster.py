@@ -188,6 +188,8 @@ def _show(found: dict[str, Any]) -> None:
     damage = found.get("damage", [])
     for each in damage:
         print(f"{_newline(each, damage)}node {each['node']}: {_damage(each)}")
+    for each in found.get("damage_unknown", []):
+        print(f"\nnode {each['node']} did not say what is damaged on its disk: {each['reason']}")
     if not full and not found["healthy"] and all(each["given_up"] for each in damage):
         print("\nnot every log group has a leader and all its voters in sync")
 

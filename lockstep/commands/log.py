@@ -7,7 +7,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lockstep.commands.options import (
     Families,
@@ -31,7 +31,7 @@ QUIET_SECONDS: Final = 1.0
 PROGRESS_SECONDS: Final = 5.0
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-Document = dict[str, object]
+Document = dict[str, Any]
 
 
 def add_to(families: Families) -> None:
@@ -68,7 +68,8 @@ def add_to(families: Families) -> None:
         description="Give up the records of a partition that are damaged on disk and that no node can "
         "repair; `lockstep cluster status` names them. Consumers then continue at the next intact "
         "record; offsets do not change. The damaged records are lost, unless the log file is "
-        "restored from a backup later.",
+        "restored from a backup later. Exit status 1 where a node with a copy did not answer: run it again "
+        "once that node is back.",
     )
     skip.add_argument("partition", metavar="TOPIC-PARTITION", help="as in orders-3")
     add_connection(skip)
@@ -90,15 +91,15 @@ def _skip_damage(options: argparse.Namespace) -> int:
     if not topic or not number.isdecimal():
         raise CommandFailed(f"{options.partition} is not a partition: write TOPIC-PARTITION, as in orders-3")
 
-    async def run() -> list[dict[str, object]]:
+    async def run() -> tuple[list[Document], list[Document]]:
         async with client_of(options) as client:
             return await give_up(client, topic, int(number))
 
     with told_to_user():
-        given_up = asyncio.run(run())
+        given_up, unanswered = asyncio.run(run())
     if options.json:
-        print_json({"given_up": given_up})
-        return 0
+        print_json({"given_up": given_up, "unanswered": unanswered})
+        return 1 if unanswered else 0
     for each in given_up:
         print(
             f"{options.partition}: offsets {each['first_offset']} to {each['last_offset']} are passed over "
@@ -106,6 +107,11 @@ def _skip_damage(options: argparse.Namespace) -> int:
         )
     if not given_up:
         print(f"{options.partition}: no damaged records are known that were not given up before")
+    if unanswered:
+        silent = ", ".join(f"node {each['node']} ({each['reason']})" for each in unanswered)
+        raise CommandFailed(
+            f"no answer from {silent}: the copy there may still be damaged; run this again once it answers"
+        )
     return 0
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from broker.cluster import damage_reports
+from broker.cluster.peering import Asked
 from broker.damage import damage_text, node_damage
 from broker.metrics.health import trouble
 from broker.server import Broker
@@ -19,6 +21,7 @@ from protocol.cluster_messages import LockstepClusterRequest, LockstepClusterRes
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse, PartitionData
 from protocol.records.batch import read_header, verify
+from storage.log.damage import DamageTable
 from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, fetch_request
@@ -115,7 +118,7 @@ async def test_a_changed_byte_is_an_error_of_its_partition_and_no_other(start_br
 async def test_an_operator_gives_damaged_records_up_and_consumers_go_on(start_broker: StartBroker) -> None:
     broker, client = await damaged(start_broker)
     assert (await read(client, {0: 5}))[0].error_code == ErrorCode.CORRUPT_MESSAGE
-    assert await ask(client, do="give_up", topic="t", partition=1) == {"given_up": []}
+    assert await ask(client, do="give_up", topic="t", partition=1) == {"given_up": [], "unanswered": []}
     given = (await ask(client, do="give_up", topic="t", partition=0))["given_up"]
     assert isinstance(given, list) and [(each["first_offset"], each["last_offset"]) for each in given] == [
         (5, 5)
@@ -248,4 +251,49 @@ async def test_a_real_consumer_hears_of_what_cannot_be_read(start_broker: StartB
     came, error = await asyncio.to_thread(consumed)
     assert error == "INVALID_MSG" and came <= 5, "librdkafka's name of CORRUPT_MESSAGE"
     assert "t-0: offset" in _trouble(broker)
+    await client.close()
+
+
+async def test_giving_up_names_the_node_that_did_not_answer(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await start_cluster(3, lockstep_data_groups="1", lockstep_scrub_interval_ms="0")
+    await cluster.settled()
+    leading, _ = await cluster.create("t")
+    silent = next(each for each in (1, 2, 3) if each != leading)
+    client = await Client.connect(cluster.brokers[leading].port)
+    question = {"do": "give_up", "topic": "t", "partition": 0}
+    assert await ask(client, **question) == {"given_up": [], "unanswered": []}
+
+    def no_disk(self: DamageTable, partition: int) -> list[object]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(DamageTable, "give_up", no_disk)
+        answer = await ask(client, **question)
+    assert [each["node"] for each in answer["unanswered"]] == [leading, *sorted({1, 2, 3} - {leading})]  # type: ignore[attr-defined]
+    assert all("cannot be written: " in each["reason"] for each in answer["unanswered"])  # type: ignore[attr-defined]
+    await cluster.stop(silent)
+    answer = await ask(client, **question)
+    assert [each["node"] for each in answer["unanswered"] if each["reason"]] == [silent]  # type: ignore[attr-defined]
+    await client.close()
+
+
+async def test_the_status_names_a_node_that_does_not_say_what_is_damaged(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await start_cluster(3, lockstep_data_groups="1")
+    await cluster.settled()
+    monkeypatch.setattr(damage_reports, "ANSWER_SECONDS", 0.1)
+
+    async def stuck(node_id: int, body: bytes) -> bytes:
+        await asyncio.sleep(10)
+        return b""
+
+    node = cluster.brokers[2].services.node
+    assert node is not None
+    node._peering.handlers[Asked.DAMAGE] = stuck
+    client = await Client.connect(cluster.brokers[1].port)
+    status = await ask(client, do="status")
+    assert status["damage_unknown"] == [{"node": 2, "reason": "no answer within 0.1 s"}]
     await client.close()

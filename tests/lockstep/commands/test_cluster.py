@@ -108,6 +108,15 @@ def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert out.endswith("\nno room left on the disk of node 2: what it leads takes no writes\n")
 
 
+def test_a_node_that_does_not_say_what_is_damaged_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers(monkeypatch, {**STATUS, "damage_unknown": [{"node": 3, "reason": "no answer within 1 s"}]})
+    assert main(["cluster", "status"]) == 1
+    said = "\nnode 3 did not say what is damaged on its disk: no answer within 1 s\n"
+    assert said in capsys.readouterr().out
+
+
 def test_who_is_not_reached_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -269,6 +269,28 @@ def test_damaged_records_are_given_up_at_an_operators_word(directory: Path) -> N
         assert _done("log", "skip-damage", "orders-7", "-b", address).returncode != 0
 
 
+@pytest.mark.parametrize("silent", [[], [{"node": 3, "reason": "no link to node 3"}]])
+def test_skipping_ends_with_1_where_a_node_with_a_copy_did_not_answer(
+    command: Run, monkeypatch: pytest.MonkeyPatch, silent: list[dict[str, object]]
+) -> None:
+    given_up = [{"node": 1, "group": 1, "segment": 4, "first_offset": 5, "last_offset": 7}]
+
+    async def ask(client: object, question: dict[str, object]) -> dict[str, object]:
+        return {"given_up": given_up, "unanswered": silent}
+
+    monkeypatch.setattr("lockstep.cluster._ask", ask)
+    done = command("log", "skip-damage", "orders-0")
+    assert "orders-0: offsets 5 to 7 are passed over (node 1" in done.out
+    assert done.status == (1 if silent else 0)
+    expected = (
+        "no answer from node 3 (no link to node 3): the copy there may still be damaged; run this again"
+    )
+    assert (expected in done.err) == bool(silent)
+    document = command("log", "skip-damage", "orders-0", "--json")
+    assert document.status == (1 if silent else 0)
+    assert json.loads(document.out) == {"given_up": given_up, "unanswered": silent}
+
+
 def test_a_verification_that_takes_its_time_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
